@@ -1,0 +1,1 @@
+"""The collector: counts every report exactly once and publishes histograms with error bars."""

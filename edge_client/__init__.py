@@ -1,0 +1,1 @@
+"""The agent on a device: draws once, remembers for life, reports every round."""

@@ -1,0 +1,79 @@
+"""What a device has told about itself so far, in epsilon for the ledger and in odds for people.
+
+Claim: `Spending.exact` is the exact worst-case log-ratio between two histories that change at the
+same moments, and `Spending.charged`, which the ledger books, is never below it. Neither covers
+*that* a value changed: memoisation does not hide changes, and no sum of eps_inf bounds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protocol_spec.calibration import Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The privacy spent on one attribute by a device that memoized one or more values."""
+
+    memos: int
+    reports: int
+    exact: float
+    charged: float
+
+
+def spending(calibration: Calibration, reports_per_memo: Iterable[int]) -> Spending:
+    """Sum over distinct values: each memo costs eps_t of its own reports, at most eps_inf.
+
+    A retransmission of the same bytes is not another report. A memo that was drawn but has not
+    reported yet is charged in full, because its first report may be on its way.
+    """
+    counts = list(reports_per_memo)
+    exact = math.fsum(calibration.epsilon_after(count) for count in counts)
+    charged = len(counts) * calibration.eps_inf
+    return Spending(len(counts), sum(counts), min(exact, charged), charged)
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """How often an answer is given by those whose truth it is, and by those whose it is not."""
+
+    if_true: float
+    if_false: float
+
+    def sentence(self, value: str, *, subject: str = "one report") -> str:
+        """The odds in words, for the owner of the device."""
+        return (
+            f"If your true answer is “{value}”, {subject} says “{value}” {_times(self.if_true)}; "
+            f"if it were something else, still {_times(self.if_false)}."
+        )
+
+
+def report_odds(calibration: Calibration) -> Odds:
+    """The odds of a single report."""
+    return Odds(calibration.ps, calibration.qs)
+
+
+def lifetime_odds(calibration: Calibration) -> Odds:
+    """The odds of the memo itself: all that any number of reports can ever reveal."""
+    return Odds(calibration.p1, calibration.q1)
+
+
+def largest_shift(epsilon: float) -> str:
+    """The bound of local differential privacy in words: how far anyone's belief can move."""
+    factor = math.exp(epsilon)
+    return f"at most {factor:.3g} to 1" if factor < 1e6 else "without a useful bound"
+
+
+def _times(chance: float) -> str:
+    for base in (100, 1_000, 10_000, 100_000):
+        shown = round(chance * base)
+        if shown >= 4:
+            break
+    if shown >= base:
+        return "practically always"
+    if shown == 0:
+        return f"less than once in {base:,}"
+    return f"about {shown:,} times in {base:,}" if shown > 1 else f"about once in {base:,}"

@@ -1,0 +1,375 @@
+"""How much noise each protocol needs for a given eps_inf and eps_1, exactly.
+
+Claim: with the returned p1, q1, p2, q2 one report is eps_1-LDP and any number of reports from one
+memo is eps_inf-LDP, both attained (for `method="paper"`, L-GRR with k > 2 stays below eps_1).
+
+A value is randomised twice: RR1 once, for life, with (p1, q1); RR2 in every round with (p2, q2).
+p is the chance that a support (the value of GRR, a bit of UE) is kept, q that it appears from
+nothing. For GRR and UE alike the chain of both has
+
+    ps = p1 p2 + (1 - p1) q2        qs = q1 p2 + (1 - q1) q2        ps - qs = (p1-q1)(p2-q2).
+
+All arithmetic is in 80-digit decimals and rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, SupportsIndex
+
+from protocol_spec.errors import InfeasibleBudget, ParameterError
+from protocol_spec.precision import HALF, ONE, precise
+
+Method = Literal["exact", "paper"]
+
+LONGITUDINAL: Final = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+ONE_TIME: Final = ("GRR", "OUE", "SUE")
+ADAPTIVE: Final = "ALLOMFREE"
+
+MIN_EPSILON: Final = 1e-9
+MAX_EPSILON: Final = 100.0
+MAX_DOMAIN: Final = 65_536
+
+
+class Chances(NamedTuple):
+    """p1, q1, p2, q2 in full precision."""
+
+    p1: Decimal
+    q1: Decimal
+    p2: Decimal
+    q2: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The four chances of one protocol and what follows from them: privacy over time, and error.
+
+    `protocol` is the one that runs: for ALLOMFREE it is the one chosen. `eps_inf` and `eps_1` are
+    the nominal ones asked for; `single_report_epsilon` is what one report really spends.
+    """
+
+    protocol: str
+    k: int
+    p1: float
+    q1: float
+    p2: float
+    q2: float
+    eps_inf: float
+    eps_1: float
+    method: Method = "exact"
+    exact: Chances = field(repr=False, compare=False, kw_only=True)
+
+    @property
+    def unary(self) -> bool:
+        """True when a report is a vector of k bits, false when it is one value out of k."""
+        return "GRR" not in self.protocol
+
+    @property
+    @precise
+    def ps(self) -> float:
+        """Chance that one report supports the true value."""
+        return float(_support(self.exact.p1, self.exact))
+
+    @property
+    @precise
+    def qs(self) -> float:
+        """Chance that one report supports some other given value."""
+        return float(_support(self.exact.q1, self.exact))
+
+    @property
+    @precise
+    def gap(self) -> float:
+        """ps - qs, without the digits that subtracting the two floats would lose."""
+        return float((self.exact.p1 - self.exact.q1) * (self.exact.p2 - self.exact.q2))
+
+    @property
+    def single_report_epsilon(self) -> float:
+        """What one report really spends, which `method="paper"` overstates."""
+        return self.epsilon_after(1)
+
+    @precise
+    def epsilon_after(self, reports: int) -> float:
+        """Exact privacy loss of `reports` fresh reports drawn from one memo (never t x eps_1)."""
+        if reports < 0:
+            raise ParameterError("reports", reports, "a number of reports is 0 or more")
+        p1, q1, p2, q2 = self.exact
+        fade = (q2 / p2) ** reports  # (q2/p2)^t rather than (p2/q2)^t: bounded, and q2 may be 0
+        if not self.unary:
+            gain = p1 / q1 - 1
+            return float((1 + gain * (1 - fade) / (1 + (gain + self.k - 1) * fade)).ln())
+        absent = ((1 - p2) / (1 - q2)) ** reports
+        all_ones = (p1 + (1 - p1) * fade) / (q1 + (1 - q1) * fade)
+        all_zeros = (q1 * absent + 1 - q1) / (p1 * absent + 1 - p1)
+        return float((all_ones * all_zeros).ln())
+
+    @precise
+    def variance(self, n: int, f: float = 0.0) -> float:
+        """Variance of a frequency estimated from one round of n i.i.d. devices (superpopulation).
+
+        gamma (1 - gamma) / (n (ps - qs)^2) with gamma = f ps + (1 - f) qs. The paper's own
+        coefficient of f is wrong unless ps + qs = 1; at f = 0 both agree.
+        """
+        _check_sample(n, f)
+        ps, qs = _support(self.exact.p1, self.exact), _support(self.exact.q1, self.exact)
+        gamma = Decimal(f) * (ps - qs) + qs
+        return float(gamma * (1 - gamma) / (n * (ps - qs) ** 2))
+
+    @precise
+    def pooled_variance(self, n: int, rounds: int, f: float = 0.0) -> float:
+        """Variance about the n devices' own frequency when each sent `rounds` reports of one memo.
+
+        Between-memo noise does not average out: as `rounds` grows this falls to a floor, the
+        variance of RR1 alone. Sampling error f (1 - f) / n is not included.
+        """
+        _check_sample(n, f)
+        _check_rounds(rounds)
+        noise = Decimal(f) * self._device_noise(True, rounds)
+        noise += (1 - Decimal(f)) * self._device_noise(False, rounds)
+        return float(noise / n)
+
+    @precise
+    def device_variance(self, holds: bool, rounds: int = 1) -> float:
+        """Variance of one device's debiased mean of `rounds` reports, if it holds the value."""
+        _check_rounds(rounds)
+        return float(self._device_noise(holds, rounds))
+
+    @precise
+    def device_noise(self, holds: bool) -> tuple[float, float]:
+        """(between, within): the parts of one device's noise from RR1 and from one RR2 draw."""
+        between, within = self._noise_parts(holds)
+        return float(between), float(within)
+
+    def _device_noise(self, holds: bool, rounds: int) -> Decimal:
+        between, within = self._noise_parts(holds)
+        return between + within / rounds
+
+    def _noise_parts(self, holds: bool) -> tuple[Decimal, Decimal]:
+        p1, q1, p2, q2 = self.exact
+        kept = p1 if holds else q1
+        between = kept * (1 - kept) / (p1 - q1) ** 2
+        spread = kept * p2 * (1 - p2) + (1 - kept) * q2 * (1 - q2)
+        return between, spread / ((p1 - q1) * (p2 - q2)) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """ALLOMFREE's decision for one attribute, with both candidates so that it can be explained."""
+
+    chosen: Calibration
+    grr: Calibration
+    osue: Calibration
+
+
+def calibrate(
+    protocol: str, *, k: int, eps_inf: float, eps_1: float, method: Method = "exact"
+) -> Calibration:
+    """Calibrate one of `LONGITUDINAL`, or "ALLOMFREE" for the better of L-GRR and L-OSUE.
+
+    `method="paper"` uses the paper's L-GRR, which adds more noise than eps_1 asks for when k > 2;
+    the four unary protocols are the same under both methods. Raises `ParameterError`.
+    """
+    if protocol == ADAPTIVE:
+        return choose(k=k, eps_inf=eps_inf, eps_1=eps_1, method=method).chosen
+    if protocol not in LONGITUDINAL:
+        remedy = f"choose one of {', '.join((*LONGITUDINAL, ADAPTIVE))}"
+        raise ParameterError("protocol", protocol, remedy)
+    if method not in ("exact", "paper"):
+        raise ParameterError("method", method, "choose 'exact' or 'paper'")
+    k = _check_domain(k)
+    eps_inf, eps_1 = _check_epsilon("eps_inf", eps_inf), _check_epsilon("eps_1", eps_1)
+    if eps_1 >= eps_inf:
+        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
+        raise ParameterError("eps_1", eps_1, remedy)
+    return _calibrate(protocol, k, eps_inf, eps_1, method)
+
+
+def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") -> Choice:
+    """ALLOMFREE's choice: L-GRR when its variance at f = 0 is not above L-OSUE's.
+
+    With the exact calibration that is k <= 3 e^eps_1 + 2.
+    """
+    grr = calibrate("L-GRR", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
+    osue = calibrate("L-OSUE", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
+    return Choice(grr if grr.variance(1) <= osue.variance(1) else osue, grr, osue)
+
+
+@precise
+def calibrate_once(protocol: str, *, k: int, epsilon: float) -> Calibration:
+    """The one-time GRR, OUE or SUE: the same thing with an RR2 that changes nothing."""
+    if protocol not in ONE_TIME:
+        raise ParameterError("protocol", protocol, f"choose one of {', '.join(ONE_TIME)}")
+    k = _check_domain(k)
+    epsilon = _check_epsilon("epsilon", epsilon)
+    exact = exact_chances(protocol, k, Decimal(epsilon), Decimal(epsilon))
+    return _build(protocol, k, epsilon, epsilon, "exact", exact)
+
+
+@precise
+def largest_eps_1(protocol: str, *, eps_inf: float) -> float:
+    """The feasibility limit: L-OUE and L-SOUE stop short of eps_inf, because p2 = 1/2 is fixed."""
+    if protocol not in LONGITUDINAL:
+        raise ParameterError("protocol", protocol, f"choose one of {', '.join(LONGITUDINAL)}")
+    eps_inf = _check_epsilon("eps_inf", eps_inf)
+    limit = _LIMIT.get(protocol)
+    return float(limit(Decimal(eps_inf))) if limit else math.nextafter(eps_inf, 0.0)
+
+
+@precise
+def exact_chances(
+    protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"
+) -> Chances:
+    """p1, q1, p2, q2 in full precision, for parameters already checked."""
+    first, second = _STEPS[protocol]
+    p1, q1 = _FIRST[first](eps_inf, k)
+    if second is None:
+        return Chances(p1, q1, ONE, ONE - ONE)
+    if second == "GRR":
+        return Chances(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
+    if second == "SUE":
+        return Chances(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
+    return Chances(p1, q1, *_second_half(protocol, eps_inf, eps_1))
+
+
+# --- the closed forms -------------------------------------------------------------------------
+
+_STEPS: Final[dict[str, tuple[str, str | None]]] = {
+    "GRR": ("GRR", None),
+    "OUE": ("OUE", None),
+    "SUE": ("SUE", None),
+    "L-GRR": ("GRR", "GRR"),
+    "L-OUE": ("OUE", "OUE"),
+    "L-SUE": ("SUE", "SUE"),
+    "L-OSUE": ("OUE", "SUE"),
+    "L-SOUE": ("SUE", "OUE"),
+}
+
+
+def _grr(epsilon: Decimal, k: int) -> tuple[Decimal, Decimal]:
+    q = 1 / (epsilon.exp() + k - 1)
+    return 1 - (k - 1) * q, q
+
+
+def _oue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
+    return HALF, 1 / (epsilon.exp() + 1)
+
+
+def _sue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
+    q = 1 / ((epsilon / 2).exp() + 1)
+    return 1 - q, q
+
+
+_FIRST: Final[dict[str, Callable[[Decimal, int], tuple[Decimal, Decimal]]]] = {
+    "GRR": _grr,
+    "OUE": _oue,
+    "SUE": _sue,
+}
+
+
+def _second_grr(
+    eps_inf: Decimal, eps_1: Decimal, k: int, method: Method
+) -> tuple[Decimal, Decimal]:
+    """b = p2/q2 that makes (ab + k-1)/(a + b + k-2) equal c; the paper drops both k-2."""
+    a, c = eps_inf.exp(), eps_1.exp()
+    others = k - 1 if method == "exact" else 1
+    b = 1 + (c - 1) * (a + others) / (a - c)
+    q2 = 1 / (b + k - 1)
+    return 1 - (k - 1) * q2, q2
+
+
+def _second_symmetric(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
+    scale = 2 if protocol == "L-SUE" else 1
+    a, c = (eps_inf / scale).exp(), (eps_1 / scale).exp()
+    b = 1 + (c - 1) * (a + 1) / (a - c)
+    q2 = 1 / (b + 1)
+    return 1 - q2, q2
+
+
+def _second_half(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
+    """p2 = 1/2 and the smaller root of the quadratic in 2 q2, in the form that does not cancel."""
+    c = eps_1.exp()
+    if protocol == "L-OUE":
+        a = eps_inf.exp()
+        square, linear, constant = a * (c - 1), (a + 1) - c * (3 * a - 1), 2 * a + 1 - 3 * c
+    else:
+        a = (eps_inf / 2).exp()
+        square = a * (c - 1)
+        linear = (2 * a + 1 - a * a) - c * (a * a + 2 * a - 1)
+        constant = a * (2 * a + 1) - c * (a + 2)
+    constant = max(constant, ONE - ONE)  # the limit itself, rounded to a float, may lie above it
+    return HALF, constant / (-linear + (linear * linear - 4 * square * constant).sqrt())
+
+
+def _limit_oue(eps_inf: Decimal) -> Decimal:
+    return ((2 * eps_inf.exp() + 1) / 3).ln()
+
+
+def _limit_soue(eps_inf: Decimal) -> Decimal:
+    a = (eps_inf / 2).exp()
+    return (a * (2 * a + 1) / (a + 2)).ln()
+
+
+_LIMIT: Final = {"L-OUE": _limit_oue, "L-SOUE": _limit_soue}
+
+
+def from_chances(nominal: Calibration, exact: Chances) -> Calibration:
+    """The same protocol and budget with other chances, such as those a device really draws."""
+    return _build(
+        nominal.protocol, nominal.k, nominal.eps_inf, nominal.eps_1, nominal.method, exact
+    )
+
+
+# --- assembling and checking ------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+@precise
+def _calibrate(protocol: str, k: int, eps_inf: float, eps_1: float, method: Method) -> Calibration:
+    if protocol in _LIMIT:
+        largest = float(_LIMIT[protocol](Decimal(eps_inf)))
+        if eps_1 > largest:
+            raise InfeasibleBudget(protocol, eps_inf, eps_1, largest)
+    chances = exact_chances(protocol, k, Decimal(eps_inf), Decimal(eps_1), method)
+    return _build(protocol, k, eps_inf, eps_1, method, chances)
+
+
+def _build(
+    protocol: str, k: int, eps_inf: float, eps_1: float, method: Method, exact: Chances
+) -> Calibration:
+    p1, q1, p2, q2 = map(float, exact)
+    return Calibration(protocol, k, p1, q1, p2, q2, eps_inf, eps_1, method, exact=exact)
+
+
+def _support(kept: Decimal, chances: Chances) -> Decimal:
+    return kept * chances.p2 + (1 - kept) * chances.q2
+
+
+def _check_epsilon(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ParameterError(field, value, "must be a number")
+    if not MIN_EPSILON <= value <= MAX_EPSILON:
+        raise ParameterError(field, value, f"must lie between {MIN_EPSILON:g} and {MAX_EPSILON:g}")
+    return float(value)
+
+
+def _check_domain(k: SupportsIndex) -> int:
+    whole = 0 if isinstance(k, bool) or not hasattr(k, "__index__") else operator.index(k)
+    if not 2 <= whole <= MAX_DOMAIN:
+        raise ParameterError("k", k, f"must be a whole number from 2 to {MAX_DOMAIN}")
+    return whole
+
+
+def _check_sample(n: int, f: float) -> None:
+    if n < 1:
+        raise ParameterError("n", n, "a number of devices is 1 or more")
+    if not 0.0 <= f <= 1.0:
+        raise ParameterError("f", f, "a frequency lies between 0 and 1")
+
+
+def _check_rounds(rounds: int) -> None:
+    if rounds < 1:
+        raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")

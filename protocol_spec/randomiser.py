@@ -1,0 +1,120 @@
+"""The two randomised responses, on a device, for one value at a time.
+
+Claim: with the operating system's random bytes, the memo is eps_inf-LDP and each report eps_1-LDP
+*as drawn*, not only as calculated: every chance is an integer over 2^64, p rounded down and q up
+from 80-digit values, so that no rounding ever spends more than the nominal epsilon. (A smaller p
+and a larger q are the same mechanism followed by more noise.)
+
+No float and no pseudo-random generator is on this path. Randomness is passed in as a function
+from a number of bytes to that many bytes; production passes `os.urandom`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Final, NamedTuple
+
+from protocol_spec.body import BodyFormat
+from protocol_spec.calibration import Calibration, Chances, exact_chances, from_chances
+from protocol_spec.precision import precise
+
+Entropy = Callable[[int], bytes]
+
+SCALE: Final = 1 << 64
+
+
+class Thresholds(NamedTuple):
+    """p1, q1, p2, q2 in units of 2^-64. A draw succeeds when 64 random bits are below."""
+
+    p1: int
+    q1: int
+    p2: int
+    q2: int
+
+
+@precise
+def thresholds(calibration: Calibration) -> Thresholds:
+    """The integers a device compares its random bits with.
+
+    They are calculated for the next float64 below each epsilon: whoever wrote 0.1 and whoever
+    reads the float64 nearest to it must both find their epsilon kept.
+    """
+    exact = exact_chances(
+        calibration.protocol,
+        calibration.k,
+        Decimal(math.nextafter(calibration.eps_inf, 0.0)),
+        Decimal(math.nextafter(calibration.eps_1, 0.0)),
+        calibration.method,
+    )
+    return Thresholds(_down(exact.p1), _up(exact.q1), _down(exact.p2), _up(exact.q2))
+
+
+@precise
+def as_drawn(calibration: Calibration) -> Calibration:
+    """The calibration with the chances that devices really use; the collector debiases with it."""
+    drawn = thresholds(calibration)
+    p1, q1, p2, q2 = (Decimal(threshold) / SCALE for threshold in drawn)
+    if not calibration.unary:
+        q1, q2 = ((1 - p) / (calibration.k - 1) for p in (p1, p2))
+    return from_chances(calibration, Chances(p1, q1, p2, q2))
+
+
+class Randomiser:
+    """RR1 and RR2 of one attribute. It keeps no state: storing the memo is the caller's duty."""
+
+    def __init__(self, calibration: Calibration, entropy: Entropy = os.urandom) -> None:
+        self.format = BodyFormat(calibration.unary, calibration.k)
+        self.thresholds = thresholds(calibration)
+        self._entropy = entropy
+
+    def memoize(self, index: int) -> bytes:
+        """RR1: draw B' for the value of that index. Once per value, ever."""
+        return self._respond(self.format.encode(index), self.thresholds.p1, self.thresholds.q1)
+
+    def report(self, memo: bytes) -> bytes:
+        """RR2: draw B'' from B'. Once per round, ever."""
+        if self.format.fault(memo) is not None:
+            raise ValueError("the memo does not fit this attribute")
+        return self._respond(memo, self.thresholds.p2, self.thresholds.q2)
+
+    def _respond(self, body: bytes, keep: int, add: int) -> bytes:
+        number = self.format.to_number(body)
+        respond = self._unary if self.format.unary else self._generalised
+        return self.format.from_number(respond(number, keep, add))
+
+    def _unary(self, bits: int, keep: int, add: int) -> int:
+        k = self.format.k
+        draws = struct.unpack(f">{k}Q", self._entropy(8 * k))
+        held = format(bits, f"0{k}b")  # as text: shifting a k-bit integer k times is quadratic
+        answer = ("1" if d < (keep if h == "1" else add) else "0" for d, h in zip(draws, held))
+        return int("".join(answer), 2)
+
+    def _generalised(self, index: int, keep: int, _add: int) -> int:
+        if int.from_bytes(self._entropy(8)) < keep:
+            return index
+        other = below(self.format.k - 1, self._entropy)
+        return other + (other >= index)
+
+
+def below(bound: int, entropy: Entropy = os.urandom) -> int:
+    """A uniform integer in [0, bound), by rejection: no modulo bias."""
+    if bound < 1:
+        raise ValueError("the bound must be 1 or more")
+    bits = (bound - 1).bit_length()
+    size = (bits + 7) // 8
+    while True:
+        draw = int.from_bytes(entropy(size)) >> (8 * size - bits)
+        if draw < bound:
+            return draw
+
+
+def _down(chance: Decimal) -> int:
+    return int((chance * SCALE).to_integral_value(ROUND_FLOOR))
+
+
+def _up(chance: Decimal) -> int:
+    return int((chance * SCALE).to_integral_value(ROUND_CEILING))

@@ -1,0 +1,146 @@
+"""MQTT topics, built and parsed here and nowhere else.
+
+    {ns}/v1/{campaign}/pub/...            collector to all
+    {ns}/v1/{campaign}/up/{device}/...    one device to the collector
+    {ns}/v1/{campaign}/down/{device}/...  the collector to one device
+
+Identity is in the topic because the broker's access list checks it there; three subtrees by
+direction make three lines of access list enough for any fleet.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from protocol_spec.errors import ParameterError
+
+VERSION: Final = "v1"
+DEFAULT_NAMESPACE: Final = "allomfree"
+
+_LEVEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
+_DEVICE: Final = re.compile(r"[a-z0-9-]{1,32}")
+_CAMPAIGN: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?-[0-9a-f]{8}")
+
+_UPWARD: Final = ("report", "request")
+
+
+def check_namespace(namespace: str) -> str:
+    """A namespace is one topic level that needs no quoting anywhere."""
+    if not _LEVEL.fullmatch(namespace):
+        remedy = "use 1 to 64 of a-z, 0-9 and inner hyphens or underscores"
+        raise ParameterError("namespace", namespace, remedy)
+    return namespace
+
+
+def is_device(name: str) -> bool:
+    """Whether a text is a device pseudonym."""
+    return _DEVICE.fullmatch(name) is not None
+
+
+def is_campaign(name: str) -> bool:
+    """Whether a text is a campaign's name, slug and digest."""
+    return _CAMPAIGN.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FromDevice:
+    """A parsed topic that a device publishes on."""
+
+    campaign: str
+    device: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one campaign."""
+
+    campaign: str
+    namespace: str = DEFAULT_NAMESPACE
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace)
+        if not is_campaign(self.campaign):
+            remedy = "a campaign's name is its slug, a hyphen and eight hex digits"
+            raise ParameterError("campaign", self.campaign, remedy)
+
+    @property
+    def _root(self) -> str:
+        return f"{self.namespace}/{VERSION}/{self.campaign}"
+
+    @property
+    def manifest(self) -> str:
+        """Canonical manifest bytes, retained."""
+        return f"{self._root}/pub/manifest"
+
+    @property
+    def state(self) -> str:
+        """Whether the collector is there, retained and its last will."""
+        return f"{self._root}/pub/state"
+
+    def receipt(self, round_number: int, page: int) -> str:
+        """One page of receipts of one round, retained until the round's deadline."""
+        return f"{self._root}/pub/receipt/{round_number}/{page}"
+
+    def receipts_for(self, page: int) -> str:
+        """Filter: the one page that a device needs, of every round."""
+        return f"{self._root}/pub/receipt/+/{page}"
+
+    def result(self, attribute: str, round_number: int | None = None) -> str:
+        """An attribute's histogram: of one round, or the latest word on it."""
+        suffix = "" if round_number is None else f"/{round_number}"
+        return f"{self._root}/pub/result/{attribute}{suffix}"
+
+    def report(self, device: str) -> str:
+        """Where a device publishes its reports."""
+        return f"{self._root}/up/{_checked(device)}/report"
+
+    def request(self, device: str) -> str:
+        """Where a device asks to be forgotten."""
+        return f"{self._root}/up/{_checked(device)}/request"
+
+    def response(self, device: str) -> str:
+        """Where the collector answers that request."""
+        return f"{self._root}/down/{_checked(device)}/response"
+
+    @property
+    def all_reports(self) -> str:
+        """Filter: every device's reports."""
+        return f"{self._root}/up/+/report"
+
+    @property
+    def all_requests(self) -> str:
+        """Filter: every device's requests."""
+        return f"{self._root}/up/+/request"
+
+
+def parse_from_device(topic: str, namespace: str = DEFAULT_NAMESPACE) -> FromDevice | None:
+    """Who sent what on a topic, or None when no device may publish there."""
+    levels = topic.split("/")
+    if len(levels) != 6 or levels[0] != namespace or levels[1] != VERSION or levels[3] != "up":
+        return None
+    _, _, campaign, _, device, kind = levels
+    if not is_campaign(campaign) or not is_device(device):
+        return None
+    if kind not in _UPWARD:
+        return None
+    return FromDevice(campaign, device, kind)
+
+
+def parse_receipt(topic: str) -> tuple[int, int] | None:
+    """Round and page of a receipt topic, or None."""
+    levels = topic.split("/")
+    if len(levels) != 7 or levels[3:5] != ["pub", "receipt"]:
+        return None
+    if not all(re.fullmatch(r"0|[1-9][0-9]{0,8}", level) for level in levels[5:]):
+        return None
+    return int(levels[5]), int(levels[6])
+
+
+def _checked(device: str) -> str:
+    if not is_device(device):
+        remedy = "a device's name is 1 to 32 of a-z, 0-9 and hyphen"
+        raise ParameterError("device", device, remedy)
+    return device
