@@ -1,0 +1,150 @@
+"""The numbers of the paper's two variance tables, as text, digit for digit as printed.
+
+Text and not floats, because how many digits were printed is part of what is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+N: Final = 10_000
+"""Number of devices in both tables; the variance is that of a value nobody holds, f = 0."""
+
+
+class Budget(NamedTuple):
+    """eps_inf and eps_1 as printed; a one-time protocol has only the first."""
+
+    eps_inf: str
+    eps_1: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One protocol; `k` is None for unary encodings, whose variance does not depend on it."""
+
+    protocol: str
+    k: int | None = None
+
+    def __str__(self) -> str:
+        return self.protocol if self.k is None else f"{self.protocol} k={self.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`label` is the budget in the margin, `budget` the one that the numbers were computed for."""
+
+    label: Budget
+    budget: Budget
+    cells: tuple[str, ...]
+
+    @property
+    def mislabelled(self) -> bool:
+        """True for the two rows whose label is a misprint."""
+        return self.label != self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows that stand together, under the heading that they share."""
+
+    heading: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`label` is the table's name in the paper's LaTeX source."""
+
+    title: str
+    label: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+
+
+# Columns as in the paper: L-GRR with k = 2, 32, 1024, then L-OSUE, L-SUE, L-SOUE, L-OUE. The keys
+# are the ratio eps_1 / eps_inf of a block.
+_LONGITUDINAL: Final = {
+    "0.6": """
+        0.5 0.30 | 0.001103  0.980969    26706 | 0.004411 0.004436 0.005306 0.005549
+        1.0 0.60 | 0.000270  0.125036     3153 | 0.001078 0.001103 0.001234 0.001347
+        2.0 1.20 | 0.000062  0.006327      117 | 0.000247 0.000270 0.000264 0.000310
+        4.0 2.40 | 0.000011  0.000078  0.25903 | 0.000044 0.000062 0.000045 0.000057
+    """,
+    "0.5": """
+        0.5 0.25 | 0.001592  2.088372    60218 | 0.006367 0.006392 0.007336 0.007611
+        1.0 0.50 | 0.000392  0.268074     7198 | 0.001567 0.001592 0.001740 0.001872
+        2.0 1.00 | 0.000092  0.013926      281 | 0.000368 0.000392 0.000389 0.000447
+        4.0 2.00 | 0.000018  0.000188  0.74088 | 0.000072 0.000092 0.000073 0.000092
+    """,
+    "0.4": """
+        0.5 0.20 | 0.002492  4.530779   135874 | 0.009967 0.009992 0.011012 0.011324
+        1.0 0.40 | 0.000617  0.586823    16443 | 0.002467 0.002492 0.002658 0.002812
+        2.0 0.80 | 0.000148  0.031552      673 | 0.000593 0.000617 0.000617 0.000690
+        4.0 1.60 | 0.000032  0.000484  2.12772 | 0.000127 0.000148 0.000128 0.000156
+    """,
+    "0.3": """
+        0.5 0.15 | 0.004436        10   329836 | 0.017744 0.017769 0.018863 0.019214
+        1.0 0.30 | 0.001103  1.398568    40412 | 0.004411 0.004436 0.004620 0.004799
+        1.0 0.60 | 0.000270  0.078202     1737 | 0.001078 0.001103 0.001106 0.001198
+        2.0 1.20 | 0.000062  0.001389        6 | 0.000247 0.000270 0.000248 0.000291
+    """,
+    "0.2": """
+        0.5 0.10 | 0.009992        30   972656 | 0.039967 0.039992 0.041148 0.041536
+        1.0 0.20 | 0.002492  4.080052   120651 | 0.009967 0.009992 0.010190 0.010394
+        2.0 0.40 | 0.000617  0.237925     5443 | 0.002467 0.002492 0.002498 0.002610
+        4.0 0.80 | 0.000148  0.004939       24 | 0.000593 0.000617 0.000595 0.000659
+    """,
+    "0.1": """
+        0.5 0.05 | 0.039992       154  4941829 | 0.159967 0.159992 0.161191 0.161608
+        1.0 0.10 | 0.009992        20   620584 | 0.039967 0.039992 0.040201 0.040424
+        2.0 0.20 | 0.002492  1.255550    29356 | 0.009967 0.009992 0.010000 0.010130
+        4.0 0.40 | 0.000617  0.030494      156 | 0.002467 0.002492 0.002469 0.002560
+    """,
+}
+
+# In the block 0.3 the third and fourth rows are labelled (1.0, 0.60) and (2.0, 1.20). Every other
+# row has eps_1 = ratio x eps_inf, and only with these budgets do all their numbers come out.
+CORRECTED: Final = {
+    ("0.3", Budget("1.0", "0.60")): Budget("2.0", "0.60"),
+    ("0.3", Budget("2.0", "1.20")): Budget("4.0", "1.20"),
+}
+
+# GRR with k = 2, 32, 1024, then OUE, SUE.
+_ONE_TIME: Final = """
+    0.5 | 0.000392 0.007520 0.243240 | 0.001567 0.001592
+    1.0 | 0.000092 0.001108 0.034707 | 0.000368 0.000392
+    2.0 | 0.000018 0.000092 0.002522 | 0.000072 0.000092
+    4.0 | 0.000002 0.000003 0.000037 | 0.000008 0.000018
+"""
+
+
+def _rows(text: str, ratio: str = "") -> tuple[Row, ...]:
+    rows = []
+    for line in text.strip().splitlines():
+        label, *groups = line.split("|")
+        printed = Budget(*label.split())
+        cells = tuple(cell for group in groups for cell in group.split())
+        rows.append(Row(printed, CORRECTED.get((ratio, printed), printed), cells))
+    return tuple(rows)
+
+
+LONGITUDINAL: Final = Table(
+    title="Longitudinal",
+    label="tab:analysis_var",
+    columns=(
+        *(Column("L-GRR", k) for k in (2, 32, 1024)),
+        *(Column(protocol) for protocol in ("L-OSUE", "L-SUE", "L-SOUE", "L-OUE")),
+    ),
+    blocks=tuple(
+        Block(f"eps_1 = {ratio} eps_inf", _rows(text, ratio))
+        for ratio, text in _LONGITUDINAL.items()
+    ),
+)
+
+ONE_TIME: Final = Table(
+    title="One-time",
+    label="tab:analysis_var_non_long",
+    columns=(*(Column("GRR", k) for k in (2, 32, 1024)), Column("OUE"), Column("SUE")),
+    blocks=(Block("a single randomisation", _rows(_ONE_TIME)),),
+)
