@@ -62,9 +62,9 @@ def lifetime_odds(calibration: Calibration) -> Odds:
 
 
 def largest_shift(epsilon: float) -> str:
-    """The bound of local differential privacy in words: how far anyone's belief can move."""
+    """The bound of local differential privacy in words: what anyone's odds are multiplied by."""
     factor = math.exp(epsilon)
-    return f"at most {factor:.3g} to 1" if factor < 1e6 else "without a useful bound"
+    return f"by at most {factor:.3g}" if factor < 1e6 else "without a useful bound"
 
 
 def _times(chance: float) -> str:

@@ -172,9 +172,10 @@ def project_to_simplex(raw: npt.ArrayLike) -> Array:
 
 def shift_to_one(raw: npt.ArrayLike) -> Array:
     """Add the same amount to every estimate so that they sum to one; stays unbiased."""
-    values: Array = np.asarray(raw, dtype=np.float64)
-    missing: Array = 1.0 - values.sum(axis=-1, keepdims=True)
-    return values + missing / values.shape[-1]
+    values = np.asarray(raw, dtype=np.float64)
+    missing = 1.0 - values.sum(axis=-1, keepdims=True)
+    shifted: Array = values + missing / values.shape[-1]
+    return shifted
 
 
 def _device_weights(weights: Weights, m: Array, between: float, within: float) -> Array:

@@ -80,13 +80,18 @@ class Topics:
         """Whether the collector is there, retained and its last will."""
         return f"{self._root}/pub/state"
 
+    @property
+    def receipt_root(self) -> str:
+        """What every receipt topic begins with."""
+        return f"{self._root}/pub/receipt/"
+
     def receipt(self, round_number: int, page: int) -> str:
         """One page of receipts of one round, retained until the round's deadline."""
-        return f"{self._root}/pub/receipt/{round_number}/{page}"
+        return f"{self.receipt_root}{round_number}/{page}"
 
     def receipts_for(self, page: int) -> str:
         """Filter: the one page that a device needs, of every round."""
-        return f"{self._root}/pub/receipt/+/{page}"
+        return f"{self.receipt_root}+/{page}"
 
     def result(self, attribute: str, round_number: int | None = None) -> str:
         """An attribute's histogram: of one round, or the latest word on it."""

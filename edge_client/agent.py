@@ -1,0 +1,196 @@
+"""Deciding and drawing: the part of the agent that owns every random choice.
+
+Claim: whatever arrives from the network, and however the clock jumps, a device draws at most one
+report per round and per period of real time, and at most one memo per value. Nothing in here knows
+about MQTT; nothing outside of here draws.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from edge_client.clock import Clock, SystemClock
+from edge_client.errors import CampaignProblem
+from edge_client.policy import Policy
+from edge_client.store import Draw, Membership, Queued, Store
+from protocol_spec import Manifest, Randomiser, Report, digest8
+from protocol_spec.randomiser import Entropy, below
+from protocol_spec.topics import is_device
+
+ReadValue = Callable[[str], object]
+Trace = Callable[[str], None]
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+class Wait(Enum):
+    """Why nothing is drawn now, in words for the owner."""
+
+    PAUSED = "paused by you"
+    LEFT = "you have left this campaign"
+    CLOCK_EARLY = "the clock is before the campaign's creation; waiting for the right time"
+    NOT_BEGUN = "the first round has not begun"
+    OVER = "all rounds are over"
+    DRAWN = "this round's report is drawn; waiting for the next round"
+    CLOCK_AHEAD = "the clock ran ahead; waiting until a full period has really passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A round that may be drawn now."""
+
+    round: int
+
+
+def due(membership: Membership, clock: Clock) -> Due | Wait:
+    """Whether a draw is allowed at this moment. Pure: asks the clocks, changes nothing."""
+    now, rounds = clock.wall(), membership.manifest.rounds
+    if membership.status != "joined":
+        return Wait.PAUSED if membership.status == "paused" else Wait.LEFT
+    if now < membership.manifest.created:
+        return Wait.CLOCK_EARLY
+    number = rounds.round_at(now)
+    if number is None:
+        return Wait.NOT_BEGUN if now < rounds.first else Wait.OVER
+    if number <= membership.last_round:
+        return Wait.DRAWN
+    # Consecutive draws lie in different periods of the steady clock, as they do of the wall clock.
+    same_boot = membership.last_round >= 0 and membership.boot == clock.boot() != ""
+    if same_boot and clock.steady() < membership.round_opened + rounds.period:
+        return Wait.CLOCK_AHEAD
+    return Due(number)
+
+
+class Agent:
+    """One device's decisions, over its store."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: Policy,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy = os.urandom,
+        trace: Trace = lambda _: None,
+    ) -> None:
+        self.store = store
+        self.policy = policy
+        self.clock = clock or SystemClock()
+        self._entropy = entropy
+        self._trace = trace
+        self._randomisers: dict[str, Randomiser] = {}
+
+    def join(
+        self, manifest: Manifest, *, broker: str, namespace: str, device: str | None = None
+    ) -> Membership:
+        """Take part: check the policy, draw the attribute for life, remember both.
+
+        Joining again after `leave` goes on with the same attribute and memos.
+        """
+        self.check(manifest)
+        known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
+        kept = self.store.kept_life(manifest.campaign)
+        if known:
+            life = (known.device, known.attribute_index)
+        elif kept:
+            life = (device or kept[0], kept[1])
+        else:
+            life = (device or self.pseudonym(), below(len(manifest.attributes), self._entropy))
+        if not is_device(life[0]):
+            raise CampaignProblem(f"{life[0]!r} is no device name: use 1 to 32 of a-z, 0-9 and -")
+        source = manifest.attributes[life[1]].name
+        if not (known and self.store.memos(known.name)):
+            self.policy.check_budget(manifest, source, self.store.charged(source))
+        self._trace("attribute drawn")
+        at = int(self.clock.wall())
+        self.store.join(
+            manifest, broker=broker, namespace=namespace, device=life[0], attribute=life[1], at=at
+        )
+        self._trace("joined")
+        return self.membership(manifest.campaign)
+
+    def check(self, manifest: Manifest) -> None:
+        """Raise if this campaign could not be joined now. Draws nothing."""
+        self.policy.check(manifest)
+        if self.clock.wall() >= manifest.expires:
+            raise CampaignProblem(
+                f"{manifest.campaign} has ended; nothing was drawn, sent or spent. "
+                "If it has not, check this device's clock"
+            )
+
+    def pseudonym(self) -> str:
+        """A random name, unlinkable to the machine: 80 bits in letters and digits."""
+        return "".join(_ALPHABET[byte >> 3] for byte in self._entropy(16))
+
+    def membership(self, campaign: str) -> Membership:
+        """A joined campaign by its name."""
+        for membership in self.store.memberships():
+            if membership.name == campaign:
+                return membership
+        raise CampaignProblem(f"this device has not joined {campaign}; nothing was sent or spent")
+
+    def draw(self, membership: Membership, read: ReadValue) -> Queued | Wait:
+        """Draw this round's report if it is due, and make it durable before anyone can send it.
+
+        The value is read only when a draw is allowed. Raises `SourceFailure` or `UnknownValue`
+        before any randomness is used, `StorageFailure` if the disk refuses.
+        """
+        allowed = due(membership, self.clock)
+        if isinstance(allowed, Wait):
+            return allowed
+        self.policy.check(membership.manifest)
+        wanted = membership.attribute.index_of(read(membership.attribute.name))
+        value, memo, is_new = self._memo(membership, wanted)
+        self._trace("memo drawn" if is_new else "memo found")
+        manifest = membership.manifest
+        report = Report(
+            digest8(manifest),
+            allowed.round,
+            membership.attribute_index,
+            self._randomiser(membership).report(memo),
+        )
+        now = self.clock.wall()
+        deadline = manifest.rounds.deadline(allowed.round)
+        opened = self.clock.steady() - (now - manifest.rounds.opens(allowed.round))
+        payload = report.encode()
+        self._trace("report drawn")
+        self.store.record(
+            membership,
+            Draw(
+                allowed.round,
+                value,
+                payload,
+                deadline,
+                int(now),
+                self.clock.boot(),
+                opened,
+                memo if is_new else None,
+            ),
+        )
+        self._trace("report committed")
+        return Queued(membership.name, allowed.round, payload, deadline, int(now), "queued")
+
+    def _memo(self, membership: Membership, wanted: int) -> tuple[int, bytes, bool]:
+        """The memo to report from: this value's, a new one, or at the cap the last one used."""
+        memos = self.store.memos(membership.name)
+        if wanted in memos:
+            return wanted, memos[wanted].body, False
+        manifest, source = membership.manifest, membership.attribute.name
+        charged = self.store.charged(source)
+        cap = min(manifest.max_values, self.policy.max_values)
+        if not memos:
+            self.policy.check_budget(manifest, source, charged)
+        elif len(memos) >= cap or not self.policy.allows_charge(manifest, charged):
+            # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
+            last = membership.last_value
+            frozen = memos[last if last is not None else min(memos)]
+            return frozen.value, frozen.body, False
+        return wanted, self._randomiser(membership).memoize(wanted), True
+
+    def _randomiser(self, membership: Membership) -> Randomiser:
+        if membership.name not in self._randomisers:
+            self._randomisers[membership.name] = Randomiser(membership.calibration, self._entropy)
+        return self._randomisers[membership.name]

@@ -1,0 +1,357 @@
+"""`allomfree-edge`: a thin layer over `EdgeClient`.
+
+Exit codes: 0 done, 1 something at run time, 2 settings, 3 refused by the owner's policy.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from functools import wraps
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edge_client import pages, statement
+from edge_client.client import EdgeClient, accept_loss
+from edge_client.errors import EdgeError, SettingsError
+from edge_client.heartbeat import notify_systemd
+from edge_client.logs import set_up
+from edge_client.settings import SETTINGS, Settings, resolve
+from edge_client.sources import build, build_all, reader
+from protocol_spec import DEFAULT_NAMESPACE, AllomfreeError, Manifest, ManifestError, UnknownValue
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+CAMPAIGN = click.argument("campaign", required=False)
+
+
+def _version() -> str:
+    try:
+        return version("allomfree")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96})
+@click.version_option(_version(), prog_name="allomfree-edge")
+def main() -> None:
+    """Answer a campaign's question with noise, for years, and see exactly what leaves.
+
+    \b
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
+    allomfree-edge run
+    """
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every setting as a flag, and turn errors into one line and an exit code."""
+
+    @wraps(function)
+    def resolved(*, config: Path | None, **options: Any) -> None:
+        flags = {setting.name: options.pop(setting.name) for setting in SETTINGS}
+        try:
+            settings = resolve(flags, config=config)
+            set_up(settings.log_level)
+            function(settings, **options)
+        except EdgeError as error:
+            _fail(str(error), error.exit_code)
+        except (ManifestError, UnknownValue) as error:
+            _fail(str(error), 2)
+        except sqlite3.DatabaseError as error:
+            _fail(
+                f"the memory in {settings.state_dir} cannot be used: {error}. Nothing new was "
+                "drawn or sent. See: allomfree-edge doctor",
+                1,
+            )
+        except AllomfreeError as error:
+            _fail(str(error), 1)
+
+    flags: Callable[..., None] = resolved
+    for setting in reversed(SETTINGS):
+        kind: dict[str, Any] = (
+            {"is_flag": True, "default": None} if setting.default is False else {}
+        )
+        flags = click.option(setting.flag, setting.name, help=setting.help, **kind)(flags)
+    where = click.Path(path_type=Path)
+    help_text = "configuration file [~/.config/allomfree/edge.toml or /etc/allomfree/edge.toml]"
+    return main.command(short_help=_first_line(function))(
+        click.option("--config", type=where, help=help_text)(flags)
+    )
+
+
+def _first_line(function: Callable[..., None]) -> str:
+    return (function.__doc__ or "").strip().splitlines()[0]
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+def _client(settings: Settings, *, exclusive: bool = False) -> EdgeClient:
+    return EdgeClient(
+        settings.state_dir,
+        policy=settings.policy,
+        credentials=settings.credentials(),
+        allow_plaintext=settings.allow_plaintext,
+        keepalive=settings.keepalive,
+        exclusive=exclusive,
+    )
+
+
+def _print(facts: Any, as_json: bool, text: Callable[[Any], str]) -> None:
+    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text(facts))
+
+
+@command
+@click.argument("address", required=False)
+@click.option(
+    "--manifest", type=click.Path(path_type=Path), help="Manifest file instead of ADDRESS."
+)
+@click.option("--broker", help="With --manifest: where to report, as mqtts://host.")
+@click.option("--namespace", default=DEFAULT_NAMESPACE, help="With --manifest: the topics' root.")
+@click.option("--yes", is_flag=True, help="Agree without being asked, for fleets.")
+@click.option("--preview", is_flag=True, help="Only show what joining would mean.")
+@click.option("--timeout", default=20.0, help="Seconds to wait for the broker.")
+@AS_JSON
+def join(
+    settings: Settings,
+    address: str | None,
+    manifest: Path | None,
+    broker: str | None,
+    namespace: str,
+    yes: bool,
+    preview: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Read what a campaign asks, and agree to it or not.
+
+    \b
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
+    allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
+    """
+    loaded = None if manifest is None else _load_manifest(manifest)
+    with _client(settings) as client:
+        invitation = client.invitation(
+            address, manifest=loaded, broker=broker, namespace=namespace, timeout=timeout
+        )
+        facts = statement.invitation_facts(invitation, settings.username)
+        if not (as_json and yes):
+            _print(facts, as_json, pages.invitation_text)
+        if preview:
+            return
+        if not yes and not click.confirm("\nDo you agree?", default=False, err=True):
+            click.echo("Not joined; nothing was drawn, sent or spent.", err=True)
+            sys.exit(3)
+        membership = client.join(invitation)
+        joined = {
+            "campaign": membership.name,
+            "device": membership.device,
+            "attribute": membership.attribute.name,
+        }
+        _print(
+            joined,
+            as_json,
+            lambda f: (
+                f"\nJoined {f['campaign']}. This device will answer "
+                f"{f['attribute']!r}, for life.\nNext: allomfree-edge run"
+            ),
+        )
+
+
+def _load_manifest(path: Path) -> Manifest:
+    try:
+        return Manifest.from_file(path)
+    except ManifestError as error:
+        raise SettingsError(f"{path} is not a valid manifest; nothing was sent.\n{error}") from None
+
+
+@command
+@CAMPAIGN
+@AS_JSON
+def show(settings: Settings, campaign: str | None, as_json: bool) -> None:
+    """Show what left, what is queued, what never leaves, and the ledger.
+
+    \b
+    allomfree-edge show
+    allomfree-edge show home-heat --json
+    """
+    with _client(settings) as client:
+        found = [client.find(campaign)] if campaign else client.memberships()
+        facts = {
+            "campaigns": [statement.campaign_facts(client, m) for m in found],
+            "ledger": statement.ledger_facts(client),
+        }
+    _print(facts, as_json, _show_text)
+
+
+def _show_text(facts: dict[str, Any]) -> str:
+    shown = [pages.campaign_text(c) for c in facts["campaigns"]] or ["No campaign joined."]
+    return "\n\n\n".join([*shown, pages.ledger_text(facts["ledger"])])
+
+
+@command
+@AS_JSON
+def status(settings: Settings, as_json: bool) -> None:
+    """Say in a few lines how the agent stands.
+
+    \b
+    allomfree-edge status
+    allomfree-edge status --json
+    """
+    with _client(settings) as client:
+        _print(statement.status_facts(client), as_json, pages.status_text)
+
+
+@command
+def run(settings: Settings) -> None:
+    """Report every round until stopped: for systemd, or in the foreground.
+
+    \b
+    allomfree-edge run
+    """
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: stopping.append(received))
+    with _client(settings, exclusive=True) as client:
+        runner = client.runner(reader(build_all(settings.sources)))
+        notify_systemd("READY=1")
+        runner.run(
+            lambda: bool(stopping), lambda text: notify_systemd(f"WATCHDOG=1\nSTATUS={text[:120]}")
+        )
+        notify_systemd("STOPPING=1")
+
+
+@command
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="ATTRIBUTE=VALUE",
+    help="A value instead of the configured source; may be repeated.",
+)
+@click.option("--timeout", default=30.0, help="Seconds to wait for broker and receipt.")
+@AS_JSON
+def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json: bool) -> None:
+    """Report this round once and exit: for cron and battery-powered devices.
+
+    \b
+    allomfree-edge report
+    allomfree-edge report --value fuel=wood
+    """
+    sources = build_all(settings.sources)
+    for given in values:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise SettingsError(f"--value {given!r}: write ATTRIBUTE=VALUE, as in fuel=wood")
+        sources[name] = build(name, {"value": value})
+    with _client(settings, exclusive=True) as client:
+        done = client.report_from(reader(sources), timeout=timeout)
+        facts = [{"campaign": d.campaign, "round": d.round, "state": d.state} for d in done]
+        _print({"reports": facts}, as_json, _report_text)
+        if any(d.state.startswith("queued: ") for d in done):
+            sys.exit(1)
+
+
+def _report_text(facts: dict[str, Any]) -> str:
+    if not facts["reports"]:
+        return "No campaign joined; nothing was drawn or sent."
+    return "\n".join(
+        f"{r['campaign']}: "
+        + (f"round {r['round']}: " if r["round"] is not None else "")
+        + r["state"]
+        for r in facts["reports"]
+    )
+
+
+@command
+@CAMPAIGN
+def pause(settings: Settings, campaign: str | None) -> None:
+    """Draw and send nothing until resumed.
+
+    \b
+    allomfree-edge pause home-heat
+    """
+    with _client(settings) as client:
+        click.echo(f"Paused {client.pause(campaign).name}; nothing is drawn or sent until resumed.")
+
+
+@command
+@CAMPAIGN
+def resume(settings: Settings, campaign: str | None) -> None:
+    """Go on after pause or leave.
+
+    \b
+    allomfree-edge resume home-heat
+    """
+    with _client(settings) as client:
+        click.echo(f"Resumed {client.resume(campaign).name}.")
+
+
+@command
+@CAMPAIGN
+def leave(settings: Settings, campaign: str | None) -> None:
+    """Stop for good, keeping the memory so that rejoining reveals nothing new.
+
+    \b
+    allomfree-edge leave home-heat
+    """
+    with _client(settings) as client:
+        name = client.leave(campaign).name
+        click.echo(f"Left {name}. What was spent stays spent; joining again costs nothing more.")
+
+
+@command
+@CAMPAIGN
+@click.option(
+    "--lost", is_flag=True, help="Accept that the memory is lost, damaged or rolled back."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--timeout", default=10.0, help="Seconds to wait for the collector's answer.")
+def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, timeout: float) -> None:
+    """Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.
+
+    \b
+    allomfree-edge forget home-heat
+    allomfree-edge forget --lost
+    """
+    warning = "Forgetting cannot be undone, and joining again is charged in full. Go on?"
+    if not yes and not click.confirm(warning, default=False, err=True):
+        click.echo("Nothing was changed.", err=True)
+        sys.exit(3)
+    if lost:
+        kept = accept_loss(settings.state_dir, settings.policy)
+        total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in kept.items()) or "nothing"
+        click.echo(
+            f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}."
+        )
+        return
+    with _client(settings, exclusive=True) as client:
+        name, answer = client.forget(campaign, timeout=timeout)
+    click.echo(f"Forgot {name} here; no trace is left. The collector {answer}.")
+
+
+@command
+@AS_JSON
+def doctor(settings: Settings, as_json: bool) -> None:
+    """Check state, clock, sources, brokers and policy, and say what to do.
+
+    \b
+    allomfree-edge doctor
+    """
+    from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
+
+    findings = examine(settings)
+    _print([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    if any(not f.ok for f in findings):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

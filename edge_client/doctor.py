@@ -1,0 +1,108 @@
+"""One check after the other, each with its finding and, where it failed, the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_client.broker_url import parse_broker
+from edge_client.client import EdgeClient
+from edge_client.errors import EdgeError, SourceFailure
+from edge_client.link import Link
+from edge_client.settings import Settings
+from edge_client.sources import build_all, reader
+from edge_client.store import Membership
+from protocol_spec import UnknownValue
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked."""
+
+    what: str
+    ok: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"check": self.what, "ok": self.ok, "finding": self.text}
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """All checks. Nothing is drawn, and no value is sent or shown."""
+    try:
+        client = EdgeClient(
+            settings.state_dir,
+            policy=settings.policy,
+            credentials=settings.credentials(),
+            allow_plaintext=settings.allow_plaintext,
+            exclusive=False,
+        )
+    except EdgeError as error:
+        return [Finding("state", False, str(error))]
+    with client:
+        findings = [Finding("state", True, f"{client.store.path} is sound and private")]
+        members = client.memberships()
+        if not members:
+            findings.append(Finding("campaigns", False, "none joined; see allomfree-edge join"))
+        findings += [_clock(client, m) for m in members]
+        findings += [_policy(client, m) for m in members]
+        findings += _sources(settings, members)
+        findings += _brokers(settings, members)
+        return findings
+
+
+def _clock(client: EdgeClient, membership: Membership) -> Finding:
+    now = client.clock.wall()
+    shown = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if now < membership.manifest.created:
+        text = f"{shown} is before {membership.name} was made; set the clock, nothing is drawn"
+        return Finding("clock", False, text)
+    return Finding("clock", True, f"{shown} is plausible for {membership.name}")
+
+
+def _policy(client: EdgeClient, membership: Membership) -> Finding:
+    try:
+        client.agent.policy.check(membership.manifest)
+    except EdgeError as error:
+        return Finding("policy", False, str(error))
+    return Finding("policy", True, f"allows {membership.name}")
+
+
+def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
+    try:
+        read = reader(build_all(settings.sources))
+    except EdgeError as error:
+        yield Finding("sources", False, str(error))
+        return
+    for membership in members:
+        name = membership.attribute.name
+        try:
+            membership.attribute.index_of(read(name))
+        except (SourceFailure, UnknownValue) as error:
+            yield Finding("source", False, str(error))
+        else:
+            yield Finding("source", True, f"{name} gives a value of its domain")
+
+
+def _brokers(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
+    for broker in sorted({m.broker for m in members}):
+        url = parse_broker(broker)
+        try:
+            url.check_plaintext(settings.allow_plaintext)
+            # A name of its own: the running agent's session must not be taken over by a check.
+            link = Link(url, settings.credentials(), client_id="")
+            link.connect()
+        except EdgeError as error:
+            yield Finding("broker", False, str(error))
+        else:
+            with suppress(OSError):
+                link.close()
+            kind = "encrypted" if url.tls else "this machine, not encrypted"
+            yield Finding("broker", True, f"{broker} answers ({kind})")

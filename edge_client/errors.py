@@ -1,0 +1,77 @@
+"""What can go wrong on a device, who can mend it, and the exit code it ends with.
+
+AllomfreeError (from protocol_spec)
+└── EdgeError                        exit 1: something at run time
+    ├── SettingsError (ValueError)       exit 2: the owner corrects a flag, variable or file
+    ├── PolicyRefusal (PermissionError)  exit 3: the owner's policy forbids it; nothing was drawn
+    ├── StateError                       the state directory cannot be trusted or used
+    │   ├── StateBusy                        another agent holds it
+    │   ├── StateExposed                     others can read it
+    │   ├── StateLost                        the memory is missing, damaged or rolled back
+    │   └── StateTooNew                      written by a later version
+    ├── StorageFailure (OSError)         the disk refused a write; nothing new was drawn or sent
+    ├── BrokerUnreachable (ConnectionError)  no connection, or none that the broker accepts
+    ├── CampaignProblem                  unknown, ended or changed campaign
+    └── SourceFailure                    no usable value: nothing was drawn
+
+Every message says what happened, what was or was not sent or spent, and the next step. None holds
+a value, a memo or a report's bits.
+"""
+
+from __future__ import annotations
+
+from protocol_spec import AllomfreeError
+
+
+class EdgeError(AllomfreeError):
+    """Base of the agent's errors."""
+
+    exit_code = 1
+
+
+class SettingsError(EdgeError, ValueError):
+    """A flag, environment variable or configuration file is wrong."""
+
+    exit_code = 2
+
+
+class PolicyRefusal(EdgeError, PermissionError):
+    """The campaign asks for more than the owner's policy allows."""
+
+    exit_code = 3
+
+
+class StateError(EdgeError):
+    """The state directory cannot be used as it is."""
+
+
+class StateBusy(StateError):
+    """Another agent is running on the same state."""
+
+
+class StateExposed(StateError):
+    """The state's files can be read by others."""
+
+
+class StateLost(StateError):
+    """The memory of earlier answers is missing, damaged or older than it was."""
+
+
+class StateTooNew(StateError):
+    """The state was written by a later version of the agent."""
+
+
+class StorageFailure(EdgeError, OSError):
+    """The disk refused a write."""
+
+
+class BrokerUnreachable(EdgeError, ConnectionError):
+    """No usable connection to the broker."""
+
+
+class CampaignProblem(EdgeError, LookupError):
+    """The campaign is unknown here, has ended, or is not the one that was joined."""
+
+
+class SourceFailure(EdgeError):
+    """The device's value could not be read."""

@@ -1,0 +1,62 @@
+"""How the running agent stands, for `status` from another process and for systemd.
+
+The file has a fixed size and is overwritten in place, so that a full disk can still be reported.
+It is a courtesy, not memory: nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+SIZE: Final = 1024
+FILE: Final = "heartbeat"
+
+
+class Heartbeat:
+    """Writes the present state whenever it changes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self.text = ""
+        self._last: tuple[str, int] | None = None
+
+    def write(self, text: str, queued: int) -> None:
+        """Note the state in words and the number of queued reports."""
+        self.text = text
+        if self._last == (text, queued):
+            return
+        self._last = (text, queued)
+        fields = {"pid": os.getpid(), "state": text[:600], "queued": queued, "at": int(time.time())}
+        record = json.dumps(fields).encode()[:SIZE].ljust(SIZE)
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.pwrite(descriptor, record, 0)
+            finally:
+                os.close(descriptor)
+
+
+def last_heartbeat(directory: Path) -> dict[str, Any] | None:
+    """What a running agent last said, or None when none is running."""
+    try:
+        fields: dict[str, Any] = json.loads((directory / FILE).read_bytes())
+        os.kill(fields["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        return None
+    return fields
+
+
+def notify_systemd(message: str) -> None:
+    """Tell systemd how we are, if it started us (`Type=notify`); otherwise do nothing."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.connect("\0" + address[1:] if address.startswith("@") else address)
+        channel.sendall(message.encode())

@@ -1,0 +1,67 @@
+"""A mark beside the database that remembers how far it had come.
+
+A database restored from a backup, or replaced by an empty one, would draw again for rounds that
+have already been reported, and that is a privacy failure. The mark holds the store's identity and
+sequence number; a database behind its mark is refused. It also carries what must survive the loss
+of the database: how much each source was charged, and which attribute each campaign drew.
+
+Two slots are written in turn, each with its checksum, in place: a torn write leaves the other slot
+good, and a full disk cannot stop it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+SLOT: Final = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Identity and progress of a store, and what outlives it."""
+
+    store: str
+    sequence: int
+    charged: dict[str, float] = field(default_factory=dict)
+    lives: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def read(path: Path) -> Mark | None:
+    """The later of the two slots, or None when there is no intact mark."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    slots = (_parse(content[:SLOT]), _parse(content[SLOT : 2 * SLOT]))
+    return max((s for s in slots if s is not None), key=lambda mark: mark.sequence, default=None)
+
+
+def write(path: Path, mark: Mark) -> None:
+    """Store a mark durably, in the slot that does not hold the latest one."""
+    text = json.dumps(asdict(mark), separators=(",", ":"), sort_keys=True).encode()
+    record = b"%08x %s" % (zlib.crc32(text), text)
+    if len(record) > SLOT:
+        raise OSError("too many campaigns for one state directory")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(descriptor, record.ljust(SLOT), mark.sequence % 2 * SLOT)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse(record: bytes) -> Mark | None:
+    checksum, _, text = record.rstrip(b" \0").partition(b" ")
+    try:
+        if int(checksum, 16) != zlib.crc32(text):
+            return None
+        fields = json.loads(text)
+        lives = {name: (str(d), int(a)) for name, (d, a) in fields["lives"].items()}
+        return Mark(fields["store"], fields["sequence"], fields["charged"], lives)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,227 @@
+"""The connection to the broker: the only module that knows paho.
+
+One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
+that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
+what happened, callbacks only collect. There is no network thread that could die unnoticed, and no
+lock to take inside a callback.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edge_client.broker_url import BrokerUrl, Credentials
+from edge_client.errors import BrokerUnreachable
+
+Version = MQTTProtocolVersion
+MQTT_5: Final = Version.MQTTv5
+MQTT_311: Final = Version.MQTTv311
+WINDOW: Final = 20
+READ_AT_ONCE: Final = 64
+CONNECT_SECONDS: Final = 10.0
+
+_UNSUPPORTED_VERSION: Final = 132
+_CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authorised, bad method
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message from the broker."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The broker answered a publish; `refusal` is its reason when it did not take it (MQTT 5)."""
+
+    mid: int
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone."""
+
+    reason: str
+
+
+Event = Arrived | Acknowledged | Lost
+
+
+class Link:
+    """One connection. MQTT 5, or 3.1.1 where the broker knows no better."""
+
+    def __init__(
+        self,
+        broker: BrokerUrl,
+        credentials: Credentials,
+        *,
+        client_id: str,
+        keepalive: int = 60,
+        version: Version = MQTT_5,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.window = WINDOW
+        self._credentials = credentials
+        self._client_id = client_id
+        self._keepalive = keepalive
+        self._events: list[Event] = []
+        self._connack: ReasonCode | None = None
+        self._unanswered: set[int] = set()
+        self._client = self._new_client()
+
+    def connect(self) -> None:
+        """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
+        code = self._attempt()
+        if code is not None and code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+            self.version = MQTT_311
+            self._client = self._new_client()
+            self._events.clear()  # the first attempt's end is not this connection's
+            code = self._attempt()
+        if code is None:
+            raise _unreachable(self.broker, "it did not answer in time")
+        if code.is_failure:
+            self.close()
+            hint = ""
+            if code.value in _CREDENTIALS:
+                hint = ". Check --username, --password-file or the client certificate"
+            raise _unreachable(self.broker, f"it refused the connection ({code}){hint}")
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
+        for name in filters:
+            self._client.subscribe(name, qos=0)
+
+    @property
+    def free(self) -> int:
+        """How many more messages may be on their way at once."""
+        return max(0, self.window - len(self._unanswered))
+
+    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
+        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged."""
+        properties = None
+        if self.version == MQTT_5 and expires_in is not None:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.MessageExpiryInterval = max(1, expires_in)
+        sent = self._client.publish(topic, payload, qos=1, properties=properties)
+        self._unanswered.add(sent.mid)
+        return sent.mid
+
+    def step(self, timeout: float) -> list[Event]:
+        """Let the network run for up to `timeout` seconds and return what happened."""
+        code = self._turn(timeout)
+        events, self._events = self._events, []
+        if code != mqtt.MQTT_ERR_SUCCESS and not any(isinstance(e, Lost) for e in events):
+            events.append(Lost(mqtt.error_string(code)))
+        return events
+
+    def close(self) -> None:
+        """Say goodbye, as far as the broker still listens."""
+        self._client.disconnect()
+        if self._client.socket() is not None:
+            self._turn(0.0)
+
+    def _turn(self, timeout: float) -> int:
+        """One wait on the socket, then all that is ready. Not paho's own loop: that one uses
+        select(), which cannot watch descriptors above 1023."""
+        sock = self._client.socket()
+        if sock is None:
+            return mqtt.MQTT_ERR_NO_CONN
+        poller = select.poll()
+        poller.register(sock, select.POLLIN | (select.POLLOUT if self._client.want_write() else 0))
+        buffered = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        ready = poller.poll(0 if buffered else max(0, round(timeout * 1000)))
+        flags = ready[0][1] if ready else 0
+        code: int = mqtt.MQTT_ERR_SUCCESS
+        if buffered or flags & ~select.POLLOUT:
+            code = self._client.loop_read(READ_AT_ONCE)
+        if code == mqtt.MQTT_ERR_SUCCESS and flags & select.POLLOUT:
+            code = self._client.loop_write()
+        return code or self._client.loop_misc()
+
+    def _attempt(self) -> ReasonCode | None:
+        self._connack = None
+        # paho declares a connection dead after two of its own keepalives without an answer;
+        # three quarters of the nominal one make that one and a half.
+        keepalive = max(1, self._keepalive * 3 // 4)
+        options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
+        try:
+            self._client.connect(self.broker.host, self.broker.port, keepalive, **options)
+        except ssl.SSLCertVerificationError as error:
+            raise _unreachable(
+                self.broker, f"its certificate is not trusted: {error.verify_message}"
+            ) from None
+        except OSError as error:
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise _unreachable(self.broker, str(reason)) from None
+        limit = time.monotonic() + CONNECT_SECONDS
+        while time.monotonic() < limit:
+            alive = self._turn(0.1) == mqtt.MQTT_ERR_SUCCESS
+            if self._connack is not None:
+                return self._connack
+            if not alive:
+                raise _unreachable(self.broker, "it closed the connection at once")
+        return None
+
+    def _new_client(self) -> mqtt.Client:
+        options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
+        client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=self.version,
+            **options,
+        )
+        client.connect_timeout = CONNECT_SECONDS
+        client.max_inflight_messages_set(WINDOW)
+        if self._credentials.username is not None:
+            client.username_pw_set(self._credentials.username, self._credentials.password)
+        if self.broker.tls:
+            client.tls_set_context(self._credentials.tls_context())
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        return client
+
+    def _on_connect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        self._connack = code
+        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+
+    def _on_disconnect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._events.append(Lost(str(code)))
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            return  # not a topic of ours
+        self._events.append(Arrived(topic, bytes(message.payload)))
+
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._unanswered.discard(mid)
+        refusal = str(code) if code.is_failure else None
+        self._events.append(Acknowledged(mid, refusal))
+
+
+def _unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
+    return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

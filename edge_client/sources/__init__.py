@@ -1,0 +1,95 @@
+"""Where a device's values come from: one method, one file each.
+
+A source is read only at the moment a report is drawn. When it has no usable value it raises
+`SourceFailure`, nothing is drawn, and the message never repeats what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from edge_client.errors import SettingsError, SourceFailure
+
+
+class Source(Protocol):
+    """Anything that can be asked for the device's present value."""
+
+    def read(self) -> object:
+        """The value: text, or a number for numeric attributes."""
+
+
+def build(attribute: str, table: Mapping[str, Any]) -> Source:
+    """A source from its `[sources.NAME]` table. Kinds are imported only when used."""
+    options = dict(table)
+    kind = options.pop("kind", "static" if "value" in options else "")
+    if kind not in _KINDS:
+        kinds = ", ".join(sorted(_KINDS))
+        raise SettingsError(f"sources.{attribute}.kind = {kind!r}: choose one of {kinds}")
+    try:
+        return _KINDS[kind](options)
+    except KeyError as missing:
+        raise SettingsError(f"sources.{attribute}: a {kind} source needs {missing}") from None
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"sources.{attribute}: {error}") from None
+
+
+def build_all(tables: Mapping[str, Any]) -> dict[str, Source]:
+    """All sources of the configuration."""
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise SettingsError(f"sources.{name} = {table!r}: must be a table, [sources.{name}]")
+    return {name: build(name, table) for name, table in tables.items()}
+
+
+def reader(sources: Mapping[str, Source]) -> Callable[[str], object]:
+    """A function that reads an attribute's source, or says that there is none."""
+
+    def read(attribute: str) -> object:
+        if attribute not in sources:
+            raise SourceFailure(
+                f"no source for attribute {attribute!r}, which this device drew for life; nothing "
+                f"was drawn or sent. Add [sources.{attribute}] to the configuration file"
+            )
+        return sources[attribute].read()
+
+    return read
+
+
+def _static(options: dict[str, Any]) -> Source:
+    from edge_client.sources.static import StaticSource  # noqa: PLC0415
+
+    return StaticSource(**options)
+
+
+def _command(options: dict[str, Any]) -> Source:
+    from edge_client.sources.command import CommandSource  # noqa: PLC0415
+
+    return CommandSource(**options)
+
+
+def _json(options: dict[str, Any]) -> Source:
+    from edge_client.sources.json_file import JsonFileSource  # noqa: PLC0415
+
+    return JsonFileSource(**options)
+
+
+def _machine(options: dict[str, Any]) -> Source:
+    from edge_client.sources.machine import MachineSource  # noqa: PLC0415
+
+    return MachineSource(**options)
+
+
+def _plugin(options: dict[str, Any]) -> Source:
+    from edge_client.sources.plugin import plugin_source  # noqa: PLC0415
+
+    return plugin_source(**options)
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], Source]] = {
+    "static": _static,
+    "command": _command,
+    "json": _json,
+    "machine": _machine,
+    "plugin": _plugin,
+}

@@ -1,0 +1,37 @@
+"""A field of a JSON file that some other program keeps up to date."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.errors import SourceFailure
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFileSource:
+    """`file = "/run/heater.json"`, `field = "status.fuel"` (dots go into nested objects)."""
+
+    file: str
+    field: str
+
+    def read(self) -> object:
+        """The field's text or number."""
+        try:
+            found = json.loads(Path(self.file).read_text(encoding="utf-8"))
+            for name in self.field.split("."):
+                found = found[int(name) if isinstance(found, list) else name]
+        except OSError as error:
+            what = f"cannot be read: {error.strerror}"
+        except UnicodeDecodeError:
+            what = "is not UTF-8 text"
+        except json.JSONDecodeError:
+            what = "is not JSON"
+        except (KeyError, IndexError, TypeError, ValueError):
+            what = f"has no field {self.field!r}"
+        else:
+            if isinstance(found, str | int | float | bool):
+                return found
+            what = f"holds neither text nor a number at {self.field!r}"
+        raise SourceFailure(f"{self.file} {what}; nothing was drawn or sent") from None

