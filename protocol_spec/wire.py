@@ -82,8 +82,12 @@ class ReceiptPage:
 
     def encode(self) -> bytes:
         """Canonical bytes."""
-        tags = b"".join(sorted(self.tags))
-        return pack([WIRE_VERSION, self.digest8, self.round, self.page, tags])
+        return pack_receipts(self.digest8, self.round, self.page, b"".join(sorted(self.tags)))
+
+
+def pack_receipts(digest: bytes, round_number: int, page: int, sorted_tags: bytes) -> bytes:
+    """A receipt page's bytes from tags already sorted, unique and joined: pages can be large."""
+    return pack([WIRE_VERSION, digest, round_number, page, sorted_tags])
 
 
 class RequestKind(IntEnum):

@@ -1,0 +1,108 @@
+"""One check after the other, each with its finding and, where it failed, the next step."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from collector.data import read_store
+from collector.devices import DeviceKey
+from collector.errors import BrokerUnreachable, CollectorError
+from collector.health import examine
+from collector.link import Link
+from collector.settings import Settings
+from protocol_spec import Topics
+from protocol_spec.common.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked."""
+
+    what: str
+    ok: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"check": self.what, "ok": self.ok, "finding": self.text}
+
+
+def examine_all(settings: Settings) -> list[Finding]:
+    """All checks. Nothing is changed."""
+    findings = [*_data(settings)]
+    well, text, _ = examine(settings.data_dir)
+    findings.append(Finding("service", well, text))
+    findings += _broker(settings)
+    return findings
+
+
+def _data(settings: Settings) -> Iterator[Finding]:
+    if not settings.data_dir.exists():
+        yield Finding("data", False, f"{settings.data_dir} does not exist; open a campaign first")
+        return
+    mode = stat.S_IMODE(settings.data_dir.stat().st_mode)
+    private = f"{settings.data_dir} is private"
+    exposed = f"others can read {settings.data_dir}; run: chmod 700 {settings.data_dir}"
+    yield Finding("data", not mode & 0o077, exposed if mode & 0o077 else private)
+    try:
+        store = read_store(settings.data_dir)
+        names = [c.name for c in store.campaigns() if c.closed is None]
+        sound = store.received() == sum(store.outcomes().values())
+        store.close()
+    except CollectorError as error:
+        yield Finding("database", False, str(error))
+        return
+    yield Finding(
+        "database", sound, "every message received has one outcome" if sound else "damaged"
+    )
+    yield Finding("campaigns", bool(names), ", ".join(names) or "none open; see `open`")
+    key = settings.data_dir / "device.key"
+    try:
+        if key.exists():
+            DeviceKey(key)
+        yield Finding("device key", True, "in place" if key.exists() else "made at the first run")
+    except CollectorError as error:
+        yield Finding("device key", False, str(error))
+
+
+def _broker(settings: Settings) -> Iterator[Finding]:
+    try:
+        broker = settings.required_broker()
+        # A session of its own: the running collector's must not be taken over by a check.
+        link = Link(broker, settings.credentials(), client_id="", persistent=False)
+        link.connect()
+    except (BrokerUnreachable, SettingsError) as error:
+        yield Finding("broker", False, str(error))
+        return
+    kind = "encrypted" if broker.tls else "not encrypted"
+    yield Finding("broker", True, f"{broker} answers, MQTT {link.version.name[5:]} ({kind})")
+    yield from _manifests(settings, link)
+    link.close()
+
+
+def _manifests(settings: Settings, link: Link) -> Iterator[Finding]:
+    """Whether devices would find each open campaign: its manifest must be retained and right."""
+    try:
+        store = read_store(settings.data_dir)
+    except CollectorError:
+        return
+    wanted = {
+        Topics(c.name, settings.namespace).manifest: c for c in store.campaigns() if not c.closed
+    }
+    store.close()
+    link.subscribe(wanted)
+    found: dict[str, bytes] = {}
+    limit = time.monotonic() + 3.0
+    while len(found) < len(wanted) and time.monotonic() < limit and not link.lost:
+        found.update({m.topic: m.payload for m in link.step(0.1) if m.topic is not None})
+    for topic, campaign in wanted.items():
+        right = found.get(topic) == campaign.manifest.to_bytes()
+        missing = "devices cannot find its manifest; is the service running with this broker?"
+        yield Finding(campaign.name, right, "can be joined" if right else missing)

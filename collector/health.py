@@ -1,0 +1,56 @@
+"""Is the collector alive and well? Answered from a file, so that no port and no curl is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from collector.service import Standing
+
+FILE: Final = "heartbeat"
+EVERY: Final = 2.0
+STALE: Final = 30.0
+
+
+class Heartbeat:
+    """Writes the service's standing every few seconds, in place."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._next = 0.0
+
+    def beat(self, standing: Standing) -> None:
+        """Write, if it is time."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY
+        record = {"pid": os.getpid(), "at": time.time(), **asdict(standing)}
+        record["trouble"] = str(record["trouble"])[:1000]
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, json.dumps(record).encode().ljust(4096), 0)
+        finally:
+            os.close(descriptor)
+
+
+def examine(directory: Path) -> tuple[bool, str, dict[str, Any]]:
+    """(well, in words, the last standing)."""
+    try:
+        record: dict[str, Any] = json.loads((directory / FILE).read_bytes())
+        os.kill(record["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        return False, f"no collector is running on {directory}", {}
+    age = time.time() - record["at"]
+    if age > STALE:
+        return (
+            False,
+            f"the collector (process {record['pid']}) is stuck: silent {age:.0f} s",
+            record,
+        )
+    if record["trouble"]:
+        return False, record["trouble"], record
+    return True, "connected and counting", record

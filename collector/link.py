@@ -1,0 +1,326 @@
+"""The connection to the broker: the only module of the collector that knows paho.
+
+One `Link` is one connection, run in the caller's thread; a new connection is a new `Link`. So a
+message can only be acknowledged on the connection that delivered it (I7), there is no network
+thread to die unnoticed, and reading no further when the store cannot follow makes the broker wait
+instead of filling memory (I13).
+
+paho asks the socket for one byte, then another, then the rest of each packet, and sends each
+acknowledgement by itself. The buffered socket below turns that into one system call per batch.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from collector.errors import BrokerUnreachable
+from protocol_spec.common.address import BrokerUrl, Credentials
+
+Version = MQTTProtocolVersion
+MQTT_5: Final = Version.MQTTv5
+MQTT_311: Final = Version.MQTTv311
+
+BATCH: Final = 4_000
+WINDOW: Final = 100
+CONNECT_SECONDS: Final = 10.0
+SESSION_SECONDS: Final = 30 * 86_400
+
+_UNSUPPORTED_VERSION: Final = 132
+_CREDENTIALS: Final = (134, 135, 140)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message from the broker. `topic` is None when it is not UTF-8."""
+
+    topic: str | None
+    payload: bytes
+    retained: bool
+    mid: int
+    qos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes for us when we vanish."""
+
+    topic: str
+    payload: bytes
+
+
+class _BufferedSocket:
+    """A non-blocking socket that reads ahead and collects what is written until `flush`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._in = b""
+        self._at = 0
+        self._out = bytearray()
+
+    def recv(self, size: int) -> bytes:
+        if self._at >= len(self._in):
+            self._in, self._at = self.sock.recv(1 << 18), 0
+        part = self._in[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+    def send(self, data: bytes) -> int:
+        self._out += data
+        return len(data)
+
+    def flush(self) -> bool:
+        """Send what was collected, as far as the network takes it; True when all is sent."""
+        while self._out:
+            try:
+                sent = self.sock.send(self._out)
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                return False
+            del self._out[:sent]
+        return True
+
+    @property
+    def readable(self) -> bool:
+        """Whether bytes are here already, so that waiting would be wrong."""
+        pending = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+        return self._at < len(self._in) or pending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sock, name)
+
+
+class _Client(mqtt.Client):
+    """paho with the buffered socket, its one extension point for another kind of transport."""
+
+    buffered: _BufferedSocket | None = None
+
+    def _create_socket(self) -> Any:
+        sock = super()._create_socket()
+        if isinstance(sock, socket.socket):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.buffered = _BufferedSocket(sock)
+            return self.buffered
+        return sock
+
+
+class Link:
+    """One connection, its session kept by the broker. MQTT 5, or 3.1.1 where it must be."""
+
+    def __init__(
+        self,
+        broker: BrokerUrl,
+        credentials: Credentials,
+        *,
+        client_id: str,
+        keepalive: int = 60,
+        version: Version = MQTT_5,
+        will: Will | None = None,
+        persistent: bool = True,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.lost: str | None = None
+        self.session_present = False
+        self.window = WINDOW
+        self._credentials = credentials
+        self._client_id = client_id
+        self._keepalive = keepalive
+        self._will = will
+        self._persistent = persistent
+        self._connack: ReasonCode | None = None
+        self._arrived: list[Arrived] = []
+        self._unanswered: set[int] = set()
+        self._answered: dict[int, str | None] = {}
+        self._client = self._new_client()
+
+    def connect(self) -> None:
+        """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
+        code = self._attempt()
+        if code is not None and code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+            self.version = MQTT_311
+            self._client = self._new_client()
+            self.lost = None
+            code = self._attempt()
+        if code is None:
+            raise _unreachable(self.broker, "it did not answer in time")
+        if code.is_failure:
+            hint = ""
+            if code.value in _CREDENTIALS:
+                hint = ". Check --username, --password-file or the client certificate"
+            raise _unreachable(self.broker, f"it refused the connection ({code}){hint}")
+
+    def subscribe(self, filters: Iterable[str]) -> None:
+        """Ask for messages with QoS 1."""
+        for name in filters:
+            self._client.subscribe(name, qos=1)
+
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        """Ask for no more of them."""
+        for name in filters:
+            self._client.unsubscribe(name)
+
+    def step(self, timeout: float) -> list[Arrived]:
+        """Wait up to `timeout`, then read what is there, at most a batch."""
+        code = self._turn(timeout)
+        if code != mqtt.MQTT_ERR_SUCCESS and self.lost is None:
+            self.lost = mqtt.error_string(code)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def acknowledge(self, messages: Sequence[Arrived]) -> None:
+        """Tell the broker that these are ours for good. Only ever after the commit."""
+        for message in messages:
+            if message.qos == 1:
+                self._client.ack(message.mid, 1)
+        self._flush()
+
+    @property
+    def free(self) -> int:
+        """How many more publishes may be unanswered at once."""
+        return max(0, self.window - len(self._unanswered))
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
+        """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
+        sent = self._client.publish(topic, payload, qos=1, retain=retain)
+        self._unanswered.add(sent.mid)
+        return sent.mid
+
+    def answers(self) -> dict[int, str | None]:
+        """Publishes the broker has answered since the last call; with its reason if it refused."""
+        answered, self._answered = self._answered, {}
+        return answered
+
+    def close(self) -> None:
+        """Say goodbye; the session stays at the broker."""
+        if self._client.socket() is not None:
+            self._client.disconnect()
+            with suppress(OSError):
+                self._flush()
+
+    # --- one turn of the network ---------------------------------------------------------------
+
+    def _turn(self, timeout: float) -> int:
+        sock = self._client.buffered
+        if sock is None or self._client.socket() is None:
+            return mqtt.MQTT_ERR_NO_CONN
+        wanted = select.POLLIN if self._flush() else select.POLLIN | select.POLLOUT
+        if not sock.readable:
+            poller = select.poll()
+            poller.register(sock.sock, wanted)
+            if not poller.poll(max(0, round(timeout * 1000))):
+                return self._client.loop_misc()
+        code = self._read(sock)
+        return code or self._client.loop_misc()
+
+    def _read(self, sock: _BufferedSocket) -> int:
+        code: int = self._client.loop_read()
+        while code == mqtt.MQTT_ERR_SUCCESS and sock.readable and len(self._arrived) < BATCH:
+            code = self._client.loop_read()
+        return code
+
+    def _flush(self) -> bool:
+        try:
+            return self._client.buffered is None or self._client.buffered.flush()
+        except OSError as error:
+            self.lost = error.strerror or "the connection broke"
+            return True
+
+    def _attempt(self) -> ReasonCode | None:
+        self._connack = None
+        # paho declares a connection dead after two of its own keepalives without an answer;
+        # three quarters of the nominal one make that one and a half.
+        keepalive = max(1, self._keepalive * 3 // 4)
+        try:
+            self._client.connect(
+                self.broker.host, self.broker.port, keepalive, **self._connect_options()
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise _unreachable(
+                self.broker, f"its certificate is not trusted: {error.verify_message}"
+            ) from None
+        except OSError as error:
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise _unreachable(self.broker, str(reason)) from None
+        limit = time.monotonic() + CONNECT_SECONDS
+        while time.monotonic() < limit:
+            alive = self._turn(0.1) == mqtt.MQTT_ERR_SUCCESS
+            if self._connack is not None:
+                return self._connack
+            if not alive:
+                raise _unreachable(self.broker, "it closed the connection at once")
+        return None
+
+    def _connect_options(self) -> dict[str, Any]:
+        if self.version != MQTT_5:
+            return {}
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = SESSION_SECONDS if self._persistent else 0
+        properties.ReceiveMaximum = 5 * BATCH
+        return {"clean_start": not self._persistent, "properties": properties}
+
+    def _new_client(self) -> _Client:
+        options: dict[str, Any] = {}
+        if self.version != MQTT_5:
+            options["clean_session"] = not self._persistent
+        client = _Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=self.version,
+            manual_ack=True,
+            **options,
+        )
+        client.connect_timeout = CONNECT_SECONDS
+        client.max_inflight_messages_set(WINDOW)
+        if self._credentials.username is not None:
+            client.username_pw_set(self._credentials.username, self._credentials.password)
+        if self.broker.tls:
+            client.tls_set_context(self._credentials.tls_context())
+        if self._will is not None:
+            client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        return client
+
+    def _on_connect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        self._connack = code
+        self.session_present = bool(_flags.session_present)
+        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+
+    def _on_disconnect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
+    ) -> None:
+        self.lost = str(code)
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            topic: str | None = message.topic
+        except UnicodeDecodeError:
+            topic = None
+        payload = bytes(message.payload)
+        self._arrived.append(Arrived(topic, payload, message.retain, message.mid, message.qos))
+
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._unanswered.discard(mid)
+        self._answered[mid] = str(code) if code.is_failure else None
+
+
+def _unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
+    return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

@@ -1,0 +1,126 @@
+"""The views' facts as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collector.views import Facts, outcome_help
+
+
+def plan_text(facts: Facts) -> str:
+    """What to expect, attribute by attribute."""
+    f, n = facts["f"], facts["n"]
+    lines = [
+        f"{n:,} devices, eps_inf {facts['eps_inf']:g}, eps_1 {facts['eps_1']:g}",
+        f"half-widths of 95 % intervals at a true frequency of {f:g}, in percentage points",
+        f"set receipt_pages to about {facts['receipt_pages']} (a thousand devices a page)",
+    ]
+    for a in facts["attributes"]:
+        lines += ["", *_attribute_plan(a, facts["precision"])]
+    return "\n".join(lines)
+
+
+def _attribute_plan(a: Facts, precision: float | None) -> list[str]:
+    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a["half_width_pooled"].items())
+    lines = [
+        f"{a['name']} ({a['k']} values): {a['protocol']} ({a['why']})",
+        (
+            f"  one round of {a['devices']:,} devices   ±{100 * a['half_width']:.2f}"
+            f"   all bars at once ±{100 * a['half_width_all']:.2f}"
+        ),
+        f"  pooled over rounds          {pooled}",
+        f"  floor, however many rounds  ±{100 * a['floor']:.2f} (noise of the one memo per device)",
+    ]
+    if a["split_budget_ratio"] > 1.0:
+        lines.append(
+            f"  if every device answered everything instead of one question, "
+            f"{a['split_budget_ratio']:.2f} times wider"
+        )
+    if precision is not None:
+        needed = f"{a['devices_for_precision']:,}"
+        lines.append(f"  for ±{100 * precision:g} in one round: {needed} devices in all")
+    return lines
+
+
+def opened_text(facts: Facts) -> str:
+    """What to do next with a new campaign."""
+    running = "The running collector announces it now."
+    idle = "Start collecting with: allomfree-collector run"
+    return "\n".join(
+        [
+            f"Opened {facts['campaign']}",
+            f"Digest {facts['digest']}",
+            running if facts["running"] else idle,
+            "An owner joins with:",
+            f"    {facts['join']}",
+        ]
+    )
+
+
+def sealed_text(facts: Facts) -> str:
+    """Which rounds became final."""
+    shown = ", ".join(map(str, facts["sealed"])) or "nothing was due"
+    return f"{facts['campaign']}: sealed {shown}"
+
+
+def status_text(facts: Facts) -> str:
+    """How everything stands."""
+    lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
+    for c in facts["campaigns"]:
+        state = "open" if c["open"] else "closed"
+        lines += [
+            "",
+            f"{c['campaign']} ({state}): {c['title']}",
+            f"  round {c['round']} of {c['rounds']}; {c['sealed']} sealed, next {c['next_seal']}",
+        ]
+        lines += [_filling_line(row) for row in c["filling"]]
+        lines += _outcome_lines(c["outcomes"])
+    if facts["elsewhere"]:
+        lines += ["", "messages of no campaign here:", *_outcome_lines(facts["elsewhere"])]
+    return "\n".join(lines)
+
+
+def _filling_line(row: Facts) -> str:
+    counts = ", ".join(f"{name} {n:,}" for name, n in row["reports"].items())
+    return f"  round {row['round']} fills: {counts} (a histogram needs {row['enough']:,})"
+
+
+def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
+    texts = outcome_help()
+    return [f"  {n:>10,}  {name:<18} {texts[name]}" for name, n in sorted(outcomes.items())]
+
+
+def result_text(facts: Facts) -> str:
+    """A histogram as a table."""
+    head = _heading(facts)
+    if facts["withheld"]:
+        return "\n".join(
+            [*head, f"  not enough reports: {facts['n']:,} of {facts['min_reports']:,}; withheld"]
+        )
+    width = max(5, *(len(row["value"]) for row in facts["histogram"]))
+    lines = [f"  {'value':<{width}}      raw   95 % interval     for all at once   projected"]
+    lines += [_row(row, width) for row in facts["histogram"]]
+    lines.append(
+        f"  the smallest difference this can show is about ±{100 * facts['smallest_visible']:.1f} "
+        "points"
+    )
+    return "\n".join([*head, *lines])
+
+
+def _heading(facts: Facts) -> list[str]:
+    which = (
+        f"{facts['rounds']} rounds pooled" if facts["round"] is None else f"round {facts['round']}"
+    )
+    return [
+        f"{facts['attribute']}: {facts['question']}",
+        f"  {which}, {facts['n']:,} reports of {facts['devices']:,} devices, {facts['protocol']}",
+    ]
+
+
+def _row(row: dict[str, Any], width: int) -> str:
+    one = f"{100 * row['low']:5.1f} … {100 * row['high']:5.1f}"
+    every = f"{100 * row['low_all']:5.1f} … {100 * row['high_all']:5.1f}"
+    return (
+        f"  {row['value']:<{width}}  {100 * row['raw']:6.1f}%  {one}     {every}     "
+        f"{100 * row['projected']:6.1f}%"
+    )

@@ -1,0 +1,87 @@
+"""The collector's tables, as append-only migrations. A migration that has shipped never changes.
+
+Times are Unix seconds, counts are little-endian 64-bit integers, one per value. Other tools may
+read the file: `result`, `tally` and `outcome` are meant for it, see docs/results.md.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+migrations = Migrations("allomfree-collector")
+
+
+@migrations()
+def first_tables(db: Database) -> None:
+    """Campaigns, rounds, reports of open rounds, counts, results, counters, devices."""
+    db.execute(
+        """CREATE TABLE campaign (
+            id INTEGER PRIMARY KEY,
+            name TEXT NOT NULL UNIQUE,
+            manifest BLOB NOT NULL,
+            opened INTEGER NOT NULL,
+            closed INTEGER
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE round (
+            campaign INTEGER NOT NULL REFERENCES campaign(id),
+            number INTEGER NOT NULL,
+            sealed INTEGER NOT NULL,
+            receipts_cleared INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (campaign, number)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    # `device` is a keyed hash; the key is not in this file. Rows live until their round is sealed.
+    db.execute(
+        """CREATE TABLE report (
+            campaign INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            device INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            page INTEGER NOT NULL,
+            tag INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (campaign, round, device)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE tally (
+            campaign INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            n INTEGER NOT NULL,
+            counts BLOB NOT NULL,
+            PRIMARY KEY (campaign, round, attribute)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE result (
+            campaign INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            message BLOB NOT NULL,
+            published INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (campaign, attribute, round)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE outcome (
+            campaign INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            n INTEGER NOT NULL,
+            PRIMARY KEY (campaign, round, name)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE device (
+            campaign INTEGER NOT NULL,
+            device INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            rounds INTEGER NOT NULL,
+            PRIMARY KEY (campaign, device)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute("CREATE TABLE revoked (device TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT")
+    db.execute("CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT")

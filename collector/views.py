@@ -1,0 +1,130 @@
+"""The collector's knowledge as plain facts, for the command line, JSON and the page alike."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from collector.errors import UnknownCampaign
+from collector.export import rows
+from collector.planning import Plan
+from collector.results import round_result
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from protocol_spec import Result
+from protocol_spec.outcomes import HELP
+
+Facts = dict[str, Any]
+
+
+def campaign_status(store: SqliteStore, campaign: Campaign, now: float) -> Facts:
+    """How a campaign stands: its rounds, how they fill, what became of its messages."""
+    manifest = campaign.manifest
+    last = store.last_sealed(campaign.id)
+    return {
+        "campaign": campaign.name,
+        "title": manifest.title,
+        "open": campaign.closed is None,
+        "round": manifest.rounds.round_at(now),
+        "rounds": manifest.rounds.count,
+        "sealed": 0 if last is None else last + 1,
+        "next_seal": instant(_next_deadline(campaign, last)),
+        "filling": [_filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
+        "outcomes": {str(name): n for name, n in store.outcomes(campaign.id).items()},
+    }
+
+
+def _next_deadline(campaign: Campaign, last: int | None) -> int:
+    rounds = campaign.manifest.rounds
+    return rounds.deadline(min(rounds.count - 1, 0 if last is None else last + 1))
+
+
+def _filling(store: SqliteStore, campaign: Campaign, number: int) -> Facts:
+    tallies = store.tallies(campaign.id, number)
+    names = [attribute.name for attribute in campaign.manifest.attributes]
+    reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
+    return {"round": number, "reports": reports, "enough": campaign.manifest.min_reports}
+
+
+def chosen_results(
+    store: SqliteStore, campaign: Campaign, attribute: str | None, number: str | None
+) -> list[Result]:
+    """Results by attribute and round: a number, `latest`, `pooled` (the default) or `all`."""
+    names = [a.name for a in campaign.manifest.attributes]
+    if attribute is not None and attribute not in names:
+        raise UnknownCampaign(f"{attribute!r} is no attribute; there are: {', '.join(names)}")
+    index = None if attribute is None else names.index(attribute)
+    stored = store.results(campaign.id, index)
+    wanted = number or "pooled"
+    if wanted == "all":
+        return stored
+    if wanted == "pooled":
+        return _or_say([r for r in stored if r.round is None], campaign, "no round is sealed yet")
+    which = _round_number(store, campaign, wanted)
+    sealed = [r for r in stored if r.round == which]
+    return sealed or preliminary(store, campaign, which, index)
+
+
+def preliminary(
+    store: SqliteStore, campaign: Campaign, number: int, index: int | None
+) -> list[Result]:
+    """A round that is still filling, as it would be if it were sealed now."""
+    tallies = store.tallies(campaign.id, number)
+    counted = store.outcomes(campaign.id, number)
+    indices = range(len(campaign.manifest.attributes)) if index is None else [index]
+    made = [round_result(campaign, number, i, tallies.get(i), counted) for i in indices]
+    return _or_say(made if tallies else [], campaign, f"round {number} has no reports")
+
+
+def _round_number(store: SqliteStore, campaign: Campaign, wanted: str) -> int:
+    if wanted == "latest":
+        last = store.last_sealed(campaign.id)
+        return 0 if last is None else last
+    if not wanted.isdecimal():
+        raise UnknownCampaign(f"round {wanted!r}: give a number, latest, pooled or all")
+    return int(wanted)
+
+
+def _or_say(found: list[Result], campaign: Campaign, why: str) -> list[Result]:
+    if not found:
+        raise UnknownCampaign(f"{campaign.name}: {why}; see allomfree-collector status")
+    return found
+
+
+def result_facts(campaign: Campaign, result: Result) -> Facts:
+    """One histogram with everything needed to read it."""
+    question = next(a for a in campaign.manifest.attributes if a.name == result.attribute).question
+    halves = [(h - low) / 2 for low, h in zip(result.low, result.high)]
+    return {
+        "campaign": campaign.name,
+        "digest": result.digest.hex(),
+        "attribute": result.attribute,
+        "question": question,
+        "round": result.round,
+        "rounds": result.rounds,
+        "protocol": result.protocol,
+        "n": result.n,
+        "devices": result.devices,
+        "min_reports": result.min_reports,
+        "withheld": result.withheld,
+        "confidence": result.confidence,
+        "smallest_visible": max(halves, default=None),
+        "histogram": [] if result.withheld else list(rows(campaign, [result])),
+        "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
+    }
+
+
+def plan_facts(planned: Plan) -> Facts:
+    """A plan as plain values."""
+    return asdict(planned)
+
+
+def outcome_help() -> dict[str, str]:
+    """One line on each outcome."""
+    return {str(name): text for name, text in HELP.items()}
+
+
+def instant(seconds: int) -> str:
+    """A moment as people and programs read it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,86 @@
+"""Commands that take every setting as a flag and end in one clear line, never in a traceback."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from protocol_spec.common.logs import set_up
+from protocol_spec.common.settings import Setting
+from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, UnknownValue
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
+
+Command = Callable[..., None]
+
+
+def package_version() -> str:
+    """The installed version, for `--version`."""
+    try:
+        return version("allomfree")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def command_of(
+    group: click.Group, settings: Sequence[Setting], resolve: Callable[..., Any], program: str
+) -> Callable[[Command], click.Command]:
+    """A decorator that makes a function of resolved settings into a command of a group."""
+
+    def decorate(function: Command) -> click.Command:
+        @wraps(function)
+        def resolved(*, config: Path | None, **options: Any) -> None:
+            flags = {setting.name: options.pop(setting.name) for setting in settings}
+            with_clear_errors(lambda: _call(function, resolve(flags, config=config), options))
+
+        wrapped: Command = resolved
+        for setting in reversed(settings):
+            kind: dict[str, Any] = {"is_flag": True, "default": None}
+            options = kind if setting.default is False else {}
+            wrapped = click.option(setting.flag, setting.name, help=setting.help, **options)(
+                wrapped
+            )
+        where = click.Path(path_type=Path)
+        text = f"configuration file [~/.config/allomfree/{program}.toml, /etc/allomfree/]"
+        short = (function.__doc__ or "").strip().splitlines()[0]
+        with_config = click.option("--config", type=where, help=text)(wrapped)
+        return group.command(short_help=short)(with_config)
+
+    return decorate
+
+
+def _call(function: Command, settings: Any, options: dict[str, Any]) -> None:
+    set_up(settings.log_level)
+    function(settings, **options)
+
+
+def with_clear_errors(call: Callable[[], None]) -> None:
+    """Turn what a user can mend into one message and an exit code."""
+    try:
+        call()
+    except (ManifestError, ParameterError, UnknownValue) as error:
+        fail(str(error), 2)
+    except AllomfreeError as error:
+        fail(str(error), getattr(error, "exit_code", 1))
+    except sqlite3.DatabaseError as error:
+        fail(f"the database cannot be used: {error}. Nothing was lost; try `doctor`", 1)
+
+
+def fail(message: str, code: int) -> None:
+    """One message on standard error, and the end."""
+    click.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+def show(facts: Any, as_json: bool, text: Callable[[Any], str]) -> None:
+    """Print facts as JSON or as text."""
+    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text(facts))

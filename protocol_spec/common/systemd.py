@@ -1,0 +1,17 @@
+"""A word to the service manager, if there is one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+
+def notify(message: str) -> None:
+    """Tell systemd how we are, if it started us (`Type=notify`); otherwise do nothing."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.connect("\0" + address[1:] if address.startswith("@") else address)
+        channel.sendall(message.encode())
