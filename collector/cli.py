@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from typing import Any
 import click
 
 from collector import pages, rounds
+from collector.broker import EmbeddedBroker
 from collector.data import only_service, open_store, read_store
 from collector.devices import DeviceKey
-from collector.errors import UnknownCampaign
+from collector.errors import CollectorError, UnknownCampaign
 from collector.export import summary, write
 from collector.health import Heartbeat, examine
 from collector.planning import plan_manifest
 from collector.service import Service
 from collector.settings import SETTINGS, Settings, resolve
 from collector.store import Campaign
-from collector.views import campaign_status, chosen_results, plan_facts, result_facts
-from protocol_spec import Manifest, Result
+from collector.views import campaign_status, chosen_results, instant, plan_facts, result_facts
+from protocol_spec import Manifest, ManifestError, Problem, Result
+from protocol_spec.common.address import BrokerUrl
 from protocol_spec.common.commands import AS_JSON, STYLE, command_of, package_version, show
+from protocol_spec.common.errors import SettingsError
 from protocol_spec.common.systemd import notify
 from protocol_spec.topics import is_device
 
@@ -82,10 +86,15 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     loaded = Manifest.from_file(manifest)
     store = open_store(settings.data_dir)
     try:
-        campaign = store.open_campaign(loaded, int(time.time()))
+        campaign = store.open_campaign(_still_ahead(loaded), int(time.time()))
     finally:
         store.close()
-    address = settings.broker or "mqtts://YOUR-BROKER"
+    if campaign.closed is not None:
+        raise CollectorError(
+            f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
+            "something in the manifest to begin another campaign"
+        )
+    address = settings.broker or EmbeddedBroker(settings.data_dir / "broker").url
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
@@ -95,25 +104,35 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     show(facts, as_json, pages.opened_text)
 
 
+def _still_ahead(manifest: Manifest) -> Manifest:
+    if manifest.rounds.end > time.time():
+        return manifest
+    ended = f"the last round ended at {instant(manifest.rounds.end)}; nothing was opened"
+    raise ManifestError([Problem("rounds.first", instant(manifest.rounds.first), ended)])
+
+
 @command
 @click.option("--quiet", is_flag=True, help="Do not print results on standard output.")
 def run(settings: Settings, quiet: bool) -> None:
     """Collect for every open campaign until stopped; each sealed result is a line of JSON.
 
+    Without --broker it brings its own, on this machine only.
+
     \b
+    allomfree-collector run
     allomfree-collector run --broker mqtts://broker.example
     """
-    broker = settings.required_broker()
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with ExitStack() as stack:
         stack.enter_context(only_service(settings.data_dir))
+        broker, supervise = _broker(settings, stack)
         store = open_store(settings.data_dir)
         stack.callback(store.close)
         service = Service(
             store,
-            DeviceKey(settings.data_dir / "device.key"),
+            DeviceKey(settings.data_dir / "device.key", make=store.received() == 0),
             broker,
             credentials=settings.credentials(),
             namespace=settings.namespace,
@@ -130,11 +149,20 @@ def run(settings: Settings, quiet: bool) -> None:
             click.echo(f"health and metrics on http://{settings.listen[0]}:{port}", err=True)
         heartbeat = Heartbeat(settings.data_dir)
         notify("READY=1")
-        service.run(lambda: bool(stopping), lambda: _beat(heartbeat, service))
+        service.run(lambda: bool(stopping), lambda: _beat(heartbeat, service, supervise))
         notify("STOPPING=1")
 
 
-def _beat(heartbeat: Heartbeat, service: Service) -> None:
+def _broker(settings: Settings, stack: ExitStack) -> tuple[BrokerUrl, Callable[[], None]]:
+    """The broker that was named, or the one in the box; and what keeps it alive."""
+    if settings.broker is not None:
+        return settings.required_broker(), lambda: None
+    embedded = stack.enter_context(EmbeddedBroker(settings.data_dir / "broker"))
+    return embedded.url, embedded.supervise
+
+
+def _beat(heartbeat: Heartbeat, service: Service, supervise: Callable[[], None]) -> None:
+    supervise()
     heartbeat.beat(service.standing)
     state = service.standing.trouble or f"{service.standing.accepted} reports accepted"
     notify(f"WATCHDOG=1\nSTATUS={state[:120]}")
@@ -227,8 +255,15 @@ def export(
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        _write_file(output, text)
         click.echo(f"wrote {output}", err=True)
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--output {path} cannot be written: {error.strerror}") from None
 
 
 @command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +14,22 @@ from collector.store.sqlite import SqliteStore
 
 
 def make_private(directory: Path) -> None:
-    """Create the directory, for its owner only."""
+    """Create the directory if need be, and insist that only its owner can enter (R22)."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode=0o700, parents=True)
+            directory.chmod(0o700)  # the umask may have taken more than it should
+        mode = stat.S_IMODE(directory.stat().st_mode)
     except OSError as error:
         raise StorageFailure(
             f"the data directory {directory} cannot be used: {error.strerror}. Nothing was "
             "changed; choose another with --data-dir"
         ) from None
+    if mode & 0o077:
+        raise StorageFailure(
+            f"the data directory {directory} is open to other users (mode {mode:o}); nothing was "
+            f"changed. Run: chmod 700 {directory}"
+        )
 
 
 def open_store(directory: Path) -> SqliteStore:
@@ -44,7 +53,13 @@ def read_store(directory: Path) -> SqliteStore:
 def only_service(directory: Path) -> Iterator[None]:
     """Be the one service on this data; the lock ends with the process, however it ends."""
     make_private(directory)
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageFailure(
+            f"{directory / 'lock'} cannot be opened: {error.strerror}; nothing was changed. Mend "
+            "its permissions, or choose another directory with --data-dir"
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

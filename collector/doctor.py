@@ -54,7 +54,8 @@ def _data(settings: Settings) -> Iterator[Finding]:
     try:
         store = read_store(settings.data_dir)
         names = [c.name for c in store.campaigns() if c.closed is None]
-        sound = store.received() == sum(store.outcomes().values())
+        received = store.received()
+        sound = received == sum(store.outcomes().values())
         store.close()
     except CollectorError as error:
         yield Finding("database", False, str(error))
@@ -65,8 +66,8 @@ def _data(settings: Settings) -> Iterator[Finding]:
     yield Finding("campaigns", bool(names), ", ".join(names) or "none open; see `open`")
     key = settings.data_dir / "device.key"
     try:
-        if key.exists():
-            DeviceKey(key)
+        if received or key.exists():
+            DeviceKey(key, make=False)
         yield Finding("device key", True, "in place" if key.exists() else "made at the first run")
     except CollectorError as error:
         yield Finding("device key", False, str(error))

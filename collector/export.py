@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
     """Spreadsheets run cells that begin like a formula; a value's name must not."""
     if isinstance(value, bool):
         return str(value).lower()
-    risky = isinstance(value, str) and re.match(r"[=+@]|-(?!\d)", value)
+    risky = isinstance(value, str) and re.match(r"[=+@]|-(?!\d[^(|!]*$)", value)
     return f"'{value}" if risky else value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -30,9 +31,13 @@ class Heartbeat:
         self._next = time.monotonic() + EVERY
         record = {"pid": os.getpid(), "at": time.time(), **asdict(standing)}
         record["trouble"] = str(record["trouble"])[:1000]
+        with suppress(OSError):  # a full disk must not end the service; a silent one looks stuck
+            self._write(json.dumps(record).encode().ljust(4096))
+
+    def _write(self, record: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(descriptor, json.dumps(record).encode().ljust(4096), 0)
+            os.pwrite(descriptor, record, 0)
         finally:
             os.close(descriptor)
 

@@ -31,7 +31,7 @@ def _attribute_plan(a: Facts, precision: float | None) -> list[str]:
         f"  pooled over rounds          {pooled}",
         f"  floor, however many rounds  ±{100 * a['floor']:.2f} (noise of the one memo per device)",
     ]
-    if a["split_budget_ratio"] > 1.0:
+    if a["split_budget_ratio"] is not None and a["split_budget_ratio"] > 1.0:
         lines.append(
             f"  if every device answered everything instead of one question, "
             f"{a['split_budget_ratio']:.2f} times wider"
@@ -68,10 +68,11 @@ def status_text(facts: Facts) -> str:
     lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
     for c in facts["campaigns"]:
         state = "open" if c["open"] else "closed"
+        now = "no round now" if c["round"] is None else f"round {c['round']}"
         lines += [
             "",
             f"{c['campaign']} ({state}): {c['title']}",
-            f"  round {c['round']} of {c['rounds']}; {c['sealed']} sealed, next {c['next_seal']}",
+            f"  {now} of {c['rounds']}; {c['sealed']} sealed, next {c['next_seal']}",
         ]
         lines += [_filling_line(row) for row in c["filling"]]
         lines += _outcome_lines(c["outcomes"])

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocol_spec import Attribute, Manifest, smp_variance, spl_variance
 from protocol_spec.calibration import ADAPTIVE
-from protocol_spec.errors import ParameterError
+from protocol_spec.errors import InfeasibleBudget, ParameterError
 from protocol_spec.estimation import critical_value
 
 CONFIDENCE: Final = 0.95
@@ -32,7 +32,7 @@ class AttributePlan:
     half_width_pooled: dict[int, float]
     floor: float
     devices_for_precision: int | None
-    split_budget_ratio: float
+    split_budget_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,18 @@ def _why(attribute: Attribute, eps_inf: float, eps_1: float) -> str:
     )
 
 
-def _split_ratio(attribute: Attribute, d: int, eps_inf: float, eps_1: float, f: float) -> float:
-    """How many times the interval would widen if every device answered all d attributes."""
+def _split_ratio(
+    attribute: Attribute, d: int, eps_inf: float, eps_1: float, f: float
+) -> float | None:
+    """How many times the interval would widen if every device answered all d attributes.
+
+    None where the named protocol cannot work with a d-th of the budget at all.
+    """
     protocol = ADAPTIVE if attribute.protocol == "auto" else attribute.protocol
     budget = {"k": attribute.k, "n": 1, "d": d, "method": attribute.method}
     sampled = smp_variance(protocol, eps_inf=eps_inf, eps_1=eps_1, f=f, **budget)  # type: ignore[arg-type]
-    split = spl_variance(protocol, eps_inf=eps_inf, eps_1=eps_1, f=f, **budget)  # type: ignore[arg-type]
+    try:
+        split = spl_variance(protocol, eps_inf=eps_inf, eps_1=eps_1, f=f, **budget)  # type: ignore[arg-type]
+    except InfeasibleBudget:
+        return None
     return math.sqrt(split / sampled)

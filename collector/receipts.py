@@ -40,11 +40,21 @@ class ReceiptBook:
         for page, tag in rows:
             self.add(campaign, number, page, tag)
 
+    def reload(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
+        """A report was withdrawn: build a round's pages anew, those that are now empty too."""
+        for place in self._of(campaign, number):
+            self._tags[place] = bytearray()
+            self._dirty.add(place)
+        self.load(campaign, number, rows)
+
     def forget(self, campaign: int, number: int) -> None:
         """Drop a round's pages from memory."""
-        for place in [p for p in self._tags if p[:2] == (campaign, number)]:
+        for place in self._of(campaign, number):
             del self._tags[place]
             self._dirty.discard(place)
+
+    def _of(self, campaign: int, number: int) -> list[Place]:
+        return [place for place in self._tags if place[:2] == (campaign, number)]
 
     def publish_again(self) -> None:
         """The broker may have lost them all."""

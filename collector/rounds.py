@@ -1,6 +1,6 @@
 """Sealing: the moment a round becomes final.
 
-A round is sealed after its deadline, once everything the broker had kept for us has been read; a
+A round is sealed after its deadline, once the broker has delivered what it had kept of it; a
 collector that was away does not shut out reports that were sent in time. Sealing is one
 transaction, happens once, and the same counts always give the same bytes (I10).
 """

@@ -100,7 +100,9 @@ class Service:
         self._retry_at = 0.0
         self._failures = 0
         self._held: list[Arrived] = []
-        self._quiet_since = 0.0
+        self._connected_at = 0.0
+        self._broker_forgot = False
+        self._last_accepted: dict[tuple[int, int], float] = {}
         self._results_in_flight: dict[int, tuple[int, int, int, bytes]] = {}
         self._next_upkeep = 0.0
         self._next_receipts = 0.0
@@ -209,13 +211,15 @@ class Service:
             return
         self._link, self._mqtt, self._failures = link, link.version, 0
         self.standing.connected, self.standing.trouble = True, ""
-        self._quiet_since = time.monotonic()
+        self._connected_at = time.monotonic()
         log.info("connected to %s", self._broker)
-        for campaign in self._book.campaigns.values():
-            self._announce(campaign)
+        for campaign in self._campaigns.values():
+            if campaign.closed is None:
+                self._announce(campaign)
+            else:  # perhaps closed while nobody could be told
+                self._withdraw(campaign)
         self._receipts.publish_again()
-        if not link.session_present:
-            self.store.publish_again()
+        self._broker_forgot = not link.session_present
 
     def _will(self) -> Will | None:
         """A connection has one last will, so only a single campaign can have it."""
@@ -244,7 +248,6 @@ class Service:
         """Commit a batch, then acknowledge it; or hold it when the disk refuses."""
         if not arrived:
             return
-        self._quiet_since = time.monotonic()
         reports, requests = self._sort(arrived)
         verdicts = [self._admit(message) for message in reports]
         self._trace("batch in memory")
@@ -285,6 +288,8 @@ class Service:
         for c, outcome in zip(candidates, outcomes):
             if outcome in (Outcome.ACCEPTED, Outcome.DUPLICATE):
                 self._receipts.add(c.campaign, c.round, c.page, c.tag)
+            if outcome is Outcome.ACCEPTED:
+                self._last_accepted[c.campaign, c.round] = time.monotonic()
         self.standing.received += len(verdicts)
         self.standing.accepted += Counter(outcomes)[Outcome.ACCEPTED]
         self.standing.batches += 1
@@ -312,8 +317,7 @@ class Service:
             campaign, self._book.key.number(campaign.manifest, origin.device)
         )
         for number in self.store.open_rounds(campaign.id):
-            self._receipts.forget(campaign.id, number)
-            self._receipts.load(campaign.id, number, self.store.receipt_tags(campaign.id, number))
+            self._receipts.reload(campaign.id, number, self.store.receipt_tags(campaign.id, number))
         response = Response(
             request.digest8, request.kind, request.nonce, ResponseStatus.DONE, withdrawn
         )
@@ -330,26 +334,32 @@ class Service:
             self._publish_receipts()
             self._clear_receipts()
             self._end_retention()
+            self.store.wipe_log()
         except StorageFailure as error:
+            if self.standing.trouble != str(error):
+                log.error("%s", error)
             self.standing.trouble = str(error)
             self.standing.storage_failures += 1
-            log.error("%s", error)
+        else:
+            if self._link is not None and not self._held:
+                self.standing.trouble = ""
 
-    def _caught_up(self) -> bool:
-        """Whether the broker has nothing left that it kept for us."""
-        quiet = time.monotonic() - self._quiet_since
-        return self._link is not None and not self._held and quiet >= QUIET
+    def _drained(self, campaign: Campaign, number: int) -> bool:
+        """Whether the broker has nothing left of a round: connected, and none came for a while."""
+        last = max(self._connected_at, self._last_accepted.get((campaign.id, number), 0.0))
+        return self._link is not None and not self._held and time.monotonic() - last >= QUIET
 
     def _seal_due(self) -> None:
-        if not self._caught_up():
-            return
         for campaign in self._campaigns.values():
             for number in list(rounds.due(self.store, campaign, self._clock())):
+                if not self._drained(campaign, number):
+                    break  # rounds are sealed in order
                 self._seal(campaign, number)
 
     def _seal(self, campaign: Campaign, number: int) -> None:
         self._trace("sealing")
         made = rounds.seal(self.store, campaign, number, int(self._clock()))
+        self._last_accepted.pop((campaign.id, number), None)
         self._trace("sealed")
         for result in made:
             self._emit(campaign, result)
@@ -362,6 +372,9 @@ class Service:
         link = self._link
         if link is None:
             return
+        if self._broker_forgot:
+            self.store.publish_again()
+            self._broker_forgot = False
         for mid, refusal in link.answers().items():
             row = self._results_in_flight.pop(mid, None)
             if row is not None and refusal is None:
@@ -400,7 +413,9 @@ class Service:
     def _end_retention(self) -> None:
         for campaign in self._campaigns.values():
             over = self._clock() >= campaign.manifest.expires + campaign.manifest.retention
-            if over and self.store.drop_devices(campaign.id):
+            # Rounds not sealed yet still need to know who took part in the earlier ones.
+            waiting = any(rounds.due(self.store, campaign, self._clock()))
+            if over and not waiting and self.store.drop_devices(campaign.id):
                 log.info("%s: retention is over, devices forgotten", campaign.name)
 
     def _load_receipts(self) -> None:

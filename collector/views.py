@@ -81,8 +81,11 @@ def _round_number(store: SqliteStore, campaign: Campaign, wanted: str) -> int:
     if wanted == "latest":
         last = store.last_sealed(campaign.id)
         return 0 if last is None else last
-    if not wanted.isdecimal():
-        raise UnknownCampaign(f"round {wanted!r}: give a number, latest, pooled or all")
+    count = campaign.manifest.rounds.count
+    if not wanted.isdecimal() or len(wanted) > 9 or int(wanted) >= count:
+        raise UnknownCampaign(
+            f"round {wanted!r}: give a number below {count}, latest, pooled or all"
+        )
     return int(wanted)
 
 

@@ -19,18 +19,19 @@ find_python() {
 }
 
 # make_environment EXTRAS: install the checkout, editable, with these extras, at tested versions.
+# `dev` holds all the others, so an environment made for the tests serves everything.
 make_environment() {
-  local extras=$1 python wanted stamp="$venv/.installed-$1"
+  local extras=$1 wanted python
   wanted=$(cat "$root/pyproject.toml" "$root/scripts/constraints.txt" | cksum; echo "$root")
-  if [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
-    return
-  fi
+  for python in "$venv/.installed-dev" "$venv/.installed-$extras"; do
+    [ "$(cat "$python" 2>/dev/null)" = "$wanted" ] && [ -x "$venv/bin/python" ] && return
+  done
   python=$(find_python) || fail "Python 3.11 or newer is needed and was not found; set PYTHON to it"
-  say "Setting up .venv with $($python --version) (once; about a minute)"
-  "$python" -m venv --clear "$venv" \
+  say "Setting up .venv with $("$python" --version) (once; about a minute)"
+  [ -x "$venv/bin/pip" ] || "$python" -m venv --clear "$venv" \
     || fail "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --constraint "$root/scripts/constraints.txt" --editable "$root[$extras]" \
     || fail "the packages could not be installed; see the lines above"
-  printf '%s' "$wanted" > "$stamp"
+  printf '%s' "$wanted" > "$venv/.installed-$extras"
 }

@@ -11,6 +11,14 @@ from sqlite_utils import Database, Migrations
 migrations = Migrations("allomfree-collector")
 
 
+def is_newer(db: Database) -> bool:
+    """Whether the file has seen a migration that this program does not know."""
+    empty = Database(memory=True)
+    known = {step.name for step in migrations.pending(empty)}
+    empty.close()
+    return any(step.name not in known for step in migrations.applied(db))
+
+
 @migrations()
 def first_tables(db: Database) -> None:
     """Campaigns, rounds, reports of open rounds, counts, results, counters, devices."""

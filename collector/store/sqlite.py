@@ -8,6 +8,7 @@ estimating and sealing never read reports again.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from collector.store import (
     Refusal,
     Tally,
 )
-from collector.store.schema import migrations
+from collector.store.schema import is_newer, migrations
 from protocol_spec import Manifest, Outcome, Result, decode_result
 from protocol_spec.body import BodyFormat
 
@@ -45,17 +46,20 @@ class SqliteStore:
         self.read_only = read_only
         self._campaigns: dict[int, Campaign] = {}
         self._holding: dict[int, set[int]] = {}
+        self._unwiped = not read_only  # the log of a process that was killed may hold reports
         try:
             self._db = self._open()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise StorageFailure(
-                f"{path} cannot be used: {error}. Nothing was changed; check the disk, or choose "
+                f"{path} cannot be used: {reason}. Nothing was changed; check the disk, or choose "
                 "another directory with --data-dir"
             ) from None
 
     def _open(self) -> sqlite3.Connection:
         if self.read_only:
-            db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, isolation_level=None)
+            address = f"{self.path.absolute().as_uri()}?mode=ro"
+            db = sqlite3.connect(address, uri=True, isolation_level=None)
         else:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             db = sqlite3.connect(self.path, isolation_level=None, timeout=30.0)
@@ -64,7 +68,10 @@ class SqliteStore:
             db.execute("PRAGMA secure_delete = ON")
             db.execute("PRAGMA cache_size = -65536")
             db.execute("PRAGMA wal_autocheckpoint = 8000")
-            migrations.apply(Database(db, execute_plugins=False))
+            wrapped = Database(db, execute_plugins=False)
+            if is_newer(wrapped):
+                raise sqlite3.DatabaseError("a newer version of this program made it")
+            migrations.apply(wrapped)
         db.execute("PRAGMA busy_timeout = 30000")
         return db
 
@@ -126,7 +133,11 @@ class SqliteStore:
             outcomes = self._admit(candidates)
             accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
             self._add_counts(accepted, +1)
-            counted = Counter((c.campaign, c.round, o) for c, o in zip(candidates, outcomes))
+            counted = Counter(
+                # Not the round's own: nothing of a sealed round changes, its counters included.
+                (c.campaign, NO_ROUND if o is Outcome.LATE else c.round, o)
+                for c, o in zip(candidates, outcomes)
+            )
             counted.update((r.campaign, r.round, r.outcome) for r in refusals)
             self._add_outcomes(counted)
             received = len(candidates) + len(refusals)
@@ -397,6 +408,7 @@ class SqliteStore:
             over_all = pooled()
             self._store_results(campaign, over_all, POOLED)
         self._open_rounds(campaign.id).discard(number)
+        self._unwiped = True
         self.wipe_log()
         return of_round + over_all
 
@@ -408,12 +420,24 @@ class SqliteStore:
         )
 
     def wipe_log(self) -> None:
-        """Empty the write-ahead log, so that deleted reports are not left in it."""
-        with suppress(sqlite3.OperationalError):  # a reader holds it: the next sealing does it
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Empty the write-ahead log, if deleted reports are left in it.
+
+        A reader in the way is not waited for: call it again later.
+        """
+        if not self._unwiped:
+            return
+        self._db.execute("PRAGMA busy_timeout = 0")
+        with suppress(sqlite3.OperationalError):
+            busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._unwiped = bool(busy)
+        self._db.execute("PRAGMA busy_timeout = 30000")
 
     def withdraw(self, campaign: Campaign, device: int) -> int:
-        """Take a device's reports out of every open round and forget the device."""
+        """Take a device's reports out of every open round and forget the device.
+
+        Sealed sums still hold its reports, and their variance needs to know that someone sent so
+        many: the number of rounds stays, under a random number that no device can have.
+        """
         with self._transaction():
             rows = [
                 row
@@ -426,8 +450,10 @@ class SqliteStore:
             ]
             self._add_counts([Candidate(*row) for row in rows], -1)
             self._db.execute(
-                "DELETE FROM device WHERE campaign = ? AND device = ?", (campaign.id, device)
+                "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
+                (-1 - secrets.randbits(63), campaign.id, device),
             )
+        self._unwiped = True
         self.wipe_log()
         return len(rows)
 
@@ -453,6 +479,7 @@ class SqliteStore:
             return False
         with self._transaction():
             self._db.execute("DELETE FROM device WHERE campaign = ?", (campaign,))
+        self._unwiped = True
         self.wipe_log()
         return True
 

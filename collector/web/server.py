@@ -52,6 +52,7 @@ def serving(
         raise CollectorError(
             f"{address[0]}:{address[1]} cannot be listened on; choose another with --listen"
         ) from None
+    sock.listen()  # a request that comes before the thread is ready waits for it
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([sock],), name="http", daemon=True)
     thread.start()

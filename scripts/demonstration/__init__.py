@@ -1,0 +1,1 @@
+"""The story that ./scripts/demo tells: see `story`."""

@@ -1,0 +1,5 @@
+"""`python -m demonstration`: what ./scripts/demo runs."""
+
+from demonstration.story import main
+
+main()

@@ -1,0 +1,255 @@
+"""Broker, collector and fleet as real processes; a kill -9 in the middle; the result at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import click
+
+from collector.data import open_store, read_store
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from demonstration.checks import Check, counted_once, intervals_hold, truth
+from demonstration.picture import draw
+from demonstration.population import manifest
+
+BIN = Path(sys.executable).parent
+FLEETS = 2
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--devices", default=500, help="Agents in the fleet.", show_default=True)
+@click.option("--rounds", default=4, help="Rounds to collect.", show_default=True)
+@click.option("--period", default=8, help="Seconds of a round.", show_default=True)
+@click.option("--broker", help="A broker's address instead of the embedded one.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep all files in this directory.")
+def main(devices: int, rounds: int, period: int, broker: str | None, keep: Path | None) -> None:
+    """Show the whole system at work, and check what it shows."""
+    with ExitStack() as stack:
+        work = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
+        work.mkdir(parents=True, exist_ok=True)
+        demo = Demo(work, stack, broker)
+        checks = demo.tell(devices, rounds, period)
+    for check in checks:
+        click.echo(f"  {'ok  ' if check.ok else 'FAIL'}  {check.text}")
+    failed = sum(not check.ok for check in checks)
+    click.echo(f"\n{'All' if not failed else len(checks) - failed} of {len(checks)} checks hold.")
+    sys.exit(1 if failed else 0)
+
+
+class Demo:
+    """The processes of one demonstration; every one ends with it."""
+
+    def __init__(self, work: Path, stack: ExitStack, broker: str | None) -> None:
+        self.work = work
+        self.data = work / "collector"
+        self._stack = stack
+        self._broker = broker
+        self._collector: subprocess.Popen[bytes] | None = None
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Progress, with the seconds since the start."""
+        click.echo(f"[{time.monotonic() - self._began:5.1f} s] {text}")
+
+    def tell(self, devices: int, rounds: int, period: int) -> list[Check]:
+        """The whole story."""
+        lead = 8 + devices // 20
+        campaign = self._open(devices, rounds, period, lead)
+        self._start_collector()
+        drawn = self._start_fleet(campaign, devices)
+        self._collect(campaign, devices)
+        self._stop_fleet()
+        self.say("what the collector estimated (bar), its 95 % interval [ ], and the truth (●)")
+        return self._finish(campaign, drawn)
+
+    def _open(self, devices: int, rounds: int, period: int, lead: int) -> Campaign:
+        made = manifest(devices, rounds, period, grace=period + 4, lead=lead)
+        (self.work / "manifest").write_bytes(made.to_bytes())
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        store = open_store(self.data)
+        campaign = store.open_campaign(made, int(time.time()))
+        store.close()
+        chosen = ", ".join(
+            f"{a.name}: {c.protocol} for {c.k} values"
+            for a, c in zip(made.attributes, made.calibrations)
+        )
+        self.say(f"opened {campaign.name} ({chosen})")
+        return campaign
+
+    # --- processes -----------------------------------------------------------------------------
+
+    def _start_collector(self) -> None:
+        command: list[str | Path] = [BIN / "allomfree-collector", "run", "--quiet"]
+        command += ["--data-dir", self.data]
+        command += ["--broker", self._broker] if self._broker else []
+        self._collector = self._spawn(command, "collector.log")
+        self._wait("the collector to connect", self._connected)
+        where = self._broker or "the embedded broker"
+        self.say(f"collector running (process {self._collector.pid}) with {where}")
+
+    def _connected(self) -> bool:
+        well: list[str | Path] = [BIN / "allomfree-collector", "health", "--data-dir", self.data]
+        return subprocess.run(well, capture_output=True, check=False).returncode == 0
+
+    def _start_fleet(self, campaign: Campaign, devices: int) -> dict[int, str]:
+        self.say(f"starting {devices} agents, each with its own memory and connection")
+        per = -(-devices // FLEETS)
+        self._fleets = [
+            self._spawn(
+                [
+                    sys.executable,
+                    "-m",
+                    "demonstration.fleet",
+                    self.work / "devices",
+                    self.work / "manifest",
+                    self._url(),
+                    str(i),
+                    str(min(i + per, devices)),
+                ],
+                "fleet.log",
+                capture=True,
+            )
+            for i in range(0, devices, per)
+        ]
+        drawn: dict[int, str] = {}
+        for fleet in self._fleets:
+            line = _output(fleet).readline()
+            drawn.update({int(device): name for device, name in json.loads(line).items()})
+        shares = {a.name: list(drawn.values()).count(a.name) for a in campaign.manifest.attributes}
+        text = " and ".join(f"{n} drew {name}" for name, n in shares.items())
+        self.say(f"every agent drew one question for life: {text}")
+        return drawn
+
+    def _url(self) -> str:
+        if self._broker:
+            return self._broker
+        port = (self.data / "broker" / "port").read_text(encoding="ascii")
+        return f"mqtt://127.0.0.1:{port}"
+
+    def _stop_fleet(self) -> None:
+        for fleet in self._fleets:
+            fleet.send_signal(signal.SIGTERM)
+        usage = [json.loads(_output(fleet).read().splitlines()[-1]) for fleet in self._fleets]
+        memory = sum(u["memory_mib"] for u in usage)
+        seconds = sum(u["cpu_seconds"] for u in usage)
+        self.say(f"the fleet used {memory:.0f} MiB of memory and {seconds:.1f} s of processor time")
+
+    def _spawn(
+        self, command: list[str | Path], log: str, *, capture: bool = False
+    ) -> subprocess.Popen[bytes]:
+        file = self._stack.enter_context((self.work / log).open("ab"))
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE if capture else file, stderr=file, env=os.environ
+        )
+        self._stack.callback(_end, process)
+        return process
+
+    def _wait(self, what: str, ready: Callable[[], bool]) -> None:
+        limit = time.monotonic() + 60
+        while not ready():
+            if time.monotonic() > limit:
+                raise click.ClickException(f"waited in vain for {what}; logs are in {self.work}")
+            time.sleep(0.2)
+
+    # --- collecting ----------------------------------------------------------------------------
+
+    def _collect(self, campaign: Campaign, devices: int) -> None:
+        """Watch the rounds fill; kill the collector in the middle of one."""
+        schedule = campaign.manifest.rounds
+        store = read_store(self.data)
+        killed, shown, next_word = schedule.count < 2, "", 0.0
+        while True:
+            last = store.last_sealed(campaign.id)
+            if last == schedule.count - 1:
+                break
+            line = _progress(store, campaign, devices)
+            if line != shown and time.monotonic() >= next_word:
+                shown, next_word = line, time.monotonic() + 3.0
+                self.say(line)
+            middle = schedule.opens(1) + schedule.period / 2
+            if not killed and time.time() > middle:
+                killed = True
+                self._kill_and_restart()
+            self._check_alive()
+            time.sleep(0.5)
+        store.close()
+        self.say("all rounds are sealed")
+
+    def _kill_and_restart(self) -> None:
+        if self._collector is None:
+            return
+        self.say(f"kill -9 {self._collector.pid}: the collector dies, and its broker with it")
+        self._collector.kill()
+        self._collector.wait()
+        self._start_collector()
+
+    def _check_alive(self) -> None:
+        if self._collector is None or self._collector.poll() is not None:
+            raise click.ClickException(f"the collector ended; see {self.work / 'collector.log'}")
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _finish(self, campaign: Campaign, drawn: dict[int, str]) -> list[Check]:
+        store = read_store(self.data)
+        for index, true in enumerate(truth(campaign, drawn)):
+            attribute = campaign.manifest.attributes[index]
+            result = next(r for r in store.results(campaign.id, index) if r.round is None)
+            size = f"{result.devices} devices, {result.rounds} rounds pooled"
+            click.echo(f"\n{attribute.question} ({result.protocol}, {size})")
+            if not result.withheld:
+                click.echo(draw(result, attribute.values, true))
+        self._owners_view()
+        checks = counted_once(store, campaign, drawn) + intervals_hold(store, campaign, drawn)
+        store.close()
+        click.echo("")
+        return checks
+
+    def _owners_view(self) -> None:
+        click.echo("\nWhat the owner of device 0 sees (allomfree-edge show):\n")
+        state = self.work / "devices" / "device-0"
+        done = subprocess.run(
+            [BIN / "allomfree-edge", "show", "--state-dir", state],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        click.echo("\n".join("    " + line for line in done.stdout.splitlines()))
+
+
+def _progress(store: SqliteStore, campaign: Campaign, devices: int) -> str:
+    filling = [
+        f"round {number}: {sum(t.n for t in store.tallies(campaign.id, number).values())}"
+        for number in store.open_rounds(campaign.id)
+    ]
+    last = store.last_sealed(campaign.id)
+    sealed = 0 if last is None else last + 1
+    waiting = "waiting for the first round"
+    return f"{sealed} sealed; {', '.join(filling) or waiting} of {devices} counted"
+
+
+def _output(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None  # noqa: S101 - it was opened with a pipe
+    return process.stdout
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
