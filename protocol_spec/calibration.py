@@ -115,9 +115,7 @@ class Calibration:
         coefficient of f is wrong unless ps + qs = 1; at f = 0 both agree.
         """
         _check_sample(n, f)
-        ps, qs = _support(self.exact.p1, self.exact), _support(self.exact.q1, self.exact)
-        gamma = Decimal(f) * (ps - qs) + qs
-        return float(gamma * (1 - gamma) / (n * (ps - qs) ** 2))
+        return float(_variance(self.exact, Decimal(f)) / n)
 
     @precise
     def pooled_variance(self, n: int, rounds: int, f: float = 0.0) -> float:
@@ -188,6 +186,7 @@ def calibrate(
     return _calibrate(protocol, k, eps_inf, eps_1, method)
 
 
+@precise
 def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") -> Choice:
     """ALLOMFREE's choice: L-GRR when its variance at f = 0 is not above L-OSUE's.
 
@@ -195,7 +194,9 @@ def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") ->
     """
     grr = calibrate("L-GRR", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
     osue = calibrate("L-OSUE", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
-    return Choice(grr if grr.variance(1) <= osue.variance(1) else osue, grr, osue)
+    zero = ONE - ONE
+    better = grr if _variance(grr.exact, zero) <= _variance(osue.exact, zero) else osue
+    return Choice(better, grr, osue)
 
 
 @precise
@@ -346,6 +347,13 @@ def _build(
 
 def _support(kept: Decimal, chances: Chances) -> Decimal:
     return kept * chances.p2 + (1 - kept) * chances.q2
+
+
+def _variance(chances: Chances, f: Decimal) -> Decimal:
+    """Of one device. Also decides the adaptive choice: in floats, ties would fall at random."""
+    ps, qs = _support(chances.p1, chances), _support(chances.q1, chances)
+    gamma = f * (ps - qs) + qs
+    return gamma * (1 - gamma) / (ps - qs) ** 2
 
 
 def _check_epsilon(field: str, value: object) -> float:

@@ -25,11 +25,17 @@ MAX_VALUES: Final = 4096
 MAX_ROUNDS: Final = 65_536
 MAX_EPS_INF: Final = 20.0
 MAX_INSTANT: Final = 253_402_300_799  # the last second of the year 9999
+MAX_RECEIPT_PAGES: Final = 65_536
 YEAR: Final = 366 * 86_400
 
 SLUG: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-DURATION: Final = re.compile(r"(\d+)([smhdw])")
+DURATION: Final = re.compile(r"([0-9]{1,12})([smhdw])")
+# Controls, line separators, direction overrides and lone surrogates: what could hide or disguise
+# text on a terminal. Listed by number, so that every implementation refuses the same.
+UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 Read = TypeVar("Read")
@@ -94,7 +100,7 @@ def read_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
         "eps_1": top.read("eps_1", _number(1e-9, MAX_EPS_INF)),
         "min_reports": top.read("min_reports", _whole(1, 10**12), 200),
         "max_values": top.read("max_values", _whole(1, MAX_VALUES), 1),
-        "receipt_pages": top.read("receipt_pages", _whole(1, 65_536), 16),
+        "receipt_pages": top.read("receipt_pages", _whole(1, MAX_RECEIPT_PAGES), 16),
         "retention": top.read("retention", _duration(0, 100 * YEAR), 30 * 86_400),
         "rounds": _read_rounds(top, problems),
         "attributes": _read_attributes(top, problems),
@@ -196,7 +202,7 @@ def _exactly(wanted: int) -> Callable[[Any], int]:
 
 def _text(longest: int, *, empty: bool = False) -> Callable[[Any], str]:
     def convert(value: Any) -> str:
-        if not isinstance(value, str) or not value.isprintable() or value != value.strip():
+        if not isinstance(value, str) or UNPRINTABLE.search(value) or value != value.strip(" "):
             raise _Wrong("must be one line of printable text without blanks around it")
         if len(value) > longest or (not value and not empty):
             raise _Wrong(f"must have from {0 if empty else 1} to {longest} characters")
@@ -294,7 +300,10 @@ def _edges(value: Any) -> tuple[float, ...]:
         raise _Wrong(f"must be a list of 3 to {MAX_VALUES + 1} numbers, the ends of the bins")
     if any(type(edge) not in (int, float) for edge in value):
         raise _Wrong("must be numbers; -inf and inf are allowed at the ends")
-    edges = tuple(float(edge) + 0.0 for edge in value)  # + 0.0: there is one zero
+    try:
+        edges = tuple(float(edge) + 0.0 for edge in value)  # + 0.0: there is one zero
+    except OverflowError:
+        raise _Wrong("must be numbers that a float64 can hold") from None
     rising = all(low < high for low, high in pairwise(edges))
     if not rising or any(math.isinf(edge) for edge in edges[1:-1]):
         raise _Wrong("must rise strictly, with -inf only first and inf only last")

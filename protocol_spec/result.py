@@ -109,10 +109,15 @@ def _fault(document: Any) -> str | None:
     for field, sound in _CHECKS.items():
         if not sound(document[field]):
             return field
-    if document["rounds"] < 1 or document["devices"] > document["n"]:
-        return "n"
+    if document["rounds"] < 1 or (document["round"] is not None and document["rounds"] != 1):
+        return "rounds"
+    if document["devices"] > document["n"]:
+        return "devices"
     lengths = {len(document[name]) for name in ("counts", *SERIES)}
-    return None if len(lengths) == 1 and 1 not in lengths else "lengths"
+    withheld = document["devices"] < document["min_reports"] or document["devices"] == 0
+    if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
+        return "lengths"
+    return None
 
 
 def _count(value: Any) -> bool:

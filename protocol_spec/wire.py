@@ -23,7 +23,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from protocol_spec.canonical import Undecodable, pack, unpack
 from protocol_spec.manifest import Manifest
-from protocol_spec.manifest_reader import MAX_ATTRIBUTES, MAX_ROUNDS, MAX_VALUES
+from protocol_spec.manifest_reader import (
+    MAX_ATTRIBUTES,
+    MAX_RECEIPT_PAGES,
+    MAX_ROUNDS,
+    MAX_VALUES,
+)
 from protocol_spec.outcomes import Outcome, Rejected
 
 WIRE_VERSION: Final = 1
@@ -161,7 +166,11 @@ def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
     if report.attribute >= len(manifest.attributes):
         return Rejected(Outcome.BAD_ATTRIBUTE, f"attribute {report.attribute}")
     fault = manifest.body_formats[report.attribute].fault(report.body)
-    return None if fault is None else Rejected(fault, f"attribute {report.attribute}")
+    if fault is not None:
+        return Rejected(fault, f"attribute {report.attribute}")
+    if report.round >= manifest.rounds.count:
+        return Rejected(Outcome.EARLY, f"round {report.round} of {manifest.rounds.count}")
+    return None
 
 
 def decode_state(payload: bytes) -> State | Rejected:
@@ -249,7 +258,7 @@ def _receipts(items: tuple[Any, ...]) -> ReceiptPage:
     return ReceiptPage(
         _binary(digest, "digest", DIGEST_BYTES),
         _uint(number, "round", MAX_ROUNDS),
-        _uint(page, "page", 65_536),
+        _uint(page, "page", MAX_RECEIPT_PAGES),
         frozenset(joined[i : i + TAG_BYTES] for i in range(0, len(joined), TAG_BYTES)),
     )
 

@@ -1,0 +1,46 @@
+"""Randomness that a test controls: a tape that says exactly what is drawn, or a seeded stream."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from itertools import count
+
+
+class TapeEnded(Exception):
+    """More bytes were asked for than the test foresaw."""
+
+
+class Tape:
+    """Gives out prepared bytes in order and remembers the sizes asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.asked: list[int] = []
+
+    def __call__(self, size: int) -> bytes:
+        if size > len(self._data):
+            raise TapeEnded
+        self.asked.append(size)
+        taken, self._data = self._data[:size], self._data[size:]
+        return taken
+
+    @property
+    def left(self) -> int:
+        return len(self._data)
+
+
+def words(*draws: int) -> bytes:
+    """64-bit draws as a device reads them."""
+    return struct.pack(f">{len(draws)}Q", *draws)
+
+
+def seeded(seed: str) -> Callable[[int], bytes]:
+    """A stream of bytes that is the same in every run."""
+    blocks = count()
+
+    def draw(size: int) -> bytes:
+        return hashlib.shake_128(f"{seed}/{next(blocks)}".encode()).digest(size)
+
+    return draw

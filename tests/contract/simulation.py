@@ -1,0 +1,63 @@
+"""Campaigns by sufficient statistics: counts with exactly the law of n devices, without them.
+
+Devices that hold, or memoised, the same thing are exchangeable, so binomial and multinomial draws
+replace them. Each row of the answers is one run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol_spec import Calibration
+
+Counts = npt.NDArray[np.int64]
+Frequencies = npt.NDArray[np.float64]
+
+
+def holders(rng: np.random.Generator, n: int, f: Frequencies, runs: int) -> Counts:
+    """How many of n devices hold each value, for devices drawn from a large fleet."""
+    return np.asarray(rng.multinomial(n, f, size=runs), dtype=np.int64)
+
+
+def one_round(rng: np.random.Generator, c: Calibration, held: Counts) -> Counts:
+    """Support of each value in one round."""
+    return _respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
+
+
+def rounds(rng: np.random.Generator, c: Calibration, held: Counts, m: int) -> Counts:
+    """Support of each value in m rounds of all devices, each with one memo for life."""
+    n = held.sum(axis=1, keepdims=True)
+    memos = _respond(rng, c.unary, held, c.p1, c.q1, n)
+    return _respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
+
+
+def _respond(
+    rng: np.random.Generator, unary: bool, true: Counts, p: float, q: float, total: Counts
+) -> Counts:
+    """Answers in favour: `true` of `total` are kept with chance p, the others appear with q."""
+    if unary:
+        return rng.binomial(true, p) + rng.binomial(total - true, q)
+    k = true.shape[1]
+    answers = np.zeros_like(true)
+    for value in range(k):
+        chances = np.full(k, q)
+        chances[value] = 0.0
+        chances[value] = 1.0 - chances.sum()
+        answers += rng.multinomial(true[:, value], chances)
+    return answers
+
+
+def zipf(k: int) -> Frequencies:
+    """A few common values and many rare ones."""
+    weights = 1.0 / np.arange(1, k + 1)
+    return np.asarray(weights / weights.sum())
+
+
+def uniform(k: int) -> Frequencies:
+    return np.full(k, 1.0 / k)
+
+
+def point(k: int) -> Frequencies:
+    """Every device holds the first value."""
+    return np.asarray(np.eye(k)[0], dtype=np.float64)
