@@ -74,6 +74,6 @@ def _clock_fault(number: int, campaign: Campaign, now: float) -> Rejected | None
     """A round must have begun. Whether it is too late, only its sealing decides: what a broker
     kept while the collector was away was not sent too late."""
     rounds = campaign.manifest.rounds
-    if number >= rounds.count or now < rounds.opens(number):
+    if now < rounds.opens(number):
         return Rejected(Outcome.EARLY, f"round {number}")
     return None

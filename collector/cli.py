@@ -6,11 +6,13 @@ Exit codes: 0 done, 1 something at run time, 2 settings or manifest.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,9 @@ from protocol_spec.topics import is_device
 
 CAMPAIGN = click.argument("campaign", required=False)
 FILE = click.argument("manifest", type=click.Path(path_type=Path))
+FORMATS = ("csv", "json", "ndjson")
+
+log = logging.getLogger("allomfree.collector")
 
 
 @click.group(context_settings=STYLE)
@@ -86,6 +91,7 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     loaded = Manifest.from_file(manifest)
     store = open_store(settings.data_dir)
     try:
+        address = settings.broker or EmbeddedBroker(settings.data_dir / "broker").url
         campaign = store.open_campaign(_still_ahead(loaded), int(time.time()))
     finally:
         store.close()
@@ -94,7 +100,6 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
             f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
             "something in the manifest to begin another campaign"
         )
-    address = settings.broker or EmbeddedBroker(settings.data_dir / "broker").url
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
@@ -146,7 +151,7 @@ def run(settings: Settings, quiet: bool) -> None:
             port = stack.enter_context(
                 serving(settings.listen, settings.data_dir, lambda: service.standing)
             )
-            click.echo(f"health and metrics on http://{settings.listen[0]}:{port}", err=True)
+            log.info("health and metrics on http://%s:%d", settings.listen[0], port)
         heartbeat = Heartbeat(settings.data_dir)
         notify("READY=1")
         service.run(lambda: bool(stopping), lambda: _beat(heartbeat, service, supervise))
@@ -220,14 +225,17 @@ def estimate(
     store = read_store(settings.data_dir)
     found = store.campaign(campaign)
     results = chosen_results(store, found, attribute, number)
+    last = store.last_sealed(found.id)
     store.close()
-    facts = [result_facts(found, result) for result in results]
+    facts = [result_facts(found, result, last) for result in results]
     show(facts, as_json, lambda f: "\n\n".join(map(pages.result_text, f)))
 
 
 @command
 @CAMPAIGN
-@click.option("--format", "form", type=click.Choice(["csv", "json", "ndjson"]), default="csv")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="csv", help="csv unless named."
+)
 @click.option("--attribute", help="Only this attribute.")
 @click.option(
     "--round", "number", default="all", help="A round's number, `latest`, `pooled`, `all`."
@@ -355,10 +363,18 @@ def doctor(settings: Settings, as_json: bool) -> None:
     """
     from collector.doctor import examine_all  # noqa: PLC0415 - only when asked for
 
-    findings = examine_all(settings)
+    findings = examine_all(_with_broker(settings))
     show([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
     if any(not f.ok for f in findings):
         sys.exit(1)
+
+
+def _with_broker(settings: Settings) -> Settings:
+    """The settings with the broker in the box, if none is named and that one has been used."""
+    box = settings.data_dir / "broker"
+    if settings.broker is not None or not (box / "port").exists():
+        return settings
+    return replace(settings, broker=EmbeddedBroker(box).url)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from collector.data import read_store
 from collector.devices import DeviceKey
 from collector.errors import BrokerUnreachable, CollectorError
 from collector.health import examine
-from collector.link import Link
+from collector.link import MQTT_5, Link
 from collector.settings import Settings
 from protocol_spec import Topics
+from protocol_spec.common.address import BrokerUrl
 from protocol_spec.common.errors import SettingsError
 
 
@@ -53,7 +54,8 @@ def _data(settings: Settings) -> Iterator[Finding]:
     yield Finding("data", not mode & 0o077, exposed if mode & 0o077 else private)
     try:
         store = read_store(settings.data_dir)
-        names = [c.name for c in store.campaigns() if c.closed is None]
+        known = store.campaigns()
+        names = [c.name for c in known if c.closed is None]
         received = store.received()
         sound = received == sum(store.outcomes().values())
         store.close()
@@ -63,7 +65,7 @@ def _data(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "database", sound, "every message received has one outcome" if sound else "damaged"
     )
-    yield Finding("campaigns", bool(names), ", ".join(names) or "none open; see `open`")
+    yield Finding("campaigns", bool(known), ", ".join(names) or "none open; see `open`")
     key = settings.data_dir / "device.key"
     try:
         if received or key.exists():
@@ -76,16 +78,37 @@ def _data(settings: Settings) -> Iterator[Finding]:
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         broker = settings.required_broker()
-        # A session of its own: the running collector's must not be taken over by a check.
+        if settings.username is not None:
+            yield from _named(settings, broker)
+            return
+        # A session of its own: the collector's must not be taken over by a check.
         link = Link(broker, settings.credentials(), client_id="", persistent=False)
         link.connect()
     except (BrokerUnreachable, SettingsError) as error:
         yield Finding("broker", False, str(error))
         return
-    kind = "encrypted" if broker.tls else "not encrypted"
-    yield Finding("broker", True, f"{broker} answers, MQTT {link.version.name[5:]} ({kind})")
+    yield _answers(broker, link)
     yield from _manifests(settings, link)
     link.close()
+
+
+def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
+    """A broker may use the user name as the client's: a check with it would take over the session,
+    and a clean one would drop what waits in it. So ask the service, or connect to keep."""
+    running = examine(settings.data_dir)[2]
+    if running:
+        yield Finding("broker", bool(running["connected"]), f"{broker}, as the service sees it")
+        return
+    link = Link(broker, settings.credentials(), client_id=settings.username or "")
+    link.connect()
+    yield _answers(broker, link)
+    link.close()
+
+
+def _answers(broker: BrokerUrl, link: Link) -> Finding:
+    kind = "encrypted" if broker.tls else "not encrypted"
+    version = "5" if link.version == MQTT_5 else "3.1.1"
+    return Finding("broker", True, f"{broker} answers, MQTT {version} ({kind})")
 
 
 def _manifests(settings: Settings, link: Link) -> Iterator[Finding]:

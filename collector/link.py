@@ -6,7 +6,8 @@ thread to die unnoticed, and reading no further when the store cannot follow mak
 instead of filling memory (I13).
 
 paho asks the socket for one byte, then another, then the rest of each packet, and sends each
-acknowledgement by itself. The buffered socket below turns that into one system call per batch.
+acknowledgement by itself. The buffered socket below reads and writes once per batch, and reports
+are cut out of it without passing through paho at all (`collector.packets`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from collector.errors import BrokerUnreachable
+from collector.packets import (
+    PUBLISH,
+    Arrived,
+    BadPacket,
+    acknowledgement,
+    packet_span,
+    read_publish,
+)
 from protocol_spec.common.address import BrokerUrl, Credentials
 
 Version = MQTTProtocolVersion
@@ -34,23 +43,13 @@ MQTT_5: Final = Version.MQTTv5
 MQTT_311: Final = Version.MQTTv311
 
 BATCH: Final = 4_000
+READ_SIZE: Final = 1 << 18
 WINDOW: Final = 100
 CONNECT_SECONDS: Final = 10.0
 SESSION_SECONDS: Final = 30 * 86_400
 
 _UNSUPPORTED_VERSION: Final = 132
 _CREDENTIALS: Final = (134, 135, 140)
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A message from the broker. `topic` is None when it is not UTF-8."""
-
-    topic: str | None
-    payload: bytes
-    retained: bool
-    mid: int
-    qos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +61,45 @@ class Will:
 
 
 class _BufferedSocket:
-    """A non-blocking socket that reads ahead and collects what is written until `flush`."""
+    """A non-blocking socket that reads ahead and collects what is written until `flush`.
+
+    paho sees only whole packets, and only those that are handed to it with `expose`.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._in = b""
-        self._at = 0
+        self.buffer = b""
+        self.at = 0
+        self._exposed = 0
+        self._ended = False
         self._out = bytearray()
 
+    def fill(self) -> None:
+        """Read what the network has, without waiting."""
+        try:
+            read = self.sock.recv(READ_SIZE)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        self._ended = not read
+        self.buffer, self.at = self.buffer[self.at :] + read, 0
+        self._exposed = 0
+
+    def expose(self, end: int) -> None:
+        """Let paho read up to here."""
+        self._exposed = end
+
     def recv(self, size: int) -> bytes:
-        if self._at >= len(self._in):
-            self._in, self._at = self.sock.recv(1 << 18), 0
-        part = self._in[self._at : self._at + size]
-        self._at += len(part)
+        """What paho reads: an exposed packet, or the end of the connection."""
+        if self.at >= self._exposed:
+            if self._ended:
+                return b""
+            raise BlockingIOError
+        part = self.buffer[self.at : min(self.at + size, self._exposed)]
+        self.at += len(part)
         return part
 
     def send(self, data: bytes) -> int:
+        """Collect; `flush` sends."""
         self._out += data
         return len(data)
 
@@ -93,9 +115,9 @@ class _BufferedSocket:
 
     @property
     def readable(self) -> bool:
-        """Whether bytes are here already, so that waiting would be wrong."""
+        """Whether a packet is here already, so that waiting would be wrong."""
         pending = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
-        return self._at < len(self._in) or pending
+        return pending or packet_span(self.buffer, self.at) is not None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)
@@ -166,11 +188,6 @@ class Link:
         for name in filters:
             self._client.subscribe(name, qos=1)
 
-    def unsubscribe(self, filters: Iterable[str]) -> None:
-        """Ask for no more of them."""
-        for name in filters:
-            self._client.unsubscribe(name)
-
     def step(self, timeout: float) -> list[Arrived]:
         """Wait up to `timeout`, then read what is there, at most a batch."""
         code = self._turn(timeout)
@@ -181,9 +198,9 @@ class Link:
 
     def acknowledge(self, messages: Sequence[Arrived]) -> None:
         """Tell the broker that these are ours for good. Only ever after the commit."""
-        for message in messages:
-            if message.qos == 1:
-                self._client.ack(message.mid, 1)
+        if self._client.buffered is not None:
+            mids = [message.mid for message in messages if message.mid]
+            self._client.buffered.send(acknowledgement(mids))
         self._flush()
 
     @property
@@ -221,14 +238,30 @@ class Link:
             poller.register(sock.sock, wanted)
             if not poller.poll(max(0, round(timeout * 1000))):
                 return self._client.loop_misc()
-        code = self._read(sock)
+        try:
+            code = self._read(sock)
+        except (BadPacket, IndexError, OSError) as error:
+            self.lost = f"the connection broke ({type(error).__name__})"
+            return mqtt.MQTT_ERR_PROTOCOL
         return code or self._client.loop_misc()
 
     def _read(self, sock: _BufferedSocket) -> int:
-        code: int = self._client.loop_read()
-        while code == mqtt.MQTT_ERR_SUCCESS and sock.readable and len(self._arrived) < BATCH:
+        """Cut out reports, at most a batch; hand everything else to paho."""
+        sock.fill()
+        v5 = self.version == MQTT_5
+        while len(self._arrived) < BATCH:
+            span = packet_span(sock.buffer, sock.at)
+            if span is None:
+                return self._client.loop_read()  # notices the end of the connection
+            if sock.buffer[sock.at] & 0xF0 == PUBLISH:
+                self._arrived.append(read_publish(sock.buffer, sock.at, *span, v5=v5))
+                sock.at = span[1]
+                continue
+            sock.expose(span[1])
             code = self._client.loop_read()
-        return code
+            if code != mqtt.MQTT_ERR_SUCCESS or self._client.socket() is None:
+                return code
+        return mqtt.MQTT_ERR_SUCCESS
 
     def _flush(self) -> bool:
         try:
@@ -291,8 +324,8 @@ class Link:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
         client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
         return client
 
     def _on_connect(
@@ -307,13 +340,12 @@ class Link:
     ) -> None:
         self.lost = str(code)
 
-    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
-        try:
-            topic: str | None = message.topic
-        except UnicodeDecodeError:
-            topic = None
-        payload = bytes(message.payload)
-        self._arrived.append(Arrived(topic, payload, message.retain, message.mid, message.qos))
+    def _on_subscribe(
+        self, _client: Any, _data: Any, _mid: int, codes: list[ReasonCode], _properties: Any
+    ) -> None:
+        refused = [str(code) for code in codes if code.is_failure]
+        if refused:
+            self.lost = f"the broker refused a subscription ({refused[0]})"
 
     def _on_publish(
         self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any

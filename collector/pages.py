@@ -59,8 +59,8 @@ def opened_text(facts: Facts) -> str:
 
 def sealed_text(facts: Facts) -> str:
     """Which rounds became final."""
-    shown = ", ".join(map(str, facts["sealed"])) or "nothing was due"
-    return f"{facts['campaign']}: sealed {shown}"
+    shown = ", ".join(map(str, facts["sealed"]))
+    return f"{facts['campaign']}: " + (f"sealed {shown}" if shown else "nothing was due")
 
 
 def status_text(facts: Facts) -> str:
@@ -72,13 +72,18 @@ def status_text(facts: Facts) -> str:
         lines += [
             "",
             f"{c['campaign']} ({state}): {c['title']}",
-            f"  {now} of {c['rounds']}; {c['sealed']} sealed, next {c['next_seal']}",
+            f"  {now} of {c['rounds']}; {c['sealed']} sealed{_next_sealing(c)}",
         ]
         lines += [_filling_line(row) for row in c["filling"]]
         lines += _outcome_lines(c["outcomes"])
     if facts["elsewhere"]:
         lines += ["", "messages of no campaign here:", *_outcome_lines(facts["elsewhere"])]
     return "\n".join(lines)
+
+
+def _next_sealing(c: Facts) -> str:
+    ahead = c["open"] and c["sealed"] < c["rounds"]
+    return f", next sealing at {c['next_seal']}" if ahead else ""
 
 
 def _filling_line(row: Facts) -> str:
@@ -109,9 +114,11 @@ def result_text(facts: Facts) -> str:
 
 
 def _heading(facts: Facts) -> list[str]:
-    which = (
-        f"{facts['rounds']} rounds pooled" if facts["round"] is None else f"round {facts['round']}"
-    )
+    which = f"round {facts['round']}"
+    if facts["round"] is None:
+        which = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
+    if not facts["final"]:
+        which += " so far, not sealed"
     return [
         f"{facts['attribute']}: {facts['question']}",
         f"  {which}, {facts['n']:,} reports of {facts['devices']:,} devices, {facts['protocol']}",

@@ -18,7 +18,8 @@ from collector import rounds
 from collector.admit import Book, Message, admit
 from collector.devices import DeviceKey
 from collector.errors import BrokerUnreachable, StorageFailure
-from collector.link import MQTT_5, Arrived, Link, Version, Will
+from collector.link import MQTT_5, Link, Version, Will
+from collector.packets import Arrived
 from collector.receipts import ReceiptBook
 from collector.store import POOLED, Campaign, Candidate, Refusal
 from collector.store.sqlite import SqliteStore
@@ -37,11 +38,15 @@ from protocol_spec import (
 )
 from protocol_spec.common.address import BrokerUrl, Credentials
 from protocol_spec.randomiser import below
+from protocol_spec.topics import from_all_devices
 
 STEP: Final = 0.5
 RECEIPTS_EVERY: Final = 2.0
 UPKEEP_EVERY: Final = 0.5
 QUIET: Final = 2.0
+BACKLOG_LONGEST: Final = 60.0
+SEALING_AT_ONCE: Final = 2.0
+REFUSED_PAUSE: Final = 30.0
 RECONNECT: Final = 1.0
 RECONNECT_LONGEST: Final = 60.0
 STORAGE_RETRY: Final = 1.0
@@ -101,6 +106,8 @@ class Service:
         self._failures = 0
         self._held: list[Arrived] = []
         self._connected_at = 0.0
+        self._backlog = True
+        self._results_at = 0.0
         self._broker_forgot = False
         self._last_accepted: dict[tuple[int, int], float] = {}
         self._results_in_flight: dict[int, tuple[int, int, int, bytes]] = {}
@@ -129,7 +136,9 @@ class Service:
         if self._held:
             self._ingest(self._held)
         elif self._link is not None:
-            self._ingest(self._link.step(wait))
+            arrived = self._link.step(wait)
+            self._backlog = self._backlog and bool(arrived)
+            self._ingest(arrived)
         else:
             time.sleep(min(wait, max(0.0, self._retry_at - now)))
         if self._link is not None and self._link.lost:
@@ -165,11 +174,10 @@ class Service:
                 self._withdraw(before[name])
 
     def _announce(self, campaign: Campaign) -> None:
-        """Subscribe to a campaign and publish what devices need to know of it."""
+        """Publish what devices need to know of a campaign."""
         if self._link is None:
             return
         topics = Topics(campaign.name, self._namespace)
-        self._link.subscribe([topics.all_reports, topics.all_requests])
         self._link.publish(topics.manifest, campaign.manifest.to_bytes())
         self._publish_state(campaign, Presence.ONLINE)
         log.info("collecting for %s", campaign.name)
@@ -181,7 +189,6 @@ class Service:
         topics = Topics(campaign.name, self._namespace)
         self._publish_state(campaign, Presence.CLOSED)
         self._link.publish(topics.manifest, b"")
-        self._link.unsubscribe([topics.all_reports, topics.all_requests])
         log.info("%s is closed", campaign.name)
 
     def _publish_state(self, campaign: Campaign, presence: Presence) -> None:
@@ -211,8 +218,9 @@ class Service:
             return
         self._link, self._mqtt, self._failures = link, link.version, 0
         self.standing.connected, self.standing.trouble = True, ""
-        self._connected_at = time.monotonic()
+        self._connected_at, self._backlog = time.monotonic(), True
         log.info("connected to %s", self._broker)
+        link.subscribe(from_all_devices(self._namespace))
         for campaign in self._campaigns.values():
             if campaign.closed is None:
                 self._announce(campaign)
@@ -345,16 +353,24 @@ class Service:
                 self.standing.trouble = ""
 
     def _drained(self, campaign: Campaign, number: int) -> bool:
-        """Whether the broker has nothing left of a round: connected, and none came for a while."""
+        """Whether the broker has nothing left of a round: what it had kept has been read, and no
+        report of the round came for a while."""
+        now = time.monotonic()
+        if now - self._connected_at >= BACKLOG_LONGEST:
+            self._backlog = False
         last = max(self._connected_at, self._last_accepted.get((campaign.id, number), 0.0))
-        return self._link is not None and not self._held and time.monotonic() - last >= QUIET
+        connected = self._link is not None and not self._held
+        return connected and not self._backlog and now - last >= QUIET
 
     def _seal_due(self) -> None:
+        began = time.monotonic()
         for campaign in self._campaigns.values():
             for number in list(rounds.due(self.store, campaign, self._clock())):
                 if not self._drained(campaign, number):
                     break  # rounds are sealed in order
                 self._seal(campaign, number)
+                if time.monotonic() - began > SEALING_AT_ONCE:
+                    return  # the connection wants attention too
 
     def _seal(self, campaign: Campaign, number: int) -> None:
         self._trace("sealing")
@@ -379,6 +395,11 @@ class Service:
             row = self._results_in_flight.pop(mid, None)
             if row is not None and refusal is None:
                 self.store.mark_published(*row)
+            elif refusal is not None:
+                self._results_at = time.monotonic() + REFUSED_PAUSE
+                log.warning("the broker refused a message (%s); check its access list", refusal)
+        if time.monotonic() < self._results_at:
+            return
         waiting = set(self._results_in_flight.values())
         for row in self.store.unpublished(link.free):
             if row not in waiting:
@@ -414,7 +435,7 @@ class Service:
         for campaign in self._campaigns.values():
             over = self._clock() >= campaign.manifest.expires + campaign.manifest.retention
             # Rounds not sealed yet still need to know who took part in the earlier ones.
-            waiting = any(rounds.due(self.store, campaign, self._clock()))
+            waiting = next(rounds.due(self.store, campaign, self._clock()), None) is not None
             if over and not waiting and self.store.drop_devices(campaign.id):
                 log.info("%s: retention is over, devices forgotten", campaign.name)
 

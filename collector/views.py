@@ -95,8 +95,8 @@ def _or_say(found: list[Result], campaign: Campaign, why: str) -> list[Result]:
     return found
 
 
-def result_facts(campaign: Campaign, result: Result) -> Facts:
-    """One histogram with everything needed to read it."""
+def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) -> Facts:
+    """One histogram with everything needed to read it; final once its round is sealed."""
     question = next(a for a in campaign.manifest.attributes if a.name == result.attribute).question
     halves = [(h - low) / 2 for low, h in zip(result.low, result.high)]
     return {
@@ -106,6 +106,7 @@ def result_facts(campaign: Campaign, result: Result) -> Facts:
         "question": question,
         "round": result.round,
         "rounds": result.rounds,
+        "final": result.round is None or (last_sealed is not None and result.round <= last_sealed),
         "protocol": result.protocol,
         "n": result.n,
         "devices": result.devices,

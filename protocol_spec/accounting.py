@@ -63,8 +63,10 @@ def lifetime_odds(calibration: Calibration) -> Odds:
 
 def largest_shift(epsilon: float) -> str:
     """The bound of local differential privacy in words: what anyone's odds are multiplied by."""
+    if epsilon > math.log(100_000):
+        return "without a useful bound"
     factor = math.exp(epsilon)
-    return f"by at most {factor:.3g}" if factor < 1e6 else "without a useful bound"
+    return f"by at most {factor:.3g}" if factor < 100 else f"by at most {factor:,.0f}"
 
 
 def _times(chance: float) -> str:

@@ -60,8 +60,8 @@ class Attribute:
 
     def _bin(self, value: object, edges: tuple[float, ...]) -> int:
         try:
-            number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isnan(number):
             remedy = "the value is not a number; nothing was drawn or sent"

@@ -97,6 +97,8 @@ class Calibration:
         """Exact privacy loss of `reports` fresh reports drawn from one memo (never t x eps_1)."""
         if reports < 0:
             raise ParameterError("reports", reports, "a number of reports is 0 or more")
+        if reports == 0:
+            return 0.0
         p1, q1, p2, q2 = self.exact
         fade = (q2 / p2) ** reports  # (q2/p2)^t rather than (p2/q2)^t: bounded, and q2 may be 0
         if not self.unary:
@@ -357,7 +359,7 @@ def _variance(chances: Chances, f: Decimal) -> Decimal:
 
 
 def _check_epsilon(field: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParameterError(field, value, "must be a number")
     if not MIN_EPSILON <= value <= MAX_EPSILON:
         raise ParameterError(field, value, f"must lie between {MIN_EPSILON:g} and {MAX_EPSILON:g}")

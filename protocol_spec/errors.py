@@ -11,6 +11,7 @@ A bad message from the network is not an exception but data: see `protocol_spec.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,8 +53,20 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        shown = str(self.value) if isinstance(self.value, datetime) else repr(self.value)
-        return f"{self.field} = {shown if len(shown) <= 80 else shown[:77] + '...'}: {self.remedy}"
+        shown = _shown(self.value)
+        return (
+            f"{self.field} = {shown if len(shown) <= 160 else shown[:157] + '...'}: {self.remedy}"
+        )
+
+
+_BOUNDED = reprlib.Repr()  # of depth and length: a hostile manifest must not overflow the stack
+_BOUNDED.maxstring = 160
+_BOUNDED.maxlevel = 3
+
+
+def _shown(value: object) -> str:
+    """A value as its author wrote it, as far as that is safe: it may be hostile."""
+    return str(value) if isinstance(value, datetime) else _BOUNDED.repr(value)
 
 
 class ManifestError(AllomfreeError, ValueError):

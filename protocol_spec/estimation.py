@@ -92,7 +92,8 @@ def estimate(
     if n < 1:
         raise ParameterError("n", n, "an estimate needs at least one report")
     if (counts > n).any():
-        raise ParameterError("counts", counts.max(), f"no value has more support than n = {n}")
+        largest = int(counts.max())
+        raise ParameterError("counts", largest, f"no value has more support than n = {n}")
     raw = (counts / n - calibration.qs) / calibration.gap
     v0, v1 = (calibration.device_variance(holds) / n for holds in (False, True))
     return Estimate(raw, v0, v1, _finite(fleet, n) / n, not calibration.unary)
@@ -117,7 +118,8 @@ def estimate_pooled(
     """
     m = np.asarray(reports, dtype=np.float64)
     size = np.asarray(devices, dtype=np.float64)
-    if m.ndim != 1 or m.shape != size.shape or (m < 1).any() or (size < 0).any() or size.sum() < 1:
+    sound = m.ndim == 1 and m.shape == size.shape and (m >= 1).all() and (size >= 0).all()
+    if not sound or size.sum() < 1:
         remedy = "one positive number of reports and one number of devices for each group"
         raise ParameterError("reports", reports, remedy)
     table = np.atleast_2d(_checked_counts(counts, calibration))
@@ -140,6 +142,8 @@ def critical_value(confidence: float, comparisons: int = 1) -> float:
     """Two-sided normal quantile; for several comparisons the Sidak one that holds for all."""
     if not 0.0 < confidence < 1.0:
         raise ParameterError("confidence", confidence, "must lie strictly between 0 and 1")
+    if comparisons < 1:
+        raise ParameterError("comparisons", comparisons, "must be 1 or more")
     alpha = -np.expm1(np.log(confidence) / comparisons)
     return NormalDist().inv_cdf(1.0 - float(alpha) / 2.0)
 

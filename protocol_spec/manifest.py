@@ -54,7 +54,7 @@ class Manifest:
         """Read the analyst's file. Raises `ManifestError` listing every problem found."""
         try:
             document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also numbers and nesting beyond all reason
             raise ManifestError([Problem("manifest", "", f"is not TOML: {error}")]) from None
         manifest = cls(**read_manifest(document))
         if len(manifest.to_bytes()) > MAX_MANIFEST_BYTES:

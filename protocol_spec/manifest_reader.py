@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from protocol_spec.attributes import Attribute, bin_labels
 from protocol_spec.calibration import LONGITUDINAL
-from protocol_spec.errors import ManifestError, ParameterError, Problem
+from protocol_spec.errors import InfeasibleBudget, ManifestError, ParameterError, Problem
 from protocol_spec.schedule import Schedule
 
 MAX_ATTRIBUTES: Final = 128
@@ -181,8 +181,8 @@ def _check_together(fields: Mapping[str, Any], problems: list[Problem]) -> None:
         try:
             attribute.calibration(fields["eps_inf"], fields["eps_1"])
         except ParameterError as error:
-            if error.field == "eps_1" and attribute.protocol not in ("L-OUE", "L-SOUE"):
-                problems.append(Problem("eps_1", error.value, error.remedy))
+            if not isinstance(error, InfeasibleBudget):
+                problems.append(Problem(error.field, error.value, error.remedy))
                 break
             path = f"attributes[{i}].protocol"
             problems.append(Problem(path, attribute.protocol, f"{error.field}: {error.remedy}"))

@@ -41,7 +41,7 @@ HELP: dict[Outcome, str] = {
     Outcome.UNKNOWN_CAMPAIGN: "no such campaign is open here",
     Outcome.WRONG_MANIFEST: "made for another manifest than this campaign's",
     Outcome.EARLY: "for a round that has not begun: the device's clock may be ahead",
-    Outcome.LATE: "for a round already sealed, or past its grace",
+    Outcome.LATE: "for a round already sealed",
     Outcome.BAD_ATTRIBUTE: "the manifest has no attribute of that number",
     Outcome.ATTRIBUTE_CHANGED: "the device reported another attribute before",
     Outcome.BAD_LENGTH: "the body has another length than the attribute asks for",

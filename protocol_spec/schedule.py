@@ -20,8 +20,9 @@ class Schedule:
 
     def round_at(self, now: float) -> int | None:
         """The round open at that moment, or None before the first and after the last."""
-        number = int((now - self.first) // self.period)
-        return number if 0 <= number < self.count else None
+        if not self.first <= now < self.opens(self.count):
+            return None
+        return int((now - self.first) // self.period)
 
     def opens(self, number: int) -> int:
         """First instant of a round."""

@@ -44,6 +44,13 @@ def is_campaign(name: str) -> bool:
     return _CAMPAIGN.fullmatch(name) is not None
 
 
+def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
+    """Filters: the reports and the requests of every campaign. Two, however many campaigns there
+    are: NATS allows a session only so many unacknowledged messages over all its subscriptions."""
+    root = f"{check_namespace(namespace)}/{VERSION}/+/up/+"
+    return f"{root}/report", f"{root}/request"
+
+
 @dataclass(frozen=True, slots=True)
 class FromDevice:
     """A parsed topic that a device publishes on."""

@@ -16,9 +16,11 @@ and what it accepts, it would have encoded to the same bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Final, Protocol, TypeVar
 
 from protocol_spec.canonical import Undecodable, pack, unpack
@@ -38,7 +40,7 @@ NONCE_BYTES: Final = 8
 MAX_BODY_BYTES: Final = MAX_VALUES // 8
 MAX_REPORT_BYTES: Final = 20 + MAX_BODY_BYTES
 MAX_CONTROL_BYTES: Final = 64
-MAX_RECEIPT_BYTES: Final = 1 << 22
+MAX_RECEIPT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,35 @@ class State:
         return pack([WIRE_VERSION, self.digest8, int(self.presence), self.last_sealed])
 
 
+class Tags(Set[bytes]):
+    """The tags of a page, kept as the bytes that came: a device looks for one of thousands."""
+
+    __slots__ = ("_sorted",)
+    __hash__ = Set._hash
+
+    def __init__(self, joined: bytes) -> None:
+        self._sorted = joined
+
+    @classmethod
+    def _from_iterable(cls, tags: Iterable[bytes]) -> Tags:  # type: ignore[override]
+        return cls(b"".join(sorted(set(tags))))
+
+    def __len__(self) -> int:
+        return len(self._sorted) // TAG_BYTES
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self._at(i) for i in range(len(self)))
+
+    def __contains__(self, tag: object) -> bool:
+        if not isinstance(tag, bytes):
+            return False
+        place = bisect_left(range(len(self)), tag, key=self._at)
+        return place < len(self) and self._at(place) == tag
+
+    def _at(self, i: int) -> bytes:
+        return self._sorted[TAG_BYTES * i : TAG_BYTES * (i + 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiptPage:
     """The tags of all reports of a round, on one page, that are durably counted."""
@@ -83,7 +114,7 @@ class ReceiptPage:
     digest8: bytes
     round: int
     page: int
-    tags: frozenset[bytes]
+    tags: Set[bytes]
 
     def encode(self) -> bytes:
         """Canonical bytes."""
@@ -253,13 +284,13 @@ def _state(items: tuple[Any, ...]) -> State:
 def _receipts(items: tuple[Any, ...]) -> ReceiptPage:
     _, digest, number, page, tags = items
     joined = _binary(tags, "tags")
-    if len(joined) % TAG_BYTES:
+    if len(joined) % TAG_BYTES or not all(low < high for low, high in pairwise(Tags(joined))):
         raise _Bad("tags")
     return ReceiptPage(
         _binary(digest, "digest", DIGEST_BYTES),
         _uint(number, "round", MAX_ROUNDS),
         _uint(page, "page", MAX_RECEIPT_PAGES),
-        frozenset(joined[i : i + TAG_BYTES] for i in range(0, len(joined), TAG_BYTES)),
+        Tags(joined),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,21 +39,10 @@ def serving(
     address: tuple[str, int], directory: Path, standing: Callable[[], Standing]
 ) -> Iterator[int]:
     """Serve while the context lasts; yields the port, which is chosen when 0 was asked for."""
+    sock = _listening(address)
     config = uvicorn.Config(
-        application(directory, standing),
-        host=address[0],
-        port=address[1],
-        log_config=None,
-        lifespan="off",
-        access_log=False,
+        application(directory, standing), log_config=None, lifespan="off", access_log=False
     )
-    try:
-        sock = config.bind_socket()
-    except SystemExit:
-        raise CollectorError(
-            f"{address[0]}:{address[1]} cannot be listened on; choose another with --listen"
-        ) from None
-    sock.listen()  # a request that comes before the thread is ready waits for it
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([sock],), name="http", daemon=True)
     thread.start()
@@ -62,3 +52,16 @@ def serving(
         server.should_exit = True
         thread.join(5)
         sock.close()
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """A request that comes before the server's thread is ready waits in the socket's queue."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    try:
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise CollectorError(
+            f"{address[0]}:{address[1]} cannot be listened on: {reason}; choose another with "
+            "--listen"
+        ) from None

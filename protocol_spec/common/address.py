@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from protocol_spec.common.errors import SettingsError
@@ -53,7 +53,7 @@ class Credentials:
     """What the broker asks for. Secrets come from files or the environment, never from flags."""
 
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None

@@ -45,15 +45,15 @@ def text(value: Any) -> str:
 
 def path(value: Any) -> Path:
     """A path; ~ is the home directory."""
-    return Path(text(str(value))).expanduser()
+    return (value if isinstance(value, Path) else Path(text(value))).expanduser()
 
 
 def seconds(value: Any) -> int:
     """A number of seconds that MQTT can express as keepalive."""
-    number = int(value)
-    if isinstance(value, bool) or not 1 <= number <= 65_535:
+    digits = str(value)  # True and 1.5 are no whole numbers
+    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= 65_535):
         raise ValueError("must be from 1 to 65535 seconds")
-    return number
+    return int(digits)
 
 
 def flag(value: Any) -> bool:
@@ -104,16 +104,16 @@ def load(file: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"the configuration {file} cannot be read: {error.strerror}") from None
+        raise wrong(f"the configuration {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the configuration {file} is not TOML: {error}") from None
+        raise wrong(f"the configuration {file} is not TOML: {error}") from None
 
 
 def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
     """One table of the configuration."""
     found = table.get(name, {})
     if not isinstance(found, dict):
-        raise SettingsError(f"{file}: {name} must be a table, [{name}]")
+        raise wrong(f"{file}: {name} must be a table, [{name}]")
     return found
 
 
@@ -131,10 +131,13 @@ def resolve(
     for name in table:
         if name not in (*names, *tables):
             extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
-            raise SettingsError(
-                f"{file}: {name} is not a setting; there are {', '.join(names)}{extra}"
-            )
+            raise wrong(f"{file}: {name} is not a setting; there are {', '.join(names)}{extra}")
     return {s.name: _value(s, flags, environ, table, file) for s in settings}
+
+
+def wrong(what: str) -> SettingsError:
+    """The error for any of these; it says that nothing has happened yet."""
+    return SettingsError(f"{what}. Nothing was drawn or sent")
 
 
 def read_password(file: Path | None) -> str | None:
@@ -145,7 +148,7 @@ def read_password(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"the password file {file} cannot be read: {reason}") from None
+        raise wrong(f"the password file {file} cannot be read: {reason}") from None
 
 
 def _value(
@@ -165,5 +168,8 @@ def _value(
             try:
                 return setting.parse(value)
             except (ValueError, TypeError) as error:
-                raise SettingsError(f"{where} = {value!r}: {error}") from None
+                shown = (
+                    "(hidden)" if "@" in str(value) else repr(str(value))
+                )  # it may hold a secret
+                raise wrong(f"{where} = {shown}: {error}") from None
     return setting.default

@@ -275,7 +275,7 @@ CHANGES: tuple[tuple[str, str, str], ...] = (
     ('values = ["open", "closed"]', f"edges = [0, 1, {10**400}]", "attributes[0].edges"),
     ('values = ["open", "closed"]', "edges = [0, inf, inf]", "attributes[0].edges"),
     ('values = ["open", "closed"]', 'edges = [0, "1", 2]', "attributes[0].edges"),
-    ('values = ["open", "closed"]', "edges = [0, 1, true]", "attributes[0].edges"),
+    ('values = ["open", "closed"]', "edges = [0, true, 2]", "attributes[0].edges"),
     (
         'values = ["open", "closed"]',
         f'edges = [0, 1, 2]\nunit = "{"m" * 17}"',

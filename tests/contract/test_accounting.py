@@ -65,7 +65,7 @@ def test_a_negative_number_of_reports_is_refused() -> None:
 def test_what_is_charged_is_never_below_what_is_spent(
     variant: tuple[str, str], data: st.DataObject
 ) -> None:
-    """I14, also after so many reports that eps_t has rounded to eps_inf."""
+    """Also after so many reports that eps_t has rounded to eps_inf."""
     calibration = data.draw(budgets(variant)).calibrate()
     counts = data.draw(st.lists(st.integers(1, 10**9), max_size=6))
     spent = spending(calibration, counts)

@@ -116,7 +116,7 @@ COUNTS = ((20, 25, 30), (30, 25, 28), (22, 30, 21))
 
 
 def by_hand(c: Calibration, device_weight: list[float]) -> tuple[Array, float, float, float]:
-    """Sum over devices of weight times debiased mean; variances as (6.1) has them."""
+    """Sum over devices of weight times debiased mean; variances likewise."""
     total = math.fsum(w * size for w, size in zip(device_weight, DEVICES))
     w = [each / total for each in device_weight]
     raw = sum(

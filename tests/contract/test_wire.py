@@ -225,6 +225,6 @@ def test_a_page_lists_its_tags_in_order() -> None:
 
 
 def test_a_report_is_no_larger_than_it_must_be() -> None:
-    """DESIGN 8: L-GRR at most 20 bytes, L-UE at most 20 and a bit for each value."""
+    """L-GRR at most 20 bytes, L-UE at most 20 and a bit for each value."""
     assert len(Report(bytes(8), 65_535, 127, bytes(2)).encode()) <= 20
     assert len(Report(bytes(8), 65_535, 127, bytes(512)).encode()) <= 20 + 512
