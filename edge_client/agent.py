@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edge_client.clock import Clock, SystemClock
-from edge_client.errors import CampaignProblem
+from edge_client.errors import CampaignProblem, SettingsError
 from edge_client.policy import Policy
 from edge_client.store import Draw, Membership, Queued, Store
 from protocol_spec import Manifest, Randomiser, Report, digest8
@@ -35,19 +35,21 @@ class Wait(Enum):
     NOT_BEGUN = "the first round has not begun"
     OVER = "all rounds are over"
     DRAWN = "this round's report is drawn; waiting for the next round"
+    CLOCK_BEHIND = "the clock is behind the last round drawn; waiting until it has caught up"
     CLOCK_AHEAD = "the clock ran ahead; waiting until a full period has really passed"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A round that may be drawn now."""
+    """A round that may be drawn now, and when it opened by the steady clock."""
 
     round: int
+    opened: float
 
 
 def due(membership: Membership, clock: Clock) -> Due | Wait:
     """Whether a draw is allowed at this moment. Pure: asks the clocks, changes nothing."""
-    now, rounds = clock.wall(), membership.manifest.rounds
+    now, steady, rounds = clock.wall(), clock.steady(), membership.manifest.rounds
     if membership.status != "joined":
         return Wait.PAUSED if membership.status == "paused" else Wait.LEFT
     if now < membership.manifest.created:
@@ -56,12 +58,16 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
     if number is None:
         return Wait.NOT_BEGUN if now < rounds.first else Wait.OVER
     if number <= membership.last_round:
-        return Wait.DRAWN
-    # Consecutive draws lie in different periods of the steady clock, as they do of the wall clock.
-    same_boot = membership.last_round >= 0 and membership.boot == clock.boot() != ""
-    if same_boot and clock.steady() < membership.round_opened + rounds.period:
-        return Wait.CLOCK_AHEAD
-    return Due(number)
+        return Wait.DRAWN if number == membership.last_round else Wait.CLOCK_BEHIND
+    opened = steady - (now - rounds.opens(number))
+    if membership.last_round >= 0 and membership.boot == clock.boot() != "":
+        # Consecutive draws lie in different periods of the steady clock, as rounds do of the wall
+        # clock. The periods never overlap, wherever in a round the wall clock claims to be.
+        earliest = membership.round_opened + rounds.period
+        if steady < earliest:
+            return Wait.CLOCK_AHEAD
+        opened = max(opened, earliest)
+    return Due(number, opened)
 
 
 class Agent:
@@ -92,25 +98,33 @@ class Agent:
         """
         self.check(manifest)
         known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
-        kept = self.store.kept_life(manifest.campaign)
-        if known:
-            life = (known.device, known.attribute_index)
-        elif kept:
-            life = (device or kept[0], kept[1])
-        else:
-            life = (device or self.pseudonym(), below(len(manifest.attributes), self._entropy))
-        if not is_device(life[0]):
-            raise CampaignProblem(f"{life[0]!r} is no device name: use 1 to 32 of a-z, 0-9 and -")
-        source = manifest.attributes[life[1]].name
+        kept = (
+            (known.device, known.attribute_index)
+            if known
+            else self.store.kept_life(manifest.campaign)
+        )
+        if device is not None and not is_device(device):
+            raise SettingsError(
+                f"{device!r} is no device name; nothing was drawn or sent. "
+                "Use 1 to 32 of a-z, 0-9 and - as --username"
+            )
         if not (known and self.store.memos(known.name)):
-            self.policy.check_budget(manifest, source, self.store.charged(source))
+            self._check_budgets(manifest, kept[1] if kept else None)
+        name, attribute = kept or ("", below(len(manifest.attributes), self._entropy))
+        name = device or name or self.pseudonym()
         self._trace("attribute drawn")
         at = int(self.clock.wall())
         self.store.join(
-            manifest, broker=broker, namespace=namespace, device=life[0], attribute=life[1], at=at
+            manifest, broker=broker, namespace=namespace, device=name, attribute=attribute, at=at
         )
         self._trace("joined")
         return self.membership(manifest.campaign)
+
+    def _check_budgets(self, manifest: Manifest, attribute: int | None) -> None:
+        """Every attribute that could be asked must be affordable, or none is drawn."""
+        names = [asked.name for asked in manifest.attributes]
+        for name in names if attribute is None else [names[attribute]]:
+            self.policy.check_budget(manifest, name, self.store.charged(name))
 
     def check(self, manifest: Manifest) -> None:
         """Raise if this campaign could not be joined now. Draws nothing."""
@@ -154,7 +168,6 @@ class Agent:
         )
         now = self.clock.wall()
         deadline = manifest.rounds.deadline(allowed.round)
-        opened = self.clock.steady() - (now - manifest.rounds.opens(allowed.round))
         payload = report.encode()
         self._trace("report drawn")
         self.store.record(
@@ -166,7 +179,7 @@ class Agent:
                 deadline,
                 int(now),
                 self.clock.boot(),
-                opened,
+                allowed.opened,
                 memo if is_new else None,
             ),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from edge_client.errors import SettingsError
@@ -53,7 +53,7 @@ class Credentials:
     """What the broker asks for. Secrets come from files or the environment, never from flags."""
 
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
@@ -93,6 +93,11 @@ def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
 
 
 def _split(url: str) -> tuple[BrokerUrl, str]:
+    if "@" in url:  # before anything that repeats the address
+        raise SettingsError(
+            "the address must not hold a user name or password; nothing was sent. "
+            "Use --username and --password-file"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -100,10 +105,6 @@ def _split(url: str) -> tuple[BrokerUrl, str]:
         raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}") from None
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.query or parts.fragment:
         raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}")
-    if parts.username is not None or parts.password is not None:
-        raise SettingsError(
-            "the address must not hold a user name or password; use --username and --password-file"
-        )
     tls = parts.scheme == "mqtts"
     broker = BrokerUrl(tls, parts.hostname, port or (8883 if tls else 1883))
     return broker, parts.path.strip("/")

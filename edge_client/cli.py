@@ -6,39 +6,59 @@ Exit codes: 0 done, 1 something at run time, 2 settings, 3 refused by the owner'
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sqlite3
 import sys
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import click
 
-from edge_client import pages, statement
+from edge_client.agent import Wait
 from edge_client.client import EdgeClient, accept_loss
 from edge_client.errors import EdgeError, SettingsError
-from edge_client.heartbeat import notify_systemd
+from edge_client.heartbeat import last_heartbeat, notify_systemd
 from edge_client.logs import set_up
 from edge_client.settings import SETTINGS, Settings, resolve
 from edge_client.sources import build, build_all, reader
-from protocol_spec import DEFAULT_NAMESPACE, AllomfreeError, Manifest, ManifestError, UnknownValue
+from protocol_spec import (
+    DEFAULT_NAMESPACE,
+    AllomfreeError,
+    Manifest,
+    ManifestError,
+    ParameterError,
+    UnknownValue,
+)
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 CAMPAIGN = click.argument("campaign", required=False)
 
 
-def _version() -> str:
+def _show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 0.7 MB
+
     try:
-        return version("allomfree")
+        number = version("allomfree")
     except PackageNotFoundError:
-        return "unknown"
+        number = "unknown"
+    click.echo(f"allomfree-edge, version {number}")
+    context.exit()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96})
-@click.version_option(_version(), prog_name="allomfree-edge")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Answer a campaign's question with noise, for years, and see exactly what leaves.
 
@@ -55,14 +75,16 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def resolved(*, config: Path | None, **options: Any) -> None:
         flags = {setting.name: options.pop(setting.name) for setting in SETTINGS}
         try:
-            settings = resolve(flags, config=config)
+            settings = _settings(flags, config)
             set_up(settings.log_level)
             function(settings, **options)
         except EdgeError as error:
             _fail(str(error), error.exit_code)
-        except (ManifestError, UnknownValue) as error:
+        except (ManifestError, ParameterError, UnknownValue) as error:
             _fail(str(error), 2)
-        except sqlite3.DatabaseError as error:
+        except BrokenPipeError:
+            raise  # whoever reads our output has had enough; click ends quietly
+        except (sqlite3.DatabaseError, OSError) as error:
             _fail(
                 f"the memory in {settings.state_dir} cannot be used: {error}. Nothing new was "
                 "drawn or sent. See: allomfree-edge doctor",
@@ -76,12 +98,23 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         kind: dict[str, Any] = (
             {"is_flag": True, "default": None} if setting.default is False else {}
         )
-        flags = click.option(setting.flag, setting.name, help=setting.help, **kind)(flags)
+        known = f" [{setting.default}]" if setting.default else ""
+        flags = click.option(setting.flag, setting.name, help=setting.help + known, **kind)(flags)
     where = click.Path(path_type=Path)
     help_text = "configuration file [~/.config/allomfree/edge.toml or /etc/allomfree/edge.toml]"
     return main.command(short_help=_first_line(function))(
         click.option("--config", type=where, help=help_text)(flags)
     )
+
+
+def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
+    try:
+        return resolve(flags, config=config)
+    except OSError as error:  # such as a home of somebody else's, kept by sudo
+        raise SettingsError(
+            f"{error.filename} cannot be looked at: {error.strerror}. Nothing was drawn or sent. "
+            "Name the configuration with --config"
+        ) from None
 
 
 def _first_line(function: Callable[..., None]) -> str:
@@ -117,7 +150,7 @@ def _print(facts: Any, as_json: bool, text: Callable[[Any], str]) -> None:
 @click.option("--namespace", default=DEFAULT_NAMESPACE, help="With --manifest: the topics' root.")
 @click.option("--yes", is_flag=True, help="Agree without being asked, for fleets.")
 @click.option("--preview", is_flag=True, help="Only show what joining would mean.")
-@click.option("--timeout", default=20.0, help="Seconds to wait for the broker.")
+@click.option("--timeout", default=20.0, show_default=True, help="Seconds to wait for the broker.")
 @AS_JSON
 def join(
     settings: Settings,
@@ -136,33 +169,61 @@ def join(
     allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
+    from edge_client import pages, statement  # noqa: PLC0415 - `run` needs neither
+
+    _check_one_way_to_join(address, manifest, broker)
     loaded = None if manifest is None else _load_manifest(manifest)
     with _client(settings) as client:
         invitation = client.invitation(
             address, manifest=loaded, broker=broker, namespace=namespace, timeout=timeout
         )
         facts = statement.invitation_facts(invitation, settings.username)
-        if not (as_json and yes):
-            _print(facts, as_json, pages.invitation_text)
         if preview:
+            _print(facts, as_json, pages.invitation_text)
             return
-        if not yes and not click.confirm("\nDo you agree?", default=False, err=True):
-            click.echo("Not joined; nothing was drawn, sent or spent.", err=True)
-            sys.exit(3)
+        if not (as_json and yes):  # with --json, standard output is one object
+            click.echo(pages.invitation_text(facts), err=as_json)
+        if not yes:
+            _ask("\nDo you agree?", "Not joined; nothing was drawn, sent or spent.")
         membership = client.join(invitation)
         joined = {
             "campaign": membership.name,
             "device": membership.device,
             "attribute": membership.attribute.name,
         }
+        running = last_heartbeat(settings.state_dir)
+        next_step = "The running agent takes it up." if running else "Next: allomfree-edge run"
         _print(
             joined,
             as_json,
             lambda f: (
                 f"\nJoined {f['campaign']}. This device will answer "
-                f"{f['attribute']!r}, for life.\nNext: allomfree-edge run"
+                f"{f['attribute']!r}, for life.\n{next_step}"
             ),
         )
+
+
+def _check_one_way_to_join(address: str | None, manifest: Path | None, broker: str | None) -> None:
+    if address is None and manifest is None:
+        raise SettingsError(
+            "which campaign? Give its address, as in allomfree-edge join "
+            "mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or --manifest FILE and --broker"
+        )
+    if (manifest is None) != (broker is None):
+        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
+    if address is not None and manifest is not None:
+        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
+
+
+def _ask(question: str, otherwise: str) -> None:
+    """Go on if the owner says yes; no answer, as from cron, is a no."""
+    try:
+        if click.confirm(question, default=False, err=True):
+            return
+    except click.Abort:
+        click.echo(err=True)
+    click.echo(f"{otherwise} (--yes agrees without being asked)", err=True)
+    sys.exit(3)
 
 
 def _load_manifest(path: Path) -> Manifest:
@@ -182,6 +243,8 @@ def show(settings: Settings, campaign: str | None, as_json: bool) -> None:
     allomfree-edge show
     allomfree-edge show home-heat --json
     """
+    from edge_client import statement  # noqa: PLC0415 - `run` does not need it
+
     with _client(settings) as client:
         found = [client.find(campaign)] if campaign else client.memberships()
         facts = {
@@ -192,7 +255,9 @@ def show(settings: Settings, campaign: str | None, as_json: bool) -> None:
 
 
 def _show_text(facts: dict[str, Any]) -> str:
-    shown = [pages.campaign_text(c) for c in facts["campaigns"]] or ["No campaign joined."]
+    from edge_client import pages  # noqa: PLC0415 - `run` does not need it
+
+    shown = [pages.campaign_text(c) for c in facts["campaigns"]] or [pages.NONE_JOINED]
     return "\n\n\n".join([*shown, pages.ledger_text(facts["ledger"])])
 
 
@@ -205,6 +270,8 @@ def status(settings: Settings, as_json: bool) -> None:
     allomfree-edge status
     allomfree-edge status --json
     """
+    from edge_client import pages, statement  # noqa: PLC0415 - `run` needs neither
+
     with _client(settings) as client:
         _print(statement.status_facts(client), as_json, pages.status_text)
 
@@ -221,6 +288,10 @@ def run(settings: Settings) -> None:
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with _client(settings, exclusive=True) as client:
         runner = client.runner(reader(build_all(settings.sources)))
+        names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
+        started = f"running for {names}: a report leaves at a random moment of each round"
+        idle = "running; no campaign is joined, see: allomfree-edge join"
+        logging.getLogger("allomfree.edge").info(started if names else idle)
         notify_systemd("READY=1")
         runner.run(
             lambda: bool(stopping), lambda text: notify_systemd(f"WATCHDOG=1\nSTATUS={text[:120]}")
@@ -236,7 +307,9 @@ def run(settings: Settings) -> None:
     metavar="ATTRIBUTE=VALUE",
     help="A value instead of the configured source; may be repeated.",
 )
-@click.option("--timeout", default=30.0, help="Seconds to wait for broker and receipt.")
+@click.option(
+    "--timeout", default=30.0, show_default=True, help="Seconds to wait for broker and receipt."
+)
 @AS_JSON
 def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json: bool) -> None:
     """Report this round once and exit: for cron and battery-powered devices.
@@ -249,14 +322,22 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
     for given in values:
         name, equals, value = given.partition("=")
         if not equals:
-            raise SettingsError(f"--value {given!r}: write ATTRIBUTE=VALUE, as in fuel=wood")
+            raise SettingsError(
+                "--value: write ATTRIBUTE=VALUE, as in fuel=wood; nothing was drawn or sent"
+            )
         sources[name] = build(name, {"value": value})
     with _client(settings, exclusive=True) as client:
         done = client.report_from(reader(sources), timeout=timeout)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.state} for d in done]
         _print({"reports": facts}, as_json, _report_text)
-        if any(d.state.startswith("queued: ") for d in done):
-            sys.exit(1)
+    for one in done:
+        if one.state.startswith("queued: "):
+            trouble = one.state.removeprefix("queued: ")
+            _fail(
+                f"{one.campaign}: stored but not sent, {trouble}. Run `report` again, or `run`", 1
+            )
+        if one.state == Wait.CLOCK_EARLY.value:
+            _fail(f"{one.campaign}: {one.state}; nothing was drawn or sent. Set the clock", 1)
 
 
 def _report_text(facts: dict[str, Any]) -> str:
@@ -313,7 +394,12 @@ def leave(settings: Settings, campaign: str | None) -> None:
     "--lost", is_flag=True, help="Accept that the memory is lost, damaged or rolled back."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--timeout", default=10.0, help="Seconds to wait for the collector's answer.")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the collector's answer.",
+)
 def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, timeout: float) -> None:
     """Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.
 
@@ -322,12 +408,12 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     allomfree-edge forget --lost
     """
     warning = "Forgetting cannot be undone, and joining again is charged in full. Go on?"
-    if not yes and not click.confirm(warning, default=False, err=True):
-        click.echo("Nothing was changed.", err=True)
-        sys.exit(3)
+    if not yes:
+        _ask(warning, "Nothing was changed.")
     if lost:
         kept = accept_loss(settings.state_dir, settings.policy)
-        total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in kept.items()) or "nothing"
+        named = {"every source" if name == "*" else name: kept[name] for name in kept}
+        total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in named.items()) or "nothing"
         click.echo(
             f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}."
         )

@@ -22,6 +22,7 @@ from edge_client.clock import Clock, SystemClock
 from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
+    SettingsError,
     SourceFailure,
     StateLost,
     StateTooNew,
@@ -32,6 +33,7 @@ from edge_client.runner import Runner
 from edge_client.store import Membership, Queued, Status, Store, recover
 from protocol_spec import (
     DEFAULT_NAMESPACE,
+    AllomfreeError,
     Manifest,
     ManifestError,
     Rejected,
@@ -196,12 +198,20 @@ class EdgeClient:
         return self.report_from(read, timeout=timeout)
 
     def report_from(self, read: ReadValue, *, timeout: float = 30.0) -> list[Reported]:
-        """The same, reading the value only if a report is due. Raises `SourceFailure`, then."""
+        """The same, reading the value only if a report is due.
+
+        What is stored is sent even if a new report cannot be drawn; why not is raised after that.
+        """
+        failures: list[AllomfreeError] = []
         for membership in self.memberships():
-            if not isinstance(due(membership, self.clock), Wait):
+            try:
                 self.agent.draw(membership, read)
+            except AllomfreeError as error:
+                failures.append(error)
         runner = self.runner(read)
         left = {(row.campaign, row.round) for row in runner.deliver(timeout)}
+        if failures:
+            raise failures[0]
         return [self._reported(m, left, runner) for m in self.memberships()]
 
     def _reported(
@@ -217,7 +227,10 @@ class EdgeClient:
         row: Queued = rows[number]
         if (membership.name, number) not in left:
             return Reported(membership.name, number, row.fate)
-        state = f"queued: {runner.trouble}" if runner.trouble else "sent, no receipt yet"
+        trouble = runner.trouble_with(membership.broker)
+        if not trouble and not runner.was_sent(row):
+            trouble = "there was no time to send it"
+        state = f"queued: {trouble}" if trouble else "sent, no receipt yet"
         return Reported(membership.name, number, state)
 
     def runner(self, read: ReadValue) -> Runner:
@@ -243,7 +256,7 @@ class EdgeClient:
         membership = self.find(campaign)
         try:
             answer = self._request_forget(membership, timeout)
-        except BrokerUnreachable as error:
+        except (BrokerUnreachable, SettingsError) as error:
             answer = f"was not told: {error}"
         self.store.forget(membership, int(self.clock.wall()))
         return membership.name, answer
@@ -277,19 +290,11 @@ class EdgeClient:
     def _fetch(
         self, broker: BrokerUrl, namespace: str, campaign: str, timeout: float
     ) -> Invitation:
-        broker.check_plaintext(self._allow_plaintext)
         topics = Topics(campaign, namespace)
-        link = self._link(broker, self.agent.pseudonym())
-        link.connect()
         try:
-            link.subscribe([topics.manifest])
-            payload = _await(
-                link,
-                lambda event: event.payload if event.topic == topics.manifest else None,
-                timeout,
-            )
-        finally:
-            link.close()
+            payload = self._retained(broker, topics.manifest, timeout)
+        except BrokerUnreachable as error:
+            raise BrokerUnreachable(f"{error}. Nothing was drawn, sent or spent") from None
         if not payload:
             raise CampaignProblem(
                 f"{broker} has no campaign {campaign}; nothing was drawn, sent or spent. "
@@ -298,7 +303,9 @@ class EdgeClient:
         try:
             manifest = Manifest.from_bytes(payload)
         except ManifestError as error:
-            raise CampaignProblem(f"{campaign}'s manifest is not valid: {error}") from None
+            raise CampaignProblem(
+                f"{campaign}'s manifest is not valid; nothing was drawn, sent or spent. {error}"
+            ) from None
         if manifest.campaign != campaign:
             raise CampaignProblem(
                 f"the broker offered {manifest.campaign} under the name {campaign}: the manifest "
@@ -306,7 +313,17 @@ class EdgeClient:
             )
         return Invitation(manifest, broker, namespace)
 
+    def _retained(self, broker: BrokerUrl, topic: str, timeout: float) -> bytes | None:
+        link = self._link(broker, "")  # the broker finds a name: looking draws no randomness
+        link.connect()
+        try:
+            link.subscribe([topic])
+            return _await(link, lambda e: e.payload if e.topic == topic else None, timeout)
+        finally:
+            link.close()
+
     def _link(self, broker: BrokerUrl, name: str) -> Link:
+        broker.check_plaintext(self._allow_plaintext)
         client_id = self.credentials.username or name
         return Link(broker, self.credentials, client_id=client_id, keepalive=self._keepalive)
 
@@ -328,8 +345,7 @@ def accept_loss(
             "use: allomfree-edge forget CAMPAIGN"
         )
     at = int((clock or SystemClock()).wall())
-    mark = recover(Path(state_dir), at, policy.max_eps_inf)
-    return mark.charged if mark else {"*": policy.max_eps_inf}
+    return recover(Path(state_dir), at, policy.max_eps_inf)
 
 
 def _await(link: Link, wanted: Callable[[Arrived], Found | None], timeout: float) -> Found | None:
@@ -338,7 +354,7 @@ def _await(link: Link, wanted: Callable[[Arrived], Found | None], timeout: float
     while time.monotonic() < limit:
         for event in link.step(0.1):
             if isinstance(event, Lost):
-                raise BrokerUnreachable(f"the connection was lost ({event.reason})")
+                raise BrokerUnreachable(event.reason)
             found = wanted(event) if isinstance(event, Arrived) else None
             if found is not None:
                 return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -17,8 +18,12 @@ STATE_FILES: Final = ("state.db", "state.db-wal", "state.db-shm", "highwater", "
 def private_directory(directory: Path) -> None:
     """Make the state directory if need be, and insist that only its owner can enter."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700, parents=True)
+            directory.chmod(0o700)  # the umask may have taken more than it should
         state = directory.stat()
+        if not stat.S_ISDIR(state.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory")
     except OSError as error:
         raise StorageFailure(
             f"the state directory {directory} cannot be used: {error.strerror}. Nothing was drawn "
@@ -32,8 +37,18 @@ def private_directory(directory: Path) -> None:
     _check_mode(directory, state.st_mode)
 
 
+def open_private(path: Path, flags: int) -> int:
+    """Open a file of the state; a new one is its owner's alone, whatever the umask is."""
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return os.open(path, flags | os.O_CLOEXEC)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
 def private_files(directory: Path) -> None:
-    """Insist that only the owner can read what is in it, whatever the umask was."""
+    """Insist that only the owner can read what is in it."""
     for path in (directory / name for name in STATE_FILES):
         with suppress(FileNotFoundError):
             _check_mode(path, path.stat().st_mode)
@@ -50,7 +65,13 @@ def _check_mode(path: Path, mode: int) -> None:
 
 def take_lock(path: Path) -> int:
     """Become the only agent on this directory; the lock ends with the process, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = open_private(path, os.O_RDWR)
+    except OSError as error:
+        raise StorageFailure(
+            f"{path} cannot be opened: {error.strerror}; nothing was drawn or sent. "
+            "Mend its permissions or free some space"
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -60,12 +81,12 @@ def take_lock(path: Path) -> int:
             f"another agent (process {holder}) is using {path.parent}; nothing was drawn or sent. "
             "Stop it first, or choose another directory with --state-dir"
         ) from None
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # only a note for people: a full disk must not stop the agent
+        os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
     return descriptor
 
 
 def holds(path: Path, traces: list[bytes]) -> bool:
     """Whether a file still contains any of these byte strings."""
-    content = path.read_bytes()
+    content = path.read_bytes() if path.is_file() else b""
     return any(trace in content for trace in traces)

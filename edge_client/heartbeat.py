@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from edge_client.directory import open_private
+
 SIZE: Final = 1024
 FILE: Final = "heartbeat"
 
@@ -32,10 +34,12 @@ class Heartbeat:
         if self._last == (text, queued):
             return
         self._last = (text, queued)
-        fields = {"pid": os.getpid(), "state": text[:600], "queued": queued, "at": int(time.time())}
-        record = json.dumps(fields).encode()[:SIZE].ljust(SIZE)
+        # At most 440 bytes of text: even if each needs escaping, the record fits.
+        state = text.encode(errors="replace")[:440].decode(errors="ignore")
+        fields = {"pid": os.getpid(), "state": state, "queued": queued, "at": int(time.time())}
+        record = json.dumps(fields, ensure_ascii=False).encode().ljust(SIZE)
         with suppress(OSError):
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self._path, os.O_WRONLY)
             try:
                 os.pwrite(descriptor, record, 0)
             finally:
@@ -47,7 +51,7 @@ def last_heartbeat(directory: Path) -> dict[str, Any] | None:
     try:
         fields: dict[str, Any] = json.loads((directory / FILE).read_bytes())
         os.kill(fields["pid"], 0)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return fields
 

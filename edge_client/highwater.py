@@ -6,7 +6,7 @@ sequence number; a database behind its mark is refused. It also carries what mus
 of the database: how much each source was charged, and which attribute each campaign drew.
 
 Two slots are written in turn, each with its checksum, in place: a torn write leaves the other slot
-good, and a full disk cannot stop it.
+good, and a full disk cannot stop it, because the first write takes the room for both.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
+
+from edge_client.directory import open_private
 
 SLOT: Final = 8_192
 
@@ -43,16 +45,24 @@ def read(path: Path) -> Mark | None:
 
 def write(path: Path, mark: Mark) -> None:
     """Store a mark durably, in the slot that does not hold the latest one."""
-    text = json.dumps(asdict(mark), separators=(",", ":"), sort_keys=True).encode()
-    record = b"%08x %s" % (zlib.crc32(text), text)
-    if len(record) > SLOT:
-        raise OSError("too many campaigns for one state directory")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_private(path, os.O_WRONLY)
     try:
-        os.pwrite(descriptor, record.ljust(SLOT), mark.sequence % 2 * SLOT)
+        if os.fstat(descriptor).st_size < 2 * SLOT:
+            os.posix_fallocate(descriptor, 0, 2 * SLOT)
+        os.pwrite(descriptor, _format(mark).ljust(SLOT), mark.sequence % 2 * SLOT)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def fits(mark: Mark) -> bool:
+    """Whether a mark can be written at all: a device may know some eighty campaigns."""
+    return len(_format(mark)) <= SLOT
+
+
+def _format(mark: Mark) -> bytes:
+    text = json.dumps(asdict(mark), separators=(",", ":"), sort_keys=True).encode()
+    return b"%08x %s" % (zlib.crc32(text), text)
 
 
 def _parse(record: bytes) -> Mark | None:

@@ -28,7 +28,6 @@ Version = MQTTProtocolVersion
 MQTT_5: Final = Version.MQTTv5
 MQTT_311: Final = Version.MQTTv311
 WINDOW: Final = 20
-READ_AT_ONCE: Final = 64
 CONNECT_SECONDS: Final = 10.0
 
 _UNSUPPORTED_VERSION: Final = 132
@@ -52,13 +51,18 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """The broker has accepted us."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is gone."""
+    """There is no connection, or none any more; the reason is a whole sentence."""
 
     reason: str
 
 
-Event = Arrived | Acknowledged | Lost
+Event = Arrived | Acknowledged | Connected | Lost
 
 
 class Link:
@@ -79,6 +83,8 @@ class Link:
         self._credentials = credentials
         self._client_id = client_id
         self._keepalive = keepalive
+        self.ready = False
+        self._answer_by = 0.0
         self._events: list[Event] = []
         self._connack: ReasonCode | None = None
         self._unanswered: set[int] = set()
@@ -86,20 +92,33 @@ class Link:
 
     def connect(self) -> None:
         """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
-        code = self._attempt()
-        if code is not None and code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
-            self.version = MQTT_311
-            self._client = self._new_client()
-            self._events.clear()  # the first attempt's end is not this connection's
-            code = self._attempt()
-        if code is None:
-            raise _unreachable(self.broker, "it did not answer in time")
-        if code.is_failure:
-            self.close()
-            hint = ""
-            if code.value in _CREDENTIALS:
-                hint = ". Check --username, --password-file or the client certificate"
-            raise _unreachable(self.broker, f"it refused the connection ({code}){hint}")
+        self.start()
+        while not self.ready:
+            for event in self.step(0.1):
+                if isinstance(event, Lost):
+                    raise BrokerUnreachable(event.reason)
+
+    def start(self) -> None:
+        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
+
+        Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
+        not answer must not keep the caller waiting.
+        """
+        self._connack = None
+        self._answer_by = time.monotonic() + CONNECT_SECONDS
+        # paho declares a connection dead after two of its own keepalives without an answer, and
+        # each is noticed up to a second late; this makes one and a half of the nominal one.
+        keepalive = max(1, self._keepalive * 3 // 4 - 1)
+        options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
+        try:
+            self._client.connect(self.broker.host, self.broker.port, keepalive, **options)
+        except ssl.SSLCertVerificationError as error:
+            raise _unreachable(
+                self.broker, f"its certificate is not trusted: {error.verify_message}"
+            ) from None
+        except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise _unreachable(self.broker, str(reason)) from None
 
     def subscribe(self, filters: Sequence[str]) -> None:
         """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
@@ -124,10 +143,50 @@ class Link:
     def step(self, timeout: float) -> list[Event]:
         """Let the network run for up to `timeout` seconds and return what happened."""
         code = self._turn(timeout)
+        if not self.ready:
+            self._greet(code == mqtt.MQTT_ERR_SUCCESS)
+        elif code != mqtt.MQTT_ERR_SUCCESS and not self._is_lost:
+            self._events.append(Lost(f"the connection was lost ({mqtt.error_string(code)})"))
         events, self._events = self._events, []
-        if code != mqtt.MQTT_ERR_SUCCESS and not any(isinstance(e, Lost) for e in events):
-            events.append(Lost(mqtt.error_string(code)))
         return events
+
+    @property
+    def _is_lost(self) -> bool:
+        return any(isinstance(event, Lost) for event in self._events)
+
+    def _greet(self, alive: bool) -> None:
+        """What the broker made of our wish to connect."""
+        code, hint = self._connack, ""
+        if code is None and alive and time.monotonic() < self._answer_by:
+            return
+        if code is None and alive:
+            self._fail("it did not answer in time")
+        elif code is None:
+            if self.broker.tls and not self._credentials.cert_file:
+                hint = "; it may want a client certificate, see --cert-file"
+            self._fail(f"it closed the connection at once{hint}")
+        elif code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+            self._start_again()
+        elif code.is_failure:
+            if code.value in _CREDENTIALS:
+                hint = ". Check --username, --password-file or the client certificate"
+            self._fail(f"it refused the connection ({code}){hint}")
+        else:
+            self.ready = True
+            self._events.append(Connected())
+
+    def _start_again(self) -> None:
+        """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
+        self.version = MQTT_311
+        self._client = self._new_client()
+        self._events.clear()
+        try:
+            self.start()
+        except BrokerUnreachable as error:
+            self._events.append(Lost(str(error)))
+
+    def _fail(self, reason: str) -> None:
+        self._events = [Lost(str(_unreachable(self.broker, reason)))]
 
     def close(self) -> None:
         """Say goodbye, as far as the broker still listens."""
@@ -148,34 +207,10 @@ class Link:
         flags = ready[0][1] if ready else 0
         code: int = mqtt.MQTT_ERR_SUCCESS
         if buffered or flags & ~select.POLLOUT:
-            code = self._client.loop_read(READ_AT_ONCE)
+            code = self._client.loop_read()
         if code == mqtt.MQTT_ERR_SUCCESS and flags & select.POLLOUT:
             code = self._client.loop_write()
         return code or self._client.loop_misc()
-
-    def _attempt(self) -> ReasonCode | None:
-        self._connack = None
-        # paho declares a connection dead after two of its own keepalives without an answer;
-        # three quarters of the nominal one make that one and a half.
-        keepalive = max(1, self._keepalive * 3 // 4)
-        options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
-        try:
-            self._client.connect(self.broker.host, self.broker.port, keepalive, **options)
-        except ssl.SSLCertVerificationError as error:
-            raise _unreachable(
-                self.broker, f"its certificate is not trusted: {error.verify_message}"
-            ) from None
-        except OSError as error:
-            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-            raise _unreachable(self.broker, str(reason)) from None
-        limit = time.monotonic() + CONNECT_SECONDS
-        while time.monotonic() < limit:
-            alive = self._turn(0.1) == mqtt.MQTT_ERR_SUCCESS
-            if self._connack is not None:
-                return self._connack
-            if not alive:
-                raise _unreachable(self.broker, "it closed the connection at once")
-        return None
 
     def _new_client(self) -> mqtt.Client:
         options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
@@ -206,7 +241,7 @@ class Link:
     def _on_disconnect(
         self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
     ) -> None:
-        self._events.append(Lost(str(code)))
+        self._events.append(Lost(f"the connection was lost ({code})"))
 
     def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
         try:

@@ -8,9 +8,15 @@ from edge_client.statement import Facts
 
 WIDTH = 96
 
+NONE_JOINED = "No campaign joined. Begin with: allomfree-edge join ADDRESS"
+
 CHANGES_SHOW = (
     "What noise cannot hide: if your value changes, someone who keeps all your reports can in the "
     "long run notice that it changed, though not what it was."
+)
+FIRST_ONLY = (
+    "Only the first value is ever answered for: if yours changes to another of the answers, the "
+    "reports go on from the first."
 )
 
 
@@ -28,9 +34,7 @@ def invitation_text(facts: Facts) -> str:
         "",
         f"It would go to {facts['broker']} on the topic",
         f"    {facts['topic']}",
-        *_wrap("Never sent: " + "; ".join(facts["never_leaves"]) + "."),
-        *_wrap(CHANGES_SHOW),
-        f"At most {facts['max_values']} different value(s) of yours would ever be answered for.",
+        *_limits_lines(facts),
         "You can `pause`, `leave` or `forget` at any time.",
     ]
     return "\n".join(lines)
@@ -48,14 +52,9 @@ def campaign_text(facts: Facts) -> str:
         lines += ["", f"{title}:"] + (_report_lines(facts[key]) or ["    nothing"])
     lines += [
         "",
-        *_wrap("Never sent: " + "; ".join(facts["never_leaves"]) + "."),
-        *_wrap(CHANGES_SHOW),
+        *_limits_lines(facts),
         "",
-        (
-            f"Ledger: {facts['memos']} memo(s), {facts['reports']} report(s). "
-            f"Revealed so far at most epsilon {facts['epsilon_exact']:.4f};"
-        ),
-        f"booked {facts['epsilon_charged']:g}, the most that all reports from now on can reveal.",
+        *_spent_lines(facts),
         f"Stop with: allomfree-edge pause | leave | forget {facts['campaign']}",
     ]
     return "\n".join(lines)
@@ -63,25 +62,33 @@ def campaign_text(facts: Facts) -> str:
 
 def status_text(facts: Facts) -> str:
     """A line for the agent and one per campaign."""
-    lines = [f"agent: {facts['agent']}"]
+    idle = "" if facts["pid"] else " (`allomfree-edge run` starts it; `report` needs none)"
+    lines = [f"agent: {facts['agent']}{idle}"]
     lines += [
-        f"{c['campaign']}: {c['status']}, {c['state']}; attribute {c['attribute']}, "
-        f"{c['reports']} report(s), {c['queued']} queued, "
+        f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
+        f"attribute {c['attribute']}, "
+        f"{_count(c['reports'], 'report')}, {c['queued']} queued, "
         f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}"
         for c in facts["campaigns"]
     ]
     if not facts["campaigns"]:
-        lines.append("no campaign joined; begin with: allomfree-edge join ADDRESS")
+        lines.append(NONE_JOINED)
     return "\n".join(lines)
 
 
 def ledger_text(lines: list[Facts]) -> str:
     """The ledger as a table."""
+    if not lines:
+        return "Ledger: nothing was ever charged."
+    wide = max(len("source"), *(len(x["source"]) for x in lines))
     rows = [
-        f"{x['at']}  {x['epsilon']:8.4f}  {x['source']:<16}  {x['campaign']}  {x['reason']}"
+        f"{x['at']}  {x['epsilon']:8.4f}  {x['source']:<{wide}}  "
+        f"{x['campaign'] or 'unknown'}, {x['reason']}"
         for x in lines
     ]
-    return "\n".join(["when                   epsilon  source            campaign, reason", *rows])
+    return "\n".join(
+        [f"when                   epsilon  {'source':<{wide}}  campaign, reason", *rows]
+    )
 
 
 def _about_lines(facts: Facts) -> list[str]:
@@ -114,6 +121,34 @@ def _attribute_lines(facts: Facts) -> list[str]:
         f"    Bytes     {octets}",
         f"              {facts['length']} bytes, {facts['protocol']}; ?? is noise",
     ]
+
+
+def _limits_lines(facts: Facts) -> list[str]:
+    """What is not sent, what is seen all the same, and what noise does not hide."""
+    several = f"At most {facts['max_values']} different values of yours are ever answered for."
+    return [
+        *_wrap("Never sent: " + "; ".join(facts["never_leaves"]) + "."),
+        *_wrap("The broker sees: " + "; ".join(facts["broker_sees"]) + "."),
+        *(_wrap(FIRST_ONLY) if facts["max_values"] == 1 else [several, *_wrap(CHANGES_SHOW)]),
+    ]
+
+
+def _spent_lines(facts: Facts) -> list[str]:
+    if not facts["memos"]:
+        return [
+            f"Ledger: nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
+        ]
+    return [
+        (
+            f"Ledger: {_count(facts['memos'], 'memo')}, {_count(facts['reports'], 'report')}. "
+            f"Revealed so far at most epsilon {facts['epsilon_exact']:.4f};"
+        ),
+        f"booked {facts['epsilon_charged']:g}, the most that any number of them can reveal.",
+    ]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _report_lines(rows: list[Facts]) -> list[str]:

@@ -91,4 +91,8 @@ def _read(name: str, value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
     if not number or (name in ("max_values", "min_period") and not isinstance(value, int)):
         raise SettingsError(f"policy.{name} = {value!r}: must be a number, 0 or more")
+    if name == "max_values" and value < 1:
+        raise SettingsError(
+            f"policy.{name} = {value!r}: must be 1 or more; to refuse all, use campaigns = []"
+        )
     return value

@@ -21,7 +21,7 @@ from edge_client.agent import Agent, Due, ReadValue, Wait, due
 from edge_client.broker_url import Credentials, parse_broker
 from edge_client.errors import BrokerUnreachable, SourceFailure, StorageFailure
 from edge_client.heartbeat import Heartbeat
-from edge_client.link import MQTT_5, Acknowledged, Arrived, Link, Lost, Version
+from edge_client.link import MQTT_5, Acknowledged, Arrived, Connected, Link, Lost, Version
 from edge_client.store import Fate, Membership, Queued
 from protocol_spec import (
     Presence,
@@ -97,6 +97,7 @@ class Runner:
         self._deliveries: dict[tuple[str, int], Delivery] = {}
         self._moments: dict[str, tuple[int, float]] = {}
         self._not_before: dict[str, float] = {}
+        self._failures: dict[str, str] = {}
         self._fates: dict[str, dict[int, Fate]] = {}
         self._memberships: list[Membership] = []
         self._version: int | None = None
@@ -124,11 +125,14 @@ class Runner:
         finally:
             self.close()
 
-    def tick(self) -> None:
-        """One turn of the daemon's loop: draw what is due, settle, let the network run."""
+    def tick(self, wait: float | None = None) -> None:
+        """One turn of the daemon's loop: draw what is due, settle, let the network run.
+
+        Many agents in one process take turns with `wait=0`.
+        """
         self._settle_outbox()
         states = [self._advance(membership) for membership in self._memberships]
-        self._network(STEP)
+        self._network(self._rest() if wait is None else wait)
         self._report_health(states)
 
     def _settle_outbox(self) -> None:
@@ -140,16 +144,26 @@ class Runner:
         """Say goodbye to every broker; what is queued stays in the store."""
         for connection in self._connections.values():
             self._disconnect(connection)
-        self._connections.clear()
 
     def _disconnect(self, connection: Connection) -> None:
         if connection.link:
             connection.link.close()
+            connection.link = None
 
     @property
     def trouble(self) -> str:
         """Why a broker is not connected, or empty."""
         return "; ".join(c.trouble for c in self._connections.values() if c.trouble)
+
+    def trouble_with(self, broker: str) -> str:
+        """The same of one broker; also after the end of `deliver`."""
+        connection = self._connections.get(broker)
+        return connection.trouble if connection else ""
+
+    def was_sent(self, row: Queued) -> bool:
+        """Whether a report that is still queued has been handed to its broker at least once."""
+        delivery = self._deliveries.get((row.campaign, row.round))
+        return delivery is not None and delivery.attempts > 0
 
     @property
     def unacknowledged(self) -> int:
@@ -172,7 +186,7 @@ class Runner:
                 for row in self.agent.store.outbox(membership.name, queued_only=True):
                     self._enqueue(membership, row)
         for connection in self._connections.values():
-            if connection.link:
+            if connection.link and connection.link.ready:
                 self._subscribe(connection.link)
 
     def _advance(self, membership: Membership) -> str:
@@ -181,35 +195,55 @@ class Runner:
         if isinstance(allowed, Wait):
             return allowed.value
         if self.clock.steady() < self._not_before.get(membership.name, 0.0):
-            return "waiting to try again"
+            return self._failures[membership.name]
         if self.clock.wall() < self._moment(membership, allowed):
             return "waiting for this round's moment"
         self._version = None  # whatever happens next, look at the store again
         try:
             drawn = self.agent.draw(membership, self._read)
-        except (SourceFailure, UnknownValue, StorageFailure) as error:
-            self._not_before[membership.name] = self.clock.steady() + SOURCE_RETRY
-            state = "DISK_FULL" if isinstance(error, StorageFailure) else "NO_VALUE"
-            log.warning("%s: %s", membership.name, error, extra={"state": state})
-            return f"{state}: {error}"
         except AllomfreeError as error:
-            self._not_before[membership.name] = self.clock.steady() + SOURCE_RETRY
-            log.warning("%s: %s", membership.name, error)
-            return f"REFUSED: {error}"
+            return self._put_off(membership.name, error)
         if isinstance(drawn, Queued):
             self._enqueue(membership, drawn)
             log.info("%s: report for round %d drawn and stored", membership.name, drawn.round)
         return "report drawn"
 
+    def _put_off(self, campaign: str, error: AllomfreeError) -> str:
+        """Try again later, and until then say why."""
+        state = "REFUSED"
+        if isinstance(error, StorageFailure):
+            state = "DISK_FULL"
+        elif isinstance(error, SourceFailure | UnknownValue):
+            state = "NO_VALUE"
+        self._not_before[campaign] = self.clock.steady() + SOURCE_RETRY
+        self._failures[campaign] = f"{state}: {error}"
+        log.warning("%s: %s", campaign, error, extra={"state": state})
+        return self._failures[campaign]
+
     def _moment(self, membership: Membership, allowed: Due) -> float:
-        """A uniform moment of what is left of the round; it must not depend on the value."""
+        """A uniform moment of what is left of the round; it must not depend on the value.
+
+        The round's very end is spared: a moment that is slept through would leave a gap.
+        """
         known = self._moments.get(membership.name)
         if known is None or known[0] != allowed.round:
-            now = self.clock.wall()
-            left = membership.manifest.rounds.closes(allowed.round) - now
+            now, rounds = self.clock.wall(), membership.manifest.rounds
+            spared = min(STEP, rounds.period / 10)
+            left = max(0.0, rounds.closes(allowed.round) - spared - now)
             moment = now + left * below(1 << 32, self._entropy) / (1 << 32)
             known = self._moments[membership.name] = (allowed.round, moment)
         return known[1]
+
+    def _rest(self) -> float:
+        """How long to wait for the network: until a moment or a new round, at most a step."""
+        now, steady = self.clock.wall(), self.clock.steady()
+        waits = [moment - now for _, moment in self._moments.values()]
+        for membership in self._memberships:
+            rounds = membership.manifest.rounds
+            number = rounds.round_at(now)
+            waits.append((rounds.first if number is None else rounds.closes(number)) - now)
+            waits.append(membership.round_opened + rounds.period - steady)
+        return min([STEP, *(wait for wait in waits if wait > 0)])
 
     def _enqueue(self, membership: Membership, row: Queued) -> None:
         topic = membership.topics.report(membership.device)
@@ -221,7 +255,7 @@ class Runner:
     def _expire(self) -> None:
         now = self.clock.wall()
         for (campaign, number), delivery in self._deliveries.items():
-            if now >= delivery.row.deadline:
+            if now >= delivery.row.deadline and number not in self._fates.get(campaign, {}):
                 self._fates.setdefault(campaign, {})[number] = "missed"
                 log.warning("%s: round %d was not counted in time", campaign, number)
 
@@ -259,13 +293,19 @@ class Runner:
         if isinstance(state, Rejected) or state.digest8 != digest8(membership.manifest):
             return
         if state.presence is Presence.CLOSED and membership.status == "joined":
-            rounds = (number for name, number in self._deliveries if name == membership.name)
-            self._fates.setdefault(membership.name, {}).update(dict.fromkeys(rounds, "closed"))
-            at = int(self.clock.wall())
-            self.agent.store.set_status(membership.name, "left", at)
-            self.agent.store.decide(membership.name, "closed by the collector", at)
-            self._version = None
-            log.info("%s: the collector has closed the campaign", membership.name)
+            try:
+                self._close_campaign(membership)
+            except StorageFailure as error:  # heard again at the next connection: it is retained
+                log.warning("%s", error, extra={"state": "DISK_FULL"})
+
+    def _close_campaign(self, membership: Membership) -> None:
+        store, at = self.agent.store, int(self.clock.wall())
+        rounds = [number for name, number in self._deliveries if name == membership.name]
+        store.finish(membership.name, dict.fromkeys(rounds, "closed"))
+        store.set_status(membership.name, "left", at)
+        store.decide(membership.name, "closed by the collector", at)
+        self._version = None
+        log.info("%s: the collector has closed the campaign", membership.name)
 
     # --- the network -------------------------------------------------------------------------
 
@@ -298,17 +338,20 @@ class Runner:
             version=connection.version,
         )
         try:
-            link.connect()
+            link.start()
         except BrokerUnreachable as error:
             self._back_off(connection, str(error))
-            return
+        else:
+            connection.link = link
+
+    def _connected(self, connection: Connection, link: Link) -> None:
         connection.version = link.version
-        connection.link, connection.failures, connection.trouble = link, 0, ""
+        connection.failures, connection.trouble = 0, ""
         connection.in_flight.clear()
         for delivery in self._deliveries.values():  # a new connection: whatever has no receipt
             delivery.next_try = 0.0
         self._subscribe(link)
-        log.info("connected to %s", broker)
+        log.info("connected to %s", link.broker)
 
     def _back_off(self, connection: Connection, reason: str) -> None:
         if connection.trouble != reason:
@@ -327,7 +370,7 @@ class Runner:
         link = connection.link
         now = self.clock.steady()
         for delivery in self._sendable(connection):
-            if link is None or not link.free:
+            if link is None or not link.ready or not link.free:
                 return
             if delivery.next_try > now:
                 continue
@@ -346,15 +389,18 @@ class Runner:
         return [d for (name, _), d in self._deliveries.items() if name in names]
 
     def _listen(self, connection: Connection, wait: float) -> None:
-        if connection.link is None:
+        link = connection.link
+        if link is None:
             return
-        for event in connection.link.step(wait):
-            if isinstance(event, Arrived):
+        for event in link.step(wait):
+            if isinstance(event, Connected):
+                self._connected(connection, link)
+            elif isinstance(event, Arrived):
                 self._received(event)
             elif isinstance(event, Acknowledged):
                 self._acknowledged(connection, event)
             elif isinstance(event, Lost):
-                self._back_off(connection, f"the connection was lost ({event.reason})")
+                self._back_off(connection, event.reason)
 
     def _acknowledged(self, connection: Connection, event: Acknowledged) -> None:
         self._trace("acknowledged")
@@ -362,6 +408,7 @@ class Runner:
         if delivery is None:
             return
         delivery.acknowledged = event.refusal is None
+        connection.trouble = ""
         if event.refusal:
             connection.trouble = f"the broker refused a report ({event.refusal})"
             log.warning("%s; it stays queued and is tried again", connection.trouble)
@@ -374,6 +421,8 @@ class Runner:
         return pause * (0.5 + below(1 << 16, self._entropy) / (1 << 17))
 
     def _report_health(self, states: list[str]) -> None:
-        trouble = self.trouble
-        text = f"BROKER_AWAY: {trouble}" if trouble else "; ".join(states) or "no campaign joined"
+        text = "; ".join(states) or "no campaign joined"
+        if self.trouble:
+            away = not all(c.link and c.link.ready for c in self._connections.values())
+            text = f"{'BROKER_AWAY' if away else 'REPORT_REFUSED'}: {self.trouble}; {text}"
         self._heartbeat.write(text, len(self._deliveries))

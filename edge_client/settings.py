@@ -45,14 +45,14 @@ def _text(value: Any) -> str:
 
 
 def _path(value: Any) -> Path:
-    return Path(_text(str(value))).expanduser()
+    return (value if isinstance(value, Path) else Path(_text(value))).expanduser()
 
 
 def _seconds(value: Any) -> int:
-    number = int(value)
-    if isinstance(value, bool) or not 1 <= number <= 65_535:
+    text = str(value)  # True and 1.5 are no whole numbers
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65_535):
         raise ValueError("must be from 1 to 65535 seconds")
-    return number
+    return int(text)
 
 
 def _flag(value: Any) -> bool:
@@ -129,7 +129,7 @@ class Settings:
                 password = self.password_file.read_text(encoding="utf-8").strip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or "it is not text"
-                raise SettingsError(
+                raise _wrong(
                     f"the password file {self.password_file} cannot be read: {reason}"
                 ) from None
         return Credentials(
@@ -148,12 +148,12 @@ def resolve(
     named = config or (Path(environ["ALLOMFREE_CONFIG"]) if "ALLOMFREE_CONFIG" in environ else None)
     path = named or default_config()
     table = _load(path) if path else {}
-    policy = Policy.from_table(_section(table, "policy", path))
+    policy = _policy(table, path)
     sources = _section(table, "sources", path)
     for name in table:
         if name not in {setting.name for setting in SETTINGS} | {"policy", "sources"}:
             known = ", ".join(setting.name for setting in SETTINGS)
-            raise SettingsError(
+            raise _wrong(
                 f"{path}: {name} is not a setting; there are {known}, and tables "
                 "[policy] and [sources.NAME]"
             )
@@ -179,7 +179,7 @@ def _value(
             try:
                 return setting.parse(value)
             except (ValueError, TypeError) as error:
-                raise SettingsError(f"{where} = {value!r}: {error}") from None
+                raise _wrong(f"{where} = {str(value)!r}: {error}") from None
     return setting.default
 
 
@@ -187,16 +187,27 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"the configuration {path} cannot be read: {error.strerror}") from None
+        raise _wrong(f"the configuration {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the configuration {path} is not TOML: {error}") from None
+        raise _wrong(f"the configuration {path} is not TOML: {error}") from None
+
+
+def _policy(table: Mapping[str, Any], path: Path | None) -> Policy:
+    try:
+        return Policy.from_table(_section(table, "policy", path))
+    except SettingsError as error:
+        raise _wrong(f"{path}: {error}") from None
 
 
 def _section(table: Mapping[str, Any], name: str, path: Path | None) -> dict[str, Any]:
     section = table.get(name, {})
     if not isinstance(section, dict):
-        raise SettingsError(f"{path}: {name} must be a table, [{name}]")
+        raise _wrong(f"{path}: {name} must be a table, [{name}]")
     return section
+
+
+def _wrong(what: str) -> SettingsError:
+    return SettingsError(f"{what}. Nothing was drawn or sent")
 
 
 def _optional(path: Path | None) -> str | None:

@@ -31,8 +31,15 @@ Facts = dict[str, Any]
 NEVER_LEAVES = (
     "your true value",
     "the values of the other attributes",
-    "the host name, the address or this agent's version",
+    "the host name or this agent's version",
     "the time inside the round at which your value was read",
+)
+
+BROKER_SEES = (
+    "every report",
+    "this device's network address",
+    "the name in the topic",
+    "when it is connected",
 )
 
 
@@ -89,6 +96,7 @@ def invitation_facts(invitation: Invitation, device: str | None) -> Facts:
         "topic": topics.report(name),
         "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
         "never_leaves": list(NEVER_LEAVES),
+        "broker_sees": list(BROKER_SEES),
     }
 
 
@@ -113,6 +121,7 @@ def campaign_facts(client: EdgeClient, membership: Membership) -> Facts:
         "epsilon_charged": spent.charged,
         "decisions": [{"at": _instant(at), "what": w} for at, w in decisions(client, membership)],
         "never_leaves": list(NEVER_LEAVES),
+        "broker_sees": list(BROKER_SEES),
     }
 
 

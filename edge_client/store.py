@@ -13,18 +13,23 @@ replaced or rolled-back database is refused, never recreated.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from edge_client import highwater, schema
-from edge_client.directory import holds, private_directory, private_files, take_lock
-from edge_client.errors import StateLost, StateTooNew, StorageFailure
+from edge_client.directory import (
+    holds,
+    open_private,
+    private_directory,
+    private_files,
+    take_lock,
+)
+from edge_client.errors import CampaignProblem, StateLost, StateTooNew, StorageFailure
 from edge_client.highwater import Mark
 from protocol_spec import Attribute, Calibration, Manifest, Spending, Topics, spending
 
@@ -33,6 +38,7 @@ Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
 
 KEPT_FOR_SHOW: Final = 20
 DATABASE: Final = "state.db"
+SMALLEST: Final = 512  # bytes of one SQLite page; SQLite itself would take less for an empty file
 RECOVER: Final = "allomfree-edge forget --lost"
 
 
@@ -118,7 +124,7 @@ class Draw:
 class Store:
     """The state directory, open. With `exclusive`, as the one agent that may draw from it."""
 
-    def __init__(self, directory: Path, *, exclusive: bool) -> None:
+    def __init__(self, directory: Path, *, exclusive: bool, replacing: bool = False) -> None:
         self.directory = directory
         self.path = directory / DATABASE
         self._mark_path = directory / "highwater"
@@ -127,7 +133,7 @@ class Store:
         if exclusive:
             self._lock = take_lock(directory / "lock")
         try:
-            self._db = self._open()
+            self._db = self._open(replacing)
         except BaseException:
             self._release()
             raise
@@ -174,7 +180,8 @@ class Store:
             self._db.execute(
                 """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
                        status, joined) VALUES (?, ?, ?, ?, ?, ?, 'joined', ?)
-                   ON CONFLICT (name) DO UPDATE SET status = 'joined', broker = excluded.broker""",
+                   ON CONFLICT (name) DO UPDATE SET status = 'joined',
+                       broker = excluded.broker, namespace = excluded.namespace""",
                 (
                     manifest.campaign,
                     manifest.to_bytes(),
@@ -221,16 +228,7 @@ class Store:
         found = row.fetchone()
         if found is None:
             return None
-        device, attribute = found[0].split(" ")
-        return device, int(attribute)
-
-    def keep_life(self, campaign: str, device: str, attribute: int) -> None:
-        """Remember them, so that a rejoin does not reveal a second attribute."""
-        with self._transaction():
-            self._db.execute(
-                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-                (f"life {campaign}", f"{device} {attribute}"),
-            )
+        return _life(found[0])
 
     # --- memos, draws, outbox ----------------------------------------------------------------
 
@@ -244,10 +242,12 @@ class Store:
     def record(self, membership: Membership, draw: Draw) -> None:
         """Make one round's draw durable, with its memo and charge if the value is new.
 
-        When this returns, the bytes may be sent; when it raises, they never existed.
+        When this returns, the bytes may be sent. When it raises, they never existed, or (if only
+        the high-water mark could not be written) they are the ones stored for this round.
         """
         name = membership.name
-        with self._transaction():
+        with self._marked():
+            self._insist_on_joined(name)
             if draw.new_memo is not None:
                 self._db.execute(
                     "INSERT INTO memo (campaign, value, body, created) VALUES (?, ?, ?, ?)",
@@ -271,8 +271,12 @@ class Store:
             if moved.rowcount != 1:
                 raise AssertionError("a round was about to be drawn twice")
             self._prune(name)
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
-        self._write_mark()
+
+    def _insist_on_joined(self, campaign: str) -> None:
+        """The owner may have paused or left while the value was being read."""
+        rows = self._db.execute("SELECT status FROM campaign WHERE name = ?", (campaign,))
+        if rows.fetchone()["status"] != "joined":
+            raise CampaignProblem(f"{campaign} was paused or left; nothing was drawn or sent")
 
     def _prune(self, campaign: str) -> None:
         self._db.execute(
@@ -318,10 +322,19 @@ class Store:
 
     def charge(self, at: int, campaign: str, source: str, epsilon: float, reason: str) -> None:
         """Book a charge that no memo of this store explains, such as a lost one."""
-        with self._transaction():
+        with self._marked():
             self._charge(at, campaign, source, epsilon, reason)
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
-        self._write_mark()
+
+    def inherit(self, left: Mark, at: int) -> None:
+        """Take over what a lost memory is known to have spent and shown, all of it or nothing."""
+        with self._marked():
+            for source, epsilon in left.charged.items():
+                self._charge(at, "", source, epsilon, "memory lost: all it was charged stays spent")
+            self._db.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                [(f"life {name}", f"{device} {a}") for name, (device, a) in left.lives.items()],
+            )
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'sequence'", (left.sequence,))
 
     def _charge(self, at: int, campaign: str, source: str, epsilon: float, reason: str) -> None:
         self._db.execute(
@@ -334,51 +347,91 @@ class Store:
     def forget(self, membership: Membership, at: int) -> None:
         """Wipe a campaign's memory and check that its bytes are gone. The ledger stays."""
         name = membership.name
-        traces = [membership.device.encode(), membership.manifest.to_bytes()]
-        traces += [row.payload for row in self.outbox(name)]
-        traces += [memo.body for memo in self.memos(name).values() if len(memo.body) >= 4]
-        with self._transaction():
+        traces = self._traces(membership)
+        with self._marked():
             self._db.execute("DELETE FROM campaign WHERE name = ?", (name,))
             self._db.execute("DELETE FROM decision WHERE campaign = ?", (name,))
             self._db.execute("DELETE FROM meta WHERE key = ?", (f"life {name}",))
             self._decide(name, "forgotten", at)
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
-        self._db.execute("VACUUM")
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._write_mark()
-        self._write_mark(skip_ahead=True)  # both slots: the older one still names the device
+        with suppress(sqlite3.OperationalError):  # no space, or a reader: the search will tell
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._marked():
+            pass  # twice, for both slots: the older one still names the device
+        self._db.close()  # to read a file of an open database would cancel SQLite's locks on it
         left = [path.name for path in sorted(self.directory.iterdir()) if holds(path, traces)]
+        self._db = self._open(replacing=False)
         if left:
             raise StorageFailure(
                 f"forgotten, but traces remain in {', '.join(left)} of {self.directory}; "
                 "nothing more will be sent. Delete the directory to be sure; a rejoin is charged"
             )
 
+    def _traces(self, membership: Membership) -> list[bytes]:
+        """Byte strings that only this campaign can have left in the files.
+
+        A body of zeros and a name that other campaigns use as well prove nothing.
+        """
+        name, device = membership.name, membership.device
+        traces = [membership.manifest.to_bytes(), *(row.payload for row in self.outbox(name))]
+        bodies = (memo.body for memo in self.memos(name).values())
+        traces += [body for body in bodies if len(body) - body.count(0) >= 6]
+        others = {m.device for m in self.memberships() if m.name != name}
+        return traces if device in others or len(device) < 12 else [*traces, device.encode()]
+
     # --- opening -----------------------------------------------------------------------------
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, replacing: bool) -> sqlite3.Connection:
         mark = highwater.read(self._mark_path)  # before the database: it may be behind, not ahead
-        fresh = not self.path.exists() or self.path.stat().st_size == 0
-        if fresh and mark is not None:
-            raise self._lost("is missing")
-        if fresh:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         private_files(self.directory)
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if 0 < size < SMALLEST:
+            raise self._lost("is damaged")
+        if size == 0:
+            if not replacing:
+                self._insist_on_new()
+            os.close(open_private(self.path, os.O_RDWR))
+        self._db = self._connect_or_explain()
         try:
-            db = self._connect()
-        except sqlite3.OperationalError as error:
-            raise StorageFailure(f"{self.path} cannot be opened: {error}") from None
-        except sqlite3.DatabaseError:
-            raise self._lost("is damaged") from None
-        try:
-            self._check_mark(db, mark)
+            if not replacing:
+                self._check_mark(self._db, mark)
+            self._insist_on_readable()
+            if mark is None or (self._lock is not None and mark.sequence < self.sequence):
+                self._write_mark(self._mark())
         except BaseException:
-            db.close()
+            self._db.close()
             raise
-        self._db = db
-        if mark is None or (self._lock is not None and mark.sequence < self.sequence):
-            self._write_mark()
-        return db
+        return self._db
+
+    def _insist_on_readable(self) -> None:
+        """SQLite finds damage to its pages; damage inside of them shows when they are read."""
+        try:
+            self.ledger()
+            for membership in self.memberships():
+                self.outbox(membership.name)
+                self.spent(membership)
+        except (sqlite3.Error, ValueError, TypeError, IndexError):
+            raise self._lost("is damaged") from None
+
+    def _insist_on_new(self) -> None:
+        """No database is right only where there never was one."""
+        what = "is empty" if self.path.exists() else "is missing"
+        for left in (self._mark_path, self.directory / f"{DATABASE}-wal"):
+            if left.exists():
+                raise self._lost(what)
+
+    def _connect_or_explain(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 1) == sqlite3.SQLITE_ERROR:  # not our tables
+                raise self._lost("is damaged") from None
+            raise StorageFailure(
+                f"{self.path} cannot be opened: {error}; nothing was drawn or sent. "
+                "Free some space or mend its permissions, and start again"
+            ) from None
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            raise self._lost("is damaged") from None
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
@@ -386,8 +439,6 @@ class Store:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("PRAGMA secure_delete = ON")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > len(schema.STEPS):
                 raise StateTooNew(
@@ -396,6 +447,12 @@ class Store:
                 )
             if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise sqlite3.DatabaseError
+            tables = "meta" if version else "sqlite_schema"
+            known = db.execute(f"SELECT 1 FROM {tables}").fetchall()  # noqa: S608
+            if (version == 0) == bool(known):
+                raise sqlite3.DatabaseError  # somebody else's: not a byte of it is changed
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
             if version < len(schema.STEPS):
                 schema.migrate(db)
             _identify(db)
@@ -426,19 +483,25 @@ class Store:
         """How many draws, charges and wipes this store has made durable."""
         return int(_meta(self._db, "sequence"))
 
-    def _write_mark(self, *, skip_ahead: bool = False) -> None:
-        """Bring the high-water mark up to the database. `skip_ahead` fills the other slot too."""
-        if skip_ahead:
-            with self._transaction():
-                self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
-        charged: dict[str, float] = {}
-        for line in self.ledger():
-            charged[line.source] = charged.get(line.source, 0.0) + line.epsilon
-        rows = self._db.execute(
-            "SELECT name, device, attribute FROM campaign WHERE last_round >= 0"
-        )
-        lives = {name: (device, attribute) for name, device, attribute in rows}
-        mark = Mark(_meta(self._db, "store"), self.sequence, charged, lives)
+    def _mark(self) -> Mark:
+        identity = _meta(self._db, "store")
+        return Mark(identity, self.sequence, _charges(self._db), _lives(self._db))
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """A transaction that the high-water mark must know of."""
+        with self._transaction():
+            yield
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+            mark = self._mark()
+            if not highwater.fits(mark):
+                raise StorageFailure(
+                    f"{self.directory} holds too many campaigns; nothing new was drawn or sent. "
+                    "Use another --state-dir for the next one"
+                )
+        self._write_mark(mark)
+
+    def _write_mark(self, mark: Mark) -> None:
         try:
             highwater.write(self._mark_path, mark)
         except OSError as error:
@@ -447,8 +510,8 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
@@ -462,36 +525,76 @@ class Store:
             ) from None
 
 
-def recover(directory: Path, at: int, unknown_charge: float) -> Mark | None:
+def recover(directory: Path, at: int, unknown_charge: float) -> dict[str, float]:
     """Replace a lost memory by an empty one that is charged for everything it may have said.
 
-    Returns what the high-water mark still knew. With no mark the loss is booked against every
-    source, as large as the policy allows one campaign to be.
+    Returns the charges kept: what the high-water mark or the old database still knew. Without a
+    mark nobody knows how much more there was, and `unknown_charge` is booked on every source.
+    A kill in between leaves a memory that is refused like the lost one, and nothing forgotten.
     """
     private_directory(directory)
     lock = take_lock(directory / "lock")
     try:
-        mark = highwater.read(directory / "highwater")
-        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "highwater"):
+        left = _left_over(directory, unknown_charge)
+        highwater.write(directory / "highwater", left)
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
             (directory / name).unlink(missing_ok=True)
     finally:
         os.close(lock)
-    charges = mark.charged if mark else {"*": unknown_charge}
-    with Store(directory, exclusive=True) as store:
-        for source, epsilon in charges.items():
-            store.charge(at, "", source, epsilon, "memory lost: all it was charged stays spent")
-        for campaign, (device, attribute) in (mark.lives if mark else {}).items():
-            store.keep_life(campaign, device, attribute)
-    return mark
+    with Store(directory, exclusive=True, replacing=True) as store:
+        store.inherit(left, at)
+    return left.charged
+
+
+def _left_over(directory: Path, unknown_charge: float) -> Mark:
+    """What is still known after a loss, as the mark of no store at all."""
+    mark = highwater.read(directory / "highwater")
+    store, charged, lives = _still_readable(directory / DATABASE)
+    if mark is None:
+        charged["*"] = charged.get("*", 0.0) + unknown_charge
+        return Mark("", 1, charged, lives)
+    if store != mark.store:
+        charged, lives = {}, {}
+    for source, epsilon in mark.charged.items():
+        charged[source] = max(epsilon, charged.get(source, 0.0))
+    return Mark("", mark.sequence + 1, charged, {**lives, **mark.lives})
+
+
+def _still_readable(path: Path) -> tuple[str, dict[str, float], dict[str, tuple[str, int]]]:
+    """Identity, charges and lives of a database that may be old, damaged or not there."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
+            return str(_meta(db, "store")), _charges(db), _lives(db)
+    except (sqlite3.Error, TypeError):
+        return "", {}, {}
 
 
 def _identify(db: sqlite3.Connection) -> None:
-    db.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (secrets.token_hex(8),))
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (os.urandom(8).hex(),))
     db.execute("INSERT OR IGNORE INTO meta VALUES ('sequence', 0)")
 
 
 def _meta(db: sqlite3.Connection, key: str) -> Any:
     return db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+
+
+def _charges(db: sqlite3.Connection) -> dict[str, float]:
+    """What each source was charged, ever."""
+    rows = db.execute("SELECT source, sum(epsilon) FROM ledger GROUP BY source")
+    return dict(rows.fetchall())
+
+
+def _lives(db: sqlite3.Connection) -> dict[str, tuple[str, int]]:
+    """Every pseudonym and attribute that has been shown, here or before a loss."""
+    kept = db.execute("SELECT substr(key, 6), value FROM meta WHERE key LIKE 'life %'")
+    lives = {name: _life(text) for name, text in kept}
+    rows = db.execute("SELECT name, device, attribute FROM campaign WHERE last_round >= 0")
+    return lives | {name: (device, attribute) for name, device, attribute in rows}
+
+
+def _life(text: str) -> tuple[str, int]:
+    device, attribute = text.split(" ")
+    return device, int(attribute)
 
 
 def _membership(row: sqlite3.Row) -> Membership:

@@ -23,22 +23,21 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
     """A source from its `[sources.NAME]` table. Kinds are imported only when used."""
     options = dict(table)
     kind = options.pop("kind", "static" if "value" in options else "")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         kinds = ", ".join(sorted(_KINDS))
         raise SettingsError(f"sources.{attribute}.kind = {kind!r}: choose one of {kinds}")
     try:
         return _KINDS[kind](options)
-    except KeyError as missing:
-        raise SettingsError(f"sources.{attribute}: a {kind} source needs {missing}") from None
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"sources.{attribute}: {error}") from None
+        what = str(error).split("() ")[-1]  # Python names the class first, the owner has no use
+        raise SettingsError(f"sources.{attribute}: {what}. Nothing was drawn or sent") from None
 
 
 def build_all(tables: Mapping[str, Any]) -> dict[str, Source]:
     """All sources of the configuration."""
     for name, table in tables.items():
         if not isinstance(table, Mapping):
-            raise SettingsError(f"sources.{name} = {table!r}: must be a table, [sources.{name}]")
+            raise SettingsError(f"sources.{name} must be a table, [sources.{name}]")
     return {name: build(name, table) for name, table in tables.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
+from typing import Any
 
 from edge_client.errors import SourceFailure
 
@@ -16,8 +17,12 @@ class CommandSource:
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        if not self.command or not all(isinstance(word, str) for word in self.command):
+        words: Any = self.command  # from the configuration: it may be anything
+        if not (isinstance(words, list) and words and all(isinstance(w, str) for w in words)):
             raise ValueError('command must be a list of words, as in ["cat", "/etc/hostname"]')
+        seconds: Any = self.timeout
+        if not (isinstance(seconds, int | float) and 0 < seconds <= 3600):
+            raise ValueError("timeout must be a number of seconds, at most 3600")
 
     def read(self) -> object:
         """What the command prints, without the blanks around it."""
@@ -35,7 +40,7 @@ class CommandSource:
             what = f"took longer than {self.timeout:g} s"
         except subprocess.CalledProcessError as error:
             what = f"ended with code {error.returncode}"
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             what = f"could not be run ({type(error).__name__})"
         else:
             if done.stdout.strip():

@@ -16,6 +16,10 @@ class JsonFileSource:
     file: str
     field: str
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.file, self.field)):
+            raise ValueError('file and field must be text, as in field = "status.fuel"')
+
     def read(self) -> object:
         """The field's text or number."""
         try:
@@ -26,7 +30,7 @@ class JsonFileSource:
             what = f"cannot be read: {error.strerror}"
         except UnicodeDecodeError:
             what = "is not UTF-8 text"
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             what = "is not JSON"
         except (KeyError, IndexError, TypeError, ValueError):
             what = f"has no field {self.field!r}"

@@ -46,7 +46,7 @@ FACTS: dict[str, tuple[Callable[[], str | float], str]] = {
     "os": (_os, "the distribution's id, such as debian"),
     "os_version": (_os_version, "the distribution's version"),
     "architecture": (platform.machine, "the processor's architecture, such as aarch64"),
-    "cpu_count": (lambda: float(os.cpu_count() or 1), "number of processors"),
+    "cpu_count": (lambda: os.cpu_count() or 1, "number of processors"),
     "memory_gib": (_memory, "memory in GiB (bin it)"),
     "cpu_temperature": (_temperature, "processor temperature in °C (bin it)"),
     "load": (lambda: os.getloadavg()[2], "load average of 15 minutes (bin it)"),

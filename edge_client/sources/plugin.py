@@ -25,10 +25,11 @@ class PluginSource:
         try:
             return self.function(**self.options)
         except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
-            raise SourceFailure(
-                f"the plugin {self.name!r} failed with {type(error).__name__}; "
-                "nothing was drawn or sent"
-            ) from None
+            kind = type(error).__name__
+        # Outside of the handler, so that not even the context holds what the plugin said.
+        raise SourceFailure(
+            f"the plugin {self.name!r} failed with {kind}; nothing was drawn or sent"
+        )
 
 
 def plugin_source(name: str, **options: Any) -> PluginSource:
@@ -37,4 +38,9 @@ def plugin_source(name: str, **options: Any) -> PluginSource:
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         raise ValueError(f"name = {name!r}: no such plugin is installed (installed: {known})")
-    return PluginSource(name, found[name].load(), options)
+    try:
+        function = found[name].load()
+    except Exception as error:  # noqa: BLE001 - importing a stranger's code may raise anything
+        kind = type(error).__name__
+        raise ValueError(f"name = {name!r}: the plugin cannot be loaded ({kind})") from None
+    return PluginSource(name, function, options)

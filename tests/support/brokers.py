@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+# mosquitto started by root would become another user, who may not read the test's files.
+AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
+
 
 def free_port() -> int:
     """A port that was free a moment ago."""
@@ -85,6 +88,7 @@ class Nats(Broker):
     """nats-server with its MQTT listener, JetStream synced at every write."""
 
     extra = ""
+    listener = ""
 
     def command(self) -> list[str]:
         program = find_program("nats-server")
@@ -95,7 +99,7 @@ class Nats(Broker):
             server_name: test
             listen: 127.0.0.1:-1
             jetstream {{ store_dir: "{self.directory}/js", sync_interval: always }}
-            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000 }}
+            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener} }}
             {self.extra}
             """
         )

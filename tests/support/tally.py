@@ -31,7 +31,14 @@ from protocol_spec import (
 class Tally:
     """Subscribes to a campaign's reports and remembers all of them."""
 
-    def __init__(self, port: int, manifest: Manifest, *, receipts: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        manifest: Manifest,
+        *,
+        receipts: bool = True,
+        keep_session: bool = False,
+    ) -> None:
         self.manifest = manifest
         self.topics = Topics(manifest.campaign)
         self.receipts = receipts
@@ -40,7 +47,10 @@ class Tally:
         self._heard = threading.Condition()
         self._ready = threading.Event()
         self._client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, "tally", protocol=MQTTProtocolVersion.MQTTv311
+            CallbackAPIVersion.VERSION2,
+            "tally",
+            clean_session=not keep_session,
+            protocol=MQTTProtocolVersion.MQTTv311,
         )
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = lambda *_: self._ready.set()
@@ -64,6 +74,10 @@ class Tally:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         self._client.publish(topic, payload, 1, retain).wait_for_publish(10)
+
+    def send(self, topic: str, payload: bytes) -> None:
+        """QoS 0, for floods."""
+        self._client.publish(topic, payload)
 
     def wait_for(self, reports: int, timeout: float = 60.0) -> None:
         """Until that many different (device, round) pairs were heard."""
