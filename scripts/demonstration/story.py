@@ -64,7 +64,7 @@ class Demo:
 
     def tell(self, devices: int, rounds: int, period: int) -> list[Check]:
         """The whole story."""
-        lead = 8 + devices // 20
+        lead = 8 + devices // 30
         campaign = self._open(devices, rounds, period, lead)
         self._start_collector()
         drawn = self._start_fleet(campaign, devices)
