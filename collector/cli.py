@@ -32,7 +32,7 @@ from collector.store import Campaign
 from collector.views import campaign_status, chosen_results, instant, plan_facts, result_facts
 from protocol_spec import Manifest, ManifestError, Problem, Result
 from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.commands import AS_JSON, STYLE, command_of, package_version, show
+from protocol_spec.common.commands import AS_JSON, STYLE, command_of, show, version_option
 from protocol_spec.common.errors import SettingsError
 from protocol_spec.common.systemd import notify
 from protocol_spec.topics import is_device
@@ -45,7 +45,7 @@ log = logging.getLogger("allomfree.collector")
 
 
 @click.group(context_settings=STYLE)
-@click.version_option(package_version(), prog_name="allomfree-collector")
+@version_option("allomfree-collector")
 def main() -> None:
     """Count what devices know without learning what any one of them knows.
 

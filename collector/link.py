@@ -44,6 +44,7 @@ MQTT_311: Final = Version.MQTTv311
 
 BATCH: Final = 4_000
 READ_SIZE: Final = 1 << 18
+LARGEST_PACKET: Final = 1 << 20  # a report has some twenty bytes; a manifest at most 256 KiB
 WINDOW: Final = 100
 CONNECT_SECONDS: Final = 10.0
 SESSION_SECONDS: Final = 30 * 86_400
@@ -301,6 +302,7 @@ class Link:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = SESSION_SECONDS if self._persistent else 0
         properties.ReceiveMaximum = 5 * BATCH
+        properties.MaximumPacketSize = LARGEST_PACKET
         return {"clean_start": not self._persistent, "properties": properties}
 
     def _new_client(self) -> _Client:

@@ -44,6 +44,7 @@ STEP: Final = 0.5
 RECEIPTS_EVERY: Final = 2.0
 UPKEEP_EVERY: Final = 0.5
 QUIET: Final = 2.0
+SETTLE: Final = 35.0  # NATS (MQTT 3.1.1) waits 30 s before it delivers an unacknowledged one again
 BACKLOG_LONGEST: Final = 60.0
 SEALING_AT_ONCE: Final = 2.0
 REFUSED_PAUSE: Final = 30.0
@@ -105,7 +106,7 @@ class Service:
         self._retry_at = 0.0
         self._failures = 0
         self._held: list[Arrived] = []
-        self._connected_at = 0.0
+        self._connected_at = self._settled_at = 0.0
         self._backlog = True
         self._results_at = 0.0
         self._broker_forgot = False
@@ -219,6 +220,8 @@ class Service:
         self._link, self._mqtt, self._failures = link, link.version, 0
         self.standing.connected, self.standing.trouble = True, ""
         self._connected_at, self._backlog = time.monotonic(), True
+        again_later = link.session_present and link.version != MQTT_5
+        self._settled_at = self._connected_at + (SETTLE if again_later else QUIET)
         log.info("connected to %s", self._broker)
         link.subscribe(from_all_devices(self._namespace))
         for campaign in self._campaigns.values():
@@ -358,9 +361,9 @@ class Service:
         now = time.monotonic()
         if now - self._connected_at >= BACKLOG_LONGEST:
             self._backlog = False
-        last = max(self._connected_at, self._last_accepted.get((campaign.id, number), 0.0))
+        quiet_at = self._last_accepted.get((campaign.id, number), 0.0) + QUIET
         connected = self._link is not None and not self._held
-        return connected and not self._backlog and now - last >= QUIET
+        return connected and not self._backlog and now >= max(self._settled_at, quiet_at)
 
     def _seal_due(self) -> None:
         began = time.monotonic()

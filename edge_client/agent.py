@@ -14,6 +14,7 @@ from enum import Enum
 
 from edge_client.clock import Clock, SystemClock
 from edge_client.errors import CampaignProblem, SettingsError
+from edge_client.highwater import Life
 from edge_client.policy import Policy
 from edge_client.store import Draw, Membership, Queued, Store
 from protocol_spec import Manifest, Randomiser, Report, digest8
@@ -98,24 +99,26 @@ class Agent:
         """
         self.check(manifest)
         known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
-        kept = (
-            (known.device, known.attribute_index)
-            if known
-            else self.store.kept_life(manifest.campaign)
-        )
+        kept = self.store.kept_life(manifest.campaign)
+        if known:
+            kept = Life(known.device, known.attribute_index, known.last_round)
         if device is not None and not is_device(device):
             raise SettingsError(
                 f"{device!r} is no device name; nothing was drawn or sent. "
                 "Use 1 to 32 of a-z, 0-9 and - as --username"
             )
         if not (known and self.store.memos(known.name)):
-            self._check_budgets(manifest, kept[1] if kept else None)
-        name, attribute = kept or ("", below(len(manifest.attributes), self._entropy))
-        name = device or name or self.pseudonym()
+            self._check_budgets(manifest, kept.attribute if kept else None)
+        life = kept or Life("", below(len(manifest.attributes), self._entropy), -1)
         self._trace("attribute drawn")
-        at = int(self.clock.wall())
         self.store.join(
-            manifest, broker=broker, namespace=namespace, device=name, attribute=attribute, at=at
+            manifest,
+            broker=broker,
+            namespace=namespace,
+            device=device or life.device or self.pseudonym(),
+            attribute=life.attribute,
+            at=int(self.clock.wall()),
+            last_round=life.last_round,  # also after a loss: no round is ever drawn twice
         )
         self._trace("joined")
         return self.membership(manifest.campaign)

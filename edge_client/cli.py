@@ -5,13 +5,9 @@ Exit codes: 0 done, 1 something at run time, 2 settings, 3 refused by the owner'
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
-import sqlite3
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,46 +15,24 @@ import click
 
 from edge_client.agent import Wait
 from edge_client.client import EdgeClient, accept_loss
-from edge_client.errors import EdgeError, SettingsError
-from edge_client.heartbeat import last_heartbeat, notify_systemd
-from edge_client.logs import set_up
+from edge_client.errors import SettingsError
+from edge_client.heartbeat import last_heartbeat
 from edge_client.settings import SETTINGS, Settings, resolve
 from edge_client.sources import build, build_all, reader
 from protocol_spec import (
     DEFAULT_NAMESPACE,
-    AllomfreeError,
     Manifest,
     ManifestError,
-    ParameterError,
-    UnknownValue,
 )
+from protocol_spec.common.commands import AS_JSON, STYLE, command_of, fail, version_option
+from protocol_spec.common.commands import show as show_facts
+from protocol_spec.common.systemd import notify
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 CAMPAIGN = click.argument("campaign", required=False)
 
 
-def _show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
-        return
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 0.7 MB
-
-    try:
-        number = version("allomfree")
-    except PackageNotFoundError:
-        number = "unknown"
-    click.echo(f"allomfree-edge, version {number}")
-    context.exit()
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96})
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@click.group(context_settings=STYLE)
+@version_option("allomfree-edge")
 def main() -> None:
     """Answer a campaign's question with noise, for years, and see exactly what leaves.
 
@@ -68,62 +42,7 @@ def main() -> None:
     """
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every setting as a flag, and turn errors into one line and an exit code."""
-
-    @wraps(function)
-    def resolved(*, config: Path | None, **options: Any) -> None:
-        flags = {setting.name: options.pop(setting.name) for setting in SETTINGS}
-        try:
-            settings = _settings(flags, config)
-            set_up(settings.log_level)
-            function(settings, **options)
-        except EdgeError as error:
-            _fail(str(error), error.exit_code)
-        except (ManifestError, ParameterError, UnknownValue) as error:
-            _fail(str(error), 2)
-        except BrokenPipeError:
-            raise  # whoever reads our output has had enough; click ends quietly
-        except (sqlite3.DatabaseError, OSError) as error:
-            _fail(
-                f"the memory in {settings.state_dir} cannot be used: {error}. Nothing new was "
-                "drawn or sent. See: allomfree-edge doctor",
-                1,
-            )
-        except AllomfreeError as error:
-            _fail(str(error), 1)
-
-    flags: Callable[..., None] = resolved
-    for setting in reversed(SETTINGS):
-        kind: dict[str, Any] = (
-            {"is_flag": True, "default": None} if setting.default is False else {}
-        )
-        known = f" [{setting.default}]" if setting.default else ""
-        flags = click.option(setting.flag, setting.name, help=setting.help + known, **kind)(flags)
-    where = click.Path(path_type=Path)
-    help_text = "configuration file [~/.config/allomfree/edge.toml or /etc/allomfree/edge.toml]"
-    return main.command(short_help=_first_line(function))(
-        click.option("--config", type=where, help=help_text)(flags)
-    )
-
-
-def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
-    try:
-        return resolve(flags, config=config)
-    except OSError as error:  # such as a home of somebody else's, kept by sudo
-        raise SettingsError(
-            f"{error.filename} cannot be looked at: {error.strerror}. Nothing was drawn or sent. "
-            "Name the configuration with --config"
-        ) from None
-
-
-def _first_line(function: Callable[..., None]) -> str:
-    return (function.__doc__ or "").strip().splitlines()[0]
-
-
-def _fail(message: str, code: int) -> None:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(code)
+command = command_of(main, SETTINGS, resolve, "edge")
 
 
 def _client(settings: Settings, *, exclusive: bool = False) -> EdgeClient:
@@ -135,10 +54,6 @@ def _client(settings: Settings, *, exclusive: bool = False) -> EdgeClient:
         keepalive=settings.keepalive,
         exclusive=exclusive,
     )
-
-
-def _print(facts: Any, as_json: bool, text: Callable[[Any], str]) -> None:
-    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text(facts))
 
 
 @command
@@ -179,7 +94,7 @@ def join(
         )
         facts = statement.invitation_facts(invitation, settings.username)
         if preview:
-            _print(facts, as_json, pages.invitation_text)
+            show_facts(facts, as_json, pages.invitation_text)
             return
         if not (as_json and yes):  # with --json, standard output is one object
             click.echo(pages.invitation_text(facts), err=as_json)
@@ -193,7 +108,7 @@ def join(
         }
         running = last_heartbeat(settings.state_dir)
         next_step = "The running agent takes it up." if running else "Next: allomfree-edge run"
-        _print(
+        show_facts(
             joined,
             as_json,
             lambda f: (
@@ -251,7 +166,7 @@ def show(settings: Settings, campaign: str | None, as_json: bool) -> None:
             "campaigns": [statement.campaign_facts(client, m) for m in found],
             "ledger": statement.ledger_facts(client),
         }
-    _print(facts, as_json, _show_text)
+    show_facts(facts, as_json, _show_text)
 
 
 def _show_text(facts: dict[str, Any]) -> str:
@@ -273,7 +188,7 @@ def status(settings: Settings, as_json: bool) -> None:
     from edge_client import pages, statement  # noqa: PLC0415 - `run` needs neither
 
     with _client(settings) as client:
-        _print(statement.status_facts(client), as_json, pages.status_text)
+        show_facts(statement.status_facts(client), as_json, pages.status_text)
 
 
 @command
@@ -292,11 +207,9 @@ def run(settings: Settings) -> None:
         started = f"running for {names}: a report leaves at a random moment of each round"
         idle = "running; no campaign is joined, see: allomfree-edge join"
         logging.getLogger("allomfree.edge").info(started if names else idle)
-        notify_systemd("READY=1")
-        runner.run(
-            lambda: bool(stopping), lambda text: notify_systemd(f"WATCHDOG=1\nSTATUS={text[:120]}")
-        )
-        notify_systemd("STOPPING=1")
+        notify("READY=1")
+        runner.run(lambda: bool(stopping), lambda text: notify(f"WATCHDOG=1\nSTATUS={text[:120]}"))
+        notify("STOPPING=1")
 
 
 @command
@@ -329,15 +242,13 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
     with _client(settings, exclusive=True) as client:
         done = client.report_from(reader(sources), timeout=timeout)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.state} for d in done]
-        _print({"reports": facts}, as_json, _report_text)
+        show_facts({"reports": facts}, as_json, _report_text)
     for one in done:
         if one.state.startswith("queued: "):
             trouble = one.state.removeprefix("queued: ")
-            _fail(
-                f"{one.campaign}: stored but not sent, {trouble}. Run `report` again, or `run`", 1
-            )
+            fail(f"{one.campaign}: stored but not sent, {trouble}. Run `report` again, or `run`", 1)
         if one.state == Wait.CLOCK_EARLY.value:
-            _fail(f"{one.campaign}: {one.state}; nothing was drawn or sent. Set the clock", 1)
+            fail(f"{one.campaign}: {one.state}; nothing was drawn or sent. Set the clock", 1)
 
 
 def _report_text(facts: dict[str, Any]) -> str:
@@ -434,7 +345,7 @@ def doctor(settings: Settings, as_json: bool) -> None:
     from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
 
     findings = examine(settings)
-    _print([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    show_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
     if any(not f.ok for f in findings):
         sys.exit(1)
 

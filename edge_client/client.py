@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from edge_client.agent import Agent, ReadValue, Trace, Wait, due
-from edge_client.broker_url import BrokerUrl, Credentials, parse_broker, parse_campaign
 from edge_client.clock import Clock, SystemClock
 from edge_client.errors import (
     BrokerUnreachable,
@@ -45,6 +44,7 @@ from protocol_spec import (
     decode_response,
     digest8,
 )
+from protocol_spec.common.address import BrokerUrl, Credentials, parse_broker, parse_campaign
 from protocol_spec.randomiser import Entropy
 
 Found = TypeVar("Found")

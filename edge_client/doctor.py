@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.broker_url import parse_broker
 from edge_client.client import EdgeClient
-from edge_client.errors import EdgeError, SourceFailure
+from edge_client.errors import SourceFailure
 from edge_client.link import Link
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
 from edge_client.store import Membership
-from protocol_spec import UnknownValue
+from protocol_spec import AllomfreeError, UnknownValue
+from protocol_spec.common.address import parse_broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def examine(settings: Settings) -> list[Finding]:
             allow_plaintext=settings.allow_plaintext,
             exclusive=False,
         )
-    except EdgeError as error:
+    except AllomfreeError as error:
         return [Finding("state", False, str(error))]
     with client:
         findings = [Finding("state", True, f"{client.store.path} is sound and private")]
@@ -70,7 +70,7 @@ def _clock(client: EdgeClient, membership: Membership) -> Finding:
 def _policy(client: EdgeClient, membership: Membership) -> Finding:
     try:
         client.agent.policy.check(membership.manifest)
-    except EdgeError as error:
+    except AllomfreeError as error:
         return Finding("policy", False, str(error))
     return Finding("policy", True, f"allows {membership.name}")
 
@@ -78,7 +78,7 @@ def _policy(client: EdgeClient, membership: Membership) -> Finding:
 def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
     try:
         read = reader(build_all(settings.sources))
-    except EdgeError as error:
+    except AllomfreeError as error:
         yield Finding("sources", False, str(error))
         return
     for membership in members:
@@ -99,7 +99,7 @@ def _brokers(settings: Settings, members: list[Membership]) -> Iterator[Finding]
             # A name of its own: the running agent's session must not be taken over by a check.
             link = Link(url, settings.credentials(), client_id="")
             link.connect()
-        except EdgeError as error:
+        except AllomfreeError as error:
             yield Finding("broker", False, str(error))
         else:
             with suppress(OSError):

@@ -1,8 +1,8 @@
 """What can go wrong on a device, who can mend it, and the exit code it ends with.
 
 AllomfreeError (from protocol_spec)
+├── SettingsError (ValueError)           exit 2: the owner corrects a flag, variable or file
 └── EdgeError                        exit 1: something at run time
-    ├── SettingsError (ValueError)       exit 2: the owner corrects a flag, variable or file
     ├── PolicyRefusal (PermissionError)  exit 3: the owner's policy forbids it; nothing was drawn
     ├── StateError                       the state directory cannot be trusted or used
     │   ├── StateBusy                        another agent holds it
@@ -21,18 +21,28 @@ a value, a memo or a report's bits.
 from __future__ import annotations
 
 from protocol_spec import AllomfreeError
+from protocol_spec.common.errors import SettingsError
+
+__all__ = [
+    "BrokerUnreachable",
+    "CampaignProblem",
+    "EdgeError",
+    "PolicyRefusal",
+    "SettingsError",
+    "SourceFailure",
+    "StateBusy",
+    "StateError",
+    "StateExposed",
+    "StateLost",
+    "StateTooNew",
+    "StorageFailure",
+]
 
 
 class EdgeError(AllomfreeError):
     """Base of the agent's errors."""
 
     exit_code = 1
-
-
-class SettingsError(EdgeError, ValueError):
-    """A flag, environment variable or configuration file is wrong."""
-
-    exit_code = 2
 
 
 class PolicyRefusal(EdgeError, PermissionError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -54,13 +53,3 @@ def last_heartbeat(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return fields
-
-
-def notify_systemd(message: str) -> None:
-    """Tell systemd how we are, if it started us (`Type=notify`); otherwise do nothing."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.connect("\0" + address[1:] if address.startswith("@") else address)
-        channel.sendall(message.encode())

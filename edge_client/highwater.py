@@ -16,11 +16,19 @@ import os
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from edge_client.directory import open_private
 
 SLOT: Final = 8_192
+
+
+class Life(NamedTuple):
+    """What a campaign has been shown of this device, and how far its rounds had come."""
+
+    device: str
+    attribute: int
+    last_round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class Mark:
     store: str
     sequence: int
     charged: dict[str, float] = field(default_factory=dict)
-    lives: dict[str, tuple[str, int]] = field(default_factory=dict)
+    lives: dict[str, Life] = field(default_factory=dict)
 
 
 def read(path: Path) -> Mark | None:
@@ -71,7 +79,7 @@ def _parse(record: bytes) -> Mark | None:
         if int(checksum, 16) != zlib.crc32(text):
             return None
         fields = json.loads(text)
-        lives = {name: (str(d), int(a)) for name, (d, a) in fields["lives"].items()}
+        lives = {name: Life(str(d), int(a), int(r)) for name, (d, a, r) in fields["lives"].items()}
         return Mark(fields["store"], fields["sequence"], fields["charged"], lives)
     except (ValueError, KeyError, TypeError):
         return None

@@ -21,8 +21,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_client.broker_url import BrokerUrl, Credentials
 from edge_client.errors import BrokerUnreachable
+from protocol_spec.common.address import BrokerUrl, Credentials
 
 Version = MQTTProtocolVersion
 MQTT_5: Final = Version.MQTTv5

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge_client.agent import Agent, Due, ReadValue, Wait, due
-from edge_client.broker_url import Credentials, parse_broker
 from edge_client.errors import BrokerUnreachable, SourceFailure, StorageFailure
 from edge_client.heartbeat import Heartbeat
 from edge_client.link import MQTT_5, Acknowledged, Arrived, Connected, Link, Lost, Version
@@ -33,6 +32,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.common.address import Credentials, parse_broker
 from protocol_spec.errors import AllomfreeError
 from protocol_spec.randomiser import Entropy, below
 

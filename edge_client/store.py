@@ -30,7 +30,7 @@ from edge_client.directory import (
     take_lock,
 )
 from edge_client.errors import CampaignProblem, StateLost, StateTooNew, StorageFailure
-from edge_client.highwater import Mark
+from edge_client.highwater import Life, Mark
 from protocol_spec import Attribute, Calibration, Manifest, Spending, Topics, spending
 
 Status = Literal["joined", "paused", "left"]
@@ -174,12 +174,13 @@ class Store:
         device: str,
         attribute: int,
         at: int,
+        last_round: int = -1,
     ) -> None:
         """Remember consent, pseudonym and attribute; or take part again after `leave`."""
         with self._transaction():
             self._db.execute(
                 """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
-                       status, joined) VALUES (?, ?, ?, ?, ?, ?, 'joined', ?)
+                       status, joined, last_round) VALUES (?, ?, ?, ?, ?, ?, 'joined', ?, ?)
                    ON CONFLICT (name) DO UPDATE SET status = 'joined',
                        broker = excluded.broker, namespace = excluded.namespace""",
                 (
@@ -190,6 +191,7 @@ class Store:
                     device,
                     attribute,
                     at,
+                    last_round,
                 ),
             )
             self._decide(manifest.campaign, "joined", at)
@@ -222,8 +224,8 @@ class Store:
             "INSERT INTO decision (at, campaign, what) VALUES (?, ?, ?)", (at, campaign, what)
         )
 
-    def kept_life(self, campaign: str) -> tuple[str, int] | None:
-        """Pseudonym and attribute that a campaign had before the memory was lost."""
+    def kept_life(self, campaign: str) -> Life | None:
+        """Pseudonym, attribute and last round of a campaign before the memory was lost."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (f"life {campaign}",))
         found = row.fetchone()
         if found is None:
@@ -332,7 +334,7 @@ class Store:
                 self._charge(at, "", source, epsilon, "memory lost: all it was charged stays spent")
             self._db.executemany(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-                [(f"life {name}", f"{device} {a}") for name, (device, a) in left.lives.items()],
+                [(f"life {name}", " ".join(map(str, life))) for name, life in left.lives.items()],
             )
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'sequence'", (left.sequence,))
 
@@ -557,10 +559,15 @@ def _left_over(directory: Path, unknown_charge: float) -> Mark:
         charged, lives = {}, {}
     for source, epsilon in mark.charged.items():
         charged[source] = max(epsilon, charged.get(source, 0.0))
-    return Mark("", mark.sequence + 1, charged, {**lives, **mark.lives})
+    later = {n: life for n, life in lives.items() if life.last_round > _last(mark.lives.get(n))}
+    return Mark("", mark.sequence + 1, charged, {**mark.lives, **later})
 
 
-def _still_readable(path: Path) -> tuple[str, dict[str, float], dict[str, tuple[str, int]]]:
+def _last(life: Life | None) -> int:
+    return -1 if life is None else life.last_round
+
+
+def _still_readable(path: Path) -> tuple[str, dict[str, float], dict[str, Life]]:
     """Identity, charges and lives of a database that may be old, damaged or not there."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
@@ -584,17 +591,19 @@ def _charges(db: sqlite3.Connection) -> dict[str, float]:
     return dict(rows.fetchall())
 
 
-def _lives(db: sqlite3.Connection) -> dict[str, tuple[str, int]]:
+def _lives(db: sqlite3.Connection) -> dict[str, Life]:
     """Every pseudonym and attribute that has been shown, here or before a loss."""
     kept = db.execute("SELECT substr(key, 6), value FROM meta WHERE key LIKE 'life %'")
     lives = {name: _life(text) for name, text in kept}
-    rows = db.execute("SELECT name, device, attribute FROM campaign WHERE last_round >= 0")
-    return lives | {name: (device, attribute) for name, device, attribute in rows}
+    rows = db.execute(
+        "SELECT name, device, attribute, last_round FROM campaign WHERE last_round >= 0"
+    )
+    return lives | {name: Life(*life) for name, *life in rows}
 
 
-def _life(text: str) -> tuple[str, int]:
-    device, attribute = text.split(" ")
-    return device, int(attribute)
+def _life(text: str) -> Life:
+    device, attribute, last_round = text.split(" ")
+    return Life(device, int(attribute), int(last_round))
 
 
 def _membership(row: sqlite3.Row) -> Membership:

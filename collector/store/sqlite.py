@@ -67,7 +67,7 @@ class SqliteStore:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA secure_delete = ON")
             db.execute("PRAGMA cache_size = -65536")
-            db.execute("PRAGMA wal_autocheckpoint = 8000")
+            db.execute("PRAGMA wal_autocheckpoint = 32000")
             wrapped = Database(db, execute_plugins=False)
             if is_newer(wrapped):
                 raise sqlite3.DatabaseError("a newer version of this program made it")

@@ -7,14 +7,13 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import click
 
 from protocol_spec.common.logs import set_up
-from protocol_spec.common.settings import Setting
+from protocol_spec.common.settings import Setting, wrong
 from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, UnknownValue
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -23,12 +22,29 @@ STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 Command = Callable[..., None]
 
 
-def package_version() -> str:
-    """The installed version, for `--version`."""
-    try:
-        return version("allomfree")
-    except PackageNotFoundError:
-        return "unknown"
+def version_option(program: str) -> Callable[[Command], Command]:
+    """`--version`, which looks it up only when asked: that costs a device 0.7 MB."""
+
+    def show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+        if not asked or context.resilient_parsing:
+            return
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            number = version("allomfree")
+        except PackageNotFoundError:
+            number = "unknown"
+        click.echo(f"{program}, version {number}")
+        context.exit()
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=show_version,
+        help="Show the version and exit.",
+    )
 
 
 def command_of(
@@ -40,17 +56,19 @@ def command_of(
         @wraps(function)
         def resolved(*, config: Path | None, **options: Any) -> None:
             flags = {setting.name: options.pop(setting.name) for setting in settings}
-            with_clear_errors(lambda: _call(function, resolve(flags, config=config), options))
+            with_clear_errors(
+                lambda: _call(function, _resolved(resolve, flags, config), options), program
+            )
 
         wrapped: Command = resolved
         for setting in reversed(settings):
             kind: dict[str, Any] = {"is_flag": True, "default": None}
             options = kind if setting.default is False else {}
-            wrapped = click.option(setting.flag, setting.name, help=setting.help, **options)(
-                wrapped
-            )
+            text = setting.help + (f" [{setting.default}]" if setting.default else "")
+            wrapped = click.option(setting.flag, setting.name, help=text, **options)(wrapped)
         where = click.Path(path_type=Path)
-        text = f"configuration file [~/.config/allomfree/{program}.toml, /etc/allomfree/]"
+        name = f"{program}.toml"
+        text = f"configuration file [~/.config/allomfree/{name} or /etc/allomfree/{name}]"
         short = (function.__doc__ or "").strip().splitlines()[0]
         with_config = click.option("--config", type=where, help=text)(wrapped)
         return group.command(short_help=short)(with_config)
@@ -63,7 +81,15 @@ def _call(function: Command, settings: Any, options: dict[str, Any]) -> None:
     function(settings, **options)
 
 
-def with_clear_errors(call: Callable[[], None]) -> None:
+def _resolved(resolve: Callable[..., Any], flags: dict[str, Any], config: Path | None) -> Any:
+    try:
+        return resolve(flags, config=config)
+    except OSError as error:  # such as a home of somebody else's, kept by sudo
+        what = f"{error.filename} cannot be looked at: {error.strerror}"
+        raise wrong(f"{what}. Name the configuration with --config") from None
+
+
+def with_clear_errors(call: Callable[[], None], program: str) -> None:
     """Turn what a user can mend into one message and an exit code."""
     try:
         call()
@@ -71,8 +97,14 @@ def with_clear_errors(call: Callable[[], None]) -> None:
         fail(str(error), 2)
     except AllomfreeError as error:
         fail(str(error), getattr(error, "exit_code", 1))
-    except sqlite3.DatabaseError as error:
-        fail(f"the database cannot be used: {error}. Nothing was lost; try `doctor`", 1)
+    except BrokenPipeError:
+        raise  # whoever reads our output has had enough; click ends quietly
+    except (sqlite3.DatabaseError, OSError) as error:
+        fail(
+            f"the stored data cannot be used: {error}. Nothing new was drawn or sent. "
+            f"See: allomfree-{program} doctor",
+            1,
+        )
 
 
 def fail(message: str, code: int) -> None:

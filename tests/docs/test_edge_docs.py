@@ -24,7 +24,7 @@ from edge_client.cli import main
 from edge_client.link import CONNECT_SECONDS
 from edge_client.policy import Policy
 from edge_client.runner import Runner
-from edge_client.settings import SETTINGS, Setting, default_state_dir, resolve
+from edge_client.settings import SETTINGS, default_state_dir, resolve
 from edge_client.sources import _KINDS, build_all
 from edge_client.sources.command import CommandSource
 from edge_client.sources.json_file import JsonFileSource
@@ -33,6 +33,7 @@ from edge_client.sources.plugin import plugin_source
 from edge_client.sources.static import StaticSource
 from edge_client.store import Fate
 from protocol_spec import Manifest
+from protocol_spec.common.settings import Setting
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "allomfree-edge.service"
@@ -157,7 +158,9 @@ def test_every_machine_fact() -> None:
 
 def exit_codes() -> set[int]:
     kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass)]
-    return {0} | {k.exit_code for k in kinds if issubclass(k, errors.EdgeError)}
+    return {0} | {
+        k.exit_code for k in kinds if issubclass(k, errors.EdgeError | errors.SettingsError)
+    }
 
 
 def test_every_exit_code() -> None:
