@@ -19,20 +19,34 @@ class QuickNats(Nats):
     listener = 'ack_wait: "1s"'
 
 
-BROKERS: dict[str, type[Broker]] = {"nats": QuickNats, "mosquitto": Mosquitto}
-
-
-@pytest.fixture(params=BROKERS)
+@pytest.fixture(params=["nats", "mosquitto"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """Each of the real brokers in turn."""
-    if request.param == "mosquitto" and find_program("mosquitto") is None:
-        pytest.skip("mosquitto is not installed")
-    with BROKERS[request.param](tmp_path / "broker") as running:
+    with _made(request.param, tmp_path, Nats) as running:
         yield running
+
+
+@pytest.fixture(params=["nats", "mosquitto"])
+def quick_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """The same, for tests that wait for a second delivery."""
+    with _made(request.param, tmp_path, QuickNats) as running:
+        yield running
+
+
+def _made(name: str, place: Path, kind: type[Nats]) -> Broker:
+    if name == "mosquitto" and find_program("mosquitto") is None:
+        pytest.skip("mosquitto is not installed")
+    return Mosquitto(place / "broker") if name == "mosquitto" else kind(place / "broker")
 
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[Nats]:
+    with Nats(tmp_path / "nats") as running:
+        yield running
+
+
+@pytest.fixture
+def quick_nats(tmp_path: Path) -> Iterator[Nats]:
     with QuickNats(tmp_path / "nats") as running:
         yield running
 

@@ -110,11 +110,11 @@ def two_fleets(place: Path, asked: Manifest, broker: Broker, *, naive: bool = Fa
 
 
 @pytest.mark.slow
-def test_everything_killed_at_random(nats: Nats, nursery: Nursery, tmp_path: Path) -> None:
+def test_everything_killed_at_random(quick_nats: Nats, nursery: Nursery, tmp_path: Path) -> None:
     moments = random.Random(SEED)
     desk = Desk.opened(tmp_path / "data", 8, period=PERIOD, count=8, grace=86_400)
-    fleets = two_fleets(tmp_path, desk.manifest, nats)
-    stage = Stage(desk, nats, nursery, fleets)
+    fleets = two_fleets(tmp_path, desk.manifest, quick_nats)
+    stage = Stage(desk, quick_nats, nursery, fleets)
     with running(fleets):
         for _ in range(KILLS):
             time.sleep(moments.uniform(0.0, 0.9))  # the moment is the point: any will do

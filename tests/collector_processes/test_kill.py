@@ -41,6 +41,11 @@ FINAL = (LOG_NOT_WIPED, SEALED)
 
 
 @pytest.fixture
+def broker(quick_broker: Broker) -> Broker:
+    return quick_broker
+
+
+@pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     made = Desk.opened(tmp_path / "data", DEVICES, count=2)
     made.set_clock(made.manifest.rounds.opens(0) + 1)
@@ -178,21 +183,21 @@ def late_changes_nothing(desk: Desk, broker: Broker, sealed: Counted) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_in_turn(desk: Desk, nats: Nats, nursery: Nursery) -> None:
+def test_killed_at_every_step_in_turn(desk: Desk, quick_nats: Nats, nursery: Nursery) -> None:
     """One round, one collector after the other, until one is left alive."""
     reports = desk.reports()
     for step, point in enumerate(LOST + KEPT):
-        life = nursery.start(replace(order(desk, nats), die_at=point))
+        life = nursery.start(replace(order(desk, quick_nats), die_at=point))
         if step == 0:
-            wait_until_online(desk, nats)
-        send_from_both_sides(nats, reports[: 5 * (step + 1)])
+            wait_until_online(desk, quick_nats)
+        send_from_both_sides(quick_nats, reports[: 5 * (step + 1)])
         assert life.end() == -signal.SIGKILL
     for point in OPEN:
         desk.set_clock(desk.manifest.rounds.opens(0) + 1)
-        life = nursery.start(replace(order(desk, nats), die_at=point))
+        life = nursery.start(replace(order(desk, quick_nats), die_at=point))
         wait_until(lambda: desk.look().n == DEVICES)
         desk.set_clock(desk.manifest.rounds.deadline(0) + 1)
         assert life.end() == -signal.SIGKILL
-    again = nursery.start(order(desk, nats))
-    finish(desk, nats)
+    again = nursery.start(order(desk, quick_nats))
+    finish(desk, quick_nats)
     again.terminate()

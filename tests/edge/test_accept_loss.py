@@ -12,14 +12,12 @@ import pytest
 
 from edge_client import highwater
 from edge_client.agent import Due, Wait, due
-from edge_client.agent import Wait
 from edge_client.client import accept_loss
 from edge_client.errors import CampaignProblem, StateBusy, StateExposed, StateLost
 from edge_client.policy import Policy
 from edge_client.store import Store
 from protocol_spec import Manifest
 from tests.edge.fakes import (
-    DAY,
     FUEL,
     FakeClock,
     as_killed,
@@ -82,21 +80,6 @@ def test_charges_and_attribute_outlive_the_database(
     assert (after.device, after.attribute_index) == (before.device, before.attribute_index)
     draw(agent, "wood")  # a second memo for the same value: it is charged once more
     assert agent.store.charged(before.attribute.name) == 6.0
-    agent.store.close()
-
-
-@pytest.mark.parametrize("lose", [lose_database, lose_mark])
-def test_no_round_is_drawn_again_after_a_loss(
-    used: Path, clock: FakeClock, campaign: Manifest, lose: Callable[[Path], None]
-) -> None:
-    """I3: other bits for the same round would be a second answer."""
-    lose(used)
-    accept_loss(used, Policy(), clock)
-    clock.pass_time(-DAY)  # within the last round that was reported
-    agent = joined_agent(used, clock, campaign)
-    assert agent.draw(only(agent), lambda _: "wood") is Wait.DRAWN
-    clock.pass_time(DAY)
-    assert draw(agent, "wood").round == 2
     agent.store.close()
 
 
