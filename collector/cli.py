@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from collector import pages, rounds
+from collector.announce import publish_manifest
 from collector.broker import EmbeddedBroker
 from collector.data import only_service, open_store, read_store
 from collector.devices import DeviceKey
@@ -83,7 +84,7 @@ def plan(
 @FILE
 @AS_JSON
 def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A001
-    """Check a manifest and begin its campaign.
+    """Check a manifest, begin its campaign and publish the invitation to it.
 
     \b
     allomfree-collector open heat.toml --broker mqtts://broker.example
@@ -100,11 +101,16 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
             f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
             "something in the manifest to begin another campaign"
         )
+    running = examine(settings.data_dir)[2] != {}
+    alone = settings.broker is not None and not running
+    trouble = publish_manifest(settings, campaign) if alone else None
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
         "join": f"allomfree-edge join {address}/{settings.namespace}/{campaign.name}",
-        "running": examine(settings.data_dir)[2] != {},
+        "running": running,
+        "published": running or (alone and trouble is None),
+        "trouble": trouble,
     }
     show(facts, as_json, pages.opened_text)
 

@@ -234,12 +234,12 @@ class Link:
         if sock is None or self._client.socket() is None:
             return mqtt.MQTT_ERR_NO_CONN
         wanted = select.POLLIN if self._flush() else select.POLLIN | select.POLLOUT
-        if not sock.readable:
-            poller = select.poll()
-            poller.register(sock.sock, wanted)
-            if not poller.poll(max(0, round(timeout * 1000))):
-                return self._client.loop_misc()
         try:
+            if not sock.readable:
+                poller = select.poll()
+                poller.register(sock.sock, wanted)
+                if not poller.poll(max(0, round(timeout * 1000))):
+                    return self._client.loop_misc()
             code = self._read(sock)
         except (BadPacket, IndexError, OSError) as error:
             self.lost = f"the connection broke ({type(error).__name__})"

@@ -44,13 +44,16 @@ def _attribute_plan(a: Facts, precision: float | None) -> list[str]:
 
 def opened_text(facts: Facts) -> str:
     """What to do next with a new campaign."""
-    running = "The running collector announces it now."
-    idle = "Start collecting with: allomfree-collector run"
+    published = "Published: devices can join it now."
+    waiting = "Not published yet: the collector does that when it runs."
+    if facts["trouble"]:
+        waiting = f"Not published yet, the collector does that when it runs: {facts['trouble']}"
     return "\n".join(
         [
             f"Opened {facts['campaign']}",
             f"Digest {facts['digest']}",
-            running if facts["running"] else idle,
+            published if facts["published"] else waiting,
+            *([] if facts["running"] else ["Start collecting with: allomfree-collector run"]),
             "An owner joins with:",
             f"    {facts['join']}",
         ]

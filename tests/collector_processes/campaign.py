@@ -9,8 +9,18 @@ from pathlib import Path
 from collector.data import open_store, read_store
 from collector.devices import DeviceKey
 from collector.store import Campaign
-from protocol_spec import Manifest, Outcome, Report, Topics, decode_report, digest8, receipt_tag
-from tests.collector_processes.wire import Message
+from protocol_spec import (
+    Manifest,
+    Outcome,
+    Presence,
+    Report,
+    State,
+    Topics,
+    decode_report,
+    digest8,
+    receipt_tag,
+)
+from tests.collector_processes.wire import Message, Watcher
 from tests.support.campaigns import manifest
 
 ATTRIBUTE = "bit"
@@ -117,6 +127,13 @@ class Desk:
             )
         finally:
             store.close()
+
+
+def wait_until_open(desk: Desk, port: int) -> None:
+    """A collector that says it is online has asked the broker for reports before."""
+    online = State(digest8(desk.manifest), Presence.ONLINE, None).encode()
+    with Watcher(port, desk.topics.state) as watcher:
+        watcher.wait_for_topic(desk.topics.state, online)
 
 
 def assert_each_once(counted: Counted, devices: int) -> None:

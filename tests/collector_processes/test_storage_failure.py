@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from collector.data import open_store
-from tests.collector_processes.campaign import Desk, assert_each_once
+from collector.health import examine
+from tests.collector_processes.campaign import Desk, assert_each_once, wait_until_open
 from tests.collector_processes.processes import CollectorProcess, facts
 from tests.collector_processes.wire import Publisher, retained
 from tests.edge_processes.processes import wait_until
@@ -47,18 +48,20 @@ def receipts(desk: Desk, broker: Broker) -> dict[str, bytes]:
 
 
 def wait_for_alarm(desk: Desk) -> None:
-    wait_until(lambda: "cannot be written" in facts("health", "--data-dir", desk.data)["finding"])
+    wait_until(lambda: "cannot be written" in examine(desk.data)[1])
 
 
 def wait_until_well(desk: Desk) -> None:
-    wait_until(lambda: bool(facts("health", "--data-dir", desk.data)["healthy"]), timeout=60)
+    wait_until(lambda: examine(desk.data)[0], timeout=60)
 
 
 def assert_alarmed(desk: Desk, broker: Broker, process: CollectorProcess, counted: int) -> None:
     """Alive, unwell, and not a word to the devices about what is not on disk."""
     wait_for_alarm(desk)
-    failures = facts("health", "--data-dir", desk.data)["storage_failures"]
-    wait_until(lambda: facts("health", "--data-dir", desk.data)["storage_failures"] > failures + 1)
+    told = facts("health", "--data-dir", desk.data)
+    assert not told["healthy"]
+    failures = told["storage_failures"]
+    wait_until(lambda: examine(desk.data)[2]["storage_failures"] > failures + 1)
     assert process.is_running
     assert process.said("cannot be written") == 1, "once, not once a second"
     assert desk.look().n == counted
@@ -72,7 +75,7 @@ def test_files_that_cannot_grow(desk: Desk, broker: Broker) -> None:
         CollectorProcess(desk.data, "--broker", broker.url, "--keepalive", "2") as process,
         Publisher(broker.port) as publisher,
     ):
-        process.wait_for("collecting for")
+        wait_until_open(desk, broker.port)
         wait_until_well(desk)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
         publisher.send(desk.reports())
@@ -92,7 +95,7 @@ def test_killed_while_the_disk_is_full(desk: Desk, quick_broker: Broker) -> None
         CollectorProcess(desk.data, "--broker", quick_broker.url) as process,
         Publisher(quick_broker.port) as publisher,
     ):
-        process.wait_for("collecting for")
+        wait_until_open(desk, quick_broker.port)
         wait_until_well(desk)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
         publisher.send(desk.reports())
@@ -113,7 +116,7 @@ def test_a_full_disk(small_disk: Path, nats: Nats) -> None:
         CollectorProcess(desk.data, "--broker", nats.url) as process,
         Publisher(nats.port) as publisher,
     ):
-        process.wait_for("collecting for")
+        wait_until_open(desk, nats.port)
         wait_until_well(desk)
         fill(ballast)
         publisher.send(desk.reports())
@@ -138,10 +141,10 @@ def fill(ballast: Path) -> None:
 def test_another_writer_in_the_way(desk: Desk, nats: Nats) -> None:
     """A database held by another program is waited for."""
     with (
-        CollectorProcess(desk.data, "--broker", nats.url) as process,
+        CollectorProcess(desk.data, "--broker", nats.url),
         Publisher(nats.port) as publisher,
     ):
-        process.wait_for("collecting for")
+        wait_until_open(desk, nats.port)
         other = open_store(desk.data)
         with other._transaction():
             publisher.send(desk.reports())
