@@ -28,8 +28,9 @@ from edge_client.errors import (
 )
 from edge_client.link import Arrived, Link, Lost
 from edge_client.policy import Policy
+from edge_client.records import Membership, Queued, Status
 from edge_client.runner import Runner
-from edge_client.store import Membership, Queued, Status, Store, recover
+from edge_client.store import Store, recover
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     AllomfreeError,

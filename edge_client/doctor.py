@@ -11,9 +11,9 @@ from typing import Any
 from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
 from edge_client.link import Link
+from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
-from edge_client.store import Membership
 from protocol_spec import AllomfreeError, UnknownValue
 from protocol_spec.common.address import parse_broker
 

@@ -21,7 +21,7 @@ from edge_client.agent import Agent, Due, ReadValue, Wait, due
 from edge_client.errors import BrokerUnreachable, SourceFailure, StorageFailure
 from edge_client.heartbeat import Heartbeat
 from edge_client.link import MQTT_5, Acknowledged, Arrived, Connected, Link, Lost, Version
-from edge_client.store import Fate, Membership, Queued
+from edge_client.records import Fate, Membership, Queued
 from protocol_spec import (
     Presence,
     Rejected,

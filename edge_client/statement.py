@@ -13,7 +13,7 @@ from edge_client.agent import Wait, due
 from edge_client.client import EdgeClient, Invitation
 from edge_client.clock import Clock
 from edge_client.heartbeat import last_heartbeat
-from edge_client.store import Membership, Queued
+from edge_client.records import Membership, Queued
 from protocol_spec import (
     Manifest,
     Rejected,

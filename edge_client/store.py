@@ -16,10 +16,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from edge_client import highwater, schema
 from edge_client.directory import (
@@ -31,94 +29,13 @@ from edge_client.directory import (
 )
 from edge_client.errors import CampaignProblem, StateLost, StateTooNew, StorageFailure
 from edge_client.highwater import Life, Mark
-from protocol_spec import Attribute, Calibration, Manifest, Spending, Topics, spending
-
-Status = Literal["joined", "paused", "left"]
-Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
+from edge_client.records import Draw, Fate, LedgerLine, Membership, Memo, Queued, Status
+from protocol_spec import Manifest, Spending, spending
 
 KEPT_FOR_SHOW: Final = 20
 DATABASE: Final = "state.db"
 SMALLEST: Final = 512  # bytes of one SQLite page; SQLite itself would take less for an empty file
 RECOVER: Final = "allomfree-edge forget --lost"
-
-
-@dataclass(frozen=True)
-class Membership:
-    """A campaign that this device has joined, as it stands in the database."""
-
-    name: str
-    manifest: Manifest
-    broker: str
-    namespace: str
-    device: str
-    attribute_index: int
-    status: Status
-    joined: int
-    last_round: int
-    last_value: int | None
-    boot: str
-    round_opened: float
-
-    @property
-    def attribute(self) -> Attribute:
-        """The one attribute this device reports for life."""
-        return self.manifest.attributes[self.attribute_index]
-
-    @property
-    def calibration(self) -> Calibration:
-        """The noise of that attribute."""
-        return self.manifest.calibrations[self.attribute_index]
-
-    @cached_property
-    def topics(self) -> Topics:
-        """The campaign's topics."""
-        return Topics(self.name, self.namespace)
-
-
-@dataclass(frozen=True, slots=True)
-class Memo:
-    """A permanent answer, B', of one value."""
-
-    value: int
-    body: bytes
-    reports: int
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A report as it left or will leave: the same bytes for ever."""
-
-    campaign: str
-    round: int
-    payload: bytes
-    deadline: int
-    drawn: int
-    fate: Fate
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLine:
-    """One charge against a source of private values."""
-
-    at: int
-    campaign: str
-    source: str
-    epsilon: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """Everything one round adds to the memory, written in one transaction."""
-
-    round: int
-    value: int
-    payload: bytes
-    deadline: int
-    at: int
-    boot: str
-    round_opened: float
-    new_memo: bytes | None
 
 
 class Store:

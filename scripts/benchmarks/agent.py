@@ -20,7 +20,7 @@ from benchmarks import syscalls
 from benchmarks.measurements import Measurement
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
-from edge_client.store import Queued
+from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
 from tests.support.brokers import Nats, find_program
 from tests.support.campaigns import manifest

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from edge_client import EdgeClient, runner
+from edge_client.records import Queued
 from edge_client.runner import Runner
-from edge_client.store import Queued
 from protocol_spec import Manifest
 from tests.edge_processes.driver import _believe_pubacks
 from tests.edge_processes.processes import ROOT, environment

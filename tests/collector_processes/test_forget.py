@@ -133,6 +133,6 @@ def test_the_owner_s_words(desk: Desk, broker: Broker, order: Order, tmp_path: P
     assert desk.look().n == 0
     again = edge("join", address, "--yes", *flags)
     assert again.returncode == 0, again.stderr
-    edge("report", *flags)
-    wait_until(lambda: desk.look().n in (0, 1))
-    assert "spent" in edge("show", *flags).stdout
+    assert "counted" in edge("report", *flags).stdout
+    assert desk.look().n == 1
+    assert edge("show", *flags).stdout.count("memo drawn") == 2, "and charged again"

@@ -23,6 +23,7 @@ from edge_client import errors
 from edge_client.cli import main
 from edge_client.link import CONNECT_SECONDS
 from edge_client.policy import Policy
+from edge_client.records import Fate
 from edge_client.runner import Runner
 from edge_client.settings import SETTINGS, default_state_dir, resolve
 from edge_client.sources import _KINDS, build_all
@@ -31,7 +32,6 @@ from edge_client.sources.json_file import JsonFileSource
 from edge_client.sources.machine import FACTS, MachineSource
 from edge_client.sources.plugin import plugin_source
 from edge_client.sources.static import StaticSource
-from edge_client.store import Fate
 from protocol_spec import Manifest
 from protocol_spec.common.settings import Setting
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from edge_client.agent import Agent, Trace
 from edge_client.policy import Policy
+from edge_client.records import Membership, Queued
 from edge_client.runner import Runner
-from edge_client.store import Membership, Queued, Store
+from edge_client.store import Store
 from protocol_spec import Manifest
 from protocol_spec.randomiser import Entropy
 from tests.contract.entropy import seeded

@@ -18,8 +18,9 @@ import pytest
 from edge_client.agent import Agent
 from edge_client.errors import StorageFailure
 from edge_client.heartbeat import last_heartbeat
+from edge_client.records import Queued
 from edge_client.runner import SOURCE_RETRY, Runner
-from edge_client.store import Queued, Store
+from edge_client.store import Store
 from tests.edge.fakes import (
     COLOUR,
     DAY,

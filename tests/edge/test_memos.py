@@ -9,7 +9,7 @@ import pytest
 from edge_client.agent import Agent
 from edge_client.errors import PolicyRefusal, SourceFailure
 from edge_client.policy import Policy
-from edge_client.store import Memo
+from edge_client.records import Memo
 from protocol_spec import UnknownValue, spending
 from tests.edge.fakes import (
     COLOUR,

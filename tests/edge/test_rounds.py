@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.agent import Agent, Wait, due
 from edge_client.policy import Policy
-from edge_client.store import Queued
+from edge_client.records import Queued
 from protocol_spec import decode_report
 from tests.edge.fakes import (
     DAY,

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from edge_client.agent import Agent, Wait
-from edge_client.store import Queued, Status, Store
+from edge_client.records import Queued, Status
+from edge_client.store import Store
 from protocol_spec import spending
 from tests.contract.entropy import seeded
 from tests.edge.fakes import (

@@ -15,7 +15,8 @@ import pytest
 
 from edge_client.agent import Agent, Wait
 from edge_client.errors import CampaignProblem, StorageFailure
-from edge_client.store import KEPT_FOR_SHOW, Draw, Store
+from edge_client.records import Draw
+from edge_client.store import KEPT_FOR_SHOW, Store
 from tests.edge.fakes import DAY, FIRST, FakeClock, draw, draw_rounds, only, rows
 
 

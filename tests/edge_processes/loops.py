@@ -10,8 +10,9 @@ from pathlib import Path
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.heartbeat import last_heartbeat
+from edge_client.records import Draw, Membership, Queued
 from edge_client.runner import Runner
-from edge_client.store import Draw, Membership, Queued, Store
+from edge_client.store import Store
 from protocol_spec import Manifest, Randomiser, Report, digest8
 from tests.edge_processes.processes import joined
 from tests.support.campaigns import manifest

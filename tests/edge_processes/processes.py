@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from edge_client import EdgeClient
-from edge_client.store import Queued
+from edge_client.records import Queued
 from protocol_spec import Manifest
 
 EDGE = (sys.executable, "-m", "edge_client.cli")

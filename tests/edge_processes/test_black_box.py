@@ -24,7 +24,7 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.agent import Agent
-from edge_client.store import Membership, Queued
+from edge_client.records import Membership, Queued
 from protocol_spec import Manifest, Randomiser, Rejected, decode_report
 from protocol_spec.randomiser import Entropy
 from tests.edge_processes.confidence import lower_bound, upper_bound

@@ -12,7 +12,7 @@ import pytest
 
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Due, due
-from edge_client.store import Queued
+from edge_client.records import Queued
 from tests.edge_processes.loops import RoundClock
 from tests.edge_processes.processes import AgentProcess, joined
 from tests.support.brokers import Nats

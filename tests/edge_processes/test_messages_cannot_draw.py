@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from edge_client.store import Queued
+from edge_client.records import Queued
 from protocol_spec import (
     Manifest,
     Presence,

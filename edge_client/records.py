@@ -1,0 +1,91 @@
+"""What the device remembers, as values: a membership, a memo, a report, a charge, a draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from protocol_spec import Attribute, Calibration, Manifest, Topics
+
+Status = Literal["joined", "paused", "left"]
+Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A campaign that this device has joined, as it stands in the database."""
+
+    name: str
+    manifest: Manifest
+    broker: str
+    namespace: str
+    device: str
+    attribute_index: int
+    status: Status
+    joined: int
+    last_round: int
+    last_value: int | None
+    boot: str
+    round_opened: float
+
+    @property
+    def attribute(self) -> Attribute:
+        """The one attribute this device reports for life."""
+        return self.manifest.attributes[self.attribute_index]
+
+    @property
+    def calibration(self) -> Calibration:
+        """The noise of that attribute."""
+        return self.manifest.calibrations[self.attribute_index]
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The campaign's topics."""
+        return Topics(self.name, self.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """A permanent answer, B', of one value."""
+
+    value: int
+    body: bytes
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A report as it left or will leave: the same bytes for ever."""
+
+    campaign: str
+    round: int
+    payload: bytes
+    deadline: int
+    drawn: int
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One charge against a source of private values."""
+
+    at: int
+    campaign: str
+    source: str
+    epsilon: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Everything one round adds to the memory, written in one transaction."""
+
+    round: int
+    value: int
+    payload: bytes
+    deadline: int
+    at: int
+    boot: str
+    round_opened: float
+    new_memo: bytes | None
