@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from collector.errors import BrokerUnreachable
 from collector.link import Link
 from collector.settings import Settings
 from collector.store import Campaign
 from protocol_spec import Topics
+from protocol_spec.common.errors import BrokerUnreachable
 
 ANSWER_SECONDS: Final = 10.0
 

@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from collector.errors import BrokerUnreachable
 from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.common.errors import BrokerUnreachable, SettingsError
 
 PORT: Final = 1883
 START_SECONDS: Final = 15.0

@@ -10,13 +10,14 @@ from typing import Any
 
 from collector.data import read_store
 from collector.devices import DeviceKey
-from collector.errors import BrokerUnreachable, CollectorError
+from collector.errors import CollectorError
 from collector.health import examine
-from collector.link import MQTT_5, Link
+from collector.link import Link
 from collector.settings import Settings
 from protocol_spec import Topics
 from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.common.errors import BrokerUnreachable, SettingsError
+from protocol_spec.common.mqtt import MQTT_5
 
 
 @dataclass(frozen=True, slots=True)

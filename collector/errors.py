@@ -2,11 +2,11 @@
 
 AllomfreeError (from protocol_spec)
 ├── SettingsError (ValueError)           exit 2: a flag, variable or file (protocol_spec.common)
+├── BrokerUnreachable (ConnectionError)  exit 1: no connection, or none that the broker accepts
 ├── ManifestError (ValueError)           exit 2: the campaign's author corrects the manifest
 └── CollectorError                       exit 1: something at run time
     ├── StorageFailure (OSError)             the disk or database refused; nothing is acknowledged
     ├── DataBusy                             another collector runs on the same data
-    ├── BrokerUnreachable (ConnectionError)  no connection, or none that the broker accepts
     └── UnknownCampaign (LookupError)        no such campaign, round or attribute here
 """
 
@@ -27,10 +27,6 @@ class StorageFailure(CollectorError, OSError):
 
 class DataBusy(CollectorError):
     """Another collector is running on the same data directory."""
-
-
-class BrokerUnreachable(CollectorError, ConnectionError):
-    """No usable connection to the broker."""
 
 
 class UnknownCampaign(CollectorError, LookupError):

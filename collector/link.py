@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from collector.errors import BrokerUnreachable
 from collector.packets import (
     PUBLISH,
     Arrived,
@@ -37,20 +36,24 @@ from collector.packets import (
     read_publish,
 )
 from protocol_spec.common.address import BrokerUrl, Credentials
-
-Version = MQTTProtocolVersion
-MQTT_5: Final = Version.MQTTv5
-MQTT_311: Final = Version.MQTTv311
+from protocol_spec.common.mqtt import (
+    CONNECT_SECONDS,
+    MQTT_5,
+    MQTT_311,
+    Version,
+    closed_at_once,
+    prepare,
+    reach,
+    refused,
+    unreachable,
+    wants_older,
+)
 
 BATCH: Final = 4_000
 READ_SIZE: Final = 1 << 18
 LARGEST_PACKET: Final = 1 << 20  # a report has some twenty bytes; a manifest at most 256 KiB
 WINDOW: Final = 100
-CONNECT_SECONDS: Final = 10.0
 SESSION_SECONDS: Final = 30 * 86_400
-
-_UNSUPPORTED_VERSION: Final = 132
-_CREDENTIALS: Final = (134, 135, 140)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +174,15 @@ class Link:
     def connect(self) -> None:
         """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
         code = self._attempt()
-        if code is not None and code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+        if code is not None and wants_older(code, self.version):
             self.version = MQTT_311
             self._client = self._new_client()
             self.lost = None
             code = self._attempt()
         if code is None:
-            raise _unreachable(self.broker, "it did not answer in time")
+            raise unreachable(self.broker, "it did not answer in time")
         if code.is_failure:
-            hint = ""
-            if code.value in _CREDENTIALS:
-                hint = ". Check --username, --password-file or the client certificate"
-            raise _unreachable(self.broker, f"it refused the connection ({code}){hint}")
+            raise unreachable(self.broker, refused(code))
 
     def subscribe(self, filters: Iterable[str]) -> None:
         """Ask for messages with QoS 1."""
@@ -273,27 +273,14 @@ class Link:
 
     def _attempt(self) -> ReasonCode | None:
         self._connack = None
-        # paho declares a connection dead after two of its own keepalives without an answer;
-        # three quarters of the nominal one make that one and a half.
-        keepalive = max(1, self._keepalive * 3 // 4)
-        try:
-            self._client.connect(
-                self.broker.host, self.broker.port, keepalive, **self._connect_options()
-            )
-        except ssl.SSLCertVerificationError as error:
-            raise _unreachable(
-                self.broker, f"its certificate is not trusted: {error.verify_message}"
-            ) from None
-        except OSError as error:
-            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-            raise _unreachable(self.broker, str(reason)) from None
+        reach(self._client, self.broker, self._keepalive, **self._connect_options())
         limit = time.monotonic() + CONNECT_SECONDS
         while time.monotonic() < limit:
             alive = self._turn(0.1) == mqtt.MQTT_ERR_SUCCESS
             if self._connack is not None:
                 return self._connack
             if not alive:
-                raise _unreachable(self.broker, "it closed the connection at once")
+                raise unreachable(self.broker, closed_at_once(self.broker, self._credentials))
         return None
 
     def _connect_options(self) -> dict[str, Any]:
@@ -316,12 +303,7 @@ class Link:
             manual_ack=True,
             **options,
         )
-        client.connect_timeout = CONNECT_SECONDS
-        client.max_inflight_messages_set(WINDOW)
-        if self._credentials.username is not None:
-            client.username_pw_set(self._credentials.username, self._credentials.password)
-        if self.broker.tls:
-            client.tls_set_context(self._credentials.tls_context())
+        prepare(client, self.broker, self._credentials, WINDOW)
         if self._will is not None:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
         client.on_connect = self._on_connect
@@ -354,7 +336,3 @@ class Link:
     ) -> None:
         self._unanswered.discard(mid)
         self._answered[mid] = str(code) if code.is_failure else None
-
-
-def _unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
-    return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

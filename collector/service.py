@@ -17,8 +17,8 @@ from typing import Final
 from collector import rounds
 from collector.admit import Book, Message, admit
 from collector.devices import DeviceKey
-from collector.errors import BrokerUnreachable, StorageFailure
-from collector.link import MQTT_5, Link, Version, Will
+from collector.errors import StorageFailure
+from collector.link import Link, Will
 from collector.packets import Arrived
 from collector.receipts import ReceiptBook
 from collector.store import POOLED, Campaign, Candidate, Refusal
@@ -37,6 +37,8 @@ from protocol_spec import (
     parse_from_device,
 )
 from protocol_spec.common.address import BrokerUrl, Credentials
+from protocol_spec.common.errors import BrokerUnreachable
+from protocol_spec.common.mqtt import MQTT_5, Version
 from protocol_spec.randomiser import below
 from protocol_spec.topics import from_all_devices
 

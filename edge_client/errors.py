@@ -2,6 +2,7 @@
 
 AllomfreeError (from protocol_spec)
 ├── SettingsError (ValueError)           exit 2: the owner corrects a flag, variable or file
+├── BrokerUnreachable (ConnectionError)  exit 1: no connection, or none that the broker accepts
 └── EdgeError                        exit 1: something at run time
     ├── PolicyRefusal (PermissionError)  exit 3: the owner's policy forbids it; nothing was drawn
     ├── StateError                       the state directory cannot be trusted or used
@@ -10,7 +11,6 @@ AllomfreeError (from protocol_spec)
     │   ├── StateLost                        the memory is missing, damaged or rolled back
     │   └── StateTooNew                      written by a later version
     ├── StorageFailure (OSError)         the disk refused a write; nothing new was drawn or sent
-    ├── BrokerUnreachable (ConnectionError)  no connection, or none that the broker accepts
     ├── CampaignProblem                  unknown, ended or changed campaign
     └── SourceFailure                    no usable value: nothing was drawn
 
@@ -21,7 +21,7 @@ a value, a memo or a report's bits.
 from __future__ import annotations
 
 from protocol_spec import AllomfreeError
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.common.errors import BrokerUnreachable, SettingsError
 
 __all__ = [
     "BrokerUnreachable",
@@ -73,10 +73,6 @@ class StateTooNew(StateError):
 
 class StorageFailure(EdgeError, OSError):
     """The disk refused a write."""
-
-
-class BrokerUnreachable(EdgeError, ConnectionError):
-    """No usable connection to the broker."""
 
 
 class CampaignProblem(EdgeError, LookupError):

@@ -16,22 +16,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.errors import BrokerUnreachable
 from protocol_spec.common.address import BrokerUrl, Credentials
+from protocol_spec.common.mqtt import (
+    CONNECT_SECONDS,
+    MQTT_5,
+    MQTT_311,
+    Version,
+    closed_at_once,
+    prepare,
+    reach,
+    refused,
+    unreachable,
+    wants_older,
+)
 
-Version = MQTTProtocolVersion
-MQTT_5: Final = Version.MQTTv5
-MQTT_311: Final = Version.MQTTv311
 WINDOW: Final = 20
-CONNECT_SECONDS: Final = 10.0
-
-_UNSUPPORTED_VERSION: Final = 132
-_CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authorised, bad method
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +111,8 @@ class Link:
         """
         self._connack = None
         self._answer_by = time.monotonic() + CONNECT_SECONDS
-        # paho declares a connection dead after two of its own keepalives without an answer, and
-        # each is noticed up to a second late; this makes one and a half of the nominal one.
-        keepalive = max(1, self._keepalive * 3 // 4 - 1)
         options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
-        try:
-            self._client.connect(self.broker.host, self.broker.port, keepalive, **options)
-        except ssl.SSLCertVerificationError as error:
-            raise _unreachable(
-                self.broker, f"its certificate is not trusted: {error.verify_message}"
-            ) from None
-        except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
-            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-            raise _unreachable(self.broker, str(reason)) from None
+        reach(self._client, self.broker, self._keepalive, **options)
 
     def subscribe(self, filters: Sequence[str]) -> None:
         """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
@@ -156,21 +150,17 @@ class Link:
 
     def _greet(self, alive: bool) -> None:
         """What the broker made of our wish to connect."""
-        code, hint = self._connack, ""
+        code = self._connack
         if code is None and alive and time.monotonic() < self._answer_by:
             return
         if code is None and alive:
             self._fail("it did not answer in time")
         elif code is None:
-            if self.broker.tls and not self._credentials.cert_file:
-                hint = "; it may want a client certificate, see --cert-file"
-            self._fail(f"it closed the connection at once{hint}")
-        elif code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+            self._fail(closed_at_once(self.broker, self._credentials))
+        elif wants_older(code, self.version):
             self._start_again()
         elif code.is_failure:
-            if code.value in _CREDENTIALS:
-                hint = ". Check --username, --password-file or the client certificate"
-            self._fail(f"it refused the connection ({code}){hint}")
+            self._fail(refused(code))
         else:
             self.ready = True
             self._events.append(Connected())
@@ -186,7 +176,7 @@ class Link:
             self._events.append(Lost(str(error)))
 
     def _fail(self, reason: str) -> None:
-        self._events = [Lost(str(_unreachable(self.broker, reason)))]
+        self._events = [Lost(str(unreachable(self.broker, reason)))]
 
     def close(self) -> None:
         """Say goodbye, as far as the broker still listens."""
@@ -220,12 +210,7 @@ class Link:
             protocol=self.version,
             **options,
         )
-        client.connect_timeout = CONNECT_SECONDS
-        client.max_inflight_messages_set(WINDOW)
-        if self._credentials.username is not None:
-            client.username_pw_set(self._credentials.username, self._credentials.password)
-        if self.broker.tls:
-            client.tls_set_context(self._credentials.tls_context())
+        prepare(client, self.broker, self._credentials, WINDOW)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
@@ -256,7 +241,3 @@ class Link:
         self._unanswered.discard(mid)
         refusal = str(code) if code.is_failure else None
         self._events.append(Acknowledged(mid, refusal))
-
-
-def _unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
-    return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

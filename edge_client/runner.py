@@ -20,7 +20,7 @@ from typing import Final
 from edge_client.agent import Agent, Due, ReadValue, Wait, due
 from edge_client.errors import BrokerUnreachable, SourceFailure, StorageFailure
 from edge_client.heartbeat import Heartbeat
-from edge_client.link import MQTT_5, Acknowledged, Arrived, Connected, Link, Lost, Version
+from edge_client.link import Acknowledged, Arrived, Connected, Link, Lost
 from edge_client.records import Fate, Membership, Queued
 from protocol_spec import (
     Presence,
@@ -33,6 +33,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.common.address import Credentials, parse_broker
+from protocol_spec.common.mqtt import MQTT_5, Version
 from protocol_spec.errors import AllomfreeError
 from protocol_spec.randomiser import Entropy, below
 

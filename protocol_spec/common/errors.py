@@ -1,4 +1,4 @@
-"""The error both programs raise for what their user typed or wrote."""
+"""The errors both programs raise."""
 
 from __future__ import annotations
 
@@ -9,3 +9,9 @@ class SettingsError(AllomfreeError, ValueError):
     """A flag, environment variable or configuration file is wrong."""
 
     exit_code = 2
+
+
+class BrokerUnreachable(AllomfreeError, ConnectionError):
+    """No usable connection to the broker."""
+
+    exit_code = 1

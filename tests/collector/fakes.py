@@ -13,14 +13,15 @@ import pytest
 from collector import rounds, service
 from collector.admit import Book, Message
 from collector.devices import DeviceKey
-from collector.errors import BrokerUnreachable
-from collector.link import MQTT_5, Version, Will
+from collector.link import Will
 from collector.packets import Arrived
 from collector.receipts import ReceiptBook
 from collector.store import Campaign, Candidate, Counts
 from collector.store.sqlite import SqliteStore
 from protocol_spec import BodyFormat, Manifest, Report, Topics, digest8
 from protocol_spec.common.address import BrokerUrl
+from protocol_spec.common.errors import BrokerUnreachable
+from protocol_spec.common.mqtt import MQTT_5, Version
 from tests.support.campaigns import manifest_text
 
 Engine = Callable[[Path], SqliteStore]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Manifest, Presence, State, decode_state
-from tests.collector_processes.campaign import ATTRIBUTE, Desk, own_bits, wait_until_open
+from tests.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
 from tests.collector_processes.driver import Nursery, Order
 from tests.collector_processes.processes import CollectorProcess, collector, facts
 from tests.collector_processes.wire import Publisher, Watcher, retained
-from tests.edge_processes.processes import edge, wait_until
+from tests.edge_processes.processes import AgentProcess, edge, wait_until
 from tests.support.brokers import Broker
 from tests.support.campaigns import manifest_text
 
@@ -38,13 +38,13 @@ class Owner:
     """A device and what its owner types."""
 
     def __init__(self, place: Path, name: str) -> None:
-        self._config = place / f"{name}.toml"
-        self._config.write_text(
+        self.config = place / f"{name}.toml"
+        self.config.write_text(
             f'state_dir = "{place / name}"\n[sources.{ATTRIBUTE}]\nvalue = "v1"\n'
         )
 
     def says(self, *words: str) -> str:
-        done = edge(*words, "--config", self._config)
+        done = edge(*words, "--config", self.config)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -67,9 +67,11 @@ def test_from_open_to_close(broker: Broker, nursery: Nursery, tmp_path: Path) ->
         wait_until(lambda: desk.look(PAST).n == 3)
         all_is_well(desk, broker)
         seal_and_read(desk, tmp_path)
-        close(desk, broker, running)
-        for owner in owners:
-            assert "closed" in owner.says("report") + owner.says("status")
+        with AgentProcess(owners[0].config) as agent:
+            agent.wait_for("connected to")
+            close(desk, broker, running)
+            agent.wait_for("the collector has closed the campaign")
+        assert "left" in owners[0].says("status")
     nothing_stays_retained(desk, broker, nursery)
 
 
@@ -95,7 +97,7 @@ def seal_and_read(desk: Desk, place: Path) -> None:
     (latest,) = facts("estimate", *data, "--round", "latest")
     assert latest["round"] == PAST
     assert collector("export", *data, "--output", place / "heat.csv").returncode == 0
-    rows = list(csv.DictReader((place / "heat.csv").open()))
+    rows = list(csv.DictReader((place / "heat.csv").read_text().splitlines()))
     assert {row["value"] for row in rows} == {"v0", "v1", "v2"}
     lines = collector("export", *data, "--format", "ndjson").stdout.splitlines()
     assert len([json.loads(line) for line in lines]) == len(rows)
@@ -140,17 +142,18 @@ def nothing_stays_retained(desk: Desk, broker: Broker, nursery: Nursery) -> None
 def test_a_campaign_opened_while_the_service_runs(broker: Broker, tmp_path: Path) -> None:
     """And a second service on the same data is refused."""
     first = Desk.opened(tmp_path / "data", 3)
-    second = own_bits(3, slug="second")
-    file = tmp_path / "second.toml"
     with CollectorProcess(first.data, "--broker", broker.url):
         wait_until_open(first, broker.port)
         busy = collector("run", "--data-dir", first.data, "--broker", broker.url)
         assert busy.returncode == 1
         assert "another collector is running" in busy.stderr
-        table = f'[[attributes]]\nname = "{ATTRIBUTE}"\nquestion = "?"\nvalues = ["v0", "v1"]\n'
-        file.write_text(manifest_text(slug="second", attributes=table))
-        second = Manifest.from_toml(file.read_text())
-        facts("open", file, "--data-dir", first.data, "--broker", broker.url)
-        wait_until_open(Desk(first.data, second, 2), broker.port)
-        body = second.body_formats[0].encode(1)
-        assert body
+        second = Desk(first.data, write_manifest(tmp_path / "second.toml"), 3)
+        facts("open", tmp_path / "second.toml", "--data-dir", first.data, "--broker", broker.url)
+        wait_until_open(second, broker.port)
+        with Publisher(broker.port) as publisher:
+            publisher.send([*first.reports(), *second.reports(NOW)])
+        wait_until(lambda: facts("status", "--data-dir", first.data)["received"] == 6)
+        told = facts("status", "--data-dir", first.data)
+        counted = {c["campaign"]: c["outcomes"] for c in told["campaigns"]}
+    names = [desk.manifest.campaign for desk in (first, second)]
+    assert counted == {name: {"accepted": 3} for name in names}

@@ -13,6 +13,7 @@ from tests.collector_processes.campaign import Desk, assert_each_once, wait_unti
 from tests.collector_processes.processes import CollectorProcess, collector, facts
 from tests.collector_processes.wire import Publisher
 from tests.edge_processes.processes import wait_until
+from tests.support.brokers import free_port
 
 DEVICES = 12
 
@@ -21,7 +22,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    return Desk.opened(tmp_path / "data", DEVICES)
+    """Its port is remembered already: tests that run at once must not reach for the same one."""
+    made = Desk.opened(tmp_path / "data", DEVICES)
+    (made.data / "broker").mkdir(mode=0o700)
+    (made.data / "broker" / "port").write_text(str(free_port()))
+    return made
 
 
 def port(desk: Desk) -> int:
@@ -48,7 +53,7 @@ def send(desk: Desk, first: int, last: int) -> None:
 
 
 def test_it_ends_with_its_parent_and_keeps_its_port(desk: Desk) -> None:
-    """Also when that is killed -9; what was acknowledged is there after the restart."""
+    """Also when that is killed -9; the session and what is in it are there after the restart."""
     with CollectorProcess(desk.data) as process:
         process.wait_for("embedded broker on")
         where = port(desk)
@@ -56,6 +61,7 @@ def test_it_ends_with_its_parent_and_keeps_its_port(desk: Desk) -> None:
         wait_until_open(desk, where)
         child = broker_of(process)
         send(desk, 0, 6)
+        wait_until(lambda: desk.look().n == 6)
         process.process.kill()
         process.process.wait(20)
         wait_until(lambda: has_ended(child))
@@ -89,7 +95,7 @@ def test_it_is_started_again_when_it_dies(desk: Desk) -> None:
         assert process.terminate() == 0
 
 
-def test_commands_find_it(tmp_path: Path, desk: Desk) -> None:
+def test_commands_find_it(desk: Desk) -> None:
     with CollectorProcess(desk.data) as process:
         process.wait_for("collecting for")
         wait_until_open(desk, port(desk))

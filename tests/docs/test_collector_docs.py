@@ -21,7 +21,6 @@ import pytest
 from collector import errors, health
 from collector.cli import FORMATS, main
 from collector.export import COLUMNS
-from collector.link import CONNECT_SECONDS
 from collector.metrics import METRICS
 from collector.service import Standing
 from collector.settings import SETTINGS, resolve
@@ -29,6 +28,7 @@ from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Result, as_drawn, calibrate
 from protocol_spec.calibration import LONGITUDINAL
 from protocol_spec.common.errors import SettingsError
+from protocol_spec.common.mqtt import CONNECT_SECONDS
 from protocol_spec.common.settings import Setting
 
 ROOT = Path(__file__).parents[2]

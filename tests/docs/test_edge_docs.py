@@ -21,7 +21,6 @@ import pytest
 import edge_client
 from edge_client import errors
 from edge_client.cli import main
-from edge_client.link import CONNECT_SECONDS
 from edge_client.policy import Policy
 from edge_client.records import Fate
 from edge_client.runner import Runner
@@ -33,6 +32,7 @@ from edge_client.sources.machine import FACTS, MachineSource
 from edge_client.sources.plugin import plugin_source
 from edge_client.sources.static import StaticSource
 from protocol_spec import Manifest
+from protocol_spec.common.mqtt import CONNECT_SECONDS
 from protocol_spec.common.settings import Setting
 
 ROOT = Path(__file__).parents[2]

@@ -160,7 +160,10 @@ def test_no_code_path_disables_verification() -> None:
 def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
     makers = {module for module, tree in trees().items() if "create_default_context" in names(tree)}
     users = {module for module, tree in trees().items() if "tls_set_context" in names(tree)}
-    assert (makers, users) == ({"protocol_spec/common/address.py"}, {"edge_client/link.py"})
+    assert (makers, users) == (
+        {"protocol_spec/common/address.py"},
+        {"protocol_spec/common/mqtt.py"},
+    )
 
 
 def test_whoever_opens_a_link_has_checked_for_plain_text() -> None:
