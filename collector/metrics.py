@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from collector.data import read_store
 from collector.service import Standing
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from protocol_spec import Outcome
 
 METRICS: Final = {
@@ -58,7 +58,7 @@ class _Source:
             family.add_metric([], value)
             yield family
 
-    def _stored(self, store: SqliteStore) -> Iterator[Metric]:
+    def _stored(self, store: Store) -> Iterator[Metric]:
         received = _counter("allomfree_received_total")
         received.add_metric([], store.received())
         yield received
@@ -80,7 +80,7 @@ class _Source:
         yield from (outcomes, reports, sealed)
 
 
-def _outcomes(store: SqliteStore) -> Iterator[tuple[str, dict[Outcome, int]]]:
+def _outcomes(store: Store) -> Iterator[tuple[str, dict[Outcome, int]]]:
     yield "", store.outcomes(0)
     for campaign in store.campaigns():
         yield campaign.name, store.outcomes(campaign.id)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collector.results import pooled_result, round_results
-from collector.store import Campaign
-from collector.store.sqlite import SqliteStore
+from collector.store import Campaign, Store
 from protocol_spec import Result
 
 
-def due(store: SqliteStore, campaign: Campaign, now: float) -> Iterator[int]:
+def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
     """Rounds past their deadline, or begun when the campaign was closed, and not sealed yet."""
     rounds = campaign.manifest.rounds
     last = store.last_sealed(campaign.id)
@@ -27,7 +26,7 @@ def due(store: SqliteStore, campaign: Campaign, now: float) -> Iterator[int]:
         yield number
 
 
-def seal(store: SqliteStore, campaign: Campaign, number: int, at: int) -> list[Result]:
+def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]:
     """Seal one round; its results and the new pooled ones, or nothing if it was sealed before."""
     return store.seal(
         campaign,
@@ -38,7 +37,7 @@ def seal(store: SqliteStore, campaign: Campaign, number: int, at: int) -> list[R
     )
 
 
-def _pooled(store: SqliteStore, campaign: Campaign) -> Iterator[Result]:
+def _pooled(store: Store, campaign: Campaign) -> Iterator[Result]:
     for index in range(len(campaign.manifest.attributes)):
         rounds, total = store.sealed_total(campaign.id, index)
         if total is not None:

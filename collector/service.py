@@ -21,8 +21,7 @@ from collector.errors import StorageFailure
 from collector.link import Link, Will
 from collector.packets import Arrived
 from collector.receipts import ReceiptBook
-from collector.store import POOLED, Campaign, Candidate, Refusal
-from collector.store.sqlite import SqliteStore
+from collector.store import POOLED, Campaign, Candidate, Refusal, Store
 from protocol_spec import (
     Outcome,
     Presence,
@@ -77,7 +76,7 @@ class Service:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         key: DeviceKey,
         broker: BrokerUrl,
         *,

@@ -10,15 +10,14 @@ from collector.errors import UnknownCampaign
 from collector.export import rows
 from collector.planning import Plan
 from collector.results import round_result
-from collector.store import Campaign
-from collector.store.sqlite import SqliteStore
+from collector.store import Campaign, Store
 from protocol_spec import Result
 from protocol_spec.outcomes import HELP
 
 Facts = dict[str, Any]
 
 
-def campaign_status(store: SqliteStore, campaign: Campaign, now: float) -> Facts:
+def campaign_status(store: Store, campaign: Campaign, now: float) -> Facts:
     """How a campaign stands: its rounds, how they fill, what became of its messages."""
     manifest = campaign.manifest
     last = store.last_sealed(campaign.id)
@@ -40,7 +39,7 @@ def _next_deadline(campaign: Campaign, last: int | None) -> int:
     return rounds.deadline(min(rounds.count - 1, 0 if last is None else last + 1))
 
 
-def _filling(store: SqliteStore, campaign: Campaign, number: int) -> Facts:
+def _filling(store: Store, campaign: Campaign, number: int) -> Facts:
     tallies = store.tallies(campaign.id, number)
     names = [attribute.name for attribute in campaign.manifest.attributes]
     reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
@@ -48,7 +47,7 @@ def _filling(store: SqliteStore, campaign: Campaign, number: int) -> Facts:
 
 
 def chosen_results(
-    store: SqliteStore, campaign: Campaign, attribute: str | None, number: str | None
+    store: Store, campaign: Campaign, attribute: str | None, number: str | None
 ) -> list[Result]:
     """Results by attribute and round: a number, `latest`, `pooled` (the default) or `all`."""
     names = [a.name for a in campaign.manifest.attributes]
@@ -66,9 +65,7 @@ def chosen_results(
     return sealed or preliminary(store, campaign, which, index)
 
 
-def preliminary(
-    store: SqliteStore, campaign: Campaign, number: int, index: int | None
-) -> list[Result]:
+def preliminary(store: Store, campaign: Campaign, number: int, index: int | None) -> list[Result]:
     """A round that is still filling, as it would be if it were sealed now."""
     tallies = store.tallies(campaign.id, number)
     counted = store.outcomes(campaign.id, number)
@@ -77,7 +74,7 @@ def preliminary(
     return _or_say(made if tallies else [], campaign, f"round {number} has no reports")
 
 
-def _round_number(store: SqliteStore, campaign: Campaign, wanted: str) -> int:
+def _round_number(store: Store, campaign: Campaign, wanted: str) -> int:
     if wanted == "latest":
         last = store.last_sealed(campaign.id)
         return 0 if last is None else last
