@@ -197,10 +197,9 @@ class Agent:
             return wanted, memos[wanted].body, False
         manifest, source = membership.manifest, membership.attribute.name
         charged = self.store.charged(source)
-        cap = min(manifest.max_values, self.policy.max_values)
         if not memos:
             self.policy.check_budget(manifest, source, charged)
-        elif len(memos) >= cap or not self.policy.allows_charge(manifest, charged):
+        elif len(memos) >= manifest.max_values or not self.policy.allows_charge(manifest, charged):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
             last = membership.last_value
             frozen = memos[last if last is not None else min(memos)]

@@ -47,6 +47,12 @@ class Policy:
                 "max_eps_inf",
                 f"may reveal eps_inf = {manifest.eps_inf:g}, more than {self.max_eps_inf:g}",
             )
+        if manifest.max_values > self.max_values:
+            raise _refusal(
+                name,
+                "max_values",
+                f"may ask for {manifest.max_values} different values, more than {self.max_values}",
+            )
         if manifest.rounds.period < self.min_period:
             raise _refusal(
                 name,

@@ -29,6 +29,8 @@ def refusal(policy: Policy, **options: Any) -> str | None:
         (Policy(max_eps_inf=2.0), {"eps_inf": math.nextafter(2.0, 3.0)}, "max_eps_inf"),
         (Policy(max_eps_inf=0.0), {"eps_inf": 0.5, "eps_1": 0.1}, "max_eps_inf"),
         (Policy(max_eps_inf=math.inf), {"eps_inf": 20.0}, None),
+        (Policy(max_values=2), {"max_values": 2}, None),
+        (Policy(max_values=2), {"max_values": 3}, "max_values"),
         (Policy(min_period=DAY), {"period": DAY}, None),
         (Policy(min_period=DAY), {"period": DAY - 1}, "min_period"),
         (Policy(campaigns=("test-*",)), {}, None),
