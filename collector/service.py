@@ -115,7 +115,6 @@ class Service:
         self._results_in_flight: dict[int, tuple[int, int, int, bytes]] = {}
         self._next_upkeep = 0.0
         self._next_receipts = 0.0
-        self._subscribed: set[str] = set()
 
     # --- the loop ----------------------------------------------------------------------------
 

@@ -56,7 +56,6 @@ class Delivery:
     tag: bytes
     attempts: int = 0
     next_try: float = 0.0
-    acknowledged: bool = False
 
 
 @dataclass(slots=True)
@@ -165,11 +164,6 @@ class Runner:
         """Whether a report that is still queued has been handed to its broker at least once."""
         delivery = self._deliveries.get((row.campaign, row.round))
         return delivery is not None and delivery.attempts > 0
-
-    @property
-    def unacknowledged(self) -> int:
-        """Reports that no broker has taken yet."""
-        return sum(not delivery.acknowledged for delivery in self._deliveries.values())
 
     # --- drawing -----------------------------------------------------------------------------
 
@@ -408,7 +402,6 @@ class Runner:
         delivery = connection.in_flight.pop(event.mid, None)
         if delivery is None:
             return
-        delivery.acknowledged = event.refusal is None
         connection.trouble = ""
         if event.refusal:
             connection.trouble = f"the broker refused a report ({event.refusal})"

@@ -21,7 +21,6 @@ from sqlite_utils import Database
 
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.store import (
-    NO_CAMPAIGN,
     NO_ROUND,
     POOLED,
     Campaign,
@@ -539,6 +538,3 @@ def _result(message: bytes) -> Result:
     if not isinstance(result, Result):
         raise AssertionError("a stored result does not decode")
     return result
-
-
-__all__ = ["NO_CAMPAIGN", "NO_ROUND", "POOLED", "SqliteStore", "count_bodies"]
