@@ -46,7 +46,7 @@ def as_text(comparisons: Sequence[Comparison]) -> str:
             lines += [f"  {note}" for note in _misprints(block)]
     lines += ["", "Printed numbers that are not the rounded ones", ""]
     lines += [f"  {line}" for line in _exceptions(comparisons)] or ["  none"]
-    lines += ["", "Summary", "", *(f"  {line}" for line in _summary(comparisons))]
+    lines += ["", "Summary", "", *(f"  {line}" for line in summary(comparisons))]
     return "\n".join(lines)
 
 
@@ -59,7 +59,7 @@ def as_markdown(comparisons: Sequence[Comparison]) -> str:
             rule = ("---", "---", "---", "--:", "--:", "---", "--:", "--:")
             lines += [f"| {' | '.join(fields)} |" for fields in (_HEADER, rule, *_fields(cells))]
             lines += ["", *(note.replace("*", "\\*") + "\n" for note in _misprints(block))]
-    lines += ["### Summary", "", *(f"- {line}" for line in _summary(comparisons))]
+    lines += ["### Summary", "", *(f"- {line}" for line in summary(comparisons))]
     return "\n".join(lines)
 
 
@@ -151,7 +151,8 @@ def _exceptions(comparisons: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def _summary(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def summary(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """How many cells were explained, and what the exact calibration saves."""
     for comparison in comparisons:
         yield _counts(comparison)
     for comparison in comparisons:

@@ -1,0 +1,130 @@
+"""The paper's five figures drawn again, each as two panels: eps_1 = 0.3 and 0.6 eps_inf.
+
+The first is the variance of the four unary protocols; the other four are the errors measured on
+the data sets, with the exact calibration and projection beside the paper's five. The same numbers
+always give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from simulation.datasets import Dataset, load
+
+from paper.pipeline import Experiment
+from paper.printed import N
+from paper.printed_gains import DATA_SETS, HALVES
+from protocol_spec import calibrate
+
+RATIOS: Final = ("0.3", "0.6")
+BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)
+
+Series = Mapping[str, Sequence[float]]
+
+# Colours that people with any colour vision tell apart (Okabe and Ito); markers and dashes say
+# the same again, and several curves nearly coincide: open markers let both be seen.
+_STYLES: Final[Mapping[str, dict[str, Any]]] = {
+    "L-OUE": {"color": "#D55E00", "marker": "d", "linestyle": (0, (5, 2))},
+    "L-SUE": {"color": "#000000", "marker": "D", "linestyle": (0, (4, 2, 1, 2))},
+    "L-SOUE": {"color": "#CC79A7", "marker": "s", "linestyle": (0, (1, 1))},
+    "L-OSUE": {"color": "#56B4E9", "marker": ">", "linestyle": (0, (3, 1))},
+    "ALLOMFREE": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
+    "exact + projection": {"color": "#009E73", "marker": "*", "linestyle": "-"},
+}
+_LABELS: Final = {
+    "ALLOMFREE": "ALLOMFREE (paper)",
+    "exact + projection": "ALLOMFREE (exact + projection)",
+}
+_UNARY: Final = ("L-OUE", "L-SUE", "L-SOUE", "L-OSUE")
+_SETTINGS: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",  # text stays text: small, and it can be searched and read aloud
+    "svg.hashsalt": "allomfree",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # the same width, for who lacks the first
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def draw_all(experiments: Sequence[Experiment], directory: Path, form: str = "svg") -> list[Path]:
+    """Write every figure whose experiments are there, and the variance; return the paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(_SETTINGS):
+        return [
+            _saved(figure, directory / f"paper-{name}.{form}")
+            for name, figure in _figures(experiments)
+        ]
+
+
+def _figures(experiments: Sequence[Experiment]) -> Iterator[tuple[str, Figure]]:
+    title = f"Variance of an estimated frequency, n = {N:,}, f = 0"
+    yield "variance", _two_panels(title, "variance", {ratio: _variances(ratio) for ratio in RATIOS})
+    for name in DATA_SETS:
+        found = [experiment for experiment in experiments if experiment.data_set == name]
+        if found:
+            panels = {ratio: _errors(found, ratio) for ratio in RATIOS}
+            title = f"{_described(load(name))}, mean of {found[0].runs:,} runs"
+            yield name.replace("_", "-"), _two_panels(title, "MSE_avg", panels)
+
+
+def _variances(ratio: str) -> Series:
+    """Closed forms of the unary protocols, which do not depend on the number of values."""
+    return {
+        protocol: [
+            calibrate(protocol, k=2, eps_inf=eps_inf, eps_1=float(ratio) * eps_inf).variance(N)
+            for eps_inf in map(float, BUDGETS)
+        ]
+        for protocol in _UNARY
+    }
+
+
+def _errors(experiments: Sequence[Experiment], ratio: str) -> Series:
+    chosen = [experiment for experiment in experiments if experiment.ratio == ratio]
+    return {arm: [float(x.errors[arm].mean()) for x in chosen] for arm in _STYLES}
+
+
+def _described(data: Dataset) -> str:
+    approximate = ", scaled counts" if data.note.startswith("Approximate") else ""
+    return f"{data.title} (n = {data.n:,}, d = {len(data.attributes)}{approximate})"
+
+
+def _two_panels(title: str, quantity: str, panels: Mapping[str, Series]) -> Figure:
+    figure = Figure(figsize=(6.4, 7.0), layout="constrained")
+    figure.suptitle(title, fontsize="medium", fontweight="bold")
+    axes: Sequence[Axes] = figure.subplots(len(panels), 1, sharex=True)
+    for panel, (ratio, series) in zip(axes, panels.items(), strict=True):
+        _curves(panel, series)
+        panel.set(ylabel=quantity, yscale="log")
+        panel.yaxis.set_major_formatter("{x:g}")  # plain text: no raised exponents in the SVG
+        panel.set_title(f"eps_1 = {ratio} eps_inf", loc="left", fontsize="medium")
+    axes[-1].set(xlabel="eps_inf", xticks=[float(eps_inf) for eps_inf in BUDGETS])
+    axes[0].legend(frameon=False)
+    figure.align_ylabels()
+    return figure
+
+
+def _curves(panel: Axes, series: Series) -> None:
+    for name, values in series.items():
+        panel.plot(
+            [float(eps_inf) for eps_inf in BUDGETS],
+            values,
+            label=_LABELS.get(name, name),
+            linewidth=1.4,
+            markersize=7,
+            markerfacecolor="none",
+            **_STYLES[name],
+        )
+    panel.grid(color="0.9", linewidth=0.6)
+
+
+def _saved(figure: Figure, path: Path) -> Path:
+    """Without the date and the versions that the libraries would write into the file."""
+    absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+    figure.savefig(path, metadata=absent[path.suffix[1:]], dpi=120)
+    return path

@@ -1,0 +1,183 @@
+"""The simulator's commands: what they take, not what they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from protocol_spec import Manifest
+from protocol_spec.common.commands import STYLE, with_clear_errors
+from simulation import behaviour, datasets, manifests, pages, records, runs
+from simulation.fleet import BATCH
+
+FILE = click.Path(path_type=Path)
+Command = Callable[..., None]
+Option = Callable[[Command], Command]
+
+
+@click.group(context_settings=STYLE)
+def main() -> None:
+    """Simulate a fleet: as statistics, report by report, or with real agents.
+
+    \b
+    Examples:
+      python scripts/simulate_fleet.py manifest adult > adult.toml
+      python scripts/simulate_fleet.py statistics adult.toml --population adult --rounds 7
+    """
+
+
+def _options(*chosen: Option) -> Option:
+    def decorate(function: Command) -> Command:
+        every: tuple[Option, ...] = (*_COMMON, *chosen)
+        for option in reversed(every):
+            function = option(function)
+        return click.argument("manifest", type=FILE)(function)
+
+    return decorate
+
+
+_COMMON: tuple[Option, ...] = (
+    click.option("--population", "words", multiple=True, default=("uniform",), show_default=True,
+                 help="What devices hold: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, a "
+                 "data set, a .csv or .json of counts; or attribute=one of these, repeated."),
+    click.option("--devices", type=int, help="Size of the fleet [a data set's own]."),
+    click.option("--rounds", default=1, show_default=True, help="Rounds to simulate."),
+    click.option("--seed", default=1, show_default=True, help="Same seed, same numbers."),
+    click.option("--format", "form", type=click.Choice(["csv", "json", "ndjson"]), default="csv",
+                 show_default=True, help="Of the results."),
+    click.option("--output", type=FILE, help="Write the results here [standard output]."),
+    click.option("--figure", type=FILE, help="Draw them, into an .svg or .png file."),
+    click.option("--store", type=FILE, help="Keep the run in this directory, to compare it."),
+)  # fmt: skip
+_DEVICES = (
+    click.option("--dropout", default=0.0, help="Chance to miss a round."),
+    click.option("--dropout-by-value", multiple=True, metavar="[ATTRIBUTE:]VALUE=RATE",
+                 help="The same for devices that hold a value; repeat it."),
+    click.option("--churn", default=0.0, help="Chance per round to be replaced by a new device."),
+    click.option("--dishonest", multiple=True, metavar="N:[ATTRIBUTE:]VALUE",
+                 help="So many devices always support one value; repeat it."),
+)  # fmt: skip
+_SINGLE = (
+    click.option("--changes", default=0.0, help="Chance per round to hold another value."),
+    click.option("--late", default=0.0, help="Chance to be heard only after sealing."),
+    click.option("--duplicates", default=0.0, help="Chance to send a report twice."),
+)
+_INTO = click.option("--into", type=FILE, help="Data directory for a real collector.")
+_BROKER = click.option("--broker", help="A broker's address instead of the embedded one.")
+_PERIOD = click.option("--period", default=10, show_default=True, help="Seconds of a round.")
+
+
+@main.command()
+@_options(*_DEVICES)
+def statistics(**given: Any) -> None:
+    """Counts alone, exact in law: a hundred million devices in seconds.
+
+    \b
+    python scripts/simulate_fleet.py statistics home.toml --population zipf:1.2 --devices 100000000
+    """
+    _run(given, runs.statistics)
+
+
+@main.command()
+@_options(*_DEVICES, *_SINGLE, _INTO, _BROKER, _PERIOD)
+@click.option("--live", is_flag=True, help="Send them through a broker to a collector, in time.")
+@click.option("--batch", default=BATCH, show_default=True, help="Devices in memory at once.")
+def reports(into: Path | None, live: bool, broker: str | None, period: int, batch: int,
+            **given: Any) -> None:  # fmt: skip
+    """Every single report, counted at once, or by a real collector with --into or --live.
+
+    \b
+    python scripts/simulate_fleet.py reports home.toml --devices 1000000 --dropout 0.1
+    python scripts/simulate_fleet.py reports home.toml --devices 20000 --into data
+    """
+    if live or broker:
+        _run(given, lambda asked: runs.reports_live(asked, into, broker, period, batch))
+    else:
+        _run(given, lambda asked: runs.reports(asked, into, batch))
+
+
+@main.command()
+@_options(_INTO, _BROKER, _PERIOD)
+@click.option("--processes", default=2, show_default=True, help="Processes that agents share.")
+def agents(into: Path | None, broker: str | None, period: int, processes: int,
+           **given: Any) -> None:  # fmt: skip
+    """Real agents, a real broker and a real collector, in real time.
+
+    \b
+    python scripts/simulate_fleet.py agents home.toml --devices 500 --rounds 3 --period 8
+    """
+    _run(given, lambda asked: runs.agents(asked, into, broker, period, processes))
+
+
+@main.command()
+@click.argument("left", type=FILE)
+@click.argument("right", type=FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> None:
+    """Two stored runs side by side; exit status 1 when chance does not explain the difference.
+
+    \b
+    python scripts/simulate_fleet.py compare run1 run2
+    """
+
+    def show() -> None:
+        pairs = records.compare(records.Run.load(left), records.Run.load(right))
+        agree = all(pair.agree for pair in pairs)
+        facts = {"agree": agree, "histograms": [pair.facts() for pair in pairs]}
+        click.echo(json.dumps(facts) if as_json else pages.comparison(pairs, (left, right)))
+        context.exit(0 if agree else 1)
+
+    with_clear_errors(show, "collector")
+
+
+@main.command()
+@click.argument("name", type=click.Choice(datasets.NAMES))
+@click.option("--eps-inf", default=2.0, show_default=True, help="Of all reports together.")
+@click.option("--eps-1", default=0.6, show_default=True, help="Of one report.")
+@click.option("--rounds", default=365, show_default=True, help="Rounds of a day.")
+def manifest(name: str, eps_inf: float, eps_1: float, rounds: int) -> None:
+    """A manifest that asks for every attribute of a data set of the paper.
+
+    \b
+    python scripts/simulate_fleet.py manifest adult --eps-inf 2 --eps-1 0.6 > adult.toml
+    """
+
+    def show() -> None:
+        text = manifests.for_dataset(name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
+        Manifest.from_toml(text)
+        click.echo(text, nl=False)
+
+    with_clear_errors(show, "collector")
+
+
+def _run(given: dict[str, Any], simulate: Callable[[runs.Asked], records.Run]) -> None:
+    def run() -> None:
+        pages.check(given["figure"], given["store"])
+        made = simulate(_asked(given))
+        wishes = {name: given[name] for name in ("form", "output", "figure", "store")}
+        pages.show(made, **wishes)
+
+    with_clear_errors(run, "collector")
+
+
+def _asked(given: dict[str, Any]) -> runs.Asked:
+    read = Manifest.from_file(given["manifest"])
+    rates = {name: given[name] for name in ("dropout", "churn", "changes", "late", "duplicates")
+             if name in given}  # fmt: skip
+    return runs.Asked(
+        read,
+        given["words"],
+        given["devices"],
+        given["rounds"],
+        given["seed"],
+        behaviour.Behaviour(
+            dropout_by_value=behaviour.by_value(read, given.get("dropout_by_value", ())),
+            dishonest=behaviour.dishonest(read, given.get("dishonest", ())),
+            **rates,
+        ),
+    )

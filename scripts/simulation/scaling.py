@@ -1,0 +1,95 @@
+"""What one round costs a collector as the fleet grows: `python -m simulation.scaling 1000 10000`.
+
+Every report of a simulated fleet is admitted, committed in groups and sealed, as by the service but
+without a broker. Costs are processor seconds, so that other work on the machine counts little.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from collector import rounds as sealing
+from collector.admit import Book, Message, admit
+from collector.data import open_store
+from collector.devices import DeviceKey
+from collector.store import Candidate
+from protocol_spec import DEFAULT_NAMESPACE, Manifest
+from simulation.behaviour import Behaviour
+from simulation.collecting import GROUP
+from simulation.fleet import Fleet
+from simulation.manifests import for_dataset
+from simulation.population import populate
+from simulation.wire import of_round
+
+Made = TypeVar("Made")
+
+
+@dataclass(slots=True)
+class Cost:
+    """Of one round: processor seconds of each step, and the largest size of the files."""
+
+    devices: int
+    making: float = 0.0
+    admitting: float = 0.0
+    committing: float = 0.0
+    sealing: float = 0.0
+    disk: int = 0
+
+    def spend(self, step: str, work: Callable[[], Made]) -> Made:
+        """Do a piece of work on the account of a step."""
+        began = time.process_time()
+        made = work()
+        setattr(self, step, getattr(self, step) + time.process_time() - began)
+        return made
+
+    def row(self) -> str:
+        """A line of a Markdown table, per report."""
+        steps = (self.making, self.admitting, self.committing, self.sealing)
+        cells = [f"{1e6 * seconds / self.devices:.1f}" for seconds in steps]
+        return f"| {self.devices:,} | {' | '.join(cells)} | {self.disk / self.devices:.0f} |"
+
+
+def measure(devices: int, directory: Path) -> Cost:
+    """One round of a fleet that holds the data set Adult, all of its nine attributes."""
+    manifest = Manifest.from_toml(for_dataset("adult", eps_inf=2.0, eps_1=0.6))
+    truth = populate(manifest, ["adult"], devices, seed=1).drawn(1)
+    messages = of_round(Fleet(manifest, truth, Behaviour(), 1, 1), 0, late=False)
+    cost, schedule = Cost(devices), manifest.rounds
+    with closing(open_store(directory)) as store:
+        campaign = store.open_campaign(manifest, manifest.created)
+        key = DeviceKey(directory / "device.key")
+        book = Book({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
+
+        def admitted(group: list[tuple[str, bytes]]) -> list[Candidate]:
+            judged = [admit(Message(*sent), book, schedule.opens(0)) for sent in group]
+            return [one for one in judged if isinstance(one, Candidate)]
+
+        while group := cost.spend("making", lambda: list(islice(messages, GROUP))):
+            candidates = cost.spend("admitting", partial(admitted, group))
+            cost.spend("committing", partial(store.commit, candidates, []))
+        cost.disk = sum(file.stat().st_size for file in directory.iterdir())
+        at = schedule.deadline(0)
+        cost.spend("sealing", lambda: sealing.seal(store, campaign, 0, at))
+    return cost
+
+
+def main(sizes: list[int]) -> None:
+    """A table with a row for each size."""
+    print("| devices | making | admitting | committing | sealing | bytes on disk |")
+    print("|---|---|---|---|---|---|")
+    for devices in sizes:
+        with tempfile.TemporaryDirectory() as scratch:
+            print(measure(devices, Path(scratch) / "data").row(), flush=True)
+
+
+if __name__ == "__main__":
+    main([int(word) for word in sys.argv[1:]])

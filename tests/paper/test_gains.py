@@ -1,0 +1,132 @@
+"""From errors to gains, their noise, and the verdict on a half table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import geometric_mean
+
+import numpy as np
+import pytest
+from paper.gains import Measured, compare, compare_all, measure, reproduced
+from paper.pipeline import ARMS, Experiment, mean_squared_errors
+from paper.printed_gains import HALVES, REFERENCES, Row
+from simulation.datasets import load
+
+SEED = 20_220_102
+HALF = HALVES[0]
+
+
+def experiment(eps_inf: str = "1.0", **errors: list[float]) -> Experiment:
+    """Every arm has errors 1, 3 in two runs, except those given; `_` stands for a blank."""
+    given = {name.replace("_", " "): np.array(values) for name, values in errors.items()}
+    every = {name: np.array([1.0, 3.0]) for name in ARMS}
+    renamed = {"L SUE": "L-SUE", "L OUE": "L-OUE", "projected": "exact + projection"}
+    every |= {renamed.get(name, name): values for name, values in given.items()}
+    return Experiment(HALF.data_set, HALF.ratio, eps_inf, every)
+
+
+def budgets(**errors: list[float]) -> list[Experiment]:
+    return [experiment(row.eps_inf, **errors) for row in HALF.rows]
+
+
+def test_a_gain_and_its_deviation_by_hand() -> None:
+    """Means 3 and 4, ratio 3/4; 2 - 3/4 * 6 and 4 - 3/4 * 2 are -2.5 and 2.5."""
+    measured = measure(experiment(ALLOMFREE=[2.0, 4.0], L_SUE=[6.0, 2.0]), "ALLOMFREE", "L-SUE")
+    assert measured.gain == pytest.approx(25)
+    assert measured.sd == pytest.approx(100 * math.sqrt(12.5) / 4 / 10)
+    assert measured.runs == 2
+
+
+def test_errors_in_proportion_have_a_gain_without_noise() -> None:
+    measured = measure(experiment(ALLOMFREE=[1.0, 2.0], L_SUE=[2.0, 4.0]), "ALLOMFREE", "L-SUE")
+    assert (measured.gain, measured.sd) == (50, 0)
+
+
+def test_z_counts_the_noise_of_both_experiments() -> None:
+    assert Measured(10.0, 2.0, runs=100).z("14.00") == pytest.approx(4 / (2 * math.sqrt(2)))
+    assert Measured(10.0, 2.0, runs=10**12).z("6.00") == pytest.approx(-2)
+
+
+def test_the_deviation_is_that_of_experiments_of_100_runs() -> None:
+    blocks = 40
+    rng = np.random.default_rng(SEED)
+    errors = mean_squared_errors(rng, load("nursery"), 2.0, 1.2, 100 * blocks)
+    whole = Experiment("nursery", "0.6", "2.0", errors)
+    parts = [
+        replace(whole, errors={arm: runs[place::blocks] for arm, runs in errors.items()})
+        for place in range(blocks)
+    ]
+    seen = np.std([measure(part, "ALLOMFREE", "L-OUE").gain for part in parts], ddof=1)
+    z = (seen / measure(whole, "ALLOMFREE", "L-OUE").sd - 1) * math.sqrt(2 * (blocks - 1))
+    assert abs(z) < 4, f"z = {z:.2f} with seed {SEED}"
+
+
+def test_a_half_table_has_its_cells_in_the_papers_order() -> None:
+    comparison = compare(HALF, budgets(ALLOMFREE=[1.0, 2.0]))
+    assert [(cell.eps_inf, cell.reference, cell.printed) for cell in comparison.cells] == [
+        (row.eps_inf, reference, gain)
+        for row in HALF.rows
+        for reference, gain in zip(REFERENCES, row.gains, strict=True)
+    ]
+
+
+def test_the_mean_of_a_column_has_the_noise_of_a_mean() -> None:
+    comparison = compare(HALF, budgets(ALLOMFREE=[1.0, 2.0]))
+    cell, mean = comparison.cells[1], comparison.mean("L-OUE")
+    assert (mean.printed, mean.reference) == ("35.88", "L-OUE")
+    assert mean.ours.gain == pytest.approx(25)
+    assert mean.ours.sd == pytest.approx(cell.ours.sd / math.sqrt(8))
+
+
+def test_improvements_are_relative_to_the_papers_allomfree() -> None:
+    """ALLOMFREE's mean error is 2; exact halves it, the projection halves it again."""
+    comparison = compare(HALF, budgets(exact=[0.5, 1.5], projected=[0.25, 0.75]))
+    assert (comparison.exact, comparison.projected) == pytest.approx((0.5, 0.25))
+    assert comparison.cells[0].exact == pytest.approx(50)
+    assert comparison.cells[0].projected == pytest.approx(75)
+
+
+def test_the_relative_error_is_a_geometric_mean_over_the_budgets() -> None:
+    some = budgets()
+    some[0] = experiment("0.5", projected=[0.125, 0.375])
+    assert compare(HALF, some).projected == pytest.approx(geometric_mean([0.125] + 7 * [1.0]))
+
+
+def test_agreement_is_judged_by_the_root_mean_square_of_z() -> None:
+    """Every cell at the same distance: that distance is the root mean square."""
+    runs = budgets(ALLOMFREE=[1.0, 2.0], projected=[0.5, 1.5])
+    ours = compare(HALF, runs).cells[0].ours
+    for distance, agrees in [(1.4, True), (-1.4, True), (1.6, False)]:
+        text = str(ours.gain + distance * ours.sd * math.sqrt(1 + 100 / 2))
+        half = replace(HALF, rows=tuple(Row(row.eps_inf, (text, text)) for row in HALF.rows))
+        comparison = compare(half, runs)
+        assert comparison.rms_z == pytest.approx(abs(distance))
+        assert comparison.largest_z == pytest.approx(distance)
+        assert (comparison.agrees, reproduced([comparison])) == (agrees, agrees)
+
+
+def test_the_largest_z_may_be_negative() -> None:
+    runs = budgets(ALLOMFREE=[1.0, 2.0])
+    rows = tuple(Row(row.eps_inf, ("26", "20")) for row in HALF.rows)  # ours is 25
+    comparison = compare(replace(HALF, rows=rows), runs)
+    assert comparison.largest_z == comparison.cells[1].z < -comparison.cells[0].z < 0
+
+
+def test_a_half_table_that_is_not_improved_upon_is_not_reproduced() -> None:
+    rows = tuple(Row(row.eps_inf, ("25", "25")) for row in HALF.rows)
+    same = compare(replace(HALF, rows=rows), budgets(ALLOMFREE=[1.0, 2.0], projected=[1.0, 2.0]))
+    assert (same.agrees, same.improved, reproduced([same])) == (True, False, False)
+
+
+def test_experiments_are_put_under_their_half_table() -> None:
+    other = HALVES[1]
+    ours = budgets(ALLOMFREE=[1.0, 2.0])
+    others = [replace(x, data_set=other.data_set, ratio=other.ratio) for x in ours]
+    mixed = [x for pair in zip(others, ours) for x in pair]
+    assert [comparison.half for comparison in compare_all(mixed)] == [HALF, other]
+
+
+def test_a_missing_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        compare(HALF, budgets()[1:])
