@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from collector.data import session_name
 from collector.link import Link
 from collector.settings import Settings
 from collector.store import Campaign
 from protocol_spec import Topics
 from protocol_spec.common.errors import BrokerUnreachable
+from protocol_spec.common.mqtt import unguessable
 
 ANSWER_SECONDS: Final = 10.0
 
@@ -25,7 +27,7 @@ def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
     link = Link(
         broker,
         settings.credentials(),
-        client_id=settings.username or "",
+        client_id=session_name(settings.data_dir) if named else unguessable("open"),
         persistent=named,
     )
     try:

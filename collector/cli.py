@@ -7,58 +7,54 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+import collector.broker_commands  # its commands join the group
+import collector.web.command  # noqa: F401 - imported for the commands alone, as the one above
 from collector import pages, rounds
 from collector.announce import publish_manifest
-from collector.broker import EmbeddedBroker
-from collector.data import only_service, open_store, read_store
+from collector.brokers.chosen import address_for_devices, choose_broker
+from collector.data import only_service, open_store, read_store, session_name
 from collector.devices import DeviceKey
-from collector.errors import CollectorError, UnknownCampaign
+from collector.errors import CollectorError
 from collector.export import summary, write
+from collector.group import command, main
 from collector.health import Heartbeat, examine
 from collector.planning import plan_manifest
 from collector.service import Service
-from collector.settings import SETTINGS, Settings, resolve
+from collector.settings import Settings
 from collector.store import Campaign
-from collector.views import campaign_status, chosen_results, instant, plan_facts, result_facts
+from collector.truth import read_truth
+from collector.views import (
+    Facts,
+    campaign_status,
+    chosen_results,
+    instant,
+    plan_facts,
+    result_facts,
+)
 from protocol_spec import Manifest, ManifestError, Problem, Result
-from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.commands import AS_JSON, STYLE, command_of, show, version_option
+from protocol_spec.common.commands import AS_JSON, show
 from protocol_spec.common.errors import SettingsError
 from protocol_spec.common.systemd import notify
-from protocol_spec.topics import is_device
+
+__all__ = ["FORMATS", "main"]
 
 CAMPAIGN = click.argument("campaign", required=False)
 FILE = click.argument("manifest", type=click.Path(path_type=Path))
 FORMATS = ("csv", "json", "ndjson")
 
 log = logging.getLogger("allomfree.collector")
-
-
-@click.group(context_settings=STYLE)
-@version_option("allomfree-collector")
-def main() -> None:
-    """Count what devices know without learning what any one of them knows.
-
-    \b
-    allomfree-collector plan heat.toml --devices 10000
-    allomfree-collector open heat.toml --broker mqtt://localhost
-    allomfree-collector run --broker mqtt://localhost
-    allomfree-collector estimate
-    """
-
-
-command = command_of(main, SETTINGS, resolve, "collector")
 
 
 @command
@@ -92,7 +88,7 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     loaded = Manifest.from_file(manifest)
     store = open_store(settings.data_dir)
     try:
-        address = settings.broker or EmbeddedBroker(settings.data_dir / "broker").url
+        address = address_for_devices(settings)
         campaign = store.open_campaign(_still_ahead(loaded), int(time.time()))
     finally:
         store.close()
@@ -102,8 +98,9 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
             "something in the manifest to begin another campaign"
         )
     running = examine(settings.data_dir)[2] != {}
-    alone = settings.broker is not None and not running
-    trouble = publish_manifest(settings, campaign) if alone else None
+    known, box = choose_broker(settings)
+    alone = box is None and not running
+    trouble = publish_manifest(known, campaign) if alone else None
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
@@ -138,42 +135,40 @@ def run(settings: Settings, quiet: bool) -> None:
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with ExitStack() as stack:
         stack.enter_context(only_service(settings.data_dir))
-        broker, supervise = _broker(settings, stack)
+        settings, box = choose_broker(settings)
+        looked_after: list[Callable[[], None]] = []
+        if box is not None:
+            stack.enter_context(box)
+            looked_after.append(box.supervise)
         store = open_store(settings.data_dir)
         stack.callback(store.close)
         service = Service(
             store,
             DeviceKey(settings.data_dir / "device.key", make=store.received() == 0),
-            broker,
+            settings.required_broker(),
             credentials=settings.credentials(),
             namespace=settings.namespace,
-            client_id=settings.client_id,
+            client_id=settings.client_id or session_name(settings.data_dir),
             keepalive=settings.keepalive,
+            home_assistant=settings.home_assistant,
             emit=_silent if quiet else _emit,
         )
         if settings.listen is not None:
-            from collector.web.server import serving  # noqa: PLC0415 - only when asked for
+            from collector.web.child import page_process  # noqa: PLC0415 - only when asked for
 
-            port = stack.enter_context(
-                serving(settings.listen, settings.data_dir, lambda: service.standing)
-            )
-            log.info("health and metrics on http://%s:%d", settings.listen[0], port)
+            page = page_process(settings)
+            if page is not None:
+                stack.enter_context(page)
+                looked_after.append(page.supervise)
         heartbeat = Heartbeat(settings.data_dir)
         notify("READY=1")
-        service.run(lambda: bool(stopping), lambda: _beat(heartbeat, service, supervise))
+        service.run(lambda: bool(stopping), lambda: _beat(heartbeat, service, looked_after))
         notify("STOPPING=1")
 
 
-def _broker(settings: Settings, stack: ExitStack) -> tuple[BrokerUrl, Callable[[], None]]:
-    """The broker that was named, or the one in the box; and what keeps it alive."""
-    if settings.broker is not None:
-        return settings.required_broker(), lambda: None
-    embedded = stack.enter_context(EmbeddedBroker(settings.data_dir / "broker"))
-    return embedded.url, embedded.supervise
-
-
-def _beat(heartbeat: Heartbeat, service: Service, supervise: Callable[[], None]) -> None:
-    supervise()
+def _beat(heartbeat: Heartbeat, service: Service, looked_after: list[Callable[[], None]]) -> None:
+    for supervise in looked_after:
+        supervise()
     heartbeat.beat(service.standing)
     state = service.standing.trouble or f"{service.standing.accepted} reports accepted"
     notify(f"WATCHDOG=1\nSTATUS={state[:120]}")
@@ -214,18 +209,21 @@ def status(settings: Settings, campaign: str | None, as_json: bool) -> None:
 @CAMPAIGN
 @click.option("--attribute", help="Only this attribute.")
 @click.option("--round", "number", help="A round's number, `latest`, `pooled` or `all`.")
+@click.option("--plot", is_flag=True, help="Draw bars as wide as the terminal.")
 @AS_JSON
 def estimate(
     settings: Settings,
     campaign: str | None,
     attribute: str | None,
     number: str | None,
+    plot: bool,
     as_json: bool,
 ) -> None:
     """Print histograms with their intervals; without --round the pooled ones.
 
     \b
     allomfree-collector estimate
+    allomfree-collector estimate --plot
     allomfree-collector estimate home-heat --attribute fuel --round latest --json
     """
     store = read_store(settings.data_dir)
@@ -234,7 +232,17 @@ def estimate(
     last = store.last_sealed(found.id)
     store.close()
     facts = [result_facts(found, result, last) for result in results]
-    show(facts, as_json, lambda f: "\n\n".join(map(pages.result_text, f)))
+    draw = _painter(settings, found) if plot else pages.result_text
+    show(facts, as_json, lambda f: "\n\n".join(map(draw, f)))
+
+
+def _painter(settings: Settings, campaign: Campaign) -> Callable[[Facts], str]:
+    """What draws a result so that this terminal can show it."""
+    from collector.plot import ink_of, plot_text  # noqa: PLC0415 - only when asked for
+
+    ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
+    truth = read_truth(settings.data_dir, campaign.name) or {}
+    return lambda f: plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"]))
 
 
 @command
@@ -249,6 +257,9 @@ def estimate(
 @click.option(
     "--output", type=click.Path(path_type=Path), help="File to write instead of printing."
 )
+@click.option(
+    "--figure", type=click.Path(path_type=Path), help="Draw instead: a .svg, .png or .html file."
+)
 def export(
     settings: Settings,
     campaign: str | None,
@@ -256,28 +267,35 @@ def export(
     attribute: str | None,
     number: str,
     output: Path | None,
+    figure: Path | None,
 ) -> None:
-    """Write results as rows with fixed columns.
+    """Write results as rows with fixed columns, or draw them.
 
     \b
     allomfree-collector export --format csv --output heat.csv
+    allomfree-collector export --round pooled --figure heat.svg
     """
     store = read_store(settings.data_dir)
     found = store.campaign(campaign)
-    text = write(found, chosen_results(store, found, attribute, number), form)
+    results = chosen_results(store, found, attribute, number)
     store.close()
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write_file(output, text)
-        click.echo(f"wrote {output}", err=True)
+    if figure is not None:
+        from collector.figure_files import figure as draw  # noqa: PLC0415 - only when asked for
+
+        truth = read_truth(settings.data_dir, found.name)
+        _write_file("--figure", figure, draw(found, results, truth, figure))
+    if output is not None:
+        _write_file("--output", output, write(found, results, form).encode())
+    elif figure is None:
+        click.echo(write(found, results, form), nl=False)
 
 
-def _write_file(path: Path, text: str) -> None:
+def _write_file(flag: str, path: Path, content: bytes) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
-        raise SettingsError(f"--output {path} cannot be written: {error.strerror}") from None
+        raise SettingsError(f"{flag} {path} cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {path}", err=True)
 
 
 @command
@@ -327,26 +345,6 @@ def close(settings: Settings, campaign: str | None, yes: bool) -> None:
 
 
 @command
-@click.argument("device")
-@click.option("--undo", is_flag=True, help="Take its reports again.")
-def revoke(settings: Settings, device: str, undo: bool) -> None:
-    """Take no more reports from a device.
-
-    \b
-    allomfree-collector revoke kitchen-7
-    """
-    if not is_device(device):
-        raise UnknownCampaign(f"{device!r} is no device name: it is 1 to 32 of a-z, 0-9 and -")
-    store = open_store(settings.data_dir)
-    if undo:
-        store.reinstate(device)
-    else:
-        store.revoke(device, int(time.time()))
-    store.close()
-    click.echo(f"{device} is {'welcome again' if undo else 'revoked; its reports are refused'}.")
-
-
-@command
 @AS_JSON
 def health(settings: Settings, as_json: bool) -> None:
     """Exit 0 if the collector is connected and counting, else 1 and say why.
@@ -369,18 +367,10 @@ def doctor(settings: Settings, as_json: bool) -> None:
     """
     from collector.doctor import examine_all  # noqa: PLC0415 - only when asked for
 
-    findings = examine_all(_with_broker(settings))
+    findings = examine_all(settings)
     show([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
     if any(not f.ok for f in findings):
         sys.exit(1)
-
-
-def _with_broker(settings: Settings) -> Settings:
-    """The settings with the broker in the box, if none is named and that one has been used."""
-    box = settings.data_dir / "broker"
-    if settings.broker is not None or not (box / "port").exists():
-        return settings
-    return replace(settings, broker=EmbeddedBroker(box).url)
 
 
 if __name__ == "__main__":

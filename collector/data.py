@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collector.brokers.files import write_private
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.store.sqlite import SqliteStore
+from protocol_spec.common.mqtt import unguessable
 
 
 def make_private(directory: Path) -> None:
@@ -71,3 +73,18 @@ def only_service(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def session_name(directory: Path) -> str:
+    """The name of our session at the broker: made once, and nobody else can guess it.
+
+    Whoever connects to a broker under a session's name takes the session over, and where the
+    broker does not tie names to users, not knowing the name is all that keeps others out.
+    """
+    file = directory / "session"
+    try:
+        return file.read_text(encoding="ascii")
+    except FileNotFoundError:
+        name = unguessable("coll")
+        write_private(file, name)
+        return name

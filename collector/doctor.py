@@ -5,35 +5,20 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-from collector.data import read_store
+from collector.brokers.chosen import choose_broker
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.probe import AccessProbe
+from collector.data import read_store, session_name
 from collector.devices import DeviceKey
 from collector.errors import CollectorError
 from collector.health import examine
 from collector.link import Link
 from collector.settings import Settings
-from protocol_spec import Topics
+from protocol_spec import AllomfreeError, Topics
 from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.errors import BrokerUnreachable, SettingsError
-from protocol_spec.common.mqtt import MQTT_5
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked."""
-
-    what: str
-    ok: bool
-    text: str
-
-    def __str__(self) -> str:
-        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
-
-    def facts(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"check": self.what, "ok": self.ok, "finding": self.text}
+from protocol_spec.common.findings import Finding
+from protocol_spec.common.mqtt import MQTT_5, unguessable
 
 
 def examine_all(settings: Settings) -> list[Finding]:
@@ -78,19 +63,47 @@ def _data(settings: Settings) -> Iterator[Finding]:
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
+        if (settings.broker_dir / "port").exists() or BrokerDirectory.exists(settings.broker_dir):
+            settings, _ = choose_broker(settings)  # a box never used is not made by looking
         broker = settings.required_broker()
         if settings.username is not None:
             yield from _named(settings, broker)
+            yield from _access(settings, broker)
             return
-        # A session of its own: the collector's must not be taken over by a check.
-        link = Link(broker, settings.credentials(), client_id="", persistent=False)
+        link = Link(
+            broker, settings.credentials(), client_id=unguessable("doctor"), persistent=False
+        )
         link.connect()
-    except (BrokerUnreachable, SettingsError) as error:
+    except (AllomfreeError, OSError) as error:
         yield Finding("broker", False, str(error))
         return
     yield _answers(broker, link)
     yield from _manifests(settings, link)
     link.close()
+
+
+def _access(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
+    """Whether the broker keeps everybody to their limits: tried, where it was configured here."""
+    path = settings.broker_dir.absolute()
+    if not BrokerDirectory.exists(path):
+        text = "not tried: only a broker that broker-config configured has a device to try with"
+        yield Finding("access", True, text)
+        return
+    configured = BrokerDirectory.load(path)
+    running = bool(examine(settings.data_dir)[2])
+    # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
+    free = not running or configured.plan.kind == "nats"
+    yield from AccessProbe(configured, broker).examine(collector_free=free)
+    yield _certificate(configured)
+
+
+def _certificate(configured: BrokerDirectory) -> Finding:
+    try:
+        left = configured.certificate_days_left()
+    except AllomfreeError as error:
+        return Finding("certificate", False, str(error))
+    advice = "; run broker-config again to renew it" if configured.plan.own_certificate else ""
+    return Finding("certificate", left >= 30, f"the broker's lasts {left} more days{advice}")
 
 
 def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
@@ -100,7 +113,7 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     if running:
         yield Finding("broker", bool(running["connected"]), f"{broker}, as the service sees it")
         return
-    link = Link(broker, settings.credentials(), client_id=settings.username or "")
+    link = Link(broker, settings.credentials(), client_id=session_name(settings.data_dir))
     link.connect()
     yield _answers(broker, link)
     link.close()

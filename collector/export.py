@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from collector.store import Campaign
 from protocol_spec import Manifest, Result
+from protocol_spec.result import MAX_JSON_BYTES
 
 Format = Literal["csv", "json", "ndjson"]
 
@@ -39,6 +40,7 @@ COLUMNS: Final = (
     "high",
     "low_all",
     "high_all",
+    "device_bound",
 )
 
 
@@ -73,6 +75,7 @@ def _row(campaign: Campaign, result: Result, i: int, value: str) -> dict[str, An
         "withheld": result.withheld,
         "count": result.counts[i] if shown else None,
         "confidence": result.confidence,
+        "device_bound": result.device_bound if shown else None,
         **numbers,
     }
     return {name: row[name] for name in COLUMNS}
@@ -101,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 def summary(campaign: Campaign, result: Result) -> dict[str, Any]:
-    """One result as one object, for a line on standard output."""
+    """One result as one object, for a line on standard output and for dashboards."""
     names = _values(campaign.manifest, result.attribute)
     head = {
         "campaign": campaign.name,
@@ -115,8 +118,22 @@ def summary(campaign: Campaign, result: Result) -> dict[str, Any]:
         "min_reports": result.min_reports,
         "digest": result.digest.hex(),
         "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
+        "values": len(names),
+        "confidence": result.confidence,
+        "device_bound": None if result.withheld else result.device_bound,
     }
     table = rows(campaign, [result])
     keep = ("value", "count", "raw", "projected", "low", "high", "low_all", "high_all")
     histogram = [{name: row[name] for name in keep} for row in table] if not result.withheld else []
-    return {**head, "values": len(names), "histogram": histogram}
+    return {**head, "histogram": histogram}
+
+
+def as_json(campaign: Campaign, result: Result) -> bytes:
+    """The summary as it is published; a histogram too long for a broker is left out."""
+    facts = summary(campaign, result)
+    whole = _packed(facts)
+    return whole if len(whole) <= MAX_JSON_BYTES else _packed({**facts, "histogram": []})
+
+
+def _packed(facts: dict[str, Any]) -> bytes:
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()

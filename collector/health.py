@@ -29,7 +29,12 @@ class Heartbeat:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY
-        record = {"pid": os.getpid(), "at": time.time(), **asdict(standing)}
+        record = {
+            "pid": os.getpid(),
+            "at": time.time(),
+            "memory": resident_memory(),
+            **asdict(standing),
+        }
         record["trouble"] = str(record["trouble"])[:1000]
         with suppress(OSError):  # a full disk must not end the service; a silent one looks stuck
             self._write(json.dumps(record).encode().ljust(4096))
@@ -59,3 +64,12 @@ def examine(directory: Path) -> tuple[bool, str, dict[str, Any]]:
     if record["trouble"]:
         return False, record["trouble"], record
     return True, "connected and counting", record
+
+
+def resident_memory() -> int:
+    """Memory of this process in bytes; 0 where the system does not say."""
+    try:
+        fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -159,6 +159,7 @@ class Link:
         self.version = version
         self.lost: str | None = None
         self.session_present = False
+        self.granted = 0  # subscriptions the broker said yes to, which need not mean much
         self.window = WINDOW
         self._credentials = credentials
         self._client_id = client_id
@@ -328,6 +329,7 @@ class Link:
         self, _client: Any, _data: Any, _mid: int, codes: list[ReasonCode], _properties: Any
     ) -> None:
         refused = [str(code) for code in codes if code.is_failure]
+        self.granted += len(codes) - len(refused)
         if refused:
             self.lost = f"the broker refused a subscription ({refused[0]})"
 

@@ -1,9 +1,8 @@
-"""Prometheus metrics, read from the store and the service's standing when asked for."""
+"""Prometheus metrics, read from the store and the service's heartbeat when asked for."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from collector.data import read_store
-from collector.service import Standing
+from collector.health import examine
 from collector.store import Store
 from protocol_spec import Outcome
 
@@ -26,16 +25,15 @@ METRICS: Final = {
     "allomfree_largest_batch": "messages in the largest batch since start",
     "allomfree_last_commit_timestamp_seconds": "when a batch was last committed",
     "allomfree_storage_failures_total": "commits that the disk refused since start",
-    "allomfree_resident_memory_bytes": "memory of the process",
+    "allomfree_resident_memory_bytes": "memory of the service's process",
 }
 
 
 class _Source:
     """Collects all families at once, from a read-only view of the database."""
 
-    def __init__(self, directory: Path, standing: Callable[[], Standing]) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
         store = read_store(self._directory)
@@ -43,15 +41,15 @@ class _Source:
             yield from self._stored(store)
         finally:
             store.close()
-        standing = self._standing()
+        well, _, record = examine(self._directory)
         values = {
-            "allomfree_connected": float(standing.connected),
-            "allomfree_healthy": float(not standing.trouble),
-            "allomfree_batches_total": standing.batches,
-            "allomfree_largest_batch": standing.largest_batch,
-            "allomfree_last_commit_timestamp_seconds": standing.last_commit,
-            "allomfree_storage_failures_total": standing.storage_failures,
-            "allomfree_resident_memory_bytes": resident_memory(),
+            "allomfree_connected": float(record.get("connected", False)),
+            "allomfree_healthy": float(well),
+            "allomfree_batches_total": record.get("batches", 0),
+            "allomfree_largest_batch": record.get("largest_batch", 0),
+            "allomfree_last_commit_timestamp_seconds": record.get("last_commit", 0.0),
+            "allomfree_storage_failures_total": record.get("storage_failures", 0),
+            "allomfree_resident_memory_bytes": record.get("memory", 0),
         }
         for name, value in values.items():
             family = _counter(name) if name.endswith("_total") else _gauge(name)
@@ -94,10 +92,10 @@ def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, METRICS[name], labels=labels)
 
 
-def registry(directory: Path, standing: Callable[[], Standing]) -> CollectorRegistry:
+def registry(directory: Path) -> CollectorRegistry:
     """Everything there is to measure."""
     made = CollectorRegistry(auto_describe=False)
-    made.register(_Source(directory, standing))
+    made.register(_Source(directory))
     return made
 
 
@@ -105,11 +103,3 @@ def exposition(made: CollectorRegistry) -> bytes:
     """The text Prometheus reads."""
     return generate_latest(made)
 
-
-def resident_memory() -> int:
-    """Memory of this process in bytes; 0 where the system does not say."""
-    try:
-        fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")

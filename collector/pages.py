@@ -101,11 +101,9 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
 
 def result_text(facts: Facts) -> str:
     """A histogram as a table."""
-    head = _heading(facts)
+    head = heading(facts)
     if facts["withheld"]:
-        return "\n".join(
-            [*head, f"  not enough reports: {facts['n']:,} of {facts['min_reports']:,}; withheld"]
-        )
+        return "\n".join([*head, f"  {withheld_text(facts)}"])
     width = max(5, *(len(row["value"]) for row in facts["histogram"]))
     lines = [f"  {'value':<{width}}      raw   95 % interval     for all at once   projected"]
     lines += [_row(row, width) for row in facts["histogram"]]
@@ -113,10 +111,18 @@ def result_text(facts: Facts) -> str:
         f"  the smallest difference this can show is about ±{100 * facts['smallest_visible']:.1f} "
         "points"
     )
+    shift = f"{100 * facts['device_bound']:.3g} points"
+    lines.append(f"  one dishonest device can move a raw bar by at most {shift}")
     return "\n".join([*head, *lines])
 
 
-def _heading(facts: Facts) -> list[str]:
+def withheld_text(facts: Facts) -> str:
+    """Why there is no histogram."""
+    return f"not enough reports: {facts['n']:,} of {facts['min_reports']:,}; withheld"
+
+
+def heading(facts: Facts) -> list[str]:
+    """Which question, which rounds, how many reports."""
     which = f"round {facts['round']}"
     if facts["round"] is None:
         which = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from protocol_spec import Attribute, Manifest, smp_variance, spl_variance
+from protocol_spec import Attribute, Calibration, Manifest, smp_variance, spl_variance
 from protocol_spec.calibration import ADAPTIVE
 from protocol_spec.errors import InfeasibleBudget, ParameterError
 from protocol_spec.estimation import critical_value
@@ -99,23 +99,29 @@ def _attribute(
     }
     single = calibration.variance(1, f)
     needed = None if precision is None else math.ceil(single * (z / precision) ** 2) * d
-    rr1 = f * calibration.device_noise(True)[0] + (1 - f) * calibration.device_noise(False)[0]
     return AttributePlan(
         name=attribute.name,
         k=attribute.k,
         protocol=calibration.protocol,
-        why=_why(attribute, eps_inf, eps_1),
+        why=why(attribute, eps_inf, eps_1),
         devices=devices,
         half_width=z * math.sqrt(single / devices),
         half_width_all=critical_value(CONFIDENCE, attribute.k) * math.sqrt(single / devices),
         half_width_pooled=pooled,
-        floor=z * math.sqrt(rr1 / devices + sampling),
+        floor=floor(calibration, devices, f),
         devices_for_precision=needed,
         split_budget_ratio=_split_ratio(attribute, d, eps_inf, eps_1, f),
     )
 
 
-def _why(attribute: Attribute, eps_inf: float, eps_1: float) -> str:
+def floor(calibration: Calibration, devices: int, f: float) -> float:
+    """Half-width that no number of rounds goes below: first-stage noise and sampling alone."""
+    memo = f * calibration.device_noise(True)[0] + (1 - f) * calibration.device_noise(False)[0]
+    return critical_value(CONFIDENCE) * math.sqrt((memo + f * (1 - f)) / devices)
+
+
+def why(attribute: Attribute, eps_inf: float, eps_1: float) -> str:
+    """What made an attribute's protocol the one it is: the two variances, or the manifest."""
     if attribute.protocol != "auto":
         return "named in the manifest"
     both = attribute.choice(eps_inf, eps_1)

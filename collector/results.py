@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from collector.store import Campaign, Tally
-from protocol_spec import Outcome, Result, as_drawn
+from protocol_spec import Calibration, Outcome, Result, as_drawn
 from protocol_spec.estimation import Array, Estimate, estimate, estimate_pooled
 from protocol_spec.result import SERIES
 
@@ -35,11 +35,12 @@ def round_result(
 ) -> Result:
     """One attribute's histogram of one round."""
     n = tally.n if tally else 0
-    estimated = None
+    estimated, bound = None, 0.0
     if tally and n >= campaign.manifest.min_reports:
-        estimated = estimate(tally.counts, n, as_drawn(campaign.manifest.calibrations[index]))
+        drawn = as_drawn(campaign.manifest.calibrations[index])
+        estimated, bound = estimate(tally.counts, n, drawn), device_bound(1, n, drawn)
     counts = tally.counts.tolist() if tally and estimated else []
-    return _message(campaign, index, number, 1, n, n, counts, estimated, outcomes)
+    return _message(campaign, index, number, 1, n, n, counts, estimated, bound, outcomes)
 
 
 def pooled_result(
@@ -56,19 +57,24 @@ def pooled_result(
     device's memo does not average out over its rounds, and the variance says so.
     """
     reports, devices = participation
-    estimated = None
+    estimated, bound = None, 0.0
     if sum(devices) >= campaign.manifest.min_reports:
-        estimated = estimate_pooled(
-            total.counts,
-            reports,
-            devices,
-            as_drawn(campaign.manifest.calibrations[index]),
-            weights="reports",
-        )
+        drawn = as_drawn(campaign.manifest.calibrations[index])
+        estimated = estimate_pooled(total.counts, reports, devices, drawn, weights="reports")
+        bound = device_bound(max(reports), total.n, drawn)
     counts = total.counts.tolist() if estimated else []
     return _message(
-        campaign, index, None, rounds, total.n, sum(devices), counts, estimated, outcomes
+        campaign, index, None, rounds, total.n, sum(devices), counts, estimated, bound, outcomes
     )
+
+
+def device_bound(most: int, n: int, calibration: Calibration) -> float:
+    """The furthest that one device can move any raw estimate: its reports support a value or not.
+
+    `most` is the largest number of the n reports that one device sent. Every report weighs the
+    same, so replacing all of a device's reports changes a count by at most that.
+    """
+    return most / (n * calibration.gap)
 
 
 def _message(
@@ -80,6 +86,7 @@ def _message(
     devices: int,
     counts: Sequence[int],
     estimated: Estimate | None,
+    bound: float,
     outcomes: Mapping[Outcome, int],
 ) -> Result:
     manifest = campaign.manifest
@@ -93,6 +100,7 @@ def _message(
         devices=devices,
         min_reports=manifest.min_reports,
         confidence=CONFIDENCE,
+        device_bound=bound,
         counts=tuple(counts),
         outcomes=dict(outcomes),
         **_series(estimated),

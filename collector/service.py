@@ -18,6 +18,8 @@ from collector import rounds
 from collector.admit import Book, Message, admit
 from collector.devices import DeviceKey
 from collector.errors import StorageFailure
+from collector.export import as_json
+from collector.home_assistant import discovery, discovery_topic
 from collector.link import Link, Will
 from collector.packets import Arrived
 from collector.receipts import ReceiptBook
@@ -32,6 +34,7 @@ from protocol_spec import (
     State,
     Topics,
     decode_request,
+    decode_result,
     digest8,
     parse_from_device,
 )
@@ -52,6 +55,9 @@ REFUSED_PAUSE: Final = 30.0
 RECONNECT: Final = 1.0
 RECONNECT_LONGEST: Final = 60.0
 STORAGE_RETRY: Final = 1.0
+
+StoredResult = tuple[int, int, int, bytes]  # campaign, attribute, round, message
+Form = tuple[str, bytes]  # topic, payload
 
 log = logging.getLogger("allomfree.collector")
 
@@ -84,6 +90,7 @@ class Service:
         namespace: str = "allomfree",
         client_id: str = "allomfree-collector",
         keepalive: int = 60,
+        home_assistant: str | None = None,
         clock: Callable[[], float] = time.time,
         emit: Callable[[Campaign, Result], None] = lambda _campaign, _result: None,
         trace: Callable[[str], None] = lambda _: None,
@@ -95,6 +102,7 @@ class Service:
         self._namespace = namespace
         self._client_id = client_id
         self._keepalive = keepalive
+        self._home_assistant = home_assistant
         self._clock = clock
         self._emit = emit
         self._trace = trace
@@ -112,7 +120,7 @@ class Service:
         self._results_at = 0.0
         self._broker_forgot = False
         self._last_accepted: dict[tuple[int, int], float] = {}
-        self._results_in_flight: dict[int, tuple[int, int, int, bytes]] = {}
+        self._results_in_flight: dict[int, tuple[StoredResult, list[Form]]] = {}
         self._next_upkeep = 0.0
         self._next_receipts = 0.0
 
@@ -181,6 +189,7 @@ class Service:
         topics = Topics(campaign.name, self._namespace)
         self._link.publish(topics.manifest, campaign.manifest.to_bytes())
         self._publish_state(campaign, Presence.ONLINE)
+        self._show_at_home(campaign, discovery(campaign, topics))
         log.info("collecting for %s", campaign.name)
 
     def _withdraw(self, campaign: Campaign) -> None:
@@ -190,7 +199,13 @@ class Service:
         topics = Topics(campaign.name, self._namespace)
         self._publish_state(campaign, Presence.CLOSED)
         self._link.publish(topics.manifest, b"")
+        self._show_at_home(campaign, b"")
         log.info("%s is closed", campaign.name)
+
+    def _show_at_home(self, campaign: Campaign, message: bytes) -> None:
+        """Tell Home Assistant what there is to read, or with nothing that it is over."""
+        if self._link is not None and self._home_assistant is not None:
+            self._link.publish(discovery_topic(self._home_assistant, campaign), message)
 
     def _publish_state(self, campaign: Campaign, presence: Presence) -> None:
         if self._link is not None:
@@ -207,7 +222,7 @@ class Service:
         link = Link(
             self._broker,
             self._credentials,
-            client_id=self._credentials.username or self._client_id,
+            client_id=self._client_id,
             keepalive=self._keepalive,
             version=self._mqtt,
             will=self._will(),
@@ -395,24 +410,38 @@ class Service:
             self.store.publish_again()
             self._broker_forgot = False
         for mid, refusal in link.answers().items():
-            row = self._results_in_flight.pop(mid, None)
-            if row is not None and refusal is None:
+            row, rest = self._results_in_flight.pop(mid, (None, []))
+            if row is not None and refusal is None and rest:
+                self._send_result(link, row, rest)
+            elif row is not None and refusal is None:
                 self.store.mark_published(*row)
             elif refusal is not None:
                 self._results_at = time.monotonic() + REFUSED_PAUSE
                 log.warning("the broker refused a message (%s); check its access list", refusal)
         if time.monotonic() < self._results_at:
             return
-        waiting = set(self._results_in_flight.values())
+        waiting = {row for row, _ in self._results_in_flight.values()}
         for row in self.store.unpublished(link.free):
             if row not in waiting:
-                self._results_in_flight[link.publish(self._result_topic(row), row[3])] = row
+                self._send_result(link, row, self._forms(row))
 
-    def _result_topic(self, row: tuple[int, int, int, bytes]) -> str:
-        campaign = self._campaigns[row[0]]
-        number = None if row[2] == POOLED else row[2]
+    def _send_result(self, link: Link, row: StoredResult, forms: list[Form]) -> None:
+        """One form after the other: the result is published when the last of them is taken."""
+        (topic, payload), *rest = forms
+        self._results_in_flight[link.publish(topic, payload)] = row, rest
+
+    def _forms(self, row: StoredResult) -> list[Form]:
+        """A result's topic and bytes; the pooled one also in JSON, for dashboards."""
+        campaign, message = self._campaigns[row[0]], row[3]
+        topics = Topics(campaign.name, self._namespace)
         name = campaign.manifest.attributes[row[1]].name
-        return Topics(campaign.name, self._namespace).result(name, number)
+        if row[2] != POOLED:
+            return [(topics.result(name, row[2]), message)]
+        result = decode_result(message)
+        if not isinstance(result, Result):
+            raise AssertionError("a stored result does not decode")
+        in_json = topics.result_json(name), as_json(campaign, result)
+        return [(topics.result(name), message), in_json]
 
     def _publish_receipts(self) -> None:
         if self._link is None or time.monotonic() < self._next_receipts:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from protocol_spec.common import settings as common
 from protocol_spec.common.address import BrokerUrl, Credentials, parse_broker
@@ -15,23 +17,60 @@ from protocol_spec.common.settings import Setting
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace
 
 
-def _listen(value: Any) -> tuple[str, int]:
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+PAGE: Final = Address("127.0.0.1", 9180)
+
+
+def _listen(value: Any) -> Address:
     host, _, port = str(value).rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:9180")
-    return host.strip("[]"), int(port)
+    return Address(host.strip("[]"), int(port))
 
 
-def _port_or_off(value: Any) -> tuple[str, int] | None:
+def _port_or_off(value: Any) -> Address | None:
     return None if str(value).lower() in ("off", "none", "") else _listen(value)
+
+
+def _prefix_or_off(value: Any) -> str | None:
+    if str(value).lower() in ("off", "none", ""):
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"[^/+#\0]+(/[^/+#\0]+)*", value):
+        raise ValueError("must be the discovery prefix, homeassistant unless it was changed there")
+    return value
 
 
 SETTINGS: Final = (
     Setting("data_dir", common.path, None, "directory of the collector's database and device key"),
     Setting("broker", parse_broker, None, "the broker's address, mqtts://host or mqtt://localhost"),
     Setting("namespace", check_namespace, DEFAULT_NAMESPACE, "first level of all topics"),
-    Setting("client_id", common.text, "allomfree-collector", "name of the session at the broker"),
-    Setting("listen", _port_or_off, None, "HOST:PORT of metrics and health; off by default"),
+    Setting("broker_dir", common.path, None, "what broker-config writes; DATA-DIR/broker if unset"),
+    Setting("client_id", common.text, None, "the session's name at the broker; made up if unset"),
+    Setting("listen", _port_or_off, PAGE, "HOST:PORT of page, metrics and health; or off"),
+    Setting("page_token_file", common.path, None, "file holding the page's token, off loopback"),
+    Setting(
+        "home_assistant",
+        _prefix_or_off,
+        None,
+        "discovery prefix of Home Assistant, homeassistant; off by default",
+    ),
     *common.BROKER_SETTINGS,
 )
 
@@ -43,8 +82,11 @@ class Settings:
     data_dir: Path
     broker: BrokerUrl | None
     namespace: str
-    client_id: str
-    listen: tuple[str, int] | None
+    broker_dir: Path
+    client_id: str | None
+    home_assistant: str | None
+    listen: Address | None
+    page_token_file: Path | None
     username: str | None
     password_file: Path | None
     ca_file: Path | None
@@ -87,6 +129,7 @@ def resolve(
     values = common.resolve(SETTINGS, flags, environ, common.load(file), file)
     if values["data_dir"] is None:
         values["data_dir"] = _default_data_dir(environ)
+    values["broker_dir"] = values["broker_dir"] or values["data_dir"] / "broker"
     return Settings(**values)
 
 

@@ -29,7 +29,7 @@ def campaign_status(store: Store, campaign: Campaign, now: float) -> Facts:
         "rounds": manifest.rounds.count,
         "sealed": 0 if last is None else last + 1,
         "next_seal": instant(_next_deadline(campaign, last)),
-        "filling": [_filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
+        "filling": [filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
         "outcomes": {str(name): n for name, n in store.outcomes(campaign.id).items()},
     }
 
@@ -39,7 +39,8 @@ def _next_deadline(campaign: Campaign, last: int | None) -> int:
     return rounds.deadline(min(rounds.count - 1, 0 if last is None else last + 1))
 
 
-def _filling(store: Store, campaign: Campaign, number: int) -> Facts:
+def filling(store: Store, campaign: Campaign, number: int) -> Facts:
+    """How many reports of each attribute a round holds."""
     tallies = store.tallies(campaign.id, number)
     names = [attribute.name for attribute in campaign.manifest.attributes]
     reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
@@ -111,6 +112,7 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "withheld": result.withheld,
         "confidence": result.confidence,
         "smallest_visible": max(halves, default=None),
+        "device_bound": None if result.withheld else result.device_bound,
         "histogram": [] if result.withheld else list(rows(campaign, [result])),
         "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
     }

@@ -17,6 +17,7 @@ from edge_client.agent import Wait
 from edge_client.client import EdgeClient, accept_loss
 from edge_client.errors import SettingsError
 from edge_client.heartbeat import last_heartbeat
+from edge_client.records import Membership
 from edge_client.settings import SETTINGS, Settings, resolve
 from edge_client.sources import build, build_all, reader
 from protocol_spec import (
@@ -150,23 +151,41 @@ def _load_manifest(path: Path) -> Manifest:
 
 @command
 @CAMPAIGN
+@click.option(
+    "--html", metavar="FILE", help="Write it as a page for a browser; `-` prints the page."
+)
 @AS_JSON
-def show(settings: Settings, campaign: str | None, as_json: bool) -> None:
+def show(settings: Settings, campaign: str | None, html: str | None, as_json: bool) -> None:
     """Show what left, what is queued, what never leaves, and the ledger.
 
     \b
     allomfree-edge show
     allomfree-edge show home-heat --json
+    allomfree-edge show --html statement.html
     """
     from edge_client import statement  # noqa: PLC0415 - `run` does not need it
 
     with _client(settings) as client:
         found = [client.find(campaign)] if campaign else client.memberships()
+        if html is not None:
+            _write_html(client, found, html)
+            return
         facts = {
             "campaigns": [statement.campaign_facts(client, m) for m in found],
             "ledger": statement.ledger_facts(client),
         }
     show_facts(facts, as_json, _show_text)
+
+
+def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
+    from edge_client import owner_page  # noqa: PLC0415 - `run` does not need it
+
+    text = owner_page.page(client, found)
+    if file == "-":
+        click.echo(text, nl=False)
+    else:
+        owner_page.write_page(Path(file), text)
+        click.echo(f"wrote {file}; only you can read it", err=True)
 
 
 def _show_text(facts: dict[str, Any]) -> str:

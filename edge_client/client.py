@@ -265,7 +265,7 @@ class EdgeClient:
     def _request_forget(self, membership: Membership, timeout: float) -> str:
         nonce = self._entropy(8)
         request = Request(digest8(membership.manifest), RequestKind.FORGET, nonce)
-        link = self._link(parse_broker(membership.broker), membership.device)
+        link = self._link(parse_broker(membership.broker))
         link.connect()
         try:
             link.subscribe([membership.topics.response(membership.device)])
@@ -315,7 +315,7 @@ class EdgeClient:
         return Invitation(manifest, broker, namespace)
 
     def _retained(self, broker: BrokerUrl, topic: str, timeout: float) -> bytes | None:
-        link = self._link(broker, "")  # the broker finds a name: looking draws no randomness
+        link = self._link(broker)
         link.connect()
         try:
             link.subscribe([topic])
@@ -323,10 +323,9 @@ class EdgeClient:
         finally:
             link.close()
 
-    def _link(self, broker: BrokerUrl, name: str) -> Link:
+    def _link(self, broker: BrokerUrl) -> Link:
         broker.check_plaintext(self._allow_plaintext)
-        client_id = self.credentials.username or name
-        return Link(broker, self.credentials, client_id=client_id, keepalive=self._keepalive)
+        return Link(broker, self.credentials, keepalive=self._keepalive)
 
 
 def accept_loss(

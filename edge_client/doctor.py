@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
@@ -16,22 +14,7 @@ from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
 from protocol_spec import AllomfreeError, UnknownValue
 from protocol_spec.common.address import parse_broker
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked."""
-
-    what: str
-    ok: bool
-    text: str
-
-    def __str__(self) -> str:
-        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
-
-    def facts(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"check": self.what, "ok": self.ok, "finding": self.text}
+from protocol_spec.common.findings import Finding
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -96,8 +79,7 @@ def _brokers(settings: Settings, members: list[Membership]) -> Iterator[Finding]
         url = parse_broker(broker)
         try:
             url.check_plaintext(settings.allow_plaintext)
-            # A name of its own: the running agent's session must not be taken over by a check.
-            link = Link(url, settings.credentials(), client_id="")
+            link = Link(url, settings.credentials())
             link.connect()
         except AllomfreeError as error:
             yield Finding("broker", False, str(error))

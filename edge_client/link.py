@@ -32,6 +32,7 @@ from protocol_spec.common.mqtt import (
     prepare,
     reach,
     refused,
+    unguessable,
     unreachable,
     wants_older,
 )
@@ -78,7 +79,6 @@ class Link:
         broker: BrokerUrl,
         credentials: Credentials,
         *,
-        client_id: str,
         keepalive: int = 60,
         version: Version = MQTT_5,
     ) -> None:
@@ -86,7 +86,7 @@ class Link:
         self.version = version
         self.window = WINDOW
         self._credentials = credentials
-        self._client_id = client_id
+        self._client_id = unguessable("edge")
         self._keepalive = keepalive
         self.ready = False
         self._answer_by = 0.0

@@ -26,7 +26,7 @@ def invitation_text(facts: Facts) -> str:
         *_about_lines(facts),
         "",
         "If you agree, this device draws one of these questions at random and answers only that",
-        f"one, once every {_period(facts['period_seconds'])}, with noise added here:",
+        f"one, once every {period_text(facts['period_seconds'])}, with noise added here:",
     ]
     for attribute in facts["attributes"]:
         lines += ["", *_attribute_lines(attribute)]
@@ -67,7 +67,7 @@ def status_text(facts: Facts) -> str:
     lines += [
         f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
         f"attribute {c['attribute']}, "
-        f"{_count(c['reports'], 'report')}, {c['queued']} queued, "
+        f"{count_text(c['reports'], 'report')}, {c['queued']} queued, "
         f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}"
         for c in facts["campaigns"]
     ]
@@ -99,7 +99,7 @@ def _about_lines(facts: Facts) -> list[str]:
         *_wrap(facts["purpose"], "Purpose     "),
         f"Asked by    {facts['owner']}, {facts['contact']}",
         (
-            f"Rounds      {facts['rounds']}, one every {_period(facts['period_seconds'])}, "
+            f"Rounds      {facts['rounds']}, one every {period_text(facts['period_seconds'])}, "
             f"from {facts['first_round']}"
         ),
         f"Ends        {facts['ends']}",
@@ -138,16 +138,18 @@ def _spent_lines(facts: Facts) -> list[str]:
         return [
             f"Ledger: nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
         ]
+    memos, reports = count_text(facts["memos"], "memo"), count_text(facts["reports"], "report")
     return [
         (
-            f"Ledger: {_count(facts['memos'], 'memo')}, {_count(facts['reports'], 'report')}. "
+            f"Ledger: {memos}, {reports}. "
             f"Revealed so far at most epsilon {facts['epsilon_exact']:.4f};"
         ),
         f"booked {facts['epsilon_charged']:g}, the most that any number of them can reveal.",
     ]
 
 
-def _count(number: int, thing: str) -> str:
+def count_text(number: int, thing: str) -> str:
+    """How many of a thing."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
@@ -162,7 +164,8 @@ def _report_lines(rows: list[Facts]) -> list[str]:
     return lines
 
 
-def _period(seconds: int) -> str:
+def period_text(seconds: int) -> str:
+    """A duration in its largest whole unit."""
     for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds % size == 0:
             count = seconds // size

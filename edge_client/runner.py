@@ -323,12 +323,9 @@ class Runner:
     def _connect(self, broker: str, connection: Connection) -> None:
         url = parse_broker(broker)
         url.check_plaintext(self._allow_plaintext)
-        mine = self._on(broker)
-        client_id = self._credentials.username or (mine[0].device if mine else "")
         link = Link(
             url,
             self._credentials,
-            client_id=client_id,
             keepalive=self._keepalive,
             version=connection.version,
         )

@@ -1,9 +1,9 @@
 """The message a histogram travels in: one attribute, one round or several pooled.
 
 It is self-describing (a map) because dashboards and people read it, and it always carries what is
-needed to judge it: n, both kinds of error, both kinds of interval, the outcome counters and the
-manifest's digest. When fewer than `min_reports` reports came, the histogram is withheld: the same
-message with empty lists.
+needed to judge it: n, both kinds of error, both kinds of interval, what one dishonest device can
+shift, the outcome counters and the manifest's digest. When fewer than `min_reports` reports came,
+the histogram is withheld: the same message with empty lists.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from protocol_spec.outcomes import Outcome, Rejected
 
 RESULT_VERSION: Final = 1
 MAX_RESULT_BYTES: Final = 1 << 20
+MAX_JSON_BYTES: Final = 1 << 19  # brokers often take no more than 1 MiB
 
 SERIES: Final = (
     "raw",
@@ -35,7 +36,10 @@ SERIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Estimated frequencies of one attribute. All series have one number per value, or none."""
+    """Estimated frequencies of one attribute. All series have one number per value, or none.
+
+    `device_bound` is the furthest that one device can move any of `raw` by sending other reports.
+    """
 
     digest: bytes
     attribute: str
@@ -46,6 +50,7 @@ class Result:
     devices: int
     min_reports: int
     confidence: float
+    device_bound: float
     counts: tuple[int, ...]
     raw: tuple[float, ...]
     projected: tuple[float, ...]
@@ -76,6 +81,7 @@ class Result:
                 "devices": self.devices,
                 "min_reports": self.min_reports,
                 "confidence": self.confidence,
+                "device_bound": self.device_bound,
                 "counts": list(self.counts),
                 **{name: list(getattr(self, name)) for name in SERIES},
                 "outcomes": {str(name): self.outcomes.get(name, 0) for name in Outcome},
@@ -109,6 +115,11 @@ def _fault(document: Any) -> str | None:
     for field, sound in _CHECKS.items():
         if not sound(document[field]):
             return field
+    return _contradiction(document)
+
+
+def _contradiction(document: Any) -> str | None:
+    """The first field that is right by itself but not beside the others, or None."""
     if document["rounds"] < 1 or (document["round"] is not None and document["rounds"] != 1):
         return "rounds"
     if document["devices"] > document["n"]:
@@ -117,6 +128,8 @@ def _fault(document: Any) -> str | None:
     withheld = document["devices"] < document["min_reports"] or document["devices"] == 0
     if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
         return "lengths"
+    if withheld != (document["device_bound"] == 0.0):
+        return "device_bound"
     return None
 
 
@@ -139,6 +152,7 @@ _CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "devices": _count,
     "min_reports": _count,
     "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
+    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
     "counts": lambda v: type(v) is tuple and all(_count(x) for x in v),
     **dict.fromkeys(SERIES, _floats),
     "outcomes": lambda v: (

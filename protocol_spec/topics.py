@@ -25,6 +25,8 @@ _CAMPAIGN: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?-[0-9a-f]{8}
 
 _UPWARD: Final = ("report", "request")
 
+CANARY_CAMPAIGN: Final = "doctor-00000000"  # no manifest hashes to it; see `Topics.canary`
+
 
 def check_namespace(namespace: str) -> str:
     """A namespace is one topic level that needs no quoting anywhere."""
@@ -49,6 +51,26 @@ def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
     are: NATS allows a session only so many unacknowledged messages over all its subscriptions."""
     root = f"{check_namespace(namespace)}/{VERSION}/+/up/+"
     return f"{root}/report", f"{root}/request"
+
+
+def for_all(namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Filter: what every device may read, of every campaign."""
+    return f"{check_namespace(namespace)}/{VERSION}/+/pub/#"
+
+
+def from_device(device: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Filter: where one device may write, in every campaign; `+` for all devices."""
+    return f"{check_namespace(namespace)}/{VERSION}/+/up/{device}/#"
+
+
+def to_device(device: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Filter: what only one device may read, of every campaign; `+` for all devices."""
+    return f"{check_namespace(namespace)}/{VERSION}/+/down/{device}/#"
+
+
+def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Filter: all topics of one campaign."""
+    return f"{check_namespace(namespace)}/{VERSION}/{campaign}/#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,10 @@ class Topics:
         suffix = "" if round_number is None else f"/{round_number}"
         return f"{self._root}/pub/result/{attribute}{suffix}"
 
+    def result_json(self, attribute: str) -> str:
+        """The latest word on an attribute once more, in JSON for dashboards."""
+        return f"{self.result(attribute)}/json"
+
     def report(self, device: str) -> str:
         """Where a device publishes its reports."""
         return f"{self._root}/up/{_checked(device)}/report"
@@ -116,6 +142,10 @@ class Topics:
     def response(self, device: str) -> str:
         """Where the collector answers that request."""
         return f"{self._root}/down/{_checked(device)}/response"
+
+    def canary(self, subtree: str, device: str = "") -> str:
+        """Where an access list is tried out: nobody collects from it, and nothing is private."""
+        return "/".join(filter(None, (self._root, subtree, device, "canary")))
 
     @property
     def all_reports(self) -> str:

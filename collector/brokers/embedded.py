@@ -1,13 +1,13 @@
 """A broker in the box: NATS from its wheel, as a supervised child process.
 
-It needs no root and no system package, listens on this machine only unless told otherwise, keeps
-everything on disk and syncs every write, so that what it acknowledged survives kill -9. It ends
-with its parent, however that ends, and is started again if it dies by itself.
+It needs no root and no system package, keeps everything on disk and syncs every write, so that
+what it acknowledged survives kill -9. It listens on this machine only, unless `broker-config nats`
+has given its directory certificates and users: then it serves the network. It ends with its
+parent, however that ends, and is started again if it dies by itself.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import shutil
 import signal
@@ -18,50 +18,40 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.files import make_directory, write_private
+from collector.brokers.nats import on_this_machine
+from collector.children import end_with_parent
 from protocol_spec.common.address import BrokerUrl
 from protocol_spec.common.errors import BrokerUnreachable, SettingsError
 
 PORT: Final = 1883
 START_SECONDS: Final = 15.0
-_PR_SET_PDEATHSIG: Final = 1
+_HOST: Final = "127.0.0.1"
 
 log = logging.getLogger("allomfree.broker")
-
-_CONFIG: Final = """\
-# Generated at every start. NATS server with an MQTT 3.1.1 listener.
-server_name: allomfree
-listen: "127.0.0.1:-1"
-log_file: "{directory}/broker.log"
-logfile_size_limit: 10MB
-jetstream {{
-  store_dir: "{directory}/jetstream"
-  sync_interval: always   # what is acknowledged is on disk
-}}
-mqtt {{
-  listen: "{host}:{port}"
-  max_ack_pending: 20000
-}}
-"""
 
 
 class EmbeddedBroker:
     """The child process, its configuration, its data and its port."""
 
-    def __init__(
-        self, directory: Path, *, host: str = "127.0.0.1", port: int | None = None
-    ) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._host = host
         self._program = find_program()
         self._process: subprocess.Popen[bytes] | None = None
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._port = port or self._remembered_port()
+        self._configured = (
+            BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
+        )
+        make_directory(directory)
+        if self._configured is None:
+            self.url = BrokerUrl(False, _HOST, self._remembered_port())
+        else:
+            self.url = self._configured.plan.local_url
 
     @property
-    def url(self) -> BrokerUrl:
-        """Where agents on this machine reach it."""
-        host = "127.0.0.1" if self._host in ("0.0.0.0", "::") else self._host  # noqa: S104
-        return BrokerUrl(False, host, self._port)
+    def public_url(self) -> BrokerUrl:
+        """What devices connect to; the same as `url` while only this machine can."""
+        return self.url if self._configured is None else self._configured.plan.url
 
     @property
     def log_file(self) -> Path:
@@ -78,18 +68,23 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Start, and return once it accepts connections."""
         config = self.directory / "nats.conf"
-        config.write_text(
-            _CONFIG.format(directory=self.directory, host=self._host, port=self._port),
-            encoding="utf-8",
-        )
+        if self._configured is None:
+            write_private(config, on_this_machine(self.directory, self.url.host, self.url.port))
         self._process = subprocess.Popen(  # noqa: S603 - our own program and configuration
             [self._program, "-c", str(config)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - no threads are running yet
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads are running yet
         )
         self._wait_until_listening()
         log.info("embedded broker on %s, log in %s", self.url, self.log_file)
+        if self._configured is None:
+            log.info(
+                "only this machine can reach it; for others: "
+                "allomfree-collector broker-config nats --host NAME"
+            )
+        else:
+            log.info("devices elsewhere reach it at %s", self.public_url)
 
     def supervise(self) -> None:
         """Start it again if it has died."""
@@ -113,7 +108,7 @@ class EmbeddedBroker:
         file = self.directory / "port"
         if file.exists():
             return int(file.read_text(encoding="ascii"))
-        port = PORT if _is_free(self._host, PORT) else _any_free(self._host)
+        port = PORT if _is_free(PORT) else _any_free()
         file.write_text(str(port), encoding="ascii")
         return port
 
@@ -145,20 +140,16 @@ def find_program() -> str:
     return program
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _is_free(host: str, port: int) -> bool:
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind((host, port))
+            probe.bind((_HOST, port))
         except OSError:
             return False
     return True
 
 
-def _any_free(host: str) -> int:
+def _any_free() -> int:
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

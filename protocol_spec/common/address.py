@@ -2,7 +2,8 @@
 
 `mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
 machine, unless the owner asks for it by name. A campaign's address is the broker's with the
-namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d.
+namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A
+campaign's name alone is one on this machine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from protocol_spec.common.errors import SettingsError
 from protocol_spec.errors import ParameterError
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace, is_campaign
 
+_THIS_MACHINE = "mqtt://localhost"
 _EXAMPLE = "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
 
 
@@ -79,8 +81,8 @@ def parse_broker(url: str) -> BrokerUrl:
 
 
 def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
-    """Broker, namespace and campaign of a campaign's address."""
-    broker, path = _split(url)
+    """Broker, namespace and campaign of a campaign's address; a bare name is on this machine."""
+    broker, path = _split(f"{_THIS_MACHINE}/{url}" if is_campaign(url) else url)
     namespace, _, campaign = path.rpartition("/")
     namespace = namespace or DEFAULT_NAMESPACE
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Any, Final
 
@@ -40,11 +41,19 @@ def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any
     try:
         client.connect(broker.host, broker.port, max(1, keepalive * 3 // 4 - 1), **options)
     except ssl.SSLCertVerificationError as error:
-        reason = f"its certificate is not trusted: {error.verify_message}"
+        reason = (
+            f"its certificate is not trusted: {error.verify_message}. If its authority is not one "
+            "of the system's, name it with --ca-file"
+        )
         raise unreachable(broker, reason) from None
     except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
         text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise unreachable(broker, str(text)) from None
+
+
+def unguessable(prefix: str) -> str:
+    """A name for a session at the broker: whoever knows one can take the session over."""
+    return f"{prefix}-{os.urandom(8).hex()}"
 
 
 def wants_older(code: ReasonCode, version: Version) -> bool:

@@ -71,5 +71,5 @@ def intervals_hold(store: SqliteStore, campaign: Campaign, drawn: dict[int, str]
             made = estimate(tally.counts, tally.n, calibration)
             low, high = made.interval(CERTAIN, simultaneous=True, sampling=False)
             inside &= bool(((low - 1e-12 <= true) & (true <= high + 1e-12)).all())
-        checks.append(Check(inside, f"{name}: every true frequency lies in its interval"))
+        checks.append(Check(inside, f"{name}: every true frequency lies in its 99.9999 % interval"))
     return checks

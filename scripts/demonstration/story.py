@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -19,31 +20,65 @@ import click
 from collector.data import open_store, read_store
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
+from collector.truth import write_truth
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw
 from demonstration.population import manifest
 
 BIN = Path(sys.executable).parent
-FLEETS = 2
+QUICK_START = 2.0  # seconds in which a collector runs on an idle desktop machine
+FLEETS = 8  # processes at most: agents spend their time waiting for the disk
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--devices", default=500, help="Agents in the fleet.", show_default=True)
-@click.option("--rounds", default=4, help="Rounds to collect.", show_default=True)
-@click.option("--period", default=8, help="Seconds of a round.", show_default=True)
+@click.option(
+    "--devices",
+    type=click.IntRange(20, 10_000),
+    default=500,
+    help="Agents in the fleet.",
+    show_default=True,
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=4,
+    help="Rounds to collect.",
+    show_default=True,
+)
+@click.option(
+    "--period",
+    type=click.IntRange(4, 3600),
+    help="Seconds of a round; 8, and more for large fleets.",
+)
 @click.option("--broker", help="A broker's address instead of the embedded one.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep all files in this directory.")
-def main(devices: int, rounds: int, period: int, broker: str | None, keep: Path | None) -> None:
+@click.option("--keep", is_flag=True, help="Leave the page up at the end, until Ctrl-C.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Keep all files here.")
+@click.option("--figure", type=click.Path(path_type=Path), help="Also write the picture here.")
+def main(
+    devices: int,
+    rounds: int,
+    period: int | None,
+    broker: str | None,
+    keep: bool,
+    directory: Path | None,
+    figure: Path | None,
+) -> None:
     """Show the whole system at work, and check what it shows."""
     with ExitStack() as stack:
-        work = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
+        temporary = tempfile.TemporaryDirectory(prefix="allomfree-")
+        work = directory or Path(stack.enter_context(temporary))
         work.mkdir(parents=True, exist_ok=True)
         demo = Demo(work, stack, broker)
         checks = demo.tell(devices, rounds, period)
-    for check in checks:
-        click.echo(f"  {'ok  ' if check.ok else 'FAIL'}  {check.text}")
-    failed = sum(not check.ok for check in checks)
-    click.echo(f"\n{'All' if not failed else len(checks) - failed} of {len(checks)} checks hold.")
+        for check in checks:
+            click.echo(f"  {'ok  ' if check.ok else 'FAIL'}  {check.text}")
+        failed = sum(not check.ok for check in checks)
+        held = "All" if not failed else len(checks) - failed
+        click.echo(f"\n{held} of {len(checks)} checks hold.")
+        if figure is not None:
+            demo.draw_figure(figure)
+        if keep:
+            demo.wait_for_reader()
     sys.exit(1 if failed else 0)
 
 
@@ -56,18 +91,27 @@ class Demo:
         self._stack = stack
         self._broker = broker
         self._collector: subprocess.Popen[bytes] | None = None
+        self._page = f"127.0.0.1:{_free_port()}"
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
         """Progress, with the seconds since the start."""
         click.echo(f"[{time.monotonic() - self._began:5.1f} s] {text}")
 
-    def tell(self, devices: int, rounds: int, period: int) -> list[Check]:
+    def tell(self, devices: int, rounds: int, period: int | None) -> list[Check]:
         """The whole story."""
-        lead = 8 + devices // 30
-        campaign = self._open(devices, rounds, period, lead)
+        self.data.mkdir(mode=0o700, exist_ok=True)
         self._start_collector()
+        # A small or busy machine takes longer for everything, so it gets longer rounds.
+        slow = min(4.0, max(1.0, (time.monotonic() - self._began) / QUICK_START))
+        period = period or round(slow * (8 + devices // 200))
+        if slow > 1.5:
+            self.say(f"this machine is small or busy: rounds of {period} seconds")
+        campaign = self._open(devices, rounds, period, round(slow * (8 + devices // 60)))
         drawn = self._start_fleet(campaign, devices)
+        names = [attribute.name for attribute in campaign.manifest.attributes]
+        held = truth(campaign, drawn)
+        write_truth(self.data, campaign.name, {n: f.tolist() for n, f in zip(names, held)})
         self._collect(campaign, devices)
         self._stop_fleet()
         self.say("what the collector estimated (bar), its 95 % interval [ ], and the truth (●)")
@@ -76,7 +120,6 @@ class Demo:
     def _open(self, devices: int, rounds: int, period: int, lead: int) -> Campaign:
         made = manifest(devices, rounds, period, grace=period + 4, lead=lead)
         (self.work / "manifest").write_bytes(made.to_bytes())
-        self.data.mkdir(mode=0o700, exist_ok=True)
         store = open_store(self.data)
         campaign = store.open_campaign(made, int(time.time()))
         store.close()
@@ -91,12 +134,13 @@ class Demo:
 
     def _start_collector(self) -> None:
         command: list[str | Path] = [BIN / "allomfree-collector", "run", "--quiet"]
-        command += ["--data-dir", self.data]
+        command += ["--data-dir", self.data, "--listen", self._page]
         command += ["--broker", self._broker] if self._broker else []
         self._collector = self._spawn(command, "collector.log")
         self._wait("the collector to connect", self._connected)
         where = self._broker or "the embedded broker"
         self.say(f"collector running (process {self._collector.pid}) with {where}")
+        self.say(f"watch it live: http://{self._page}/")
 
     def _connected(self) -> bool:
         well: list[str | Path] = [BIN / "allomfree-collector", "health", "--data-dir", self.data]
@@ -104,7 +148,7 @@ class Demo:
 
     def _start_fleet(self, campaign: Campaign, devices: int) -> dict[int, str]:
         self.say(f"starting {devices} agents, each with its own memory and connection")
-        per = -(-devices // FLEETS)
+        per = max(250, -(-devices // FLEETS))
         self._fleets = [
             self._spawn(
                 [
@@ -159,7 +203,8 @@ class Demo:
         limit = time.monotonic() + 60
         while not ready():
             if time.monotonic() > limit:
-                raise click.ClickException(f"waited in vain for {what}; logs are in {self.work}")
+                raise self._failure(f"waited in vain for {what}")
+            self._check_alive()
             time.sleep(0.2)
 
     # --- collecting ----------------------------------------------------------------------------
@@ -196,7 +241,13 @@ class Demo:
 
     def _check_alive(self) -> None:
         if self._collector is None or self._collector.poll() is not None:
-            raise click.ClickException(f"the collector ended; see {self.work / 'collector.log'}")
+            raise self._failure("the collector ended")
+
+    def _failure(self, what: str) -> click.ClickException:
+        """What went wrong, with the last words of the log: its file goes with the demonstration."""
+        log = self.work / "collector.log"
+        lines = log.read_text(encoding="utf-8").splitlines()[-5:] if log.exists() else []
+        return click.ClickException("\n".join([f"{what}. Its last words:", *lines]))
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -214,6 +265,20 @@ class Demo:
         store.close()
         click.echo("")
         return checks
+
+    def draw_figure(self, file: Path) -> None:
+        """The first histogram as the collector exports it, with the truth."""
+        command: list[str | Path] = [BIN / "allomfree-collector", "export", "--data-dir", self.data]
+        chosen = ["--attribute", "heating", "--round", "pooled"]
+        subprocess.run([*command, *chosen, "--figure", file], check=True)
+
+    def wait_for_reader(self) -> None:
+        """The collector and its page go on until somebody has seen enough."""
+        click.echo(f"\nThe page stays on http://{self._page}/ until you press Ctrl-C.")
+        with suppress(KeyboardInterrupt):
+            while True:
+                self._check_alive()
+                time.sleep(1)
 
     def _owners_view(self) -> None:
         click.echo("\nWhat the owner of device 0 sees (allomfree-edge show):\n")
@@ -241,6 +306,12 @@ def _progress(store: SqliteStore, campaign: Campaign, devices: int) -> str:
 def _output(process: subprocess.Popen[bytes]) -> IO[bytes]:
     assert process.stdout is not None  # noqa: S101 - it was opened with a pipe
     return process.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

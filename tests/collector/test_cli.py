@@ -433,7 +433,7 @@ def test_an_output_that_cannot_be_written(cli: Cli, data: Path, used: Campaign) 
 
 
 def test_a_name_that_is_no_device(cli: Cli, data: Path) -> None:
-    assert "is no device name" in mistaken(cli, 1, "revoke", "Kitchen 7", "--data-dir", data)
+    assert "is no device name" in mistaken(cli, 2, "revoke", "Kitchen 7", "--data-dir", data)
 
 
 def test_a_setting_that_is_none(cli: Cli, home: Path) -> None:

@@ -19,7 +19,7 @@ CAMPAIGN = Campaign(1, three_questions(min_reports=50), FIRST, None)
 OUTCOMES = {Outcome.ACCEPTED: 90, Outcome.DUPLICATE: 3}
 NUMBERS = (
     *("count", "raw", "projected", "privacy_error", "sampling_error"),
-    *("low", "high", "low_all", "high_all"),
+    *("low", "high", "low_all", "high_all", "device_bound"),
 )
 
 
@@ -52,7 +52,7 @@ def test_columns_are_a_promise() -> None:
     assert (
         *("campaign", "digest", "attribute", "round", "rounds", "value", "protocol", "n"),
         *("devices", "min_reports", "withheld", "count", "raw", "projected", "privacy_error"),
-        *("sampling_error", "confidence", "low", "high", "low_all", "high_all"),
+        *("sampling_error", "confidence", "low", "high", "low_all", "high_all", "device_bound"),
     ) == COLUMNS
     assert all(tuple(row) == COLUMNS for row in rows(CAMPAIGN, results()))
     assert write(CAMPAIGN, [], "csv") == ",".join(COLUMNS) + "\n"
@@ -69,8 +69,9 @@ def test_numbers_are_the_results_own() -> None:
     (shown, _, _) = results()
     for i, row in enumerate(rows(CAMPAIGN, [shown])):
         assert row["count"] == shown.counts[i]
-        for name in NUMBERS[1:]:
+        for name in NUMBERS[1:-1]:
             assert row[name] == getattr(shown, name)[i]
+        assert row["device_bound"] == shown.device_bound > 0
         assert (row["n"], row["devices"], row["min_reports"]) == (90, 90, 50)
         assert (row["digest"], row["confidence"]) == (CAMPAIGN.manifest.digest.hex(), 0.95)
 
@@ -98,7 +99,7 @@ def test_withheld_rows_say_how_many_came_and_nothing_more(form: Any) -> None:
     parsed: list[dict[str, Any]] = read_csv(text) if form == "csv" else json.loads(text)
     assert len(parsed) == 4
     for row in parsed:
-        assert [row[name] for name in NUMBERS] == [("" if form == "csv" else None)] * 9
+        assert [row[name] for name in NUMBERS] == [("" if form == "csv" else None)] * 10
         assert (int(row["n"]), int(row["min_reports"])) == (49, 50)
         assert row["withheld"] in (True, "true")
 

@@ -1,25 +1,19 @@
-"""Health and metrics over real HTTP: every documented name, right numbers, nothing to change."""
+"""Metrics: every documented name, with the numbers of the store and of the service's heartbeat."""
 
 from __future__ import annotations
 
-import json
 import re
-import socket
-from collections.abc import Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from collector.errors import CollectorError
-from collector.metrics import METRICS, exposition, registry, resident_memory
+from collector.health import Heartbeat, resident_memory
+from collector.metrics import METRICS, exposition, registry
 from collector.service import Standing
 from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store.sqlite import SqliteStore
-from collector.web.server import serving
 from protocol_spec import Outcome
 from tests.collector.fakes import COLOUR, candidate, seal
-from tests.collector.test_store import rows
 
 Samples = dict[str, float]
 
@@ -49,14 +43,19 @@ def samples(text: str) -> Samples:
     return {name: float(value) for name, value in found}
 
 
+def shown_text(directory: Path, standing: Standing) -> str:
+    Heartbeat(directory).beat(standing)
+    return exposition(registry(directory)).decode()
+
+
 def scrape(directory: Path, standing: Standing) -> Samples:
-    return samples(exposition(registry(directory, lambda: standing)).decode())
+    return samples(shown_text(directory, standing))
 
 
 def test_every_metric_that_is_documented_appears(
     tmp_path: Path, used: Campaign, standing: Standing
 ) -> None:
-    text = exposition(registry(tmp_path, lambda: standing)).decode()
+    text = shown_text(tmp_path, standing)
     shown = {name.split("{")[0] for name in samples(text)}
     assert shown == set(METRICS)
     for name, words in METRICS.items():
@@ -106,73 +105,15 @@ def test_trouble_shows(tmp_path: Path, used: Campaign) -> None:
     assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (0, 0)
 
 
-def test_memory_is_this_processs() -> None:
+def test_memory_is_the_services(tmp_path: Path, used: Campaign, standing: Standing) -> None:
+    """It is in the heartbeat: whoever serves the metrics is another process."""
     assert 10 << 20 < resident_memory() < 4 << 30
+    shown = scrape(tmp_path, standing)["allomfree_resident_memory_bytes"]
+    assert 10 << 20 < shown < 4 << 30
 
 
-# --- over HTTP ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def port(tmp_path: Path, used: Campaign, standing: Standing) -> Iterator[int]:
-    with serving(("127.0.0.1", 0), tmp_path, lambda: standing) as chosen:
-        yield chosen
-
-
-def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request(method, path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
-
-
-def test_metrics_are_served(port: int, tmp_path: Path, standing: Standing) -> None:
-    status, text = ask(port, "/metrics")
-    assert status == 200
-    shown, expected = samples(text), scrape(tmp_path, standing)
-    assert shown.keys() == expected.keys()
+def test_a_service_that_is_gone_is_not_healthy(tmp_path: Path, used: Campaign) -> None:
+    shown = samples(exposition(registry(tmp_path)).decode())
+    assert shown.keys() >= {"allomfree_batches_total"}
+    assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (0, 0)
     assert shown["allomfree_received_total"] == 14
-
-
-def test_health_follows_the_service(port: int, standing: Standing) -> None:
-    status, text = ask(port, "/health")
-    assert (status, json.loads(text)) == (200, {"healthy": True, "connected": True, "trouble": ""})
-    standing.trouble = "the disk is full"
-    status, text = ask(port, "/health")
-    assert status == 503
-    assert json.loads(text)["trouble"] == "the disk is full"
-
-
-def test_metrics_follow_the_store(port: int, store: SqliteStore, used: Campaign) -> None:
-    store.commit([candidate(used, 99, 1)], [])
-    assert samples(ask(port, "/metrics")[1])["allomfree_received_total"] == 15
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_can_be_changed(port: int, store: SqliteStore, method: str) -> None:
-    before = rows(store)
-    for path in ("/metrics", "/health"):
-        assert ask(port, path, method)[0] == 405
-    assert ask(port, "/nosuch", method)[0] == 404
-    assert rows(store) == before
-
-
-def test_a_port_in_use_is_an_error_with_a_next_step(tmp_path: Path, standing: Standing) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = ("127.0.0.1", taken.getsockname()[1])
-        with (
-            pytest.raises(CollectorError, match="in use; choose another with --listen"),
-            serving(address, tmp_path, lambda: standing),
-        ):
-            pass
-
-
-def test_the_port_is_free_afterwards(tmp_path: Path, used: Campaign, standing: Standing) -> None:
-    with serving(("127.0.0.1", 0), tmp_path, lambda: standing) as chosen:
-        assert ask(chosen, "/health")[0] == 200
-    with serving(("127.0.0.1", chosen), tmp_path, lambda: standing) as again:
-        assert again == chosen
-        assert ask(again, "/health")[0] == 200

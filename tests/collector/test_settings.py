@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.settings import SETTINGS, Settings, resolve
+from collector.settings import PAGE, SETTINGS, Address, Settings, resolve
 from protocol_spec.common.errors import SettingsError
 
 FILE = 'broker = "mqtts://file.example"\nkeepalive = 11\nlisten = "127.0.0.1:9180"\n'
@@ -36,8 +36,10 @@ def test_flags_come_before_variables_before_the_file_before_defaults(config: Pat
 
 def test_defaults_are_safe() -> None:
     made = settings(Path("/dev/null"))
-    assert (made.namespace, made.client_id) == ("allomfree", "allomfree-collector")
-    assert (made.broker, made.listen, made.allow_plaintext) == (None, None, False)
+    assert (made.namespace, made.client_id) == ("allomfree", None)
+    assert (made.broker, made.allow_plaintext, made.page_token_file) == (None, False, None)
+    assert made.listen is PAGE
+    assert PAGE.is_loopback
     assert made.database == made.data_dir / "collector.db"
 
 
@@ -71,6 +73,21 @@ def test_data_lies_at_home_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_listening_is_an_address_or_off(value: str, expected: tuple[str, int] | None) -> None:
     assert settings(Path("/dev/null"), listen=value).listen == expected
+
+
+def test_an_address_that_was_asked_for_is_not_the_default() -> None:
+    """Only a port that nobody named may be taken without an error."""
+    asked = settings(Path("/dev/null"), listen=str(PAGE)).listen
+    assert asked == PAGE
+    assert asked is not PAGE
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("pi", False)],
+)
+def test_which_addresses_are_this_machines_alone(host: str, loopback: bool) -> None:
+    assert Address(host, 1).is_loopback == loopback
 
 
 @pytest.mark.parametrize(

@@ -36,4 +36,5 @@ class CollectorProcess(AgentProcess):
         self, data: Path, *flags: str, extra_environment: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(data, extra_environment=extra_environment)
-        self.command = [*COLLECTOR, "run", "--quiet", "--data-dir", str(data), *flags]
+        quietly = ("run", "--quiet", "--listen", "off", "--data-dir", str(data))
+        self.command = [*COLLECTOR, *quietly, *flags]

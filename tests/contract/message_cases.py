@@ -27,6 +27,7 @@ RESULT: Fields = {
     "devices": 1000,
     "min_reports": 200,
     "confidence": 0.95,
+    "device_bound": 0.005,
     "counts": [500, 300, 200],
     "raw": [0.75, 0.3, -0.05],
     "projected": [0.725, 0.275, 0.0],
@@ -38,15 +39,16 @@ RESULT: Fields = {
     "high_all": [0.9375, 0.5, 0.125],
     "outcomes": {"accepted": 1000, "duplicate": 3, "late": 2},
 }
-SERIES = tuple(RESULT)[10:18]  # raw to high_all: one number for each value
+SERIES = tuple(RESULT)[11:19]  # raw to high_all: one number for each value
 WITHHELD: Fields = {
     **RESULT,
     **{name: [] for name in ("counts", *SERIES)},
     "n": 3,
     "devices": 3,
+    "device_bound": 0.0,
     "outcomes": {"accepted": 3},
 }
-POOLED: Fields = {**RESULT, "round": None, "rounds": 12, "n": 11_000}
+POOLED: Fields = {**RESULT, "round": None, "rounds": 12, "n": 11_000, "device_bound": 0.006}
 
 
 def good() -> Iterator[Good]:
@@ -256,7 +258,10 @@ def _bad_result() -> Iterator[Bad]:
         "rounds 0": {"rounds": 0},
         "rounds 2 of one round": {"rounds": 2},
         "a histogram of too few": {"devices": 199},
-        "withheld though there are enough": {name: [] for name in ("counts", *SERIES)},
+        "withheld though there are enough": {
+            "device_bound": 0.0,
+            **{name: [] for name in ("counts", *SERIES)},
+        },
         "protocol one-time": {"protocol": "GRR"},
         "n negative": {"n": -1},
         "n float": {"n": 1000.0},
@@ -265,6 +270,13 @@ def _bad_result() -> Iterator[Bad]:
         "confidence 0": {"confidence": 0.0},
         "confidence 1": {"confidence": 1.0},
         "confidence an integer": {"confidence": 1},
+        "device_bound 0": {"device_bound": 0.0},
+        "device_bound negative": {"device_bound": -0.005},
+        "device_bound an integer": {"device_bound": 1},
+        "device_bound nil": {"device_bound": None},
+        "device_bound NaN": {"device_bound": float("nan")},
+        "device_bound infinite": {"device_bound": float("inf")},
+        "device_bound of a withheld one": {**WITHHELD, "device_bound": 0.005},
         "counts negative": {"counts": [-1, 0, 0]},
         "counts float": {"counts": [1.0, 0.0, 0.0]},
         "counts of another length": {"counts": [1, 2]},
@@ -277,7 +289,8 @@ def _bad_result() -> Iterator[Bad]:
         "unknown field": {"host": "pi"},
     }
     for why, change in changes.items():
-        fields = {"v": 1, **RESULT, "outcomes": dict.fromkeys(wire.OUTCOMES, 0), **change}
+        counters = {"outcomes": dict.fromkeys(wire.OUTCOMES, 0)}
+        fields = {"v": 1, **RESULT, **change, **counters}
         yield "result", why, wire.packed(fields), "malformed"
     fields = {"v": 1, **RESULT, "outcomes": dict.fromkeys(wire.OUTCOMES, 0)}
     without = {name: value for name, value in fields.items() if name != "n"}

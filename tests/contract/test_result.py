@@ -34,6 +34,7 @@ def results(draw: st.DrawFn) -> Result:
         n=draw(st.integers(devices, (1 << 63) - 1)),
         devices=devices,
         min_reports=min_reports,
+        device_bound=0.0 if withheld else draw(st.floats(1e-18, 1e18)),
         confidence=draw(st.floats(0, 1, exclude_min=True, exclude_max=True)),
         counts=tuple(draw(st.lists(COUNTS, min_size=k, max_size=k))),
         outcomes={outcome: draw(st.integers(0, 300)) for outcome in Outcome},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
+import json
 import math
 import operator
 import re
@@ -62,7 +63,7 @@ from protocol_spec.canonical import unpack_manifest
 from protocol_spec.estimation import critical_value, estimate
 from protocol_spec.manifest import MAX_MANIFEST_BYTES
 from protocol_spec.outcomes import HELP
-from protocol_spec.result import MAX_RESULT_BYTES
+from protocol_spec.result import MAX_JSON_BYTES, MAX_RESULT_BYTES
 
 FOLDER = Path(protocol_spec.__file__).parent
 TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -152,6 +153,7 @@ def test_limits_are_those_of_the_code() -> None:
         "state, request, response, bytes": wire.MAX_CONTROL_BYTES,
         "receipt page, bytes": wire.MAX_RECEIPT_BYTES,
         "result, bytes": MAX_RESULT_BYTES,
+        "result in JSON, bytes": MAX_JSON_BYTES,
         "body of a report, bytes": wire.MAX_BODY_BYTES,
         "attributes of a campaign": manifest_reader.MAX_ATTRIBUTES,
         "values of an attribute": manifest_reader.MAX_VALUES,
@@ -189,6 +191,9 @@ def test_subscriptions_are_those_of_asyncapi() -> None:
 def test_a_results_fields_are_those_of_the_code_in_order() -> None:
     told = [_bare(field) for field, _, _ in _rows("field", "type", "meaning")]
     assert told == _schema("result")["required"]
+    assert [_bare(key) for key, _, _ in _rows("key", "type", "meaning")] == _schema("resultJson")[
+        "required"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -344,6 +349,7 @@ EXAMPLES: dict[str, tuple[Any, Callable[[bytes], Any]]] = {
             devices=1,
             min_reports=2,
             confidence=0.95,
+            device_bound=0.0,
             counts=(),
             **dict.fromkeys(protocol_spec.result.SERIES, ()),
             outcomes=dict.fromkeys(Outcome, 0) | {Outcome.ACCEPTED: 3, Outcome.DUPLICATE: 1},
@@ -366,7 +372,8 @@ def test_the_manifests_bytes_digest_and_name_are_as_shown() -> None:
 def test_every_message_has_an_example() -> None:
     shown = re.findall(r"^```hex (\w+)$", TEXT, re.M)
     assert sorted(shown) == sorted(["manifest", *EXAMPLES])
-    assert sorted(shown) == sorted(ASYNCAPI["components"]["messages"])
+    assert sorted([*shown, "resultJson"]) == sorted(ASYNCAPI["components"]["messages"])
+    assert json.loads(_fence("json")).keys() == set(_schema("resultJson")["required"])
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -572,6 +579,7 @@ def test_the_formulas_of_a_result_are_those_of_the_code(protocol: str, for_all: 
         said = _result(noise, n, count, z)
         for name, found in {
             "raw": estimated.raw[i],
+            "device_bound": 1 / (n * noise.gap),
             "V0": estimated.v0,
             "V1": estimated.v1,
             "privacy_error": estimated.privacy_error[i],

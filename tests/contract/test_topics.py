@@ -28,6 +28,7 @@ def test_topics_are_built_as_published() -> None:
         "receipts_for": TOPICS.receipts_for(page),
         "result": TOPICS.result(attribute),
         "result_of_round": TOPICS.result(attribute, number),
+        "result_json": TOPICS.result_json(attribute),
         "report": TOPICS.report(device),
         "request": TOPICS.request(device),
         "response": TOPICS.response(device),

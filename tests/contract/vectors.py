@@ -217,6 +217,7 @@ def topics_document() -> Document:
         "receipts_for": f"{root}/pub/receipt/+/5",
         "result": f"{root}/pub/result/door",
         "result_of_round": f"{root}/pub/result/door/12",
+        "result_json": f"{root}/pub/result/door/json",
         "report": f"{root}/up/7f3a-0c/report",
         "request": f"{root}/up/7f3a-0c/request",
         "response": f"{root}/down/7f3a-0c/response",

@@ -20,12 +20,15 @@ import pytest
 
 from collector import errors, health
 from collector.cli import FORMATS, main
-from collector.export import COLUMNS
+from collector.export import COLUMNS, summary
+from collector.home_assistant import discovery, discovery_topic
 from collector.metrics import METRICS
+from collector.results import round_result
 from collector.service import Standing
 from collector.settings import SETTINGS, resolve
+from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Manifest, Outcome, Result, as_drawn, calibrate
+from protocol_spec import Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.calibration import LONGITUDINAL
 from protocol_spec.common.errors import SettingsError
 from protocol_spec.common.mqtt import CONNECT_SECONDS
@@ -37,9 +40,12 @@ EXAMPLE = ROOT / "deploy" / "collector.toml.example"
 GUIDE = ROOT / "docs/operator-guide.md"
 RESULTS = ROOT / "docs/results.md"
 PRIVACY = ROOT / "docs/privacy.md"
+DASHBOARDS = ROOT / "docs/dashboards.md"
 REFERENCE = ROOT / "docs/collector-settings.md"
-DECISIONS = sorted(ROOT.glob("docs/decisions/000[6-9]-*.md"))
-PAGES = [GUIDE, RESULTS, PRIVACY, REFERENCE, ROOT / "deploy/README.md", *DECISIONS]
+SECURITY = ROOT / "docs/security.md"
+DECISIONS = [page for page in sorted(ROOT.glob("docs/decisions/*.md")) if page.name >= "0006"]
+PAGES = [GUIDE, RESULTS, PRIVACY, REFERENCE, DASHBOARDS, SECURITY, *DECISIONS]
+PAGES.append(ROOT / "deploy/README.md")
 COMMANDS = sorted(main.commands)
 
 
@@ -165,6 +171,26 @@ def test_every_column_of_export_in_order() -> None:
 def test_every_field_of_a_result_in_order() -> None:
     fields = [field.name for field in dataclasses.fields(Result)]
     assert names_in(section(RESULTS, "## The result message")) == ["v", *fields]
+
+
+def test_every_key_of_a_result_in_json_in_order() -> None:
+    campaign = Campaign(1, Manifest.from_toml(next(iter(MANIFESTS.values()))), 0, None)
+    told = summary(campaign, round_result(campaign, 0, 0, None, {}))
+    text = section(DASHBOARDS, "## Any MQTT dashboard")
+    assert names_in(text) == list(told)
+    topic = Topics(campaign.name).result_json("ATTRIBUTE").replace(campaign.name, "CAMPAIGN")
+    assert topic in text
+
+
+def test_every_sensor_of_home_assistant() -> None:
+    campaign = Campaign(1, Manifest.from_toml(next(iter(MANIFESTS.values()))), 0, None)
+    found = json.loads(discovery(campaign, Topics(campaign.name)))["components"].values()
+    first = campaign.manifest.attributes[0].name
+    names = [c["name"].replace(first, "ATTRIBUTE") for c in list(found)[:4]]
+    text = section(DASHBOARDS, "## Home Assistant")
+    assert sorted(names_in(text)) == sorted(names)
+    shown = discovery_topic("homeassistant", campaign).replace(campaign.name, "CAMPAIGN")
+    assert shown in text
 
 
 def test_every_outcome_in_order() -> None:
@@ -345,8 +371,10 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(other), f"{name_of(page)} links to {target}"
 
 
-def test_the_four_decisions_are_there() -> None:
-    assert [page.name[:4] for page in DECISIONS] == ["0006", "0007", "0008", "0009"]
+def test_the_decisions_are_there() -> None:
+    numbers = [int(page.name[:4]) for page in DECISIONS]
+    assert numbers == list(range(6, 6 + len(numbers)))
+    assert numbers[-1] >= 11
     for page in DECISIONS:
         assert {"context", "decision", "consequences"} <= anchors(page)
 

@@ -274,7 +274,7 @@ def answer_forget(
 def test_forget_asks_the_collector_and_wipes_here(
     state: Path, nats: Nats, campaign: Manifest, status: ResponseStatus, told: str
 ) -> None:
-    link = Link(parse_broker(nats.url), Credentials(), client_id=os.urandom(8).hex())
+    link = Link(parse_broker(nats.url), Credentials())
     ready = threading.Event()
     collector = threading.Thread(target=answer_forget, args=(link, campaign, status, ready))
     collector.start()

@@ -1,0 +1,181 @@
+"""Certificates: an authority of our own, one for the broker, one for each device that wants one.
+
+The authority's key never leaves its directory. Everything is EC P-256 with the extensions that
+strict verifiers (Python 3.13 and newer, OpenSSL 3) insist on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from collector.brokers.files import write_private
+from collector.brokers.plan import Pair
+
+AUTHORITY_DAYS: Final = 7300
+SERVER_DAYS: Final = 730
+CLIENT_DAYS: Final = 3650
+RENEW_DAYS: Final = 240  # a third of a server's time
+_CLOCK_SKEW: Final = timedelta(hours=1)
+
+
+class Authority:
+    """The authority in a directory; made there at the first use."""
+
+    def __init__(self, directory: Path) -> None:
+        self.files = Pair(directory / "ca.crt", directory / "ca.key")
+        if not self.files.certificate.exists():  # written last
+            self._found()
+        self._certificate = read_certificate(self.files.certificate)
+        self._key = _read_key(self.files.key)
+
+    @staticmethod
+    def still_fits(files: Pair, hosts: Sequence[str]) -> bool:
+        """Whether a server's certificate is for these names and will last a while."""
+        if not files.certificate.exists() or names_of(files.certificate) != set(hosts):
+            return False
+        return days_left(files.certificate) >= RENEW_DAYS
+
+    def issue_server(self, files: Pair, hosts: Sequence[str]) -> None:
+        """A certificate for the broker under these names and addresses."""
+        self._issue(files, hosts[0], SERVER_DAYS, hosts=hosts)
+
+    def issue_client(self, files: Pair, name: str) -> int:
+        """A certificate that says who a client is; returns its serial number."""
+        return self._issue(files, name, CLIENT_DAYS)
+
+    def revoke(self, file: Path, serials: Iterable[int]) -> None:
+        """Write the list of certificates that are no longer good."""
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder(
+            issuer_name=self._certificate.subject,
+            last_update=now - _CLOCK_SKEW,
+            # The broker reads this file only when told to: an expired list would lock all out.
+            next_update=now + timedelta(days=AUTHORITY_DAYS),
+        )
+        for serial in serials:
+            entry = x509.RevokedCertificateBuilder(serial, now - _CLOCK_SKEW).build()
+            builder = builder.add_revoked_certificate(entry)
+        signed = builder.sign(self._key, hashes.SHA256())
+        write_private(file, signed.public_bytes(serialization.Encoding.PEM))
+
+    def _found(self) -> None:
+        key = _new_key()
+        name = _name("allomfree broker authority")
+        builder = _builder(name, name, key, AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        builder = builder.add_extension(_usage(signing=True), True)
+        _write(self.files, builder, key, key)
+
+    def _issue(self, files: Pair, subject: str, days: int, hosts: Sequence[str] = ()) -> int:
+
+        key = _new_key()
+        builder = _builder(_name(subject), self._certificate.subject, key, days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        builder = builder.add_extension(_usage(signing=False), True)
+        kind = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = builder.add_extension(x509.ExtendedKeyUsage([kind]), False)
+        if hosts:
+            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+            builder = builder.add_extension(names, False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, False)
+        return _write(files, builder, key, self._key)
+
+
+def read_certificate(file: Path) -> x509.Certificate:
+    """The first certificate of a file."""
+
+    return x509.load_pem_x509_certificate(file.read_bytes())
+
+
+def days_left(file: Path) -> int:
+    """How long a certificate is good for."""
+    return (read_certificate(file).not_valid_after_utc - datetime.now(UTC)).days
+
+
+def names_of(file: Path) -> set[str]:
+    """The host names and addresses a certificate is for."""
+
+    try:
+        found = read_certificate(file).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in found.value}
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return x509.CertificateBuilder(
+        subject_name=subject,
+        issuer_name=issuer,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - _CLOCK_SKEW,
+        not_valid_after=now + timedelta(days=days),
+    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+
+
+def _write(
+    files: Pair,
+    builder: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+) -> int:
+    certificate = builder.sign(signer, hashes.SHA256())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_private(files.key, pem)
+    write_private(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    return certificate.serial_number
+
+
+def _usage(*, signing: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signing,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signing,
+        crl_sign=signing,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _read_key(file: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(file.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{file} is not a key of this authority")
+    return key

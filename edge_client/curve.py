@@ -1,0 +1,79 @@
+"""The loss of t reports as a picture: a curve that climbs to its ceiling, and where one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol_spec import Calibration
+
+WIDTH: Final = 640
+HEIGHT: Final = 220
+LEFT: Final = 46
+RIGHT: Final = WIDTH - 16
+TOP: Final = 30
+BASE: Final = HEIGHT - 34
+STEPS: Final = 60
+NEARLY_ALL: Final = 0.98
+
+
+def curve_svg(calibration: Calibration, rounds: int, reports: Sequence[int]) -> str:
+    """eps_t of one memo from no report to about as many as matter; a dot for each memo drawn."""
+    last = _horizon(calibration, rounds, max(reports, default=0))
+    ceiling = calibration.eps_inf
+
+    def x(t: int) -> float:
+        return LEFT + t / last * (RIGHT - LEFT)
+
+    def y(epsilon: float) -> float:
+        return BASE - epsilon / ceiling * (BASE - TOP)
+
+    times = sorted({round(i * last / STEPS) for i in range(STEPS + 1)} | {0, 1})
+    curve = [(x(t), y(calibration.epsilon_after(t))) for t in times]
+    dots = [(x(t), y(calibration.epsilon_after(t))) for t in reports]
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in curve)
+    below = f"{x(0):.1f},{BASE} {points} {x(last):.1f},{BASE}"
+    told = _told(calibration, reports)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
+        f"<title>Privacy spent, by number of reports</title><desc>{told}</desc>"
+        f'<polygon class="spent" points="{below}"/>'
+        f'<line class="axis" x1="{LEFT}" y1="{BASE}" x2="{RIGHT}" y2="{BASE}"/>'
+        f'<line class="ceiling" x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}"/>'
+        f'<polyline class="curve" points="{points}"/>'
+        f"{''.join(_dot(*dot) for dot in dots)}"
+        f'<text x="{LEFT}" y="{TOP - 10}">never above epsilon {ceiling:g}</text>'
+        f'<text x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{ceiling:g}</text>'
+        f'<text x="{LEFT - 8}" y="{BASE + 4}" text-anchor="end">0</text>'
+        f'<text x="{LEFT}" y="{BASE + 20}">0</text>'
+        f'<text x="{RIGHT}" y="{BASE + 20}" text-anchor="end">{last:,} reports</text>'
+        f"{_label(*dots[-1], reports[-1]) if len(dots) == 1 else ''}</svg>"
+    )
+
+
+def _horizon(calibration: Calibration, rounds: int, most: int) -> int:
+    """Where to end: the curve is nearly flat, the present is on it, and rounds are not exceeded."""
+    flat = 1
+    while flat < rounds and calibration.epsilon_after(flat) < NEARLY_ALL * calibration.eps_inf:
+        flat *= 2
+    return max(1, min(rounds, max(flat, most + most // 4 + 1)), most)
+
+
+def _told(calibration: Calibration, reports: Sequence[int]) -> str:
+    if not reports:
+        return f"It climbs to {calibration.eps_inf:g}; nothing was drawn yet."
+    stands = ", ".join(f"{calibration.epsilon_after(t):.4f} after {t}" for t in reports)
+    return f"It climbs to {calibration.eps_inf:g} and never beyond; so far {stands}."
+
+
+def _dot(x: float, y: float) -> str:
+    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
+
+
+def _label(x: float, y: float, t: int) -> str:
+    """To the right of the dot, where the curve is above it; at the end, well below."""
+    if x < RIGHT - 110:
+        place = f'x="{x + 10:.1f}" y="{y + 22:.1f}"'
+    else:
+        place = f'x="{x:.1f}" y="{y + 36:.1f}" text-anchor="end"'
+    return f'<text class="now" {place}>you, after {t:,}</text>'

@@ -1,0 +1,22 @@
+"""What a `doctor` finds: one thing that was checked, and where it failed, the next step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked."""
+
+    what: str
+    ok: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"check": self.what, "ok": self.ok, "finding": self.text}
