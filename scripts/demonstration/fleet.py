@@ -1,4 +1,4 @@
-"""The demonstration's devices: real agents that hold what `population` says."""
+"""The demonstration's agents: some devices of its population in one process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from simulation.agents import serve
 from demonstration.population import value
 from protocol_spec import Manifest
 
-
-def main(root: Path, manifest_file: Path, broker: str, first: int, last: int) -> None:
-    """Run devices first to last until told to stop."""
-    manifest = Manifest.from_bytes(manifest_file.read_bytes())
-    serve(root, manifest, broker, range(first, last), value)
-
-
 if __name__ == "__main__":
-    directory, file, url, begin, end = sys.argv[1:]
-    main(Path(directory), Path(file), url, int(begin), int(end))
+    directory, file, url, first, last = sys.argv[1:]
+    manifest = Manifest.from_bytes(Path(file).read_bytes())
+    serve(Path(directory), manifest, url, range(int(first), int(last)), value)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import click
+from simulation.stage import end_process
 
 from collector.data import open_store, read_store
 from collector.store import Campaign
@@ -196,7 +197,7 @@ class Demo:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE if capture else file, stderr=file, env=os.environ
         )
-        self._stack.callback(_end, process)
+        self._stack.callback(end_process, process)
         return process
 
     def _wait(self, what: str, ready: Callable[[], bool]) -> None:
@@ -312,15 +313,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

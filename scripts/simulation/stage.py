@@ -82,7 +82,7 @@ class Stage:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, env=_with_scripts(os.environ)
         )
-        self._processes.callback(_end, process)
+        self._processes.callback(end_process, process)
         return process
 
     def wait(self, what: str, ready: Callable[[], bool], patience: float = PATIENCE) -> None:
@@ -135,7 +135,8 @@ def _with_scripts(environ: os._Environ[str]) -> dict[str, str]:
     return {**environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Politely, then not."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,0 +1,15 @@
+"""Simulate a fleet and see what a campaign would show: see docs/simulate.md."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+if find_spec("protocol_spec") is None:  # a checkout that is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from simulation.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Exact laws of tiny fleets by enumeration, and verdicts on samples of them.
+
+A law is a chance for every outcome; devices are independent, so the law of a fleet is the
+convolution of its devices' laws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import TypeVar
+
+import numpy as np
+
+from protocol_spec import Calibration
+
+Vector = tuple[int, ...]
+Law = dict[Vector, float]
+Outcome = TypeVar("Outcome")
+
+
+def one_report(c: Calibration, value: int) -> Law:
+    """Every report that a device with this value can send, as the values it supports."""
+    if not c.unary:
+        rows = np.eye(c.k, dtype=int).tolist()
+        return {tuple(row): c.ps if v == value else c.qs for v, row in enumerate(rows)}
+    chances = [c.ps if v == value else c.qs for v in range(c.k)]
+    return {
+        bits: math.prod(p if bit else 1 - p for p, bit in zip(chances, bits))
+        for bits in product((0, 1), repeat=c.k)
+    }
+
+
+def together(laws: Iterable[Law]) -> Law:
+    """The sum of independent vectors."""
+    total: Law = {}
+    for law in laws:
+        if not total:
+            total = law
+            continue
+        mixed: dict[Vector, float] = defaultdict(float)
+        for left, p in total.items():
+            for right, q in law.items():
+                mixed[tuple(a + b for a, b in zip(left, right))] += p * q
+        total = dict(mixed)
+    return total
+
+
+def fit_z(sample: Counter[Vector], law: Mapping[Vector, float]) -> float:
+    """Pearson's chi-square of a sample against its law, in standard deviations. Rare outcomes
+    count together; one that cannot happen is infinitely far."""
+    runs = sample.total()
+    if any(outcome not in law for outcome in sample):
+        return math.inf
+    cells = [(sample[o], runs * p) for o, p in law.items() if runs * p >= 10]
+    rest = runs - sum(n for n, _ in cells), runs - math.fsum(e for _, e in cells)
+    cells += [rest] if rest[1] >= 10 else []
+    return _normal(math.fsum((n - e) ** 2 / e for n, e in cells), len(cells) - 1)
+
+
+def same_z(left: Counter[Outcome], right: Counter[Outcome]) -> float:
+    """Two samples of one law? Chi-square of homogeneity, in standard deviations."""
+    common = [key for key in left | right if left[key] + right[key] >= 20]
+    pairs = [(left[key], right[key]) for key in common]
+    pairs.append(
+        (left.total() - sum(a for a, _ in pairs), right.total() - sum(b for _, b in pairs))
+    )
+    pairs = [(a, b) for a, b in pairs if a + b >= 20]
+    n, m = (sum(side) for side in zip(*pairs))
+    chi = math.fsum((a * math.sqrt(m / n) - b * math.sqrt(n / m)) ** 2 / (a + b) for a, b in pairs)
+    return _normal(chi, len(pairs) - 1)
+
+
+def vectors(table: np.ndarray) -> Counter[Vector]:
+    """Rows of a table, counted."""
+    return Counter(map(tuple, table.tolist()))
+
+
+def _normal(chi_square: float, freedom: int) -> float:
+    """Wilson and Hilferty's cube root."""
+    part = 2 / (9 * freedom)
+    return float(((chi_square / freedom) ** (1 / 3) - (1 - part)) / math.sqrt(part))
