@@ -37,9 +37,9 @@ from collector.store import Campaign
 from collector.truth import read_truth
 from collector.views import (
     Facts,
-    campaign_status,
     chosen_results,
     instant,
+    overview,
     plan_facts,
     result_facts,
 )
@@ -192,15 +192,7 @@ def status(settings: Settings, campaign: str | None, as_json: bool) -> None:
     allomfree-collector status
     """
     store = read_store(settings.data_dir)
-    well, text, _ = examine(settings.data_dir)
-    found = [store.campaign(campaign)] if campaign else store.campaigns()
-    facts = {
-        "service": text,
-        "healthy": well,
-        "received": store.received(),
-        "campaigns": [campaign_status(store, c, time.time()) for c in found],
-        "elsewhere": {str(name): n for name, n in store.outcomes(0).items()},
-    }
+    facts = overview(store, settings.data_dir, time.time(), campaign)
     store.close()
     show(facts, as_json, pages.status_text)
 

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from collector.store import Campaign
@@ -83,19 +83,23 @@ def _row(campaign: Campaign, result: Result, i: int, value: str) -> dict[str, An
 
 def write(campaign: Campaign, results: Iterable[Result], form: Format) -> str:
     """All rows in one of the formats."""
-    table = rows(campaign, results)
+    return write_rows(rows(campaign, results), COLUMNS, form)
+
+
+def write_rows(table: Iterable[Mapping[str, Any]], columns: Sequence[str], form: str) -> str:
+    """Rows of any table in one of the formats."""
     if form == "json":
         return json.dumps(list(table), ensure_ascii=False, indent=1) + "\n"
     if form == "ndjson":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table)
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: _plain(v) for k, v in row.items()} for row in table)
+    writer.writerows({k: _safe(v) for k, v in row.items()} for row in table)
     return text.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _safe(value: Any) -> Any:
     """Spreadsheets run cells that begin like a formula; a value's name must not."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -185,10 +185,10 @@ class Link:
         if code.is_failure:
             raise unreachable(self.broker, refused(code))
 
-    def subscribe(self, filters: Iterable[str]) -> None:
-        """Ask for messages with QoS 1."""
+    def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
+        """Ask for messages."""
         for name in filters:
-            self._client.subscribe(name, qos=1)
+            self._client.subscribe(name, qos=qos)
 
     def step(self, timeout: float) -> list[Arrived]:
         """Wait up to `timeout`, then read what is there, at most a batch."""

@@ -102,4 +102,3 @@ def registry(directory: Path) -> CollectorRegistry:
 def exposition(made: CollectorRegistry) -> bytes:
     """The text Prometheus reads."""
     return generate_latest(made)
-

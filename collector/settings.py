@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from protocol_spec.common import settings as common
-from protocol_spec.common.address import BrokerUrl, Credentials, parse_broker
+from protocol_spec.common.address import BrokerUrl, Credentials, is_loopback, parse_broker
 from protocol_spec.common.errors import SettingsError
 from protocol_spec.common.settings import Setting
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace
@@ -29,10 +28,7 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 PAGE: Final = Address("127.0.0.1", 9180)

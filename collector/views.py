@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from collector.errors import UnknownCampaign
 from collector.export import rows
+from collector.health import examine
 from collector.planning import Plan
 from collector.results import round_result
 from collector.store import Campaign, Store
@@ -31,6 +33,19 @@ def campaign_status(store: Store, campaign: Campaign, now: float) -> Facts:
         "next_seal": instant(_next_deadline(campaign, last)),
         "filling": [filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
         "outcomes": {str(name): n for name, n in store.outcomes(campaign.id).items()},
+    }
+
+
+def overview(store: Store, directory: Path, now: float, campaign: str | None = None) -> Facts:
+    """Every campaign, or the one named, and how the service is: what `status --json` prints."""
+    well, text, _ = examine(directory)
+    found = [store.campaign(campaign)] if campaign else store.campaigns()
+    return {
+        "service": text,
+        "healthy": well,
+        "received": store.received(),
+        "campaigns": [campaign_status(store, c, now) for c in found],
+        "elsewhere": {str(name): n for name, n in store.outcomes(0).items()},
     }
 
 

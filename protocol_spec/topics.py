@@ -25,7 +25,7 @@ _CAMPAIGN: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?-[0-9a-f]{8}
 
 _UPWARD: Final = ("report", "request")
 
-CANARY_CAMPAIGN: Final = "doctor-00000000"  # no manifest hashes to it; see `Topics.canary`
+CANARY_CAMPAIGN: Final = "canary"  # stands where a campaign would and, without a digest, is none
 
 
 def check_namespace(namespace: str) -> str:
@@ -71,6 +71,12 @@ def to_device(device: str, namespace: str = DEFAULT_NAMESPACE) -> str:
 def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
     """Filter: all topics of one campaign."""
     return f"{check_namespace(namespace)}/{VERSION}/{campaign}/#"
+
+
+def canary(subtree: str, device: str = "", namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Where an access list is tried out: nobody collects from it, and nothing in it is private."""
+    root = f"{check_namespace(namespace)}/{VERSION}/{CANARY_CAMPAIGN}"
+    return "/".join(filter(None, (root, subtree, device, "try")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +148,6 @@ class Topics:
     def response(self, device: str) -> str:
         """Where the collector answers that request."""
         return f"{self._root}/down/{_checked(device)}/response"
-
-    def canary(self, subtree: str, device: str = "") -> str:
-        """Where an access list is tried out: nobody collects from it, and nothing is private."""
-        return "/".join(filter(None, (self._root, subtree, device, "canary")))
 
     @property
     def all_reports(self) -> str:

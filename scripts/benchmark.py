@@ -1,9 +1,14 @@
-"""Measure what allomfree costs, beside the limits it sets itself."""
+"""Measure what allomfree costs, beside the limits it sets itself and beside its peers."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Final, NoReturn
 
 import click
 
@@ -12,59 +17,231 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agent as agent_benchmark
 from benchmarks import ingest as ingest_benchmark
-from benchmarks.measurements import as_json, as_text, kept
+from benchmarks import machine
+from benchmarks import peers as peers_benchmark
+from benchmarks import readers as readers_benchmark
+from benchmarks import simulate as simulate_benchmark
+from benchmarks.document import PAGE, section, updated
+from benchmarks.measurements import Measurement, as_text, facts, kept
+from benchmarks.peer_environment import PeerFailed, Peers
+from benchmarks.peer_environment import peers as installed_peers
+
+AS_JSON = click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
+WRITE = click.option("--write", is_flag=True, help="Put the numbers into docs/benchmarks.md.")
+RUNS = click.option("--runs", default=5, help="Runs of which the median counts.", show_default=True)
+PEER_PYTHON = click.option(
+    "--peer-python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An interpreter that has the peers, instead of a temporary environment.",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Measure what allomfree costs, beside the limits it sets itself.
+    """Measure what allomfree costs, beside the limits it sets itself and beside its peers.
+
+    Every command exits with status 1 when a limit is broken.
 
     \b
-    Example:
+    Examples:
       python scripts/benchmark.py agent
+      python scripts/benchmark.py all --write
     """
 
 
 @main.command()
-@click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
+@WRITE
 @click.pass_context
-def agent(context: click.Context, in_json: bool) -> None:
+def agent(context: click.Context, in_json: bool, write: bool) -> None:
     """What the agent costs a device: memory, start-up, bytes on the wire, syncs of the disk.
-
-    Exit status 1 when a limit is broken.
 
     \b
     Examples:
       python scripts/benchmark.py agent
       python scripts/benchmark.py agent --json | jq '.measurements[] | select(.limit)'
     """
-    measured = agent_benchmark.measure()
-    click.echo(as_json("agent", measured) if in_json else as_text(measured))
-    context.exit(0 if kept(measured) else 1)
+    _tell(context, "agent", agent_benchmark.measure, in_json, write)
 
 
 @main.command()
 @click.option("--reports", default=100_000, help="Reports in one round.", show_default=True)
-@click.option("--runs", default=5, help="Runs of which the median counts.", show_default=True)
+@RUNS
 @click.option("--large", default=1_000_000, help="A larger round; 0 for none.", show_default=True)
 @click.option("--values", "k", default=100, help="Values of the attribute.", show_default=True)
-@click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
+@click.option("--readers", default=0, help="Compare with so many readers of the page instead.")
+@AS_JSON
+@WRITE
 @click.pass_context
 def ingest(
-    context: click.Context, reports: int, runs: int, large: int, k: int, in_json: bool
+    context: click.Context,
+    reports: int,
+    runs: int,
+    large: int,
+    k: int,
+    readers: int,
+    in_json: bool,
+    write: bool,
 ) -> None:
     """Durable exactly-once ingest against a bare paho subscriber that only counts.
 
-    Exit status 1 when a limit is broken.
+    With --readers: the collector's ingest while its page is read, against the same unread.
 
     \b
     Examples:
       python scripts/benchmark.py ingest
       python scripts/benchmark.py ingest --reports 20000 --runs 1 --large 0 --json
+      python scripts/benchmark.py ingest --readers 10 --reports 300000
     """
-    measured = ingest_benchmark.measure(reports, runs, large, k)
-    click.echo(as_json("ingest", measured) if in_json else as_text(measured))
+    alone = partial(ingest_benchmark.measure, reports, runs, large, k)
+    read = partial(readers_benchmark.measure, reports, runs, k, readers)
+    name, measured = ("readers", read) if readers else ("ingest", alone)
+    _tell(context, name, measured, in_json, write)
+
+
+@main.command()
+@click.option("--devices", default=1_000_000, help="As single reports.", show_default=True)
+@click.option("--statistics", default=100_000_000, help="As counts alone.", show_default=True)
+@RUNS
+@click.option("--peer", is_flag=True, help="Also beside multi-freq-ldpy, installed for it.")
+@PEER_PYTHON
+@AS_JSON
+@WRITE
+@click.pass_context
+def simulate(
+    context: click.Context,
+    devices: int,
+    statistics: int,
+    runs: int,
+    peer: bool,
+    peer_python: Path | None,
+    in_json: bool,
+    write: bool,
+) -> None:
+    """What the simulator costs at each depth, beside a loop over users.
+
+    \b
+    Examples:
+      python scripts/benchmark.py simulate
+      python scripts/benchmark.py simulate --peer
+      python scripts/benchmark.py simulate --devices 100000 --runs 3 --json
+    """
+    with ExitStack() as stack:
+        driver = stack.enter_context(_peers(peer_python)) if peer or peer_python else None
+        measured = partial(simulate_benchmark.measure, statistics, devices, runs, driver)
+        _tell(context, "simulate", measured, in_json, write, driver)
+
+
+@main.command()
+@click.option("--devices", default=1_000_000, help="Users in one round.", show_default=True)
+@RUNS
+@click.option("--errors", default=20, help="Campaigns of the peer a budget.", show_default=True)
+@PEER_PYTHON
+@AS_JSON
+@WRITE
+@click.pass_context
+def peers(
+    context: click.Context,
+    devices: int,
+    runs: int,
+    errors: int,
+    peer_python: Path | None,
+    in_json: bool,
+    write: bool,
+) -> None:
+    """The same work by multi-freq-ldpy and pure-ldp: speed, and error at equal budgets.
+
+    They are installed into a temporary environment, which is removed at the end.
+
+    \b
+    Examples:
+      python scripts/benchmark.py peers
+      python scripts/benchmark.py peers --devices 100000 --runs 3 --errors 5 --json
+    """
+    with _peers(peer_python) as driver:
+        measured = partial(peers_benchmark.measure, driver, devices, runs, errors)
+        _tell(context, "peers", measured, in_json, write, driver)
+
+
+@main.command("all")
+@PEER_PYTHON
+@AS_JSON
+@WRITE
+@click.pass_context
+def everything(
+    context: click.Context, peer_python: Path | None, in_json: bool, write: bool
+) -> None:
+    """Every benchmark, one after the other; with --json a line each. Takes about half an hour.
+
+    \b
+    Examples:
+      python scripts/benchmark.py all --write
+      python scripts/benchmark.py all --json > benchmarks.ndjson
+    """
+    shown = {"in_json": in_json, "write": write}
+    named = {**shown, "peer_python": peer_python}
+    broken = 0
+    for command, options in (
+        (agent, shown),
+        (ingest, shown),
+        (ingest, {**shown, **WITH_READERS}),
+        (simulate, named),
+        (peers, named),
+    ):
+        try:
+            context.invoke(command, **options)
+        except click.exceptions.Exit as end:
+            broken |= end.exit_code
+    context.exit(broken)
+
+
+WITH_READERS: Final = {"readers": 10, "reports": 300_000}
+NOT_SHOWN: Final = ("in_json", "write", "peer_python")  # they change no number
+
+
+def _tell(
+    context: click.Context,
+    name: str,
+    measure: Callable[[], list[Measurement]],
+    in_json: bool,
+    write: bool,
+    driver: Peers | None = None,
+) -> NoReturn:
+    """Measure, show, write if asked to, and end with what the limits say."""
+    described, load = machine.describe(), machine.load()
+    versions = driver.versions() if driver else {}
+    measured = measure()
+    if in_json:
+        around = {"machine": described, "load": load, "peers": versions}
+        click.echo(json.dumps({**facts(name, measured), **around}, ensure_ascii=False))
+    else:
+        click.echo(as_text(measured))
+    if write:
+        text = section(name, _command(context), measured, load, versions)
+        page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        PAGE.write_text(updated(page, described, name, text), encoding="utf-8")
     context.exit(0 if kept(measured) else 1)
+
+
+@contextmanager
+def _peers(python: Path | None) -> Iterator[Peers]:
+    """The peers, or in one sentence why there are none."""
+    try:
+        with installed_peers(python) as driver:
+            yield driver
+    except PeerFailed as failure:
+        raise click.ClickException(str(failure)) from None
+
+
+def _command(context: click.Context) -> str:
+    """How to measure the same again: the command with what was not left to its default."""
+    words = ["python scripts/benchmark.py", str(context.info_name)]
+    for option in context.command.params:
+        value = context.params.get(str(option.name))
+        if option.name in NOT_SHOWN or value == option.get_default(context):
+            continue
+        words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
+    return " ".join(words)
 
 
 if __name__ == "__main__":

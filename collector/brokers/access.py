@@ -1,8 +1,9 @@
 """Who may do what at the broker: least privilege, said once for every kind of broker.
 
 A device writes only under its own name and reads only what is for all or for itself; the collector
-cannot write reports. The auditor, whom only `doctor` uses, may do everything, but only in a
-campaign that cannot exist: there it shows whether the others are kept to their limits.
+cannot write reports. The auditor, whom only `doctor` uses, may do everything, but only where no
+campaign can be: there it shows whether the others are kept to their limits. (On mosquitto it can
+also read what every device can, because patterns are everybody's.)
 """
 
 from __future__ import annotations

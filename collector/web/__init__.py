@@ -1,1 +1,1 @@
-"""What the collector serves over HTTP, in a thread of its own with its own read-only database."""
+"""The analyst's page: a process of its own that only reads, so that ingest never waits for it."""

@@ -1,67 +1,59 @@
-"""Health and metrics over HTTP: nothing here can change anything, and ingest never waits for it."""
+"""The page's server: one socket, one loop, nothing that can change anything."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
 from pathlib import Path
+from typing import Final
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from collector.errors import CollectorError
-from collector.metrics import exposition, registry
-from collector.service import Standing
+from collector.settings import Address
+from collector.web.routes import Pages
 
-
-def application(directory: Path, standing: Callable[[], Standing]) -> Starlette:
-    """The HTTP application."""
-    metrics = registry(directory, standing)
-
-    def show_metrics(_request: Request) -> Response:
-        return Response(exposition(metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    def show_health(_request: Request) -> Response:
-        now = standing()
-        facts = {"healthy": not now.trouble, "connected": now.connected, "trouble": now.trouble}
-        return JSONResponse(facts, 503 if now.trouble else 200)
-
-    return Starlette(routes=[Route("/metrics", show_metrics), Route("/health", show_health)])
+CONNECTIONS: Final = 256
+LONGEST_HEAD: Final = 16_384
+NICE: Final = 10
 
 
-@contextmanager
-def serving(
-    address: tuple[str, int], directory: Path, standing: Callable[[], Standing]
-) -> Iterator[int]:
-    """Serve while the context lasts; yields the port, which is chosen when 0 was asked for."""
-    sock = _listening(address)
+class _Server(uvicorn.Server):
+    """Ends at once: open event streams are told to end, not waited for."""
+
+    def __init__(self, config: uvicorn.Config, pages: Pages) -> None:
+        super().__init__(config)
+        self._pages = pages
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._pages.hub.stop()
+        await super().shutdown(sockets)
+
+
+def make_server(directory: Path, address: Address, token: str | None) -> uvicorn.Server:
+    """A server for a socket that listens; a token is needed unless it is None."""
+    pages = Pages(directory)
     config = uvicorn.Config(
-        application(directory, standing), log_config=None, lifespan="off", access_log=False
+        pages.application(address, token),
+        log_config=None,
+        log_level="critical",  # what strangers send is not worth a line each
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http="h11",
+        ws="none",
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
+        timeout_graceful_shutdown=2,
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([sock],), name="http", daemon=True)
-    thread.start()
-    try:
-        yield int(sock.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(5)
-        sock.close()
+    return _Server(config, pages)
 
 
-def _listening(address: tuple[str, int]) -> socket.socket:
-    """A request that comes before the server's thread is ready waits in the socket's queue."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    try:
-        return socket.create_server(address, family=family)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (")[0]
-        raise CollectorError(
-            f"{address[0]}:{address[1]} cannot be listened on: {reason}; choose another with "
-            "--listen"
-        ) from None
+def serve(directory: Path, address: Address, token: str | None, sock: socket.socket) -> None:
+    """Serve until told to stop, giving way to everything else on the machine."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # while it runs, the server takes both
+    os.nice(NICE)
+    make_server(directory, address, token).run([sock])

@@ -21,6 +21,14 @@ _THIS_MACHINE = "mqtt://localhost"
 _EXAMPLE = "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
     """A broker's address without any secret."""
@@ -36,10 +44,7 @@ class BrokerUrl:
     @property
     def is_loopback(self) -> bool:
         """Whether the broker is on this machine."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def check_plaintext(self, allowed: bool) -> None:
         """Refuse to send anything readable over a network unless asked for by name."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measurements import Measurement
+from benchmarks.measurements import Measurement, ratio_of
 from benchmarks.publisher import make_session, publish
 from protocol_spec import Manifest, Topics
 from tests.support.brokers import Nats
@@ -41,8 +41,8 @@ class Run:
         return self.ours / self.bare
 
 
-def manifest(k: int) -> Manifest:
-    """A campaign whose one round is open now."""
+def manifest(k: int, begun: int = 60, protocol: str = "auto") -> Manifest:
+    """A campaign of two rounds of a day that began so many seconds ago."""
     values = ", ".join(f'"v{i}"' for i in range(k))
     return Manifest.from_toml(
         f"""
@@ -55,8 +55,12 @@ def manifest(k: int) -> Manifest:
         eps_inf = 2.0
         eps_1 = 0.6
         receipt_pages = 1000
-        rounds = {{ first = {int(time.time()) - 60}, period = "1d", count = 2 }}
-        attributes = [{{ name = "a", question = "Which?", values = [{values}] }}]
+        rounds = {{ first = {int(time.time()) - begun}, period = "1d", count = 2 }}
+        [[attributes]]
+        name = "a"
+        question = "Which?"
+        protocol = "{protocol}"
+        values = [{values}]
         """
     )
 
@@ -148,13 +152,12 @@ def one_run(count: int, k: int) -> Run:
 def measure(count: int, runs: int, large: int, k: int) -> list[Measurement]:
     """Several runs of `count` reports of one round, and one of `large`."""
     small = [one_run(count, k) for _ in range(runs)]
-    ratios = sorted(run.ratio for run in small)
-    spread = f"from {ratios[0]:.2f} to {ratios[-1]:.2f} in {runs} runs of {count:,} reports"
     rows = [
-        Measurement(
+        ratio_of(
             "durable ingest / bare paho subscriber",
-            statistics.median(ratios),
-            note=spread,
+            [run.ours for run in small],
+            [run.bare for run in small],
+            note=f"{runs} runs of {count:,} reports",
             at_least=1.0,
         ),
         *_details(small[-1], statistics.median(run.ours for run in small)),

@@ -39,11 +39,13 @@ def make_session(port: int, client: str, topic_filter: str) -> None:
         sock.sendall(b"\xe0\0")
 
 
-def publish(port: int, campaign: Manifest, count: int, window: int = 1000) -> None:
-    """One report from each of `count` devices, QoS 1, never more than `window` unanswered."""
+def publish(
+    port: int, campaign: Manifest, count: int, window: int = 1000, *, number: int = 0
+) -> None:
+    """A report of one round from each of `count` devices, QoS 1, at most `window` unanswered."""
     topics, form = Topics(campaign.campaign), campaign.body_formats[0]
     body = bytes(form.length)
-    payload = Report(digest8(campaign), 0, 0, body).encode()
+    payload = Report(digest8(campaign), number, 0, body).encode()
     free = threading.Semaphore(window)
     with _connect(port, "publisher", clean=True) as sock:
         reader = threading.Thread(target=_count_answers, args=(sock, count, free))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from simulation.agents import serve
-
 from demonstration.population import value
 from protocol_spec import Manifest
+from simulation.agents import serve
 
 if __name__ == "__main__":
     directory, file, url, first, last = sys.argv[1:]

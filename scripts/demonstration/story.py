@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 import click
-from simulation.stage import end_process
 
 from collector.data import open_store, read_store
 from collector.store import Campaign
@@ -25,6 +24,7 @@ from collector.truth import write_truth
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw
 from demonstration.population import manifest
+from simulation.stage import end_process
 
 BIN = Path(sys.executable).parent
 QUICK_START = 2.0  # seconds in which a collector runs on an idle desktop machine

@@ -14,12 +14,12 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from simulation.datasets import Dataset, load
 
 from paper.pipeline import Experiment
 from paper.printed import N
 from paper.printed_gains import DATA_SETS, HALVES
 from protocol_spec import calibrate
+from simulation.datasets import Dataset, load
 
 RATIOS: Final = ("0.3", "0.6")
 BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)

@@ -8,10 +8,9 @@ from itertools import chain
 from textwrap import wrap
 from typing import Final
 
-from simulation.datasets import load
-
 from paper.gains import LARGEST_RMS_Z, Cell, Comparison, reproduced
 from paper.printed_gains import REFERENCES, RUNS, Half
+from simulation.datasets import load
 
 _COLUMNS: Final = ("printed", "ours", "sd", "z", "exact", "both")
 _HEADER: Final = ("eps_inf", *_COLUMNS, *_COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from collector.export import write_rows
 from protocol_spec.estimation import critical_value
 from simulation.collected import TRUTH_COLUMNS
 from simulation.errors import SimulationError
@@ -23,15 +22,7 @@ Row = Mapping[str, Any]
 
 def write(table: Iterable[Row], form: str) -> str:
     """Rows as CSV, JSON or NDJSON."""
-    if form == "json":
-        return json.dumps(list(table), ensure_ascii=False, indent=1) + "\n"
-    if form == "ndjson":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, TRUTH_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "withheld": str(row["withheld"]).lower()} for row in table)
-    return text.getvalue()
+    return write_rows(table, TRUTH_COLUMNS, form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,13 @@ def test_an_address_that_was_asked_for_is_not_the_default() -> None:
 
 @pytest.mark.parametrize(
     ("host", "loopback"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("pi", False)],
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104 - looked at, not listened on
+        ("pi", False),
+    ],
 )
 def test_which_addresses_are_this_machines_alone(host: str, loopback: bool) -> None:
     assert Address(host, 1).is_loopback == loopback

@@ -6,13 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
-from demonstration.checks import counted_once, intervals_hold, truth
-from demonstration.population import manifest, value
 
 from collector.data import open_store
 from collector.rounds import seal
 from collector.store import Campaign, Candidate
 from collector.store.sqlite import SqliteStore
+from demonstration.checks import counted_once, intervals_hold, truth
+from demonstration.population import manifest, value
 from protocol_spec import Randomiser
 
 DEVICES = 300

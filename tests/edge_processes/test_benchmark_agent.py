@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
+
 from benchmarks import syscalls
 from benchmarks.measurements import Measurement, as_json, as_text, kept
-
 from tests.edge_processes.processes import ROOT, environment
 
 

@@ -9,55 +9,22 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import trustme
 
 from edge_client import Credentials, EdgeClient
 from tests.edge_processes.processes import ROOT, edge
 from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, find_program
 from tests.support.campaigns import manifest, manifest_text
+from tests.support.certificates import FAULTS, Files
 
 PASSWORD = "correct horse"  # noqa: S105 - of a broker that lives for a second
 
 
-@dataclass
-class Files:
-    """Authorities and certificates as files."""
-
-    directory: Path
-    ca: trustme.CA
-
-    def pem(self, name: str, *blobs: trustme.Blob) -> Path:
-        path = self.directory / name
-        path.write_bytes(b"".join(blob.bytes() for blob in blobs))
-        return path
-
-    def server(
-        self, *names: str, ca: trustme.CA | None = None, days: int = 30
-    ) -> tuple[Path, Path]:
-        """Certificate chain and key for a broker of that name."""
-        until = datetime.now(UTC) + timedelta(days=days)
-        issued = (ca or self.ca).issue_cert(
-            *names, not_before=until - timedelta(60), not_after=until
-        )
-        chain = self.pem("server.pem", *issued.cert_chain_pems)
-        return chain, self.pem("server.key", issued.private_key_pem)
-
-    def client(self, name: str) -> tuple[Path, Path]:
-        issued = self.ca.issue_cert(name, common_name=name)
-        chain = self.pem("client.pem", *issued.cert_chain_pems)
-        return chain, self.pem("client.key", issued.private_key_pem)
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    files = Files(tmp_path, trustme.CA())
-    files.pem("ca.pem", files.ca.cert_pem)
-    return files
+    return Files.made(tmp_path)
 
 
 @contextmanager
@@ -109,38 +76,16 @@ def test_the_right_authority(kind: str, files: Files, tmp_path: Path) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ("wrong name", "Hostname mismatch, certificate is not valid for 'localhost'"),
-        ("wrong address", "IP address mismatch, certificate is not valid for '127.0.0.1'"),
-        ("self-signed", "self-signed certificate"),
-        ("another authority", "unable to get local issuer certificate"),
-        ("expired", "certificate has expired"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "says"), FAULTS.items())
 def test_a_certificate_that_is_not_trusted(
     kind: str, fault: str, says: str, files: Files, tmp_path: Path
 ) -> None:
-    server = {
-        "wrong name": lambda: files.server("elsewhere.example"),
-        "wrong address": lambda: files.server("localhost"),
-        "self-signed": lambda: self_signed(files),
-        "another authority": lambda: files.server("localhost", ca=trustme.CA()),
-        "expired": lambda: files.server("localhost", days=-1),
-    }[fault]()
     host = "127.0.0.1" if fault == "wrong address" else "localhost"
-    with tls_broker(kind, files, server) as broker:
+    with tls_broker(kind, files, files.faulty(fault)) as broker:
         said = report(broker, tmp_path / "state", "--ca-file", tmp_path / "ca.pem", host=host)
     assert f"queued: the broker mqtts://{host}" in said
     assert "its certificate is not trusted" in said
     assert says in said
-
-
-def self_signed(files: Files) -> tuple[Path, Path]:
-    """An authority's own certificate, shown by a broker."""
-    alone = trustme.CA()
-    return files.pem("server.pem", alone.cert_pem), files.pem("server.key", alone.private_key_pem)
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+
 from benchmarks.agent import payloads, syncs_per_round
 from benchmarks.syscalls import Call, calls, first, traced, why_not
-
 from tests.edge_processes.processes import AgentProcess, joined
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest

@@ -8,6 +8,7 @@ from statistics import geometric_mean
 
 import numpy as np
 import pytest
+
 from paper.gains import Measured, compare, compare_all, measure, reproduced
 from paper.pipeline import ARMS, Experiment, mean_squared_errors
 from paper.printed_gains import HALVES, REFERENCES, Row

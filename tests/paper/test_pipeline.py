@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+
 from paper import pipeline
 from paper.pipeline import ARMS, clip_and_renormalise, experiments, group_sizes, mean_squared_errors
 from paper.printed_gains import HALVES

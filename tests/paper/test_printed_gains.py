@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+
 from paper.printed_gains import DATA_SETS, HALVES, REFERENCES, Half
 from simulation.datasets import NAMES
 

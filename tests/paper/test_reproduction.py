@@ -9,8 +9,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import reproduce_paper
 from click.testing import CliRunner, Result
+
+import reproduce_paper
 from paper import gains, printed_gains
 from paper.printed_gains import HALVES, Row
 from simulation.datasets import NAMES

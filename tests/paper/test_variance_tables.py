@@ -12,8 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-import reproduce_paper
 from click.testing import CliRunner, Result
+
+import reproduce_paper
 from paper import printed
 from paper.printed import Budget, Column, Row, Table
 from paper.variance import Cell, Verdict, classify, compare, compare_all, places, variances

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from simulation.behaviour import Behaviour
-from simulation.fleet import Fleet
 
 from protocol_spec import Manifest
+from simulation.behaviour import Behaviour
+from simulation.fleet import Fleet
 from tests.support.campaigns import manifest
 
 FIRST = 1_800_000_000

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 import pytest
-import simulate_fleet
 from click.testing import CliRunner, Result
-from simulation.cli import main
 
+import simulate_fleet
+from simulation.cli import main
 from tests.simulation.campaigns import FIRST, FUEL, hours
 from tests.support.campaigns import manifest_text
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from collector.data import read_store
+from collector.truth import read_truth
+from protocol_spec import Outcome, Report, decode_report, digest8, parse_from_device
 from simulation.collecting import into
 from simulation.depths import as_reports
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.wire import messages
-
-from collector.data import read_store
-from collector.truth import read_truth
-from protocol_spec import Outcome, Report, decode_report, digest8, parse_from_device
 from tests.simulation.campaigns import both, fleet
 
 

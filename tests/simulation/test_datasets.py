@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from simulation.datasets import NAMES, load
 
 SHARED = Path(__file__).parents[3] / "shared" / "marginals"

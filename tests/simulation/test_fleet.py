@@ -7,12 +7,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
+from protocol_spec import as_drawn
 from simulation.behaviour import by_value, dishonest, liars_before
 from simulation.depths import as_reports, as_statistics
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-
-from protocol_spec import as_drawn
 from tests.contract.statistics import LIMIT, binomial_z
 from tests.simulation.campaigns import FUEL, both, fleet, hours
 from tests.simulation.laws import same_z

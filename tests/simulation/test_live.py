@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from collector.truth import read_truth
+from protocol_spec import Outcome
 from simulation.behaviour import Behaviour
 from simulation.depths import as_reports
 from simulation.fleet import Fleet
 from simulation.live import holdings, reading, real_agents, reports_through_broker
 from simulation.population import populate
 from simulation.stage import Stage, StageFailure, retimed
-
-from collector.truth import read_truth
-from protocol_spec import Outcome
 from tests.simulation.campaigns import FUEL, both, fleet
 from tests.support.brokers import Nats
 

@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from simulation.memos import Memos
 
 from protocol_spec import Calibration, as_drawn, calibrate
+from simulation.memos import Memos
 from tests.contract.statistics import LIMIT
 from tests.simulation.laws import Law, Vector, fit_z, one_report, together, vectors
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from protocol_spec import Manifest
+from protocol_spec.errors import ManifestError
 from simulation.behaviour import by_value, dishonest
 from simulation.datasets import NAMES, load
 from simulation.errors import SimulationError
 from simulation.manifests import for_dataset
 from simulation.population import MAX_DEVICES, apportion, populate
-
-from protocol_spec import Manifest
-from protocol_spec.errors import ManifestError
 from tests.contract.statistics import LIMIT, binomial_z
 from tests.simulation.campaigns import FUEL, both, hours
 

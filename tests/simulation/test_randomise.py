@@ -6,10 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from simulation.randomise import BulkRandomiser, _packed, count, decode, encode
 
 from collector.store.sqlite import count_bodies
 from protocol_spec import BodyFormat, Randomiser, calibrate
+from simulation.randomise import BulkRandomiser, _packed, count, decode, encode
 from tests.contract.entropy import seeded
 from tests.contract.statistics import LIMIT
 from tests.simulation.laws import same_z

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from collector.export import COLUMNS
 from simulation.behaviour import by_value
 from simulation.collected import TRUTH_COLUMNS, Simulated
 from simulation.depths import as_reports, as_statistics
 from simulation.errors import SimulationError
 from simulation.records import Run, compare, write
-
-from collector.export import COLUMNS
 from tests.contract.statistics import LIMIT
 from tests.simulation.campaigns import FUEL, both, fleet
 

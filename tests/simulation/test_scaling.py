@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulation.scaling import measure
-
 from collector.data import read_store
 from protocol_spec import Outcome
+from simulation.scaling import measure
 
 
 def test_every_report_of_the_round_is_counted_and_every_step_costs(tmp_path: Path) -> None:

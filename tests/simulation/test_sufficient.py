@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulation.sufficient import groups, one_round
 
 from protocol_spec import Calibration, as_drawn, calibrate
+from simulation.sufficient import groups, one_round
 from tests.contract.statistics import LIMIT, mean_z
 from tests.simulation.laws import Law, fit_z, one_report, together, vectors
 

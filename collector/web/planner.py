@@ -1,0 +1,117 @@
+"""The planner's numbers, from the same function as `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from collector.planning import POOLED_ROUNDS, Plan, plan, plan_manifest
+from collector.store import Store
+from collector.views import Facts
+from protocol_spec import LONGITUDINAL, Attribute, ParameterError
+
+LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128}
+COLUMNS: Final = (
+    "name",
+    "k",
+    "protocol",
+    "why",
+    "devices",
+    "half_width",
+    "half_width_all",
+    *(f"half_width_pooled_{t}" for t in POOLED_ROUNDS),
+    "floor",
+    "devices_for_precision",
+    "split_budget_ratio",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of the planner. With a campaign, its own budget and attributes are used."""
+
+    n: int = 10_000
+    k: int = 5
+    d: int = 1
+    eps_inf: float = 2.0
+    eps_1: float = 0.6
+    f: float = 0.1
+    precision: float | None = None
+    protocol: str = "auto"
+    campaign: str = ""
+
+
+def read_wish(query: Mapping[str, str]) -> Wish:
+    """The wish in an address; what is not named is at its default."""
+    given: dict[str, Any] = {}
+    for field in fields(Wish):
+        text = query.get(field.name, "").strip()
+        if text:
+            given[field.name] = _READ[field.name](field.name, text)
+    return Wish(**given)
+
+
+def fulfil(wish: Wish, store: Store | None) -> Plan:
+    """The plan: the same numbers as `allomfree-collector plan` prints."""
+    if wish.campaign and store is not None:
+        manifest = store.campaign(wish.campaign).manifest
+        return plan_manifest(manifest, n=wish.n, f=wish.f, precision=wish.precision)
+    values = tuple(map(str, range(wish.k)))
+    return plan(
+        tuple(
+            Attribute(f"attribute-{i + 1}", "", values, protocol=wish.protocol)
+            for i in range(wish.d)
+        ),
+        n=wish.n,
+        eps_inf=wish.eps_inf,
+        eps_1=wish.eps_1,
+        f=wish.f,
+        precision=wish.precision,
+    )
+
+
+def rows(facts: Facts) -> list[Facts]:
+    """One row an attribute, the pooled widths in columns of their own."""
+    return [
+        {
+            **a,
+            **{f"half_width_pooled_{t}": width for t, width in a["half_width_pooled"].items()},
+        }
+        for a in facts["attributes"]
+    ]
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise ParameterError(name, text[:40], "must be a whole number")
+    if int(text) > LARGEST[name]:
+        raise ParameterError(name, text, f"must be at most {LARGEST[name]:,}")
+    if int(text) < 1:
+        raise ParameterError(name, text, "must be 1 or more")
+    return int(text)
+
+
+def _real(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(name, text[:40], "must be a number") from None
+
+
+def _protocol(name: str, text: str) -> str:
+    if text not in ("auto", *LONGITUDINAL):
+        raise ParameterError(name, text[:40], f"choose auto, {', '.join(LONGITUDINAL)}")
+    return text
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+_READ: Final = {
+    **dict.fromkeys(("n", "k", "d"), _whole),
+    **dict.fromkeys(("eps_inf", "eps_1", "f", "precision"), _real),
+    "protocol": _protocol,
+    "campaign": _text,
+}

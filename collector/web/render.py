@@ -1,0 +1,109 @@
+"""Facts as a page, as JSON and as CSV. Templates escape everything; nothing here computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import Response
+
+from collector.export import write_rows
+from collector.views import Facts, outcome_help
+from collector.web.assets import address, map_sheet
+
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+}
+TITLES: Final = {
+    400: "That cannot be asked",
+    401: "A token is needed",
+    404: "Not here",
+    405: "Read only",
+    414: "Too long",
+    421: "Another name",
+    503: "Not now",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished answer, as the cache keeps it."""
+
+    body: bytes
+    kind: str = "html"
+    status: int = 200
+
+    def response(self) -> Response:
+        """As HTTP sends it."""
+        return Response(self.body, self.status, media_type=TYPES[self.kind])
+
+
+def page(template: str, status: int = 200, **facts: Any) -> Answer:
+    """A page for people."""
+    text = _environment().get_template(template).render(outcome_help=outcome_help(), **facts)
+    return Answer(text.encode(), "html", status)
+
+
+def as_json(facts: Any, status: int = 200) -> Answer:
+    """What a command prints with --json, byte for byte."""
+    return Answer(json.dumps(facts, ensure_ascii=False).encode() + b"\n", "json", status)
+
+
+def as_csv(text: str) -> Answer:
+    """Rows that were written elsewhere."""
+    return Answer(text.encode(), "csv")
+
+
+def table(columns: Sequence[str], rows: Iterable[Facts]) -> Answer:
+    """Rows with fixed columns."""
+    chosen = ({name: row[name] for name in columns} for row in rows)
+    return as_csv(write_rows(chosen, columns, "csv"))
+
+
+def refusal(status: int, sentence: str, kind: str = "html", **strip: Any) -> Answer:
+    """Why there is no answer, in the form that was asked for."""
+    if kind == "json":
+        return as_json({"error": sentence}, status)
+    if kind == "csv":
+        return Answer(f"error: {sentence}\n".encode(), "csv", status)
+    title = TITLES.get(status, "Something went wrong")
+    return page("message.html", status, title=title, sentence=sentence, health=None, **strip)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("collector.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "percent": lambda x: f"{100 * x:.1f} %".replace("-", "−"),
+        "points": lambda x: f"{100 * x:.1f}".replace("-", "−"),
+        "fine": lambda x: f"{100 * x:.3g}",
+        "whole": lambda n: f"{n:,}",
+        "moment": lambda text: text.replace("T", " ").removesuffix("Z").removesuffix(":00"),
+        "since": lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M"),
+        "duration": duration,
+        "every": lambda text: text.removeprefix("1 "),
+    }
+    made.globals |= {"asset": address, "map_sheet": map_sheet}
+    return made
+
+
+def duration(seconds: int) -> str:
+    """A length of time in the unit that suits it."""
+    for length, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length and seconds % length == 0:
+            count = seconds // length
+            return f"1 {name}" if count == 1 else f"{count} {name}s"
+    return f"{seconds} seconds"

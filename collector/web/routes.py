@@ -1,0 +1,275 @@
+"""Which address shows what. Every page is also there as `.json` and `.csv`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from collector.data import read_store
+from collector.errors import CollectorError, UnknownCampaign
+from collector.export import write
+from collector.health import examine
+from collector.metrics import exposition, registry
+from collector.settings import Address
+from collector.store import Campaign, Store
+from collector.views import chosen_results, overview, plan_facts, result_facts
+from collector.web import facts, planner
+from collector.web.assets import TYPES as ASSETS
+from collector.web.assets import asset
+from collector.web.cache import Cache
+from collector.web.events import ALL, Hub
+from collector.web.guard import Guard
+from collector.web.render import Answer, as_csv, as_json, page, refusal, table
+from protocol_spec import ParameterError
+
+Query = Mapping[str, str]
+Make = Callable[["Pages", dict[str, str], Query, str], Answer]
+
+SHOWN = 60
+MOST_SHOWN = 1000
+
+log = logging.getLogger("allomfree.page")
+
+
+class _Name(Convertor[str]):
+    regex = "[A-Za-z0-9_-]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+class _Form(_Name):
+    regex = r"(?:\.json|\.csv)?"
+
+    def convert(self, value: str) -> str:
+        return value.removeprefix(".") or "html"
+
+
+class _Asset(_Name):
+    regex = "|".join(name.replace(".", r"\.") for name in ASSETS)
+
+
+register_url_convertor("name", _Name())
+register_url_convertor("form", _Form())
+register_url_convertor("asset", _Asset())
+
+
+class Pages:
+    """The application's state: where the data is, what was answered a moment ago, who listens."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hub = Hub(directory)
+        self._cache: Cache[Answer] = Cache()
+
+    def routes(self) -> list[Route]:
+        """Every address there is."""
+        attribute = "/campaigns/{campaign:name}/attributes/{attribute:name}"
+        return [
+            Route("/", self._shown(_home)),
+            Route("/index{form:form}", self._shown(_home)),
+            Route("/planner{form:form}", self._shown(_planner)),
+            Route("/campaigns/{campaign:name}/events", self._events),
+            Route("/events", self._events),
+            Route("/campaigns/{campaign:name}{form:form}", self._shown(_campaign)),
+            Route(attribute + "{form:form}", self._shown(_over_time)),
+            Route(attribute + "/rounds/{round:name}{form:form}", self._shown(_round)),
+            Route("/health", self._health),
+            Route("/metrics", self._metrics),
+            Route("/static/{name:asset}", asset),
+        ]
+
+    def application(self, address: Address, token: str | None) -> ASGIApp:
+        """All of it, behind the guard."""
+        handlers: dict[Any, Any] = {HTTPException: _not_found, Exception: _broken}
+        app = Starlette(routes=self.routes(), exception_handlers=handlers)
+        return Guard(app, address, token, lambda status, why: refusal(status, why).response())
+
+    def store(self) -> closing[Store]:
+        """The database, for as long as one answer takes."""
+        return closing(read_store(self.directory))
+
+    def strip(self) -> dict[str, Any]:
+        """How the service stands, on top of every page."""
+        well, text, record = examine(self.directory)
+        return {"well": well, "text": text, **record}
+
+    def _shown(self, make: Make) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            words = dict(request.path_params)
+            form = words.pop("form", "html")
+            query = {n: v for n, v in request.query_params.items() if n in PARAMETERS}
+            key = f"{request.url.path}?{sorted(query.items())}"
+            answer, began = await self._cache.get(key, lambda: self._made(make, words, query, form))
+            response = answer.response()
+            response.headers["X-Made"] = f"{began:.3f}"  # older than an event? Then ask again
+            return response
+
+        return endpoint
+
+    def _made(self, make: Make, words: dict[str, str], query: Query, form: str) -> Answer:
+        """The answer, or in one sentence why there is none."""
+        try:
+            return make(self, words, query, form)
+        except UnknownCampaign as error:
+            return refusal(404, _sentence(error), form)
+        except ParameterError as error:
+            return refusal(400, _sentence(error), form)
+        except (CollectorError, OSError) as error:
+            return refusal(503, _sentence(error), form)
+        except Exception as error:  # noqa: BLE001 - a fault here is a sentence, never a traceback
+            return _fault(error, form)
+
+    async def _events(self, request: Request) -> Response:
+        name = request.path_params.get("campaign", ALL)
+        if self.hub.full:
+            return JSONResponse({"error": "too many readers; the page still works"}, 503)
+        return StreamingResponse(self.hub.stream(name), media_type="text/event-stream")
+
+    def _health(self, _request: Request) -> Response:
+        well, text, record = examine(self.directory)
+        trouble = "" if well else text if record else "no collector is running"
+        connected = bool(record.get("connected", False))
+        answer = {"healthy": well, "connected": connected, "trouble": trouble}
+        return JSONResponse(answer, 200 if well else 503)
+
+    def _metrics(self, _request: Request) -> Response:
+        try:
+            text = exposition(registry(self.directory))
+        except Exception as error:  # noqa: BLE001 - as above; the database may be half made
+            return _fault(error, "csv").response()
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).rstrip(".") + "."
+
+
+def _not_found(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return refusal(status, "There is no such page; the campaigns are at the beginning.").response()
+
+
+def _broken(_request: Request, error: Exception) -> Response:
+    return _fault(error, "html").response()
+
+
+def _fault(error: Exception, form: str) -> Answer:
+    """Something nobody thought of; the log says no more than its kind."""
+    log.error("a page failed: %s", type(error).__name__)
+    return refusal(503, "This cannot be shown just now; counting goes on. Try again soon.", form)
+
+
+# --- the pages --------------------------------------------------------------------------------
+
+PARAMETERS = ("last", "value", *(planner.Wish.__slots__))
+
+
+def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
+    with pages.store() as store:
+        shown = overview(store, pages.directory, time.time())
+    if form == "json":
+        return as_json(shown)
+    if form == "csv":
+        return table(facts.CAMPAIGN_COLUMNS, facts.home_rows(shown))
+    return page("home.html", facts=shown, health=pages.strip())
+
+
+def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+    with pages.store() as store:
+        found = store.campaign(words["campaign"])
+        shown = facts.campaign(store, found, pages.directory, time.time(), _last(query))
+    if form == "json":
+        return as_json(shown)
+    if form == "csv":
+        return table(facts.ROUND_COLUMNS, facts.campaign_rows(shown))
+    return page("campaign.html", facts=shown, health=pages.strip())
+
+
+def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+    attribute, last = words["attribute"], _last(query)
+    with pages.store() as store:
+        found = store.campaign(words["campaign"])
+        if form == "csv":
+            results = facts.over_time_results(store, found, attribute, last)
+            return as_csv(write(found, results, "csv"))
+        shown = facts.over_time(store, found, pages.directory, attribute, last)
+    if form == "json":
+        return as_json(shown)
+    chosen = _value(query, shown["values"])
+    return page("over_time.html", facts=shown, chosen=chosen, **_around(pages, found))
+
+
+def _round(pages: Pages, words: dict[str, str], _query: Query, form: str) -> Answer:
+    attribute, number = words["attribute"], words["round"]
+    with pages.store() as store:
+        found = store.campaign(words["campaign"])
+        if number == "all":
+            raise UnknownCampaign("all rounds are on the attribute's own page")
+        results = chosen_results(store, found, attribute, number)
+        sealed = store.last_sealed(found.id)
+    if form == "csv":
+        return as_csv(write(found, results, "csv"))
+    shown = [result_facts(found, result, sealed) for result in results]
+    if form == "json":
+        return as_json(shown)
+    return page(
+        "round.html",
+        facts=shown[0],
+        which=number,
+        sealed=sealed,
+        truth=facts.truth_of(pages.directory, found, attribute),
+        **_around(pages, found),
+    )
+
+
+def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
+    wish = planner.read_wish(query)
+    if wish.campaign:
+        with pages.store() as store:
+            planned = planner.fulfil(wish, store)
+    else:
+        planned = planner.fulfil(wish, None)
+    shown = plan_facts(planned)
+    if form == "json":
+        return as_json(shown)
+    if form == "csv":
+        return table(planner.COLUMNS, planner.rows(shown))
+    return page(
+        "planner.html", facts=shown, wish=wish, query=urlencode(query), health=pages.strip()
+    )
+
+
+def _around(pages: Pages, found: Campaign) -> dict[str, Any]:
+    """What stands around an attribute's page."""
+    return {"manifest": found.manifest, "campaign": found.name, "health": pages.strip()}
+
+
+def _last(query: Query) -> int:
+    text = query.get("last", str(SHOWN))
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_SHOWN):
+        raise ParameterError("last", text[:40], f"must be from 1 to {MOST_SHOWN} rounds")
+    return int(text)
+
+
+def _value(query: Query, values: list[str]) -> int:
+    wanted = query.get("value", values[0])
+    if wanted not in values:
+        raise ParameterError("value", wanted[:40], "is none of this attribute's values")
+    return values.index(wanted)

@@ -1,0 +1,128 @@
+// Draws what the server computed. No statistics are made here: every number is the JSON's.
+"use strict";
+
+const Charts = (() => {
+  const MANY = 40; // values: above this, bars stand upright without room for every name
+
+  function colours() {
+    const style = getComputedStyle(document.documentElement);
+    const names = ["ink", "quiet", "line", "panel", "bar", "interval", "projected", "pooled", "truth", "accent"];
+    return Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
+  }
+
+  function layout(c, more) {
+    const axis = { title: { font: { size: 13 } }, gridcolor: c.line, zerolinecolor: c.quiet, linecolor: c.line, automargin: true, fixedrange: true };
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: "system-ui, sans-serif", size: 13, color: c.ink },
+      margin: { l: 10, r: 14, t: 10, b: 40 },
+      hoverlabel: { bgcolor: c.panel, bordercolor: c.line, font: { color: c.ink } },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", xanchor: "left" },
+      transition: { duration: 0 },
+      ...more,
+      xaxis: merged(axis, more.xaxis),
+      yaxis: merged(axis, more.yaxis),
+    };
+  }
+
+  const merged = (axis, more) => ({ ...axis, ...more, title: { ...axis.title, ...more.title } });
+
+  function draw(box, traces, shape) {
+    return Plotly.react(box, traces, shape, { displayModeBar: false, responsive: true });
+  }
+
+  const percent = (x) => 100 * x;
+
+  // The chart library reads tags in texts; what a manifest says is text and nothing else.
+  const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+
+  // The interval is a line from low to high: clipped to 0 and 1, it may lie beside the raw bar.
+  function round(box, results, all, truth) {
+    const rows = results[0].histogram;
+    const c = colours();
+    const names = rows.map((row) => plain(row.value));
+    const upright = names.length > MANY;
+    const along = upright ? { v: "x", n: "y" } : { v: "y", n: "x" };
+    const put = (values, numbers) => ({ [along.v]: values, [along.n]: numbers });
+    const [low, high] = all ? ["low_all", "high_all"] : ["low", "high"];
+    const traces = [
+      { type: "bar", name: "raw", orientation: upright ? "v" : "h", marker: { color: c.bar }, width: 0.62,
+        ...put(names, rows.map((row) => percent(row.raw))),
+        hovertemplate: upright ? "%{x}: raw %{y:.1f} %<extra></extra>" : "%{y}: raw %{x:.1f} %<extra></extra>" },
+      { type: "scatter", mode: "lines+markers", name: all ? "95 % interval for all at once" : "95 % interval",
+        ...put(names.flatMap((name) => [name, name, null]),
+               rows.flatMap((row) => [percent(row[low]), percent(row[high]), null])),
+        line: { color: c.interval, width: 2 }, connectgaps: false,
+        marker: { symbol: upright ? "line-ew-open" : "line-ns-open", size: 9, color: c.interval, line: { width: 2, color: c.interval } },
+        hovertemplate: upright ? "%{x}: %{y:.1f} %<extra></extra>" : "%{y}: %{x:.1f} %<extra></extra>" },
+      { type: "scatter", mode: "markers", name: "projected",
+        ...put(names, rows.map((row) => percent(row.projected))),
+        marker: { symbol: "diamond", size: 9, color: c.projected },
+        hovertemplate: upright ? "%{x}: projected %{y:.1f} %<extra></extra>" : "%{y}: projected %{x:.1f} %<extra></extra>" },
+    ];
+    if (truth) {
+      traces.push({ type: "scatter", mode: "lines+markers", name: "simulated truth", connectgaps: false,
+        ...put(names.flatMap((name) => [name, name, null]), truth.flatMap((f) => [0, percent(f), null])),
+        line: { color: c.truth, width: 2, dash: "dot" },
+        marker: { symbol: "circle-open", size: names.flatMap(() => [0, 9, 0]), color: c.truth, line: { width: 2 } },
+        hovertemplate: upright ? "%{x}: truth %{y:.1f} %<extra></extra>" : "%{y}: truth %{x:.1f} %<extra></extra>" });
+    }
+    const numbers = { title: { text: "per cent of devices" }, rangemode: "tozero", zeroline: true };
+    const values = { type: "category", ...(upright ? {} : { autorange: "reversed" }), showgrid: false };
+    const height = upright ? 420 : 110 + 34 * names.length;
+    return draw(box, traces, layout(c, { height, bargap: 0.3, xaxis: upright ? values : numbers, yaxis: upright ? numbers : values }));
+  }
+
+  function overTime(box, facts, chosen) {
+    const c = colours();
+    const shown = facts.rounds.filter((result) => !result.withheld);
+    const x = shown.map((result) => result.round);
+    const row = (result) => result.histogram[chosen];
+    const band = (key) => shown.map((result) => percent(row(result)[key]));
+    const traces = [
+      { type: "scatter", mode: "lines", x, y: band("low"), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "lines", x, y: band("high"), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: "95 % interval of a round", hoverinfo: "skip" },
+      { type: "scatter", mode: "lines+markers", x, y: band("raw"), line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: "raw", hovertemplate: "round %{x}: %{y:.1f} %<extra></extra>" },
+    ];
+    const ends = [Math.min(...x, 0), Math.max(...x, 1)];
+    const level = (name, value, dash, colour, width) => traces.push({ type: "scatter", mode: "lines", name, x: ends, y: [percent(value), percent(value)], line: { color: colour, width, dash }, hovertemplate: name + " %{y:.1f} %<extra></extra>" });
+    const pooled = facts.pooled && !facts.pooled.withheld ? facts.pooled.histogram[chosen] : null;
+    if (pooled) {
+      const reach = facts.floor[chosen];
+      traces.push({ type: "scatter", mode: "lines", x: [ends[0], ends[1], ends[1], ends[0], ends[0]],
+        y: [pooled.raw - reach, pooled.raw - reach, pooled.raw + reach, pooled.raw + reach, pooled.raw - reach].map(percent),
+        fill: "toself", fillcolor: fade(c.pooled, 0.16), line: { width: 1, dash: "dash", color: c.pooled }, name: "floor of first-stage noise", hoverinfo: "skip" });
+      level("pooled", pooled.raw, "solid", c.pooled, 2);
+    }
+    if (facts.truth) level("simulated truth", facts.truth[chosen], "dot", c.truth, 2.5);
+    return draw(box, traces, layout(c, { height: 430,
+      xaxis: { title: { text: "round" }, zeroline: false, tickformat: "d", dtick: x.length < 12 ? 1 : undefined, range: [ends[0] - 0.3, ends[1] + 0.3] },
+      yaxis: { title: { text: "per cent of devices" } } }));
+  }
+
+  function planner(box, plan) {
+    const c = colours();
+    const palette = [c.accent, c.projected, c.pooled, c.truth];
+    const distinct = plan.attributes.filter((a, i) => i === 0 || JSON.stringify({ ...a, name: "" }) !== JSON.stringify({ ...plan.attributes[0], name: "" }));
+    const traces = distinct.flatMap((a, i) => {
+      const colour = palette[i % palette.length];
+      const rounds = Object.keys(a.half_width_pooled);
+      const label = distinct.length > 1 ? a.name + ": " : "";
+      return [
+        { type: "scatter", mode: "lines+markers", name: label + "half-width", x: rounds, y: Object.values(a.half_width_pooled).map(percent), line: { color: colour, width: 2 }, marker: { size: 8 }, hovertemplate: "%{x} rounds: ±%{y:.2f} points<extra></extra>" },
+        { type: "scatter", mode: "lines", name: label + "floor", x: rounds, y: rounds.map(() => percent(a.floor)), line: { color: colour, width: 1.5, dash: "dash" }, hovertemplate: "floor ±%{y:.2f} points<extra></extra>" },
+      ];
+    });
+    return draw(box, traces, layout(c, { height: 360,
+      xaxis: { title: { text: "rounds pooled" }, type: "category" },
+      yaxis: { title: { text: "± points" }, rangemode: "tozero" } }));
+  }
+
+  function fade(colour, alpha) {
+    const value = Number.parseInt(colour.slice(1), 16);
+    return `rgba(${value >> 16},${(value >> 8) & 255},${value & 255},${alpha})`;
+  }
+
+  return { round, overTime, planner };
+})();

@@ -1,0 +1,65 @@
+"""The page's token, needed wherever others than this machine can connect."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from collector.settings import Address, Settings
+from protocol_spec.common.errors import SettingsError
+
+VARIABLE: Final = "ALLOMFREE_PAGE_TOKEN"
+FILE: Final = "page.token"
+SHORTEST: Final = 16
+
+
+def needed(settings: Settings, address: Address) -> str | None:
+    """The token, or None where only this machine can connect."""
+    if address.is_loopback:
+        return None
+    return page_token(settings.data_dir, settings.page_token_file)
+
+
+def page_token(directory: Path, file: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """The token from its file or the environment, else one made once and kept with the data."""
+    if file is not None:
+        return _checked(_read(file), str(file))
+    if environ.get(VARIABLE):
+        return _checked(environ[VARIABLE], VARIABLE)
+    return _checked(_kept(directory / FILE), str(directory / FILE))
+
+
+def _kept(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return _read(path)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be made: {error.strerror}") from None
+    made = secrets.token_urlsafe(24)
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        opened.write(made)
+    return made
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(
+            f"the page's token {path} cannot be read: {reason}. Nothing was served; mend the file, "
+            "or name another with --page-token-file"
+        ) from None
+
+
+def _checked(token: str, where: str) -> str:
+    if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
+        raise SettingsError(
+            f"{where} holds no usable token: it must be {SHORTEST} or more printable ASCII "
+            "characters without spaces. Nothing was served"
+        )
+    return token

@@ -1,0 +1,72 @@
+"""Keeps `docs/benchmarks.md`: a section for each benchmark, all measured on one machine.
+
+Measuring one benchmark again replaces its section. On another machine the others are dropped:
+their numbers would stand under a description that is not theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Final
+
+from benchmarks.measurements import Measurement, cells
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+ABOUT: Final = {
+    "agent": "What the agent costs a device.",
+    "ingest": "Durable exactly-once counting against a bare paho subscriber that only counts, on "
+    "the same reports from the same broker, one after the other. Wall time: under a load above the "
+    "number of cores it says little.",
+    "readers": "The same collector while people look at the analyst's page, and while nobody does. "
+    "Wall time, because readers and ingest share the machine: under a load above the number of "
+    "cores it says little.",
+    "simulate": "One round of one attribute at each depth of the simulator. CPU time.",
+    "peers": "The same work by other libraries, in an environment of their own, in turns with "
+    "ours, on the same inputs. CPU time; a ratio is theirs over ours, so above 1 ours takes less. "
+    "multi-freq-ldpy is called once a user, which is how its functions are made; its unary clients "
+    "are compiled, so calling them from a loop that is compiled too is its fastest way and stands "
+    "beside. pure-ldp has no longitudinal protocols (its RAPPOR leaves out the second step): its "
+    "one-time GRR and OUE at `eps_1` are compared with ours. The simulator draws from a seeded "
+    "generator, as the peers do. Devices draw from the operating system, 64 bits for "
+    "every decision, which the peers do not, and pay for it. For errors the ratio is ours over "
+    "theirs, so below 1 ours errs less; ± is a standard error.",
+}
+HEADING: Final = "# Benchmarks"
+HOW: Final = (
+    "Written by `scripts/benchmark.py … --write`. Ratios within one run say more than the numbers",
+    "beside them, which are this machine's and promise nothing about another. In brackets: the",
+    "least and the greatest of the repeats whose median is shown.",
+)
+
+
+def section(
+    name: str, command: str, measured: Sequence[Measurement], load: str, versions: Mapping[str, str]
+) -> str:
+    """One benchmark's part of the page."""
+    compared = ", ".join(f"{peer} {version}" for peer, version in versions.items())
+    lines = [f"## {name}", "", fill(ABOUT[name], 100), "", f"    {command}", ""]
+    lines += [f"Load of the machine when it began: {load}.", ""]
+    lines += [f"Compared with {compared}.", ""] if compared else []
+    lines += ["| what | measured | limit | verdict | note |", "|---|---|---|---|---|"]
+    return "\n".join([*lines, *("| " + " | ".join(cells(m)) + " |" for m in measured), ""])
+
+
+def updated(page: str, machine: Mapping[str, str], name: str, text: str) -> str:
+    """The page with one section put in its place, in the order of `ABOUT`."""
+    head = _head(machine)
+    found = _sections(page) if page.startswith(head) else {}
+    found[name] = text
+    return "\n".join([head, *(found[known] for known in ABOUT if known in found)])
+
+
+def _head(machine: Mapping[str, str]) -> str:
+    rows = [f"| {what} | {text} |" for what, text in machine.items()]
+    return "\n".join([HEADING, "", *HOW, "", "| machine | |", "|---|---|", *rows, ""])
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The page's sections by name."""
+    parts = page.split("\n## ")[1:]
+    return {part.partition("\n")[0]: "## " + part.rstrip("\n") + "\n" for part in parts}

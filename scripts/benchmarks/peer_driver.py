@@ -1,0 +1,154 @@
+"""Runs the peers' own code inside their environment: a line of JSON in, a line of JSON out.
+
+It is started by path with the interpreter of an environment that holds the peers and not this
+project, so it imports nothing of ours. Only the peers' work is timed, in CPU seconds of this
+process; reading inputs and compiling are not. Each task runs on a few users first, so that what
+numba compiles is compiled before the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+WARM_UP: Final = 64
+LONGITUDINAL: Final = {
+    "L-GRR": "L_GRR",
+    "L-OUE": "L_OUE",
+    "L-SUE": "L_SUE",
+    "L-OSUE": "L_OSUE",
+    "L-SOUE": "L_SOUE",
+    "ALLOMFREE": "L_ADP",
+}
+NEEDS_SIZE: Final = ("L-GRR", "ALLOMFREE")  # a list of bits says by itself how many values it has
+
+Reports = Sequence[Any]
+
+
+class Oracle(NamedTuple):
+    """A peer's two halves: from values to reports, from reports to frequencies."""
+
+    randomise: Callable[[Any], Reports]
+    aggregate: Callable[[Reports], Any]
+
+
+def multi_freq_ldpy(task: dict[str, Any]) -> Oracle:
+    """Its longitudinal protocols, one call a user: its clients take one value."""
+    protocol, k, budget = task["protocol"], task["k"], (task["eps_inf"], task["eps_1"])
+    name = LONGITUDINAL[protocol]
+    module = import_module(f"multi_freq_ldpy.long_freq_est.{name}")
+    client, aggregator = (getattr(module, f"{name}_{half}") for half in ("Client", "Aggregator_MI"))
+    words = (k, *budget) if protocol in NEEDS_SIZE else budget
+    if task.get("compiled"):
+        loop = compiled_loop(client)
+        return Oracle(lambda v: loop(v, k, *budget), lambda r: aggregator(r, *words))
+    return Oracle(
+        lambda v: [client(value, k, *budget) for value in v], lambda r: aggregator(r, *words)
+    )
+
+
+def compiled_loop(client: Any) -> Any:
+    """The loop over users compiled too: the fastest way to call its compiled (unary) clients."""
+
+    def loop(values: Any, k: int, eps_inf: float, eps_1: float) -> Any:
+        reports = np.empty((len(values), k))
+        for i in range(len(values)):
+            reports[i] = client(values[i], k, eps_inf, eps_1)
+        return reports
+
+    return import_module("numba").njit(loop)
+
+
+def pure_ldp(task: dict[str, Any]) -> Oracle:
+    """Its one-time protocols at eps_1: it has no longitudinal ones."""
+    k, epsilon = task["k"], task["eps_1"]
+    oracles = import_module("pure_ldp.frequency_oracles")
+    prefix, extra = {"GRR": ("DE", {}), "OUE": ("UE", {"use_oue": True})}[task["protocol"]]
+    client = getattr(oracles, f"{prefix}Client")(epsilon, k, **extra)
+
+    def aggregate(reports: Reports) -> Any:
+        server = getattr(oracles, f"{prefix}Server")(epsilon, k, **extra)
+        server.aggregate_all(reports)
+        everything = range(1, k + 1)  # it counts values from 1
+        return server.estimate_all(everything, suppress_warnings=True) / len(reports)
+
+    return Oracle(lambda v: [client.privatise(value + 1) for value in v], aggregate)
+
+
+def campaign(task: dict[str, Any]) -> Oracle:
+    """multi-freq-ldpy's ALLOMFREE over several attributes, each user reporting one of them."""
+    sizes, budget = task["sizes"], (task["eps_inf"], task["eps_1"])
+    module = import_module("multi_freq_ldpy.long_mdim_freq_est.L_SMP_Solution")
+    client, aggregator = module.SMP_L_ADP_Client, module.SMP_L_ADP_Aggregator_MI
+    return Oracle(
+        lambda users: [client(user, sizes, len(sizes), *budget) for user in users],
+        lambda reports: aggregator(reports, sizes, len(sizes), *budget),
+    )
+
+
+ORACLES: Final[dict[str, Callable[[dict[str, Any]], Oracle]]] = {
+    "multi-freq-ldpy": multi_freq_ldpy,
+    "pure-ldp": pure_ldp,
+    "campaign": campaign,
+}
+
+
+def seed(number: int) -> None:
+    """All generators the peers draw from; numba's own is seeded only from compiled code."""
+    random.seed(number)
+    np.random.seed(number)
+    try:
+        numba: Any = import_module("numba")
+    except ModuleNotFoundError:
+        return
+    numba.njit(_seed_numpy)(number)
+
+
+def _seed_numpy(number: int) -> None:
+    np.random.seed(number)
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """CPU seconds of both halves, and the frequencies that came out."""
+    values = np.load(task["values"])
+    oracle = ORACLES[task["oracle"]](task)
+    seed(task["seed"])
+    oracle.aggregate(oracle.randomise(values[:WARM_UP]))
+    begin = time.process_time()
+    reports = oracle.randomise(values)
+    between = time.process_time()
+    frequencies = oracle.aggregate(reports)
+    end = time.process_time()
+    lists = [np.asarray(f, dtype=float).tolist() for f in frequencies]
+    return {"randomise": between - begin, "aggregate": end - between, "frequencies": lists}
+
+
+def versions(task: dict[str, Any]) -> dict[str, Any]:
+    """What is installed here."""
+    return {name: metadata.version(name) for name in task["names"]}
+
+
+def answer(line: str) -> dict[str, Any]:
+    """The answer to one task; a failure is an answer too."""
+    try:
+        task = json.loads(line)
+        return versions(task) if "names" in task else run(task)
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises is told, not died of
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(line)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""A broker as `broker-config` wrote it, really running, and guests made of plain paho.
+
+Nothing here uses the product's own probe or link: what judges the access list must not share its
+mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import Auth, BrokerPlan, Kind
+from tests.support.brokers import Broker, find_program, free_port
+
+V311: Final = MQTTProtocolVersion.MQTTv311
+V5: Final = MQTTProtocolVersion.MQTTv5
+# mosquitto started by root would become another user, who may not read the test's files.
+RUN_AS: Final = "root" if os.geteuid() == 0 else None
+CAMPAIGN: Final = "heat-0123abcd"
+ROOT: Final = f"allomfree/v1/{CAMPAIGN}"
+PATIENCE: Final = 20.0
+
+WITHOUT_MOSQUITTO: Final = pytest.mark.skipif(
+    find_program("mosquitto") is None, reason="mosquitto is not installed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A kind of broker, how its guests prove who they are, and the MQTT they speak."""
+
+    kind: Kind
+    auth: Auth
+    version: MQTTProtocolVersion = V311
+
+    def __str__(self) -> str:
+        older = "" if self.kind == "nats" else f"-{5 if self.version == V5 else 311}"
+        return f"{self.kind}-{self.auth}{older}"
+
+
+def setups(*chosen: Setup) -> list[Any]:
+    """Parameters for a test; those of mosquitto are skipped where it is missing."""
+    marks = {"nats": (), "mosquitto": (WITHOUT_MOSQUITTO,)}
+    return [pytest.param(setup, id=str(setup), marks=marks[setup.kind]) for setup in chosen]
+
+
+BOTH: Final = setups(
+    Setup("nats", "password"),
+    Setup("nats", "certificate"),
+    Setup("mosquitto", "password", V5),
+    Setup("mosquitto", "certificate", V5),
+)
+PASSWORDS: Final = BOTH[::2]
+CERTIFICATES: Final = BOTH[1::2]
+NATS: Final = BOTH[:2]
+EVERY: Final = [
+    *BOTH,
+    *setups(Setup("mosquitto", "password", V311), Setup("mosquitto", "certificate", V311)),
+]
+
+
+def plan(setup: Setup, directory: Path, **options: Any) -> BrokerPlan:
+    """A broker on this machine, on a port of its own."""
+    known: dict[str, Any] = {"hosts": ("localhost",), "port": free_port(), "bind": "127.0.0.1"}
+    known |= {"run_as": RUN_AS, "auth": setup.auth, **options}
+    return BrokerPlan(setup.kind, "allomfree", root=directory, **known)
+
+
+class House(Broker):
+    """A configured broker; the files are those of the product, unless a test spoils them."""
+
+    def __init__(self, setup: Setup, directory: Path, *names: str) -> None:
+        self.setup = setup
+        if not BrokerDirectory.exists(directory):
+            BrokerDirectory.configure(directory, plan(setup, directory))
+        super().__init__(directory, BrokerDirectory.load(directory).plan.port)
+        if names:
+            self.book.enrol(names)
+
+    @property
+    def book(self) -> BrokerDirectory:
+        """What is on the disk now."""
+        return BrokerDirectory.load(self.directory)
+
+    @property
+    def config(self) -> Path:
+        return self.directory / f"{self.setup.kind}.conf"
+
+    def command(self) -> list[str]:
+        program = find_program({"nats": "nats-server"}.get(self.setup.kind, self.setup.kind))
+        assert program, f"{self.setup.kind} is not installed"
+        return [program, "-c", str(self.config)]
+
+    def spoil(self, file: str, old: str, new: str) -> None:
+        """Change one of the broker's files behind the product's back, before it starts."""
+        path = self.directory / file
+        text = path.read_text()
+        assert old in text, text
+        path.write_text(text.replace(old, new))
+
+    def context(self, name: str | None, authority: Path | None = None) -> ssl.SSLContext:
+        """What a name needs for TLS, trusting our authority if none is given."""
+        trusted = authority or self.directory / "tls" / "ca.crt"
+        context = ssl.create_default_context(cafile=str(trusted))
+        if name is not None and self.setup.auth == "certificate":
+            known = self.book.credentials(name)
+            assert known.cert_file
+            context.load_cert_chain(known.cert_file, known.key_file)
+        return context
+
+    def guest(self, name: str | None, /, **options: Any) -> Guest:
+        """Somebody with the credential of a name, not yet connected; None has none."""
+        password = None if name is None else self.book.credentials(name).password
+        options = {"name": name, "password": password} | options
+        if "context" not in options:
+            options["context"] = self.context(name)
+        return Guest(self.port, options.pop("version", self.setup.version), **options)
+
+
+class Guest:
+    """One client of plain paho that remembers what it heard and how it was treated."""
+
+    def __init__(
+        self,
+        port: int,
+        version: MQTTProtocolVersion,
+        *,
+        name: str | None,
+        password: str | None,
+        context: ssl.SSLContext | None,
+        client_id: str = "",
+        clean: bool = True,
+        will: tuple[str, bytes] | None = None,
+    ) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.lost = False
+        self.session_present = False
+        self._port = port
+        self._said = threading.Condition()
+        self._answers: dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
+        if version == V5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 0 if clean else 3600
+            self._options = {"clean_start": clean, "properties": properties}
+        older: dict[str, Any] = {} if version == V5 else {"clean_session": clean}
+        client_id = client_id or f"guest-{os.urandom(8).hex()}"
+        self._client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=version,
+            reconnect_on_failure=False,
+            **older,
+        )
+        if name is not None:
+            self._client.username_pw_set(name, password)
+        if context is not None:
+            self._client.tls_set_context(context)
+        if will is not None:
+            self._client.will_set(*will, qos=1, retain=True)
+        self._client.on_connect = self._on_connect
+        self._client.on_disconnect = self._on_disconnect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_unsubscribe = self._on_unsubscribe
+        self._client.on_publish = self._on_publish
+        self._client.on_message = self._on_message
+
+    def __enter__(self) -> Self:
+        assert self.enter(), "was not let in"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> bool:
+        """Connect; whether the broker let us in. With TLS 1.3 a refused certificate is noticed
+        only after the handshake, as the end of the connection."""
+        try:
+            self._client.connect("localhost", self._port, **self._options)
+        except OSError:
+            return False
+        self._client.loop_start()
+        if not self._answer("connected"):
+            self._client.loop_stop()
+            return False
+        return True
+
+    def leave(self) -> None:
+        with suppress(OSError):
+            self._client.disconnect()
+        self._client.loop_stop()
+
+    def vanish(self) -> None:
+        """Be gone without a word, so that the broker speaks our last will."""
+        sock = self._client.socket()
+        assert isinstance(sock, socket.socket)
+        sock.shutdown(socket.SHUT_RDWR)
+        self._client.loop_stop()
+
+    def listen(self, *filters: str, qos: int = 0) -> list[bool]:
+        """Subscribe; what the broker granted, which need not mean much. A message has been handed
+        to listeners of QoS 0 when its sender has the broker's answer: so nothing that is said
+        afterwards overtakes it."""
+        granted = []
+        for name in filters:
+            code, mid = self._client.subscribe(name, qos)
+            assert code == mqtt.MQTT_ERR_SUCCESS
+            granted.append(bool(self._answer(f"sub {mid}")))
+        return granted
+
+    def forget(self, *filters: str) -> None:
+        """Unsubscribe."""
+        _, mid = self._client.unsubscribe(list(filters))
+        self._answer(f"unsub {mid}")
+
+    def say(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> bytes:
+        """Publish a word nobody else says; returns when the broker has dealt with it."""
+        word = payload or os.urandom(8).hex().encode()
+        mid = self._client.publish(topic, word, 1, retain).mid
+        self._answer(f"pub {mid}")
+        return word
+
+    def hears(self, word: bytes) -> bool:
+        """Whether a word came before the patience ended or the connection did."""
+        with self._said:
+            self._said.wait_for(lambda: self.lost or word in self.words, PATIENCE)
+        return word in self.words
+
+    @property
+    def words(self) -> set[bytes]:
+        return {payload for _, payload in list(self.heard)}
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Until what was heard or answered is as wanted."""
+        with self._said:
+            assert self._said.wait_for(done, PATIENCE), self.heard
+
+    def _answer(self, key: str) -> Any:
+        """The broker's answer; None when the connection ended instead."""
+        self.wait_for(lambda: self.lost or key in self._answers)
+        return self._answers.pop(key, None)
+
+    def _note(self, key: str, value: Any) -> None:
+        with self._said:
+            self._answers[key] = value
+            self._said.notify_all()
+
+    def _on_connect(self, _c: Any, _d: Any, flags: Any, code: Any, _p: Any) -> None:
+        self.session_present = bool(flags.session_present)
+        self._note("connected", not code.is_failure)
+
+    def _on_disconnect(self, *_: Any) -> None:
+        with self._said:
+            self.lost = True
+            self._said.notify_all()
+
+    def _on_subscribe(self, _c: Any, _d: Any, mid: int, codes: Any, _p: Any) -> None:
+        self._note(f"sub {mid}", not any(code.is_failure for code in codes))
+
+    def _on_unsubscribe(self, _c: Any, _d: Any, mid: int, *_: Any) -> None:
+        self._note(f"unsub {mid}", True)
+
+    def _on_publish(self, _c: Any, _d: Any, mid: int, code: Any, _p: Any) -> None:
+        self._note(f"pub {mid}", not code.is_failure)
+
+    def _on_message(self, _c: Any, _d: Any, message: mqtt.MQTTMessage) -> None:
+        with self._said:
+            self.heard.append((message.topic, bytes(message.payload)))
+            self._said.notify_all()
+
+
+def broker_config(setup: Setup, data: Path, *more: str | Path) -> tuple[str | Path, ...]:
+    """The command for a broker on this machine, as a person types it."""
+    words = ("broker-config", setup.kind, "--auth", setup.auth, "--data-dir", data)
+    as_whom = ("--run-as", RUN_AS) if RUN_AS else ()
+    return (*words, "--bind", "127.0.0.1", *as_whom, *more)
+
+
+def users_of(directory: Path) -> dict[str, dict[str, Any]]:
+    """Everybody that broker.json knows."""
+    stored = json.loads((directory / "broker.json").read_text())
+    return {user["name"]: user for user in stored["users"]}
