@@ -15,6 +15,7 @@ def files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
     """Every file NATS reads, by name."""
     tls = [f"cert_file: {_text(plan.root / 'tls/server.crt')}"]
     tls += [f"key_file: {_text(plan.root / 'tls/server.key')}"]
+    tls += ["timeout: 20   # seconds: small devices on slow lines need more than NATS's two"]
     if plan.auth == "certificate":
         tls += [f"ca_file: {_text(plan.root / 'tls/ca.crt')}", "verify_and_map: true"]
     listener = f"{plan.bind or '0.0.0.0'}:{plan.port}"  # noqa: S104 - TLS and users guard it
@@ -50,7 +51,7 @@ def _server(root: Path, listener: str, tls: Sequence[str]) -> str:
 
 def _users(plan: BrokerPlan, users: Sequence[User]) -> str:
     rows = "\n".join(_user(plan, user) for user in users if not user.revoked)
-    return f"{_HEAD}authorization {{\n  timeout: 10\n  users: [\n{rows}\n  ]\n}}\n"
+    return f"{_HEAD}authorization {{\n  timeout: 30\n  users: [\n{rows}\n  ]\n}}\n"
 
 
 def _user(plan: BrokerPlan, user: User) -> str:
