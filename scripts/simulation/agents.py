@@ -15,7 +15,7 @@ from edge_client import EdgeClient, Policy
 from edge_client.runner import Runner
 from protocol_spec import Manifest
 
-TURN = 0.2  # seconds between two turns of an agent, if the machine keeps up
+TURN = 0.5  # seconds between two turns of an agent, if the machine keeps up
 
 Value = Callable[[int, str], object]  # what a device holds of an attribute
 
