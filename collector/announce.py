@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from collector.data import session_name
+from collector.data import client_id
 from collector.link import Link
 from collector.settings import Settings
 from collector.store import Campaign
@@ -27,7 +27,7 @@ def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
     link = Link(
         broker,
         settings.credentials(),
-        client_id=session_name(settings.data_dir) if named else unguessable("open"),
+        client_id=client_id(settings) if named else unguessable("open"),
         persistent=named,
     )
     try:

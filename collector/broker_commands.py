@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from collector.group import command
 from collector.settings import Settings
 from protocol_spec.common.commands import AS_JSON, show
 from protocol_spec.common.errors import SettingsError
-from protocol_spec.topics import is_device
+from protocol_spec.topics import DEFAULT_NAMESPACE, is_device
 
 A_PATH = click.Path(path_type=Path)
 
@@ -45,6 +45,7 @@ A_PATH = click.Path(path_type=Path)
 @click.option("--server-cert", type=A_PATH, help="A certificate made elsewhere, with its chain.")
 @click.option("--server-key", type=A_PATH, help="Its key.")
 @click.option("--server-ca", type=A_PATH, help="What devices must trust, if not the system does.")
+@click.option("--own-cert", is_flag=True, help="Go back to a certificate made here.")
 @click.option("--root", type=A_PATH, help="The directory as the broker sees it, in a container.")
 @click.option("--run-as", help="User that a broker started by root becomes.")
 @AS_JSON
@@ -58,6 +59,7 @@ def broker_config(
     server_cert: Path | None,
     server_key: Path | None,
     server_ca: Path | None,
+    own_cert: bool,
     root: Path | None,
     run_as: str | None,
     as_json: bool,
@@ -73,20 +75,23 @@ def broker_config(
     """
     directory = settings.broker_dir.absolute()
     server = _server(server_cert, server_key, server_ca)
-    given: dict[str, Any] = {
+    given = {
         "hosts": hosts or None,
         "root": root,
         "port": port,
         "bind": bind,
         "auth": auth,
         "run_as": run_as,
-        "home_assistant": settings.home_assistant,
-        "own_certificate": False if server else None,
+        "own_certificate": False if server else own_cert or None,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    plan = replace(_before(kind, settings.namespace, directory, hosts), **chosen)
+    if not BrokerDirectory.exists(directory):
+        _plan(kind, settings, directory, None, given)  # refused before anything is written
     make_private(settings.data_dir)
-    configured = BrokerDirectory.configure(directory, plan, server)
+    with BrokerDirectory.changing(directory):
+        before = BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
+        plan = _plan(kind, settings, directory, before, given)
+        trusted = before.authority_digest if before else ""
+        configured = BrokerDirectory.configure(directory, plan, server)
     facts = {
         "kind": kind,
         "directory": str(directory),
@@ -94,6 +99,7 @@ def broker_config(
         "auth": plan.auth,
         "namespace": plan.namespace,
         "enrolled": _enrolled(configured),
+        "authority_changed": before is not None and trusted != configured.authority_digest,
         "reloaded": configured.reload(),
     }
     show(facts, as_json, broker_pages.configured_text)
@@ -113,7 +119,8 @@ def enrol(settings: Settings, names: tuple[str, ...], count: int, file: Any, as_
     allomfree-collector enrol --count 3
     allomfree-collector enrol kitchen garden
     """
-    configured = BrokerDirectory.load(settings.broker_dir.absolute())
+    path = settings.broker_dir.absolute()
+    BrokerDirectory.load(path)  # says so where there is none
     wanted = [*names, *_lines(file), *(secrets.token_hex(8) for _ in range(count))]
     if not wanted:
         raise SettingsError("no device is named; nobody was enrolled. Give names, or --count 1")
@@ -122,7 +129,9 @@ def enrol(settings: Settings, names: tuple[str, ...], count: int, file: Any, as_
         raise SettingsError(
             f"{', '.join(sorted(twice)) or 'a name'} is named twice; nobody was enrolled"
         )
-    directories = configured.enrol(wanted)
+    with BrokerDirectory.changing(path):
+        configured = BrokerDirectory.load(path)
+        directories = configured.enrol(wanted)
     facts = {
         "broker": str(configured.plan.url),
         "namespace": configured.plan.namespace,
@@ -154,8 +163,11 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
         store.revoke(device, int(time.time()))
     store.close()
     path = settings.broker_dir.absolute()
-    configured = BrokerDirectory.load(path) if BrokerDirectory.exists(path) else None
-    enrolled = configured is not None and configured.revoke(device, undo=undo)
+    configured, enrolled = None, False
+    if BrokerDirectory.exists(path):
+        with BrokerDirectory.changing(path):
+            configured = BrokerDirectory.load(path)
+            enrolled = configured.revoke(device, undo=undo)
     facts = {
         "device": device,
         "revoked": not undo,
@@ -166,16 +178,26 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
     show(facts, as_json, broker_pages.revoked_text)
 
 
-def _before(kind: Kind, namespace: str, directory: Path, hosts: tuple[str, ...]) -> BrokerPlan:
-    """What was decided before, or the beginning of a plan."""
-    if BrokerDirectory.exists(directory):
-        return replace(BrokerDirectory.load(directory).plan, kind=kind, namespace=namespace)
-    if not hosts:
+def _plan(
+    kind: Kind,
+    settings: Settings,
+    directory: Path,
+    before: BrokerDirectory | None,
+    given: Mapping[str, Any],
+) -> BrokerPlan:
+    """What was decided before, or the beginning of a plan, with what is given now."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen["home_assistant"] = settings.home_assistant
+    if before is not None:
+        named = settings.namespace != DEFAULT_NAMESPACE
+        namespace = settings.namespace if named else before.plan.namespace
+        return replace(before.plan, kind=kind, namespace=namespace, **chosen)
+    if "hosts" not in chosen:
         raise SettingsError(
             "--host is not given; nothing was written. It is the name or address by which devices "
             "reach the broker, and its certificate will be for it"
         )
-    return BrokerPlan(kind, namespace, hosts, directory)
+    return BrokerPlan(kind, settings.namespace, **{"root": directory, **chosen})
 
 
 def _server(

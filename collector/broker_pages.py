@@ -18,10 +18,15 @@ def configured_text(facts: dict[str, Any]) -> str:
     """After broker-config."""
     start = _START[facts["kind"]].format(directory=facts["directory"])
     next_steps = "The broker has taken it over." if facts["reloaded"] else f"Start it:  {start}"
+    changed = (
+        "Devices enrolled before must trust another authority now: give each the new "
+        f"{facts['directory']}/tls/trusted.crt as its ca.crt.\n"
+    )
     return (
         f"Wrote {facts['kind']}'s configuration, access list and credentials (by "
         f"{facts['auth']}) into {facts['directory']}.\n"
         f"Devices reach it at {facts['broker']}; {facts['enrolled']} are enrolled.\n"
+        f"{changed if facts['authority_changed'] else ''}"
         f"{next_steps}\n"
         "Enrol:     allomfree-collector enrol --count 1\n"
         "Prove it:  allomfree-collector doctor"

@@ -24,7 +24,7 @@ import collector.web.command  # noqa: F401 - imported for the commands alone, as
 from collector import pages, rounds
 from collector.announce import publish_manifest
 from collector.brokers.chosen import address_for_devices, choose_broker
-from collector.data import only_service, open_store, read_store, session_name
+from collector.data import client_id, only_service, open_store, read_store
 from collector.devices import DeviceKey
 from collector.errors import CollectorError
 from collector.export import summary, write
@@ -89,6 +89,7 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     store = open_store(settings.data_dir)
     try:
         address = address_for_devices(settings)
+        known, box = choose_broker(settings)
         campaign = store.open_campaign(_still_ahead(loaded), int(time.time()))
     finally:
         store.close()
@@ -98,13 +99,12 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
             "something in the manifest to begin another campaign"
         )
     running = examine(settings.data_dir)[2] != {}
-    known, box = choose_broker(settings)
     alone = box is None and not running
     trouble = publish_manifest(known, campaign) if alone else None
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
-        "join": f"allomfree-edge join {address}/{settings.namespace}/{campaign.name}",
+        "join": f"allomfree-edge join {address}/{known.namespace}/{campaign.name}",
         "running": running,
         "published": running or (alone and trouble is None),
         "trouble": trouble,
@@ -148,7 +148,7 @@ def run(settings: Settings, quiet: bool) -> None:
             settings.required_broker(),
             credentials=settings.credentials(),
             namespace=settings.namespace,
-            client_id=settings.client_id or session_name(settings.data_dir),
+            client_id=client_id(settings),
             keepalive=settings.keepalive,
             home_assistant=settings.home_assistant,
             emit=_silent if quiet else _emit,

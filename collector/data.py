@@ -11,6 +11,7 @@ from pathlib import Path
 
 from collector.brokers.files import write_private
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
+from collector.settings import Settings
 from collector.store.sqlite import SqliteStore
 from protocol_spec.common.mqtt import unguessable
 
@@ -73,6 +74,11 @@ def only_service(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def client_id(settings: Settings) -> str:
+    """The name of our session at the broker: the one set, or one made up once."""
+    return settings.client_id or session_name(settings.data_dir)
 
 
 def session_name(directory: Path) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from collector.brokers.chosen import choose_broker
 from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import RENEW_DAYS
 from collector.brokers.probe import AccessProbe
-from collector.data import read_store, session_name
+from collector.data import client_id, read_store
 from collector.devices import DeviceKey
 from collector.errors import CollectorError
 from collector.health import examine
@@ -102,7 +103,10 @@ def _certificate(configured: BrokerDirectory) -> Finding:
         left = configured.certificate_days_left()
     except AllomfreeError as error:
         return Finding("certificate", False, str(error))
-    advice = "; run broker-config again to renew it" if configured.plan.own_certificate else ""
+    advice = ""
+    if left < RENEW_DAYS:
+        how = "" if configured.plan.own_certificate else " with --server-cert"
+        advice = f"; run broker-config again{how} to renew it"
     return Finding("certificate", left >= 30, f"the broker's lasts {left} more days{advice}")
 
 
@@ -113,7 +117,9 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     if running:
         yield Finding("broker", bool(running["connected"]), f"{broker}, as the service sees it")
         return
-    link = Link(broker, settings.credentials(), client_id=session_name(settings.data_dir))
+    known = settings.client_id is not None or (settings.data_dir / "session").exists()
+    name = client_id(settings) if known else unguessable("doctor")
+    link = Link(broker, settings.credentials(), client_id=name, persistent=known)
     link.connect()
     yield _answers(broker, link)
     link.close()

@@ -45,6 +45,11 @@ def figure(
         raise SettingsError(
             f"--figure {path}: the name must end in .svg, .png or .html; nothing was written"
         )
+    if not results:
+        raise CollectorError(
+            f"{campaign.name}: no round is sealed yet; nothing was written. "
+            "See allomfree-collector status"
+        )
     title = f"{campaign.manifest.title} ({campaign.name})"
     return kinds[path.suffix](charts(campaign, results, truth), title)
 

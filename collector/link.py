@@ -160,6 +160,7 @@ class Link:
         self.lost: str | None = None
         self.session_present = False
         self.granted = 0  # subscriptions the broker said yes to, which need not mean much
+        self.denied = 0
         self.window = WINDOW
         self._credentials = credentials
         self._client_id = client_id
@@ -330,6 +331,7 @@ class Link:
     ) -> None:
         refused = [str(code) for code in codes if code.is_failure]
         self.granted += len(codes) - len(refused)
+        self.denied += len(refused)
         if refused:
             self.lost = f"the broker refused a subscription ({refused[0]})"
 

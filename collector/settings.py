@@ -48,7 +48,7 @@ def _port_or_off(value: Any) -> Address | None:
 def _prefix_or_off(value: Any) -> str | None:
     if str(value).lower() in ("off", "none", ""):
         return None
-    if not isinstance(value, str) or not re.fullmatch(r"[^/+#\0]+(/[^/+#\0]+)*", value):
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", value):
         raise ValueError("must be the discovery prefix, homeassistant unless it was changed there")
     return value
 

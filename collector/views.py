@@ -12,7 +12,7 @@ from collector.export import rows
 from collector.health import examine
 from collector.planning import Plan
 from collector.results import round_result
-from collector.store import Campaign, Store
+from collector.store import POOLED, Campaign, Store
 from protocol_spec import Result
 from protocol_spec.outcomes import HELP
 
@@ -66,19 +66,31 @@ def chosen_results(
     store: Store, campaign: Campaign, attribute: str | None, number: str | None
 ) -> list[Result]:
     """Results by attribute and round: a number, `latest`, `pooled` (the default) or `all`."""
-    names = [a.name for a in campaign.manifest.attributes]
-    if attribute is not None and attribute not in names:
-        raise UnknownCampaign(f"{attribute!r} is no attribute; there are: {', '.join(names)}")
-    index = None if attribute is None else names.index(attribute)
-    stored = store.results(campaign.id, index)
+    index = None if attribute is None else attribute_index(campaign, attribute)
     wanted = number or "pooled"
     if wanted == "all":
-        return stored
+        return store.results(campaign.id, index)
+    which = POOLED if wanted == "pooled" else _round_number(store, campaign, wanted)
+    stored = store.results(campaign.id, index, range(which, which + 1))
     if wanted == "pooled":
-        return _or_say([r for r in stored if r.round is None], campaign, "no round is sealed yet")
-    which = _round_number(store, campaign, wanted)
-    sealed = [r for r in stored if r.round == which]
-    return sealed or preliminary(store, campaign, which, index)
+        return _or_say(stored, campaign, "no round is sealed yet")
+    return stored or preliminary(store, campaign, which, index)
+
+
+def latest_results(store: Store, campaign: Campaign, index: int, last: int) -> list[Result]:
+    """The pooled result of one attribute and its latest sealed rounds, in order."""
+    sealed = store.last_sealed(campaign.id)
+    end = 0 if sealed is None else sealed + 1
+    pooled = store.results(campaign.id, index, range(POOLED, POOLED + 1))
+    return pooled + store.results(campaign.id, index, range(max(0, end - last), end))
+
+
+def attribute_index(campaign: Campaign, attribute: str) -> int:
+    """Where an attribute stands in its manifest."""
+    names = [a.name for a in campaign.manifest.attributes]
+    if attribute not in names:
+        raise UnknownCampaign(f"{attribute!r} is no attribute; there are: {', '.join(names)}")
+    return names.index(attribute)
 
 
 def preliminary(store: Store, campaign: Campaign, number: int, index: int | None) -> list[Result]:

@@ -18,12 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from collector.brokers.files import write_private
-from collector.brokers.plan import Pair
+from collector.brokers.plan import RENEW_DAYS, Pair
 
 AUTHORITY_DAYS: Final = 7300
 SERVER_DAYS: Final = 730
 CLIENT_DAYS: Final = 3650
-RENEW_DAYS: Final = 240  # a third of a server's time
 _CLOCK_SKEW: Final = timedelta(hours=1)
 
 
@@ -46,7 +45,7 @@ class Authority:
 
     def issue_server(self, files: Pair, hosts: Sequence[str]) -> None:
         """A certificate for the broker under these names and addresses."""
-        self._issue(files, hosts[0], SERVER_DAYS, hosts=hosts)
+        self._issue(files, "allomfree broker", SERVER_DAYS, hosts=hosts)
 
     def issue_client(self, files: Pair, name: str) -> int:
         """A certificate that says who a client is; returns its serial number."""

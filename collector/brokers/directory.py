@@ -12,11 +12,14 @@ mended by the next change. Passwords are kept only where they are carried from.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import signal
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 FILE: Final = "broker.json"
 ON_DEVICE: Final = Path("/etc/allomfree")
 MEMORY_ON_DEVICE: Final = Path("/var/lib/allomfree-edge")
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_OWN: Final = {COLLECTOR: Role.COLLECTOR, AUDITOR: Role.AUDITOR, PROBE: Role.DEVICE}
 _RENDER: Final = {"mosquitto": mosquitto.files, "nats": nats.files}
 _HASH: Final = {"mosquitto": for_mosquitto, "nats": for_nats}
 _PROGRAM: Final = {"mosquitto": "mosquitto", "nats": "nats-server"}
@@ -52,6 +55,24 @@ class BrokerDirectory:
         self.users = {user.name: user for user in users}
 
     # --- making and finding it -----------------------------------------------------------------
+
+    @staticmethod
+    @contextmanager
+    def changing(path: Path) -> Iterator[None]:
+        """Be the only one who changes it: who is enrolled is read, changed and written again."""
+        make_directory(path)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def authority_digest(self) -> str:
+        """What tells one trusted authority from another; empty where the system knows it."""
+        trusted = self.path / "tls" / "trusted.crt"
+        return hashlib.sha256(trusted.read_bytes()).hexdigest() if trusted.exists() else ""
 
     @staticmethod
     def exists(path: Path) -> bool:
@@ -91,11 +112,10 @@ class BrokerDirectory:
         for directory in (path, path / "tls", path / "credentials", path / "data"):
             make_directory(directory)
         made._certify(server)
-        for name, role in ((COLLECTOR, Role.COLLECTOR), (AUDITOR, Role.AUDITOR)):
+        for name, role in _OWN.items():
             if name not in made.users:
                 made._admit(name, role)
-        if PROBE not in made.users:
-            made._admit(PROBE, Role.DEVICE)
+            made._trust(name)
         made._carry(COLLECTOR)
         made.write()
         return made
@@ -191,10 +211,16 @@ class BrokerDirectory:
             serial = self._authority().issue_client(
                 Pair(from_here / "client.crt", from_here / "client.key"), name
             )
-        trusted = self.path / "tls" / "trusted.crt"
-        if trusted.exists():
-            write_private(from_here / "ca.crt", trusted.read_bytes())
+        self._trust(name)
         self.users[name] = User(name, role, password, serial)
+
+    def _trust(self, name: str) -> None:
+        """The authority that goes with a credential; none where the system knows it."""
+        trusted, carried = self.path / "tls" / "trusted.crt", self.credentials_dir(name) / "ca.crt"
+        if trusted.exists():
+            write_private(carried, trusted.read_bytes())
+        else:
+            carried.unlink(missing_ok=True)
 
     def _carry(self, name: str) -> None:
         """The configuration that goes with a credential."""
@@ -203,7 +229,7 @@ class BrokerDirectory:
         place = directory.resolve() if collector else ON_DEVICE
         lines = [f'username = "{name}"']
         if collector:
-            lines.insert(0, f'broker = "{self.plan.url}"')
+            lines[:0] = [f'broker = "{self.plan.url}"', f'namespace = "{self.plan.namespace}"']
         else:  # the service and the owner's commands must find the same memory
             lines.insert(0, f'state_dir = "{MEMORY_ON_DEVICE}"')
         for setting, file in (
@@ -235,9 +261,8 @@ class BrokerDirectory:
             return  # the one given before stays
         if server is None:
             authority = self._authority()
-            hosts = list(dict.fromkeys((*self.plan.hosts, *_LOOPBACK)))
-            if not authority.still_fits(pair, hosts):
-                authority.issue_server(pair, hosts)
+            if not authority.still_fits(pair, self.plan.certified):
+                authority.issue_server(pair, self.plan.certified)
             trusted = authority.files.certificate.read_bytes()
         else:
             certificate, key = _checked(server.files)

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -45,8 +46,10 @@ class EmbeddedBroker:
         make_directory(directory)
         if self._configured is None:
             self.url = BrokerUrl(False, _HOST, self._remembered_port())
+            self._listening_at = _HOST, self.url.port
         else:
             self.url = self._configured.plan.local_url
+            self._listening_at = self._configured.plan.reachable_at, self.url.port
 
     @property
     def public_url(self) -> BrokerUrl:
@@ -106,18 +109,23 @@ class EmbeddedBroker:
     def _remembered_port(self) -> int:
         """The same port at every start: devices have stored it with the campaign."""
         file = self.directory / "port"
-        if file.exists():
+        try:
             return int(file.read_text(encoding="ascii"))
-        port = PORT if _is_free(PORT) else _any_free()
-        file.write_text(str(port), encoding="ascii")
-        return port
+        except FileNotFoundError:
+            port = PORT if _is_free(PORT) else _any_free()
+            write_private(file, str(port))
+            return port
+        except ValueError:
+            raise SettingsError(
+                f"{file} holds no port; nothing was started. Write into it the port that devices "
+                "were given, or delete it to have one chosen"
+            ) from None
 
     def _wait_until_listening(self) -> None:
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit:
-            with socket.socket() as probe:
-                if probe.connect_ex((self.url.host, self.url.port)) == 0:
-                    return
+            with suppress(OSError), socket.create_connection(self._listening_at, timeout=1.0):
+                return
             if self._process is None or self._process.poll() is not None:
                 break
             time.sleep(0.05)

@@ -18,7 +18,8 @@ def files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
     tls += ["timeout: 20   # seconds: small devices on slow lines need more than NATS's two"]
     if plan.auth == "certificate":
         tls += [f"ca_file: {_text(plan.root / 'tls/ca.crt')}", "verify_and_map: true"]
-    listener = f"{plan.bind or '0.0.0.0'}:{plan.port}"  # noqa: S104 - TLS and users guard it
+    bind = plan.bind or "0.0.0.0"  # noqa: S104 - TLS and users guard it
+    listener = f"[{bind}]:{plan.port}" if ":" in bind else f"{bind}:{plan.port}"
     body = _server(plan.root, listener, ["tls {", *(f"  {line}" for line in tls), "}"])
     return {"nats.conf": f'{body}include "users.conf"\n', "users.conf": _users(plan, users)}
 

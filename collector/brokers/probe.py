@@ -47,13 +47,12 @@ class _Party:
                 self.link.acknowledge(arrived)
             self.heard.update(message.payload for message in arrived)
 
-    def listen(self, topic_filter: str) -> bool:
-        """Subscribe; whether the broker said yes."""
+    def listen(self, topic_filter: str) -> None:
+        """Subscribe, and wait for the broker's word."""
         wanted = self.link.granted + 1
         # NATS stores what it delivers with QoS 1, each subscription's apart: in no common order.
         self.link.subscribe([topic_filter], qos=0)
         self.wait(lambda: self.link.granted == wanted)
-        return self.link.granted == wanted
 
     def say(self, topic: str) -> bytes:
         """Publish a word nobody else says; returns once the broker has dealt with it."""
@@ -76,6 +75,12 @@ class AccessProbe:
     def examine(self, *, collector_free: bool) -> Iterator[Finding]:
         """All trials. With `collector_free` also as the collector, whose session must be idle."""
         with self._stack:
+            try:
+                self._party(AUDITOR)  # a refusal means something only where others are let in
+                self._stack.close()
+            except BrokerUnreachable as error:
+                yield Finding("access", False, f"could not be tried: {error}")
+                return
             yield self._shut_out("nobody enters without a credential", Credentials())
             wrong = Credentials(PROBE, "not the password")
             yield self._shut_out("nobody enters with a wrong credential", wrong)
@@ -125,8 +130,10 @@ class AccessProbe:
     def _read(self, what: str, topic: str, *, allowed: bool = False) -> Finding:
         """The auditor writes; the device hears it, or only what it may hear afterwards."""
         auditor, reader = self._party(AUDITOR), self._party(PROBE)
-        if not reader.listen(topic):
-            return Finding(what, not allowed, "refused")
+        reader.listen(topic)
+        if reader.link.denied:
+            self._stack.close()
+            return Finding(what, not allowed, "refused" if not allowed else f"REFUSED; {_REMEDY}")
         reader.listen(self._marker)
         word = auditor.say(topic)
         return self._judge(what, reader, word, auditor.say(self._marker), allowed)

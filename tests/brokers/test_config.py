@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
-from collector.brokers.authority import AUTHORITY_DAYS, RENEW_DAYS, SERVER_DAYS, days_left, names_of
+from collector.brokers.authority import AUTHORITY_DAYS, SERVER_DAYS, days_left, names_of
 from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import RENEW_DAYS
 from edge_client.settings import resolve
 from tests.brokers.house import BOTH, House, Setup, broker_config, users_of
 from tests.collector.conftest import Cli

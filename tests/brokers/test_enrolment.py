@@ -170,6 +170,7 @@ def test_the_collectors_own_bundle(cli: Cli, data: Path) -> None:
     table = tomllib.loads((bundle / "collector.toml").read_text())
     assert parse_broker(table.pop("broker")) == BrokerDirectory.load(broker).plan.url
     assert table.pop("username") == COLLECTOR
+    assert table.pop("namespace") == "allomfree"
     assert {Path(file).exists() for file in table.values()} == {True}
 
 
