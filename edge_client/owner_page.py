@@ -112,9 +112,12 @@ def write_page(path: Path, text: str) -> None:
 
 
 def _is_page(path: Path) -> bool:
+    """Looked at before it is opened: opening a pipe waits for its writer."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
-            return path.is_file() and file.read(len(MARK)) == MARK
+            return file.read(len(MARK)) == MARK
     except OSError:
         return False
 

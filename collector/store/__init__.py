@@ -142,8 +142,13 @@ class Store(Protocol):
 
     # results and receipts at the broker
 
-    def results(self, campaign: int, attribute: int | None = None) -> list[Result]:
-        """Stored results, rounds in order and the pooled one first."""
+    def results(
+        self, campaign: int, attribute: int | None = None, rounds: range | None = None
+    ) -> list[Result]:
+        """Stored results, rounds in order and the pooled one, whose number is `POOLED`, first.
+
+        Of all rounds unless some are named: others are not read, so that they cost no memory.
+        """
 
     def unpublished(self, limit: int = 100) -> list[tuple[int, int, int, bytes]]:
         """(campaign, attribute, round, message) of results that no broker has taken yet."""

@@ -345,12 +345,16 @@ class SqliteStore:
 
     # --- results -----------------------------------------------------------------------------
 
-    def results(self, campaign: int, attribute: int | None = None) -> list[Result]:
-        """Stored results, rounds in order and the pooled one first."""
+    def results(
+        self, campaign: int, attribute: int | None = None, rounds: range | None = None
+    ) -> list[Result]:
+        """Stored results, rounds in order and the pooled one first; of all rounds or of these."""
+        first, end = (None, None) if rounds is None else (rounds.start, rounds.stop)
         rows = self._db.execute(
             """SELECT message FROM result WHERE campaign = ?1
-               AND (?2 IS NULL OR attribute = ?2) ORDER BY attribute, round""",
-            (campaign, attribute),
+               AND (?2 IS NULL OR attribute = ?2) AND (?3 IS NULL OR round >= ?3 AND round < ?4)
+               ORDER BY attribute, round""",
+            (campaign, attribute, first, end),
         )
         return [_result(message) for (message,) in rows]
 

@@ -1,7 +1,8 @@
 """Answers kept for a second: ten readers of a page cost as much as one.
 
 An answer that was slow to make is kept ten times as long as that took, so that an address read
-without end costs a tenth of a processor at most.
+without end costs a tenth of a processor at most. What is kept has a limit in bytes: the oldest
+answers go first, those that are no longer of use at once, and one beyond the limit is not kept.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from anyio.to_thread import run_sync
 KEPT: Final = 1.0
 TIMES: Final = 10.0
 MOST: Final = 128
+MOST_BYTES: Final = 64 << 20
 AT_ONCE: Final = 2
 
 T = TypeVar("T")
@@ -28,31 +30,48 @@ T = TypeVar("T")
 class _Slot(Generic[T]):
     lock: asyncio.Lock
     made: T | None = None
+    size: int = 0
     began: float = 0.0
     until: float = 0.0
+
+    def serves(self, now: float) -> bool:
+        return self.made is not None and self.began <= now < self.until
 
 
 class Cache(Generic[T]):
     """One answer a key, made once while several wait for it, in a thread beside the loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, size: Callable[[T], int], clock: Callable[[], float] = time.time) -> None:
+        self._size = size
         self._clock = clock
         self._slots: OrderedDict[str, _Slot[T]] = OrderedDict()
         self._threads: CapacityLimiter | None = None
 
     async def get(self, key: str, make: Callable[[], T]) -> tuple[T, float]:
         """The answer, and when its making began: it holds all that was there at that moment."""
+        self._tidy()
         slot = self._slots.setdefault(key, _Slot(asyncio.Lock()))
         self._slots.move_to_end(key)
-        while len(self._slots) > MOST:
-            self._slots.popitem(last=False)
         async with slot.lock:
-            if slot.made is None or not slot.began <= self._clock() < slot.until:
-                slot.began = self._clock()
-                slot.made = await run_sync(make, limiter=self._limiter())
-                now = self._clock()
+            if slot.made is None or not slot.serves(self._clock()):
+                slot.made, slot.size, slot.began = None, 0, self._clock()
+                slot.made = made = await run_sync(make, limiter=self._limiter())
+                slot.size, now = self._size(made), self._clock()
                 slot.until = now + max(KEPT, TIMES * (now - slot.began))
+                if slot.size > MOST_BYTES and self._slots.get(key) is slot:
+                    del self._slots[key]  # who waits for it already still gets it
+                self._tidy()
+                return made, slot.began
             return slot.made, slot.began
+
+    def _tidy(self) -> None:
+        """Drop what is out of date, and the oldest while there is too much."""
+        now, held = self._clock(), sum(slot.size for slot in self._slots.values())
+        for key, slot in list(self._slots.items()):
+            idle = not slot.lock.locked() and not slot.serves(now)
+            if idle or held > MOST_BYTES or len(self._slots) > MOST:
+                held -= slot.size
+                del self._slots[key]
 
     def _limiter(self) -> CapacityLimiter:
         if self._threads is None:  # it belongs to the loop, which runs only now

@@ -57,18 +57,19 @@ class PageProcess:
         return None if self._process is None else self._process.pid
 
     def supervise(self) -> None:
-        """Start it again if it has died, later each time if it keeps dying."""
-        if self._process is None or self._process.poll() is None:
+        """Start it again if it has died or never began, later each time if that goes on."""
+        if self._process is not None and self._process.poll() is None:
             return
         lived = time.monotonic() - self._started
         if lived < self._pause:
             return
         self._pause = FIRST_PAUSE if lived > LONGEST_PAUSE else min(self._pause * 2, LONGEST_PAUSE)
-        log.warning("the page ended (code %s); restarting", self._process.returncode)
+        if self._process is not None:
+            log.warning("the page ended (code %s); restarting", self._process.returncode)
         self._start()
 
     def _start(self) -> None:
-        self._started = time.monotonic()
+        self._started, self._process = time.monotonic(), None
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 self._command(),

@@ -12,10 +12,12 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from collector.data import read_store
+from collector.errors import UnknownCampaign
 from collector.health import examine
 from collector.store import Store
 from collector.views import Facts, filling
@@ -90,9 +92,19 @@ class Hub:
             if self._store is None:
                 self._store = read_store(self._directory)
             return json.dumps(self._facts(self._store, name))
+        except UnknownCampaign:
+            return None
         except Exception as error:  # noqa: BLE001 - whatever it is, the other readers go on
             log.debug("no events just now: %s", type(error).__name__)
+            self._close()
             return None
+
+    def _close(self) -> None:
+        """A connection that failed once may fail for ever; the next look opens another."""
+        store, self._store = self._store, None
+        with suppress(Exception):
+            if store is not None:
+                store.close()
 
     def _facts(self, store: Store, name: str) -> Facts:
         well, text, _ = examine(self._directory)

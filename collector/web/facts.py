@@ -8,8 +8,17 @@ from typing import Final
 from collector.planning import floor, why
 from collector.store import Campaign, Store
 from collector.truth import read_truth
-from collector.views import Facts, campaign_status, chosen_results, instant, result_facts
+from collector.views import (
+    Facts,
+    attribute_index,
+    campaign_status,
+    instant,
+    latest_results,
+    result_facts,
+)
 from protocol_spec import Result, largest_shift, lifetime_odds, report_odds
+
+MOST_ROWS: Final = 50_000  # of an attribute's values and rounds in one answer, for its memory
 
 ROUND_COLUMNS: Final = (
     "campaign",
@@ -139,25 +148,29 @@ def campaign_rows(facts: Facts) -> list[Facts]:
 
 
 def over_time_results(store: Store, found: Campaign, attribute: str, last: int) -> list[Result]:
-    """The pooled result and the latest sealed rounds of one attribute, in order."""
-    stored = chosen_results(store, found, attribute, "all")
-    pooled = [r for r in stored if r.round is None]
-    return pooled + [r for r in stored if r.round is not None][-last:]
+    """The pooled result and the latest sealed rounds of one attribute, as many as may be shown."""
+    index = attribute_index(found, attribute)
+    return latest_results(store, found, index, min(last, _most_rounds(found, index)))
+
+
+def _most_rounds(found: Campaign, index: int) -> int:
+    """So that one answer holds at most `MOST_ROWS` rows."""
+    return max(1, MOST_ROWS // len(found.manifest.attributes[index].values))
 
 
 def over_time(store: Store, found: Campaign, directory: Path, attribute: str, last: int) -> Facts:
     """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below."""
-    names = [a.name for a in found.manifest.attributes]
+    index = attribute_index(found, attribute)
     results = over_time_results(store, found, attribute, last)
     sealed = store.last_sealed(found.id)
     pooled = next((r for r in results if r.round is None), None)
-    index = names.index(attribute)
     return {
         "campaign": found.name,
         "attribute": attribute,
         "question": found.manifest.attributes[index].question,
         "values": list(found.manifest.attributes[index].values),
         "sealed": 0 if sealed is None else sealed + 1,
+        "cut": _most_rounds(found, index) < min(last, 0 if sealed is None else sealed + 1),
         "rounds": [result_facts(found, r, sealed) for r in results if r.round is not None],
         "pooled": None if pooled is None else result_facts(found, pooled, sealed),
         "floor": [] if pooled is None else _floors(found, index, pooled),

@@ -23,6 +23,7 @@ from collector.settings import Address
 COOKIE: Final = "allomfree_page"
 LONGEST_ADDRESS: Final = 2048
 OPEN: Final = ("/health", "/static/page.css")
+KNOWN: Final = "allomfree.known"  # in the scope: whether whoever asks may read everything
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 # Neither scripts nor styles inline: plotly's own rules go into page.css (see base.html).
@@ -61,6 +62,7 @@ class Guard:
         """Answer, or refuse in one sentence; the headers are on both."""
         if scope["type"] != "http":
             return
+        scope[KNOWN] = self._token is None or _equal(_shown(Headers(scope=scope)), self._token)
         refusal = self._refusal(scope)
         await (refusal or self._app)(scope, receive, _with_headers(send))
 
@@ -76,15 +78,15 @@ class Guard:
             return self._refuse(
                 421, "This page answers only under a name of this machine, such as localhost."
             )
-        return None if self._token is None else self._without_token(scope, headers, self._token)
+        return None if self._token is None else self._without_token(scope, self._token)
 
-    def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+    def _without_token(self, scope: Scope, token: str) -> Response | None:
         """What to answer a request that has not shown the token yet."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         offered = next((value for name, value in query if name == "token"), None)
         if offered is not None and _equal(offered, token):
             return _remember(scope["path"], [(n, v) for n, v in query if n != "token"], token)
-        if scope["path"] in OPEN or _equal(_shown(headers), token):
+        if scope["path"] in OPEN or scope[KNOWN]:
             return None
         answer = self._refuse(
             401,

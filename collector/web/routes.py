@@ -31,7 +31,7 @@ from collector.web.assets import TYPES as ASSETS
 from collector.web.assets import asset
 from collector.web.cache import Cache
 from collector.web.events import ALL, Hub
-from collector.web.guard import Guard
+from collector.web.guard import KNOWN, Guard
 from collector.web.render import Answer, as_csv, as_json, page, refusal, table
 from protocol_spec import ParameterError
 
@@ -76,7 +76,7 @@ class Pages:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.hub = Hub(directory)
-        self._cache: Cache[Answer] = Cache()
+        self._cache: Cache[Answer] = Cache(lambda answer: len(answer.body))
 
     def routes(self) -> list[Route]:
         """Every address there is."""
@@ -142,11 +142,13 @@ class Pages:
             return JSONResponse({"error": "too many readers; the page still works"}, 503)
         return StreamingResponse(self.hub.stream(name), media_type="text/event-stream")
 
-    def _health(self, _request: Request) -> Response:
+    def _health(self, request: Request) -> Response:
+        """Open to everyone; in words, which name places and hosts, to those who may read."""
         well, text, record = examine(self.directory)
         trouble = "" if well else text if record else "no collector is running"
         connected = bool(record.get("connected", False))
-        answer = {"healthy": well, "connected": connected, "trouble": trouble}
+        told = {"trouble": trouble} if request.scope[KNOWN] else {}
+        answer = {"healthy": well, "connected": connected, **told}
         return JSONResponse(answer, 200 if well else 503)
 
     def _metrics(self, _request: Request) -> Response:

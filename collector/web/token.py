@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,16 +35,26 @@ def page_token(directory: Path, file: Path | None, environ: Mapping[str, str] = 
 
 
 def _kept(path: Path) -> str:
+    if not path.exists():
+        try:
+            _make(path)
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be made: {error.strerror}") from None
+    return _read(path)
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all; of several processes that make one at once, the first one's stays."""
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return _read(path)
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be made: {error.strerror}") from None
-    made = secrets.token_urlsafe(24)
-    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-        opened.write(made)
-    return made
+        with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+            opened.write(secrets.token_urlsafe(24))
+            opened.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(unfinished, path)
+    finally:
+        Path(unfinished).unlink()
 
 
 def _read(path: Path) -> str:

@@ -71,7 +71,7 @@ def command_of(
         text = f"configuration file [~/.config/allomfree/{name} or /etc/allomfree/{name}]"
         short = (function.__doc__ or "").strip().splitlines()[0]
         with_config = click.option("--config", type=where, help=text)(wrapped)
-        return group.command(short_help=short)(with_config)
+        return group.command(short_help=short, context_settings=STYLE)(with_config)
 
     return decorate
 

@@ -164,6 +164,21 @@ def test_another_ending_is_refused() -> None:
         figure(PLAIN, one(), None, Path("x.pdf"))
 
 
+@pytest.mark.parametrize("ending", [".svg", ".html", ".png"])
+def test_before_a_round_is_sealed_there_is_nothing_to_draw(
+    cli: Cli,
+    data: Path,  # noqa: F811
+    file: Path,  # noqa: F811
+    home: Path,
+    ending: str,
+) -> None:
+    assert cli("open", file, "--data-dir", data).exit_code == 0
+    picture = home / f"heat{ending}"
+    told = mistaken(cli, 1, "export", "--data-dir", data, "--figure", picture)
+    assert "no round is sealed yet; nothing was written" in told
+    assert not picture.exists()
+
+
 def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:  # noqa: F811
     words: list[Any] = ["export", "--data-dir", data, "--round", "pooled"]
     drawn = cli(*words, "--figure", home / "heat.svg")

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database, Migrations
 
+from collector import views
 from collector.errors import StorageFailure, UnknownCampaign
-from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal, schema
+from collector.store import NO_CAMPAIGN, NO_ROUND, POOLED, Campaign, Candidate, Refusal, schema
 from collector.store import sqlite as sqlite_engine
 from collector.store.sqlite import SqliteStore, count_bodies
-from protocol_spec import BodyFormat, Outcome
+from protocol_spec import BodyFormat, Outcome, Result, decode_result
 from tests.collector.fakes import (
     COLOUR,
     FIRST,
@@ -267,6 +268,35 @@ def test_sealed_sums_keep_their_senders_count_after_a_withdrawal(
     pooled = store.results(campaign.id, FUEL)[0]
     assert (pooled.n, pooled.devices) == (21, 10)
     assert sum(pooled.raw) == pytest.approx(1.0)
+
+
+def test_only_the_rounds_asked_for_are_read(
+    store: SqliteStore, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A campaign of many rounds and values is larger than a small machine's memory."""
+    for number in range(4):
+        store.commit([candidate(campaign, 1, number)], [])
+        seal(store, campaign, number)
+    decoded: list[int | None] = []
+
+    def decoding(message: bytes) -> Result:
+        made = decode_result(message)
+        assert isinstance(made, Result)
+        decoded.append(made.round)
+        return made
+
+    monkeypatch.setattr(sqlite_engine, "decode_result", decoding)
+    store.results(campaign.id, FUEL, range(2, 4))
+    store.results(campaign.id, FUEL, range(POOLED, POOLED + 1))
+    assert decoded == [2, 3, None]
+    decoded.clear()
+    for wanted in ("latest", "1", "pooled"):
+        views.chosen_results(store, campaign, "fuel", wanted)
+    views.latest_results(store, campaign, FUEL, 2)
+    assert decoded == [3, 1, None, None, 2, 3]
+    assert [r.attribute for r in store.results(campaign.id, None, range(1))] == [
+        a.name for a in campaign.manifest.attributes
+    ]
 
 
 def test_withdrawn_bytes_are_gone_from_the_files(

@@ -12,7 +12,7 @@ import pytest
 from collector.brokers import authority, passwords, probe
 from collector.brokers.access import AUDITOR, COLLECTOR, Access, Role, access
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import KINDS, BrokerPlan, Kind
+from collector.brokers.plan import KINDS, RENEW_DAYS, BrokerPlan, Kind
 from protocol_spec import as_drawn, calibrate
 from protocol_spec.outcomes import Outcome
 from protocol_spec.topics import CANARY_CAMPAIGN, DEFAULT_NAMESPACE
@@ -97,7 +97,7 @@ def test_lifetimes_of_certificates() -> None:
     assert authority.AUTHORITY_DAYS == 20 * 365
     assert authority.CLIENT_DAYS == 10 * 365
     assert "two years, the authority's twenty, a device's (with `--auth certificate`) ten" in told
-    assert f"once fewer than {authority.RENEW_DAYS} days are left" in told
+    assert f"once fewer than {RENEW_DAYS} days are left" in told
 
 
 def test_passwords_have_the_bits_that_are_told() -> None:

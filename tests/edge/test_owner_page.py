@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -209,7 +210,7 @@ def test_the_file_is_its_owners_and_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("there", ["file", "directory", "link"])
+@pytest.mark.parametrize("there", ["file", "directory", "link", "pipe"])
 def test_what_is_not_such_a_page_is_left_alone(tmp_path: Path, there: str) -> None:
     path, other = tmp_path / "page.html", tmp_path / "letters"
     other.write_text("somebody's letters")
@@ -217,6 +218,8 @@ def test_what_is_not_such_a_page_is_left_alone(tmp_path: Path, there: str) -> No
         path.write_text("<!doctype html><p>somebody's page")
     elif there == "directory":
         path.mkdir()
+    elif there == "pipe":
+        os.mkfifo(path)
     else:
         path.symlink_to(other)
     with pytest.raises(SettingsError, match="nothing was written"):

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from collector.health import examine
-from collector.settings import PAGE
+from collector.settings import PAGE, Address, resolve
 from collector.store import Campaign
+from collector.web import child
+from collector.web.child import PageProcess
 from collector.web.server import NICE
 from tests.collector_processes.processes import CollectorProcess
 from tests.edge_processes.processes import wait_until
@@ -93,6 +95,22 @@ def test_a_page_that_was_killed_comes_back_at_its_address(running: CollectorProc
     assert site.get("/").status == 200
     assert child_of(running) != first
     assert running.is_running
+
+
+def test_a_page_that_could_not_be_started_is_tried_again(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = iter([["/no/such/program"], ["/no/such/program"], ["sleep", "60"]])
+    monkeypatch.setattr(PageProcess, "_command", lambda _: next(commands))
+    monkeypatch.setattr(child, "FIRST_PAUSE", 0.0)
+    settings = resolve({"data_dir": fresh}, config=Path("/dev/null"), environ={})
+    with PageProcess(settings, Address("127.0.0.1", 0)) as page:
+        assert page.pid is None
+        page.supervise()
+        assert page.pid is None
+        page.supervise()
+        assert page.pid is not None
+        assert is_there(page.pid)
 
 
 def test_a_collector_that_was_killed_takes_its_page_along(running: CollectorProcess) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collector.web import cache, events, guard, planner, routes, server
+from collector.web import cache, events, facts, guard, planner, routes, server
 from collector.web.token import FILE, VARIABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "page.md"
@@ -34,6 +34,9 @@ def test_every_address_is_documented(tmp_path: Path) -> None:
 def test_every_limit_is_documented() -> None:
     assert f"from 1 to {routes.MOST_SHOWN} rounds to show ({routes.SHOWN})" in TEXT
     assert f"longer than {guard.LONGEST_ADDRESS} characters with 414" in TEXT
+    assert f"at most {facts.MOST_ROWS:,} rows" in TEXT
+    assert f"with 4,096 values the latest {facts.MOST_ROWS // 4096} rounds" in TEXT
+    assert f"At most {cache.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
     assert f"At most {events.MOST} readers get live events" in TEXT
     assert f"(nice {server.NICE})" in TEXT
     assert (cache.KEPT, cache.TIMES) == (1.0, 10.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from collector.store import Campaign
+from collector.store import Campaign, Store
 from collector.store.sqlite import SqliteStore
+from collector.web import events
 from collector.web.events import MOST
 from tests.collector.fakes import candidate, seal
 from tests.edge_processes.processes import wait_until
@@ -35,7 +37,7 @@ def stream(site: Site, path: str) -> Iterator[Next]:
         connection.close()
 
 
-def _status(site: Site, path: str) -> int:
+def status(site: Site, path: str) -> int:
     connection = site.connect()
     connection.request("GET", path)
     status = connection.getresponse().status
@@ -91,7 +93,7 @@ def test_readers_beyond_the_limit_are_told(site: Site) -> None:
             stack.enter_context(stream(site, "/events"))
         assert site.get("/events").status == 503
         assert site.get("/").status == 200
-    wait_until(lambda: _status(site, "/events") == 200)  # once the server sees that they are gone
+    wait_until(lambda: status(site, "/events") == 200)  # once the server sees that they are gone
 
 
 def test_the_server_stops_at_once_with_readers_attached(data: Path, campaign: Campaign) -> None:
@@ -112,6 +114,33 @@ def test_readers_of_an_unknown_campaign_disturb_nobody(
         assert following()["received"] == 42
         store.commit([candidate(campaign, 99, 2)], [])
         assert following()["received"] == 43
+
+
+def test_a_database_that_failed_is_opened_anew(
+    data: Path, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Store] = []
+    closed: list[Store] = []
+
+    class Failing(SqliteStore):
+        def received(self) -> int:
+            if self is opened[0]:
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().received()
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    def opening(directory: Path) -> Store:
+        opened.append(Failing(directory / "collector.db", read_only=True))
+        return opened[-1]
+
+    monkeypatch.setattr(events, "read_store", opening)
+    with serving(data) as site, stream(site, "/events") as following:
+        wait_until(lambda: len(opened) == 2)
+        assert following()["received"] == 42
+    assert (len(opened), closed) == (2, opened[:1])
 
 
 @pytest.mark.parametrize("path", ["/events", "/campaigns/nosuch/events"])

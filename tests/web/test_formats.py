@@ -11,6 +11,7 @@ import pytest
 
 from collector.export import COLUMNS
 from collector.store import Campaign
+from collector.web import facts
 from collector.web.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
 from tests.collector.fakes import ATTRIBUTES, FIRST
 from tests.collector_processes.processes import collector
@@ -42,6 +43,19 @@ def test_over_time_holds_what_estimate_prints(site: Site, data: Path, fuel: str)
     words = ("estimate", "--attribute", "fuel", "--round", "all", "--data-dir", data, "--json")
     shown = json.loads(site.get(f"{fuel}.json").text)
     assert [shown["pooled"], *shown["rounds"]] == json.loads(collector(*words).stdout)
+
+
+def test_over_time_shows_no_more_rounds_than_fit_and_says_so(
+    site: Site, fuel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 'id="cut"' not in site.get(f"{fuel}?last=2").text
+    monkeypatch.setattr(facts, "MOST_ROWS", 7)  # four values: one round
+    shown = json.loads(site.get(f"{fuel}.json?last=1000").text)
+    assert ([r["round"] for r in shown["rounds"]], shown["cut"]) == ([1], True)
+    assert shown["pooled"]["rounds"] == 2
+    assert {row["round"] for row in rows(site, f"{fuel}.csv?last=999")} == {"", "1"}
+    assert "With 4 values no more rounds fit into one answer" in site.get(f"{fuel}?last=9").text
+    assert json.loads(site.get(f"{fuel}.json?last=1").text)["cut"] is False
 
 
 def test_the_first_page_is_what_status_prints(site: Site, data: Path, campaign: Campaign) -> None:

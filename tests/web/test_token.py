@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +53,11 @@ def test_without_the_token_nothing_is_read(
         assert "set-cookie" not in reply.headers
 
 
-def test_health_stays_open(guarded: Site) -> None:
-    assert guarded.get("/health").status == 503
-    assert guarded.get("/health").text == (
+def test_health_stays_open_and_names_no_place_or_host(guarded: Site) -> None:
+    for wrong in ({}, {"Authorization": "Bearer wrong"}):
+        reply = guarded.get("/health", wrong)
+        assert (reply.status, reply.text) == (503, '{"healthy":false,"connected":false}')
+    assert guarded.get("/health", {"Authorization": f"Bearer {TOKEN}"}).text == (
         '{"healthy":false,"connected":false,"trouble":"no collector is running"}'
     )
 
@@ -99,6 +103,33 @@ def test_one_is_made_once_and_kept_to_its_owner(tmp_path: Path) -> None:
     assert len(made) >= 32
     assert page_token(tmp_path, None, {}) == made
     assert stat.S_IMODE((tmp_path / "page.token").stat().st_mode) == 0o600
+
+
+def test_of_two_that_make_one_at_once_both_have_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = []
+
+    def slowly(length: int) -> str:
+        monkeypatch.undo()
+        others.append(page_token(tmp_path, None, {}))
+        return secrets.token_urlsafe(length)
+
+    monkeypatch.setattr(secrets, "token_urlsafe", slowly)
+    assert [page_token(tmp_path, None, {})] == others
+    assert [file.name for file in tmp_path.iterdir()] == ["page.token"]
+
+
+def test_a_disk_that_is_full_leaves_no_empty_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_length: int) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(secrets, "token_urlsafe", full)
+    with pytest.raises(SettingsError, match="cannot be made: No space left"):
+        page_token(tmp_path, None, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_comes_before_the_environment_before_the_kept_one(tmp_path: Path) -> None:

@@ -105,8 +105,12 @@ function announce(facts) {
   line.textContent = [facts.service, ...filling].join("; ");
 }
 
+// Only while somebody looks: a browser has few connections to one server, and all tabs share them.
+let stream = null;
+
 function listen() {
-  const stream = new EventSource(document.body.dataset.events);
+  if (stream !== null || document.hidden) return;
+  const opened = stream = new EventSource(document.body.dataset.events);
   let first = true;
   stream.addEventListener("change", (event) => {
     if (!first) announce(JSON.parse(event.data));
@@ -115,7 +119,8 @@ function listen() {
     refresh();
   });
   stream.addEventListener("error", () => {
-    if (stream.readyState !== EventSource.CLOSED) return;
+    if (opened.readyState !== EventSource.CLOSED || opened !== stream) return;
+    stream = null;
     setTimeout(listen, AGAIN); // refused: look now and then instead
     refresh();
   });
@@ -123,7 +128,11 @@ function listen() {
 
 if (document.body.dataset.events) {
   listen();
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && stale) refresh(); });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) { listen(); refresh(); return; }
+    if (stream !== null) stream.close();
+    stream = null;
+  });
 }
 
 // --- the value to show over time ---------------------------------------------------------------

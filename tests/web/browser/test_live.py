@@ -9,6 +9,7 @@ import pytest
 
 from collector.data import open_store
 from collector.settings import Address
+from collector.web import events
 from tests.collector.fakes import candidate
 from tests.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
 from tests.collector_processes.processes import CollectorProcess, facts
@@ -16,6 +17,7 @@ from tests.collector_processes.wire import Publisher
 from tests.support.brokers import Nats, free_port
 from tests.support.site import serving
 from tests.web.browser.chromium import Browser
+from tests.web.test_events import status
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +80,29 @@ def test_the_chart_of_a_filling_round_follows(browser: Browser, tmp_path: Path) 
         browser.until(lambda: browser.chart()["raw"]["x"] != before)
         (told,) = facts("estimate", "--round", "1", "--data-dir", desk.data)
         assert browser.chart()["raw"]["x"] == [100 * entry["raw"] for entry in told["histogram"]]
+        assert browser.run(SAME)
+
+
+def test_a_tab_that_nobody_sees_holds_no_connection(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for one reader: whether the tab is that one shows in the next one's answer."""
+    monkeypatch.setattr(events, "MOST", 1)
+    desk = opened(tmp_path)
+    with serving(desk.data) as site:
+        stay(browser, f"{site.url}/campaigns/{desk.manifest.campaign}")
+        count(desk, 0)
+        browser.until(lambda: received(browser, NOW) == "1")
+        assert status(site, "/events") == 503
+        tab = browser.driver.current_window_handle
+        browser.driver.switch_to.new_window("tab")
+        browser.until(lambda: status(site, "/events") == 200)
+        count(desk, 1)
+        browser.driver.close()
+        browser.driver.switch_to.window(tab)
+        browser.until(lambda: received(browser, NOW) == "2")
+        count(desk, 2)
+        browser.until(lambda: received(browser, NOW) == "3")
         assert browser.run(SAME)
 
 
