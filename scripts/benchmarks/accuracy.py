@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from paper.pipeline import clip_and_renormalise
 from protocol_spec import as_drawn, calibrate
 from protocol_spec.estimation import Array, project_to_simplex
 from simulation.datasets import Dataset
@@ -32,17 +33,9 @@ class Budget(NamedTuple):
 
 BUDGETS: Final = tuple(Budget(e, round(a * e, 2)) for a in (0.3, 0.6) for e in (1.0, 4.0))
 
-
-def clip_and_scale(raw: Array) -> Array:
-    """What the authors' code does to estimates: negative ones become 0, the rest is scaled."""
-    clipped = np.clip(raw, 0.0, None)
-    scaled: Array = clipped / np.maximum(clipped.sum(axis=-1, keepdims=True), 1e-300)
-    return scaled
-
-
 PROJECTED: Final = "exact, projected"
 POLISH: Final[dict[str, Callable[[Array], Array]]] = {
-    "exact, clipped as the peer does": clip_and_scale,
+    "exact, clipped as the peer does": clip_and_renormalise,
     PROJECTED: project_to_simplex,
 }
 

@@ -8,7 +8,6 @@ acknowledged (ours). So both read the same messages from the same broker, and no
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 from benchmarks.measurements import Measurement, ratio_of
 from benchmarks.publisher import make_session, publish
 from protocol_spec import Manifest, Topics
+from simulation.children import environment
 from tests.support.brokers import Nats
 
 
@@ -128,7 +128,7 @@ print(json.dumps([rate, service.standing.batches, service.standing.largest_batch
 
 def _measure(program: str, port: int, count: int, directory: Path) -> Any:
     command = [sys.executable, "-c", program, str(port), str(count), str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     return json.loads(done.stdout.splitlines()[-1])
 
 

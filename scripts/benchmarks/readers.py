@@ -30,6 +30,7 @@ from collector.data import open_store, read_store
 from collector.devices import DeviceKey
 from collector.store import Candidate
 from protocol_spec import Manifest, Topics
+from simulation.children import command_of, environment
 from tests.support.brokers import free_port
 
 DAY: Final = 86_400
@@ -117,11 +118,12 @@ def _past_round(data: Path, asked: Manifest) -> None:
 def _collector(data: Path, broker: str) -> Iterator[tuple[int, int]]:
     """`allomfree-collector run` with its page on a free port; yields process id and port."""
     port = free_port()
-    options = {"--data-dir": data, "--broker": broker, "--listen": f"127.0.0.1:{port}"}
-    words = [str(word) for pair in options.items() for word in pair]
-    command = [sys.executable, "-m", "collector.cli", "run", "--quiet", "--client-id", "reader"]
+    places = ("--data-dir", data, "--broker", broker, "--listen", f"127.0.0.1:{port}")
+    manner = ("--quiet", "--client-id", "reader", "--log-level", "error")
     process = subprocess.Popen(
-        [*command, *words, "--log-level", "error"], env=os.environ, stdout=subprocess.DEVNULL
+        command_of("allomfree-collector", "run", *places, *manner),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
     )
     try:
         _wait_for_page(port, process)
@@ -223,6 +225,10 @@ def _drain(data: Path, count: int) -> float:
             if time.monotonic() > limit:
                 raise RuntimeError(f"only {received:,} of {count:,} reports came in {DEADLINE} s")
             time.sleep(0.02)
+        if not first:
+            raise RuntimeError(
+                f"all {count:,} reports came at once, so there is no rate; measure with more"
+            )
         return (count - first) / (time.perf_counter() - began)
     finally:
         store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -24,9 +23,8 @@ from collector.truth import write_truth
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw
 from demonstration.population import manifest
-from simulation.stage import end_process
+from simulation.children import command_of, end_process, environment
 
-BIN = Path(sys.executable).parent
 QUICK_START = 2.0  # seconds in which a collector runs on an idle desktop machine
 FLEETS = 8  # processes at most: agents spend their time waiting for the disk
 
@@ -65,6 +63,7 @@ def main(
     figure: Path | None,
 ) -> None:
     """Show the whole system at work, and check what it shows."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the others too
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="allomfree-")
         work = directory or Path(stack.enter_context(temporary))
@@ -134,8 +133,7 @@ class Demo:
     # --- processes -----------------------------------------------------------------------------
 
     def _start_collector(self) -> None:
-        command: list[str | Path] = [BIN / "allomfree-collector", "run", "--quiet"]
-        command += ["--data-dir", self.data, "--listen", self._page]
+        command = self._collector_command("run", "--quiet", "--listen", self._page)
         command += ["--broker", self._broker] if self._broker else []
         self._collector = self._spawn(command, "collector.log")
         self._wait("the collector to connect", self._connected)
@@ -144,8 +142,13 @@ class Demo:
         self.say(f"watch it live: http://{self._page}/")
 
     def _connected(self) -> bool:
-        well: list[str | Path] = [BIN / "allomfree-collector", "health", "--data-dir", self.data]
-        return subprocess.run(well, capture_output=True, check=False).returncode == 0
+        done = subprocess.run(
+            self._collector_command("health"), capture_output=True, check=False, env=environment()
+        )
+        return done.returncode == 0
+
+    def _collector_command(self, command: str, *words: str | Path) -> list[str]:
+        return command_of("allomfree-collector", command, "--data-dir", self.data, *words)
 
     def _start_fleet(self, campaign: Campaign, devices: int) -> dict[int, str]:
         self.say(f"starting {devices} agents, each with its own memory and connection")
@@ -156,8 +159,8 @@ class Demo:
                     sys.executable,
                     "-m",
                     "demonstration.fleet",
-                    self.work / "devices",
-                    self.work / "manifest",
+                    str(self.work / "devices"),
+                    str(self.work / "manifest"),
                     self._url(),
                     str(i),
                     str(min(i + per, devices)),
@@ -170,6 +173,8 @@ class Demo:
         drawn: dict[int, str] = {}
         for fleet in self._fleets:
             line = _output(fleet).readline()
+            if not line:
+                raise self._failure("some agents could not start", "fleet.log")
             drawn.update({int(device): name for device, name in json.loads(line).items()})
         shares = {a.name: list(drawn.values()).count(a.name) for a in campaign.manifest.attributes}
         text = " and ".join(f"{n} drew {name}" for name, n in shares.items())
@@ -191,11 +196,11 @@ class Demo:
         self.say(f"the fleet used {memory:.0f} MiB of memory and {seconds:.1f} s of processor time")
 
     def _spawn(
-        self, command: list[str | Path], log: str, *, capture: bool = False
+        self, command: list[str], log: str, *, capture: bool = False
     ) -> subprocess.Popen[bytes]:
         file = self._stack.enter_context((self.work / log).open("ab"))
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE if capture else file, stderr=file, env=os.environ
+            command, stdout=subprocess.PIPE if capture else file, stderr=file, env=environment()
         )
         self._stack.callback(end_process, process)
         return process
@@ -244,10 +249,10 @@ class Demo:
         if self._collector is None or self._collector.poll() is not None:
             raise self._failure("the collector ended")
 
-    def _failure(self, what: str) -> click.ClickException:
+    def _failure(self, what: str, log: str = "collector.log") -> click.ClickException:
         """What went wrong, with the last words of the log: its file goes with the demonstration."""
-        log = self.work / "collector.log"
-        lines = log.read_text(encoding="utf-8").splitlines()[-5:] if log.exists() else []
+        file = self.work / log
+        lines = file.read_text(encoding="utf-8").splitlines()[-5:] if file.exists() else []
         return click.ClickException("\n".join([f"{what}. Its last words:", *lines]))
 
     # --- the end -------------------------------------------------------------------------------
@@ -269,9 +274,9 @@ class Demo:
 
     def draw_figure(self, file: Path) -> None:
         """The first histogram as the collector exports it, with the truth."""
-        command: list[str | Path] = [BIN / "allomfree-collector", "export", "--data-dir", self.data]
-        chosen = ["--attribute", "heating", "--round", "pooled"]
-        subprocess.run([*command, *chosen, "--figure", file], check=True)
+        chosen = ("--attribute", "heating", "--round", "pooled")
+        command = self._collector_command("export", *chosen, "--figure", file)
+        subprocess.run(command, check=True, env=environment())
 
     def wait_for_reader(self) -> None:
         """The collector and its page go on until somebody has seen enough."""
@@ -284,11 +289,9 @@ class Demo:
     def _owners_view(self) -> None:
         click.echo("\nWhat the owner of device 0 sees (allomfree-edge show):\n")
         state = self.work / "devices" / "device-0"
+        command = command_of("allomfree-edge", "show", "--state-dir", state)
         done = subprocess.run(
-            [BIN / "allomfree-edge", "show", "--state-dir", state],
-            capture_output=True,
-            text=True,
-            check=True,
+            command, capture_output=True, text=True, check=True, env=environment()
         )
         click.echo("\n".join("    " + line for line in done.stdout.splitlines()))
 

@@ -46,7 +46,8 @@ _COMMON: tuple[Option, ...] = (
                  "data set, a .csv or .json of counts; or attribute=one of these, repeated."),
     click.option("--devices", type=int, help="Size of the fleet [a data set's own]."),
     click.option("--rounds", default=1, show_default=True, help="Rounds to simulate."),
-    click.option("--seed", default=1, show_default=True, help="Same seed, same numbers."),
+    click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True,
+                 help="Same seed, same numbers."),
     click.option("--format", "form", type=click.Choice(["csv", "json", "ndjson"]), default="csv",
                  show_default=True, help="Of the results."),
     click.option("--output", type=FILE, help="Write the results here [standard output]."),
@@ -102,7 +103,8 @@ def reports(into: Path | None, live: bool, broker: str | None, period: int, batc
 
 @main.command()
 @_options(_INTO, _BROKER, _PERIOD)
-@click.option("--processes", default=2, show_default=True, help="Processes that agents share.")
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True,
+              help="Processes that agents share.")  # fmt: skip
 def agents(into: Path | None, broker: str | None, period: int, processes: int,
            **given: Any) -> None:  # fmt: skip
     """Real agents, a real broker and a real collector, in real time.

@@ -77,15 +77,18 @@ class Batch:
         self._do = fleet.behaviour
         held = fleet.truth[attribute]
         total = int(held.sum())
-        places = np.arange(first, min(first + fleet.batch, total))
+        size = min(fleet.batch, total - first)
         self._k = held.size
         self._law = held / total
-        self.values = np.searchsorted(np.cumsum(held), places, side="right")
+        ends = np.clip(np.cumsum(held), first, first + size)
+        self.values = np.repeat(np.arange(self._k), np.diff(ends, prepend=first))
         liars, self._lie = self._do.liars(attribute, total)
-        self._liar: Flags = places * liars % total < liars
+        self._liar: Flags = np.zeros(size, dtype=np.bool_)
+        if liars:
+            self._liar = np.arange(first, first + size) * liars % total < liars
         self._missing = self._do.missing(attribute, self._k)
         self._randomiser = BulkRandomiser(fleet.manifest.calibrations[attribute])
-        size, length = places.size, self._randomiser.format.length
+        length = self._randomiser.format.length
         self._generation = np.zeros(size, dtype=np.int64)
         self._known = np.full((size, fleet.memos), -1, dtype=np.int64)  # whose memo it is
         self._memos = np.zeros((size, fleet.memos, length), dtype=np.uint8)
@@ -103,12 +106,12 @@ class Batch:
         who = self._reporting(rng)
         late = self._chance(rng, self._do.late, who)
         twice = self._chance(rng, self._do.duplicates, who)
-        self._counted[who[~late]] += 1
+        self._counted[self._at(who)] += ~late
         places = self._choose_memos(rng, who)
         bodies = np.zeros((0, 0), dtype=np.uint8)
         if not only_state:
             bodies = self._draw(self._random(_REPORT, number), who, places)
-        names = (who + self._first, self._generation[who])
+        names = (who + self._first, self._generation[self._at(who)])
         return Reports(self.attribute, number, *names, bodies, late, twice)
 
     def participation(self) -> Counts:
@@ -126,7 +129,7 @@ class Batch:
         if self._do.churn:
             leaving = (rng.random(self.values.size) < self._do.churn) & ~self._liar
             self._gone += np.bincount(self._counted[leaving], minlength=self._gone.size)
-            self._generation[leaving] += 1
+            self._generation = self._generation + leaving  # reports made before keep theirs
             self._known[leaving] = -1
             self._counted[leaving] = 0
         if self._do.changes:
@@ -147,8 +150,9 @@ class Batch:
     def _choose_memos(self, rng: np.random.Generator, who: Indices) -> Indices:
         """As an agent does: this value's memo, else a new one, else the one used last."""
         if self._fleet.memos == 1:
-            self._make_memos(rng, who[self._known[who, 0] < 0], 0)
-            return self._used[who]
+            new = self._known[self._at(who), 0] < 0
+            self._make_memos(rng, who if new.all() else who[new], 0)
+            return self._used[self._at(who)]
         known = self._known[who]
         same = known == self.values[who, np.newaxis]
         found = same.any(axis=1)
@@ -161,18 +165,23 @@ class Batch:
 
     def _make_memos(self, rng: np.random.Generator, who: Indices, places: Indices | int) -> None:
         if who.size:
-            self._known[who, places] = self.values[who]
-            self._memos[who, places] = self._randomiser.memoize(rng, self.values[who])
+            at = self._at(who) if isinstance(places, int) else who
+            self._known[at, places] = self.values[at]
+            self._memos[at, places] = self._randomiser.memoize(rng, self.values[at])
 
     def _draw(self, rng: np.random.Generator, who: Indices, places: Indices) -> Bodies:
-        everyone = self._fleet.memos == 1 and who.size == self.values.size  # spares a copy
-        memos = self._memos[:, 0] if everyone else self._memos[who, places]
+        at = self._at(who)
+        memos = self._memos[at, 0] if self._fleet.memos == 1 else self._memos[who, places]
         bodies = self._randomiser.report(rng, memos)
-        lying = self._liar[who]
+        lying = self._liar[at]
         if lying.any():
             lies = np.full(int(lying.sum()), self._lie)
             bodies[lying] = encode(self._randomiser.format, lies)
         return bodies
+
+    def _at(self, who: Indices) -> Indices | slice:
+        """The same devices as an index; where they are all, one that spares a copy."""
+        return slice(None) if who.size == self.values.size else who
 
     def _random(self, stream: int, number: int) -> np.random.Generator:
         place = (stream, self.attribute, self._first, number)

@@ -18,7 +18,7 @@ from simulation.collecting import held
 from simulation.fleet import Fleet
 from simulation.population import Population
 from simulation.publisher import publish
-from simulation.stage import Stage
+from simulation.stage import Stage, StageFailure
 from simulation.sufficient import Counts
 from simulation.wire import of_round
 
@@ -60,9 +60,12 @@ def real_agents(
         for i in range(processes)
     ]
     drawn: dict[int, str] = {}
-    for child in children:
+    for number, child in enumerate(children):
         line = child.stdout.readline() if child.stdout else b""
-        drawn.update({int(device): name for device, name in json.loads(line or b"{}").items()})
+        if not line:
+            log = stage.directory / f"agents-{number}.log"
+            raise StageFailure(f"a process of agents ended; nothing was simulated. See {log}")
+        drawn.update({int(device): name for device, name in json.loads(line).items()})
         progress(0)
     for t in range(stage.manifest.rounds.count):
         stage.wait_until_sealed(t)

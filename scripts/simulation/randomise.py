@@ -5,8 +5,8 @@ Claim: every bit is 1 with chance threshold / 2^64 exactly, where the thresholds
 a seeded generator and not the operating system's.
 
 A unary answer stays packed. One random bit per bit and step is compared with the threshold's bits,
-the highest first; after eight steps a comparison is still open for one bit in 256, and only words
-with an open bit go on. So a bit costs about ten random bits and not 64.
+the highest first; after eight steps a comparison is still open for one bit in 256, and only those
+bits draw the rest of their 64. So a bit costs about eight random bits and not 64.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 
 STEPS: Final = 8
+_REST: Final = 1 << 64 - STEPS  # what a comparison that is still open has left to see
 BLOCK: Final = 1 << 14  # words at a time: what is worked on stays in the processor's cache
 
 
@@ -64,7 +65,8 @@ def encode(form: BodyFormat, indices: Indices) -> Bodies:
     """Bodies that support exactly one value each, as `BodyFormat.encode`."""
     bodies = np.zeros((indices.size, form.length), dtype=np.uint8)
     if form.unary:
-        bodies[np.arange(indices.size), indices >> 3] = 0x80 >> (indices & 7)
+        starts = np.arange(0, bodies.size, form.length)
+        bodies.reshape(-1)[starts + (indices >> 3)] = _ONE[indices & 7]
     else:
         for column in range(form.length):
             bodies[:, column] = indices >> 8 * (form.length - 1 - column) & 0xFF
@@ -87,6 +89,7 @@ def count(form: BodyFormat, bodies: Bodies) -> Indices:
     return np.concatenate(ones)[: form.k].astype(np.int64)
 
 
+_ONE: Final = 0x80 >> np.arange(8, dtype=np.uint8)
 # For every byte, its bits as numbers.
 _BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1).astype(np.int64)
 
@@ -108,21 +111,21 @@ def _generalised(rng: np.random.Generator, held: Indices, keep: int, k: int) -> 
 
 def _packed(bits: np.random.BitGenerator, held: Words, keep: int, add: int) -> Words:
     """Ones where 64 random bits are below `keep` (held bits) or `add` (others)."""
-    answer = np.zeros_like(held)
-    yes, still_open = answer, np.full_like(held, 0xFFFF_FFFF_FFFF_FFFF)
-    where = np.arange(0)
-    for lowest in range(64 - STEPS, -1, -STEPS):
-        random = bits.random_raw(STEPS * held.size).reshape(STEPS, held.size)
-        for row, place in zip(random, range(lowest + STEPS - 1, lowest - 1, -1)):
-            _compare(yes, still_open, row, held, keep >> place & 1, add >> place & 1)
-        if yes is not answer:
-            answer[where] = yes
-        rest = np.flatnonzero(still_open)
-        if rest.size == 0:
-            break
-        where = rest if yes is answer else where[rest]
-        yes, still_open, held = yes[rest], still_open[rest], held[rest]
-    return answer
+    if keep != add and keep + add == 1 << 64:  # held bits turn over as often as the others
+        return held ^ _packed(bits, np.zeros_like(held), add, add)
+    yes, still_open = np.zeros_like(held), np.full_like(held, 0xFFFF_FFFF_FFFF_FFFF)
+    for place in range(63, 63 - STEPS, -1):
+        row = bits.random_raw(held.size)
+        _compare(yes, still_open, row, held, keep >> place & 1, add >> place & 1)
+    where = np.flatnonzero(still_open)
+    while where.size:
+        rest = still_open[where]
+        bit = rest & -rest  # the lowest
+        rests = np.where(held[where] & bit, np.uint64(keep % _REST), np.uint64(add % _REST))
+        yes[where] |= bit * (bits.random_raw(where.size) % _REST < rests)
+        still_open[where] = rest ^ bit
+        where = where[rest != bit]
+    return yes
 
 
 def _compare(yes: Words, still_open: Words, row: Words, held: Words, keep: int, add: int) -> None:

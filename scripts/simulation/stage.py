@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -17,6 +15,7 @@ from collector.data import open_store, read_store
 from collector.store import Campaign, Store
 from protocol_spec import Manifest, Schedule
 from protocol_spec.errors import AllomfreeError
+from simulation.children import command_of, end_process, environment
 from simulation.collected import Simulated, from_store
 from simulation.collecting import empty_campaign, keep_truth
 from simulation.sufficient import Counts
@@ -58,8 +57,7 @@ class Stage:
         return self
 
     def _start(self) -> None:
-        command = [_program("allomfree-collector"), "run", "--quiet", "--listen", "off"]
-        command += ["--data-dir", str(self.directory)]
+        command = self._collector("run", "--quiet", "--listen", "off")
         command += ["--broker", self._broker] if self._broker else []
         collector = self.spawn(command, "collector")
         self.wait("the collector to connect", lambda: self._well(collector))
@@ -79,9 +77,7 @@ class Stage:
     def spawn(self, command: list[str], name: str) -> subprocess.Popen[bytes]:
         """A process with a pipe to read and a log beside the data; it ends with the stage."""
         log = self._logs.enter_context((self.directory / f"{name}.log").open("ab"))
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env=_with_scripts(os.environ)
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment())
         self._processes.callback(end_process, process)
         return process
 
@@ -115,34 +111,15 @@ class Stage:
     def _well(self, collector: subprocess.Popen[bytes]) -> bool:
         if collector.poll() is not None:
             raise StageFailure(f"the collector ended; see {self.directory / 'collector.log'}")
-        command = [_program("allomfree-collector"), "health", "--data-dir", str(self.directory)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        done = subprocess.run(
+            self._collector("health"), capture_output=True, check=False, env=environment()
+        )
+        return done.returncode == 0
+
+    def _collector(self, command: str, *words: str) -> list[str]:
+        return command_of("allomfree-collector", command, "--data-dir", self.directory, *words)
 
 
 def _is_sealed(store: Store, campaign: int, number: int) -> bool:
     last = store.last_sealed(campaign)
     return last is not None and last >= number
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
-
-
-def _with_scripts(environ: os._Environ[str]) -> dict[str, str]:
-    """So that a child finds this package."""
-    scripts = str(Path(__file__).parent.parent)
-    path = filter(None, [scripts, environ.get("PYTHONPATH")])
-    return {**environ, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Politely, then not."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

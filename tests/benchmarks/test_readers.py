@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import readers
 from benchmarks.ingest import manifest
 from benchmarks.readers import Arm, addresses, measure, one_run
+from tests.simulation.users import real_user
 
 COUNT = 2_000
 
 
 @pytest.mark.slow
-def test_everything_is_counted_and_every_page_is_read() -> None:
+def test_everything_is_counted_and_every_page_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in real_user(tmp_path).items():
+        monkeypatch.setenv(name, value)
     arm = one_run(COUNT, k=5, readers=len(addresses(manifest(5))))
     assert arm.rate > 0
     assert arm.ingest_cpu > 0
@@ -36,3 +43,9 @@ def test_the_arms_are_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> 
     assert rows["CPU time of ingest with readers / without"].value == 2.0
     assert rows["pages that readers got"].value == 30
     assert rows["pages that failed"].verdict == "ok"
+
+
+def test_reports_that_all_came_at_once_have_no_rate(tmp_path: Path) -> None:
+    readers._past_round(tmp_path, manifest(5, begun=readers.DAY + 60))
+    with pytest.raises(RuntimeError, match="came at once"):
+        readers._drain(tmp_path, 0)

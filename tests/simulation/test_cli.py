@@ -125,6 +125,12 @@ def test_agents_are_honest(toml: str) -> None:
     assert (done.exit_code, "No such option" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(("option", "word"), [("--seed", "-1"), ("--processes", "0")])
+def test_a_number_out_of_range_is_refused(toml: str, option: str, word: str) -> None:
+    done = call("agents", toml, "--devices", "10", option, word)
+    assert (done.exit_code, f"'{option}'" in done.stderr) == (2, True)
+
+
 def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
     command = [sys.executable, simulate_fleet.__file__, "manifest", "adult"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from simulation.live import holdings, reading, real_agents, reports_through_brok
 from simulation.population import populate
 from simulation.stage import Stage, StageFailure, retimed
 from tests.simulation.campaigns import FUEL, both, fleet
+from tests.simulation.users import real_user
 from tests.support.brokers import Nats
 
 NUMERIC = """[[attributes]]
@@ -73,6 +75,27 @@ def test_a_collector_that_ends_is_noticed(tmp_path: Path) -> None:
         Stage(tmp_path / "data", campaign, "not-a-broker"),
     ):
         pass
+
+
+@pytest.mark.parametrize("source", ["variables", "files"])
+def test_a_collector_hears_nothing_of_its_user_s_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    for name, value in real_user(tmp_path / "home").items():
+        if (name == "HOME") == (source == "files"):
+            monkeypatch.setenv(name, value)
+    with Stage(tmp_path / "data", retimed(both(), rounds=1, period=3, lead=5)) as stage:
+        assert stage.url.startswith("mqtt://127.0.0.1:")
+
+
+def test_agents_that_end_at_once_are_noticed(tmp_path: Path) -> None:
+    campaign = both()
+    stage = Stage(tmp_path, campaign, "no address")
+    devices = holdings(campaign, populate(campaign, ["zipf"], 4, 1), 1)
+    with ExitStack() as stack:
+        stack.push(stage.__exit__)
+        with pytest.raises(StageFailure, match=r"agents ended; .* See .*agents-0\.log"):
+            real_agents(stage, devices, 1, nothing)
 
 
 def test_a_retimed_campaign_asks_the_same_questions() -> None:
