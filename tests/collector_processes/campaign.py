@@ -101,7 +101,8 @@ class Desk:
         for device, (_, payload) in enumerate(self.reports(number)):
             report = decode_report(payload)
             assert isinstance(report, Report)
-            found.add(receipt_tag(self.manifest, number, f"device-{device}") + report.body)
+            tag = receipt_tag(self.manifest, number, f"device-{device}")
+            found.add(tag.lstrip(b"\0") + report.body)  # SQLite stores no leading zeros
         return found
 
     def betrayed(self, number: int = 0) -> int:
