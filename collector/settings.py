@@ -92,11 +92,6 @@ class Settings:
     keepalive: int
     log_level: str
 
-    @property
-    def database(self) -> Path:
-        """The collector's database."""
-        return self.data_dir / "collector.db"
-
     def credentials(self) -> Credentials:
         """What to show the broker; reads the password now."""
         files = (self.ca_file, self.cert_file, self.key_file)

@@ -15,11 +15,11 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.link import Link
 from protocol_spec.common.errors import SettingsError
 from tests.brokers.house import NATS, Setup, broker_config, users_of
-from tests.collector.conftest import Cli
 from tests.edge_processes.processes import environment
 from tests.support.brokers import free_port
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import Files
+from tests.support.command_line import Cli
 
 MOSQUITTO, NATS_BY_PASSWORD = Setup("mosquitto", "password"), Setup("nats", "password")
 OURS = (COLLECTOR, AUDITOR, PROBE)

@@ -18,10 +18,10 @@ from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import RENEW_DAYS
 from edge_client.settings import resolve
 from tests.brokers.house import BOTH, House, Setup, broker_config, users_of
-from tests.collector.conftest import Cli
 from tests.edge_processes.processes import environment
 from tests.support.brokers import free_port
 from tests.support.certificates import Files
+from tests.support.command_line import Cli
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")

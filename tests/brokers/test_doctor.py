@@ -12,8 +12,8 @@ from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.data import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.brokers.house import BOTH, PASSWORDS, WITHOUT_MOSQUITTO, House, Setup
-from tests.collector.conftest import Cli
 from tests.collector_processes.campaign import Desk
+from tests.support.command_line import Cli
 
 GARDEN = "garden"
 NO_SERVICE = {"service"}  # what is wrong anyway where only a broker runs

@@ -21,7 +21,7 @@ from edge_client.settings import resolve
 from protocol_spec.common.address import parse_broker
 from protocol_spec.topics import is_device
 from tests.brokers.house import BOTH, Setup, broker_config, users_of
-from tests.collector.conftest import Cli
+from tests.support.command_line import Cli
 
 OURS = {COLLECTOR, AUDITOR, PROBE}
 

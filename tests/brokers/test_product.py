@@ -20,11 +20,11 @@ from collector.brokers.access import COLLECTOR
 from collector.data import read_store, session_name
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
 from tests.brokers.house import BOTH, NATS, Guest, House, Setup, broker_config
-from tests.collector.conftest import Cli
 from tests.collector_processes.processes import CollectorProcess, collector, facts
 from tests.edge_processes.processes import edge, wait_until
 from tests.support.brokers import free_port
 from tests.support.campaigns import manifest_text
+from tests.support.command_line import Cli
 
 pytestmark = pytest.mark.slow
 

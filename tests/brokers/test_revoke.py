@@ -13,8 +13,8 @@ import pytest
 from collector.brokers.access import COLLECTOR
 from collector.data import open_store, read_store
 from tests.brokers.house import BOTH, PASSWORDS, ROOT, Guest, House, Setup, users_of
-from tests.collector.conftest import Cli
 from tests.edge_processes.processes import wait_until
+from tests.support.command_line import Cli
 
 STOLEN, GARDEN = "stolen", "garden"
 

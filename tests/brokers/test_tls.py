@@ -19,11 +19,11 @@ from edge_client.link import Link as EdgeLink
 from protocol_spec.common.address import BrokerUrl, Credentials
 from protocol_spec.common.errors import BrokerUnreachable
 from tests.brokers.house import PASSWORDS, House, Setup, plan
-from tests.collector.conftest import Cli
 from tests.collector_processes.processes import facts
 from tests.edge_processes.processes import ROOT
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import FAULTS, Files
+from tests.support.command_line import Cli
 
 Connect = Callable[[BrokerUrl, Credentials], None]
 

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import settings
 
 from collector.cli import main
@@ -16,11 +14,10 @@ from collector.devices import DeviceKey
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from tests.collector.fakes import FIRST, Engine, three_questions
+from tests.support.command_line import Cli, empty_home, invoker
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")
-
-Cli = Callable[..., Result]
 
 ENGINES: dict[str, Engine] = {"sqlite": SqliteStore}
 
@@ -51,27 +48,15 @@ def campaign(store: SqliteStore) -> Campaign:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own: no configuration, variable or data of this machine is seen."""
-    for name in os.environ:
-        if name.startswith(("ALLOMFREE_", "XDG_", "STATE_DIRECTORY", "NOTIFY_SOCKET")):
-            monkeypatch.delenv(name)
-    directory = tmp_path / "home"
-    directory.mkdir()
-    monkeypatch.setenv("HOME", str(directory))
-    return directory
+    """A home of its own."""
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def cli(home: Path) -> Iterator[Cli]:
     """The command line in this process. An exception that reaches the top fails the test."""
-
-    def invoke(*words: object, answer: str | None = None) -> Result:
-        return CliRunner().invoke(
-            main, [str(w) for w in words], input=answer, catch_exceptions=False
-        )
-
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield invoke
+    yield invoker(main)
     for number, handler in handlers.items():
         signal.signal(number, handler)
     logger = logging.getLogger("allomfree")

@@ -24,7 +24,6 @@ from collector.settings import SETTINGS
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Topics
-from tests.collector.conftest import Cli
 from tests.collector.fakes import (
     ATTRIBUTES,
     HOUR,
@@ -33,6 +32,7 @@ from tests.collector.fakes import (
     three_questions,
 )
 from tests.support.campaigns import manifest_text
+from tests.support.command_line import Cli
 
 NOBODY = "mqtt://127.0.0.1:1"
 

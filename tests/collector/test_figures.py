@@ -19,9 +19,9 @@ from collector.results import pooled_result, round_result
 from collector.store import Campaign, Tally
 from protocol_spec import Result
 from protocol_spec.common.errors import SettingsError
-from tests.collector.conftest import Cli
 from tests.collector.fakes import FIRST, FUEL, random_counts, three_questions
 from tests.collector.test_cli import data, file, mistaken, used  # noqa: F401 - fixtures
+from tests.support.command_line import Cli
 
 HOSTILE = '</title><script>alert("x")</script>&'
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,8 +11,8 @@ import pytest
 from collector.plot import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
 from collector.store import Campaign
 from collector.truth import write_truth
-from tests.collector.conftest import Cli
 from tests.collector.test_cli import data, file, used  # noqa: F401 - fixtures
+from tests.support.command_line import Cli
 
 ROWS = [
     {"value": "gas", "projected": 0.4, "low": 0.3, "high": 0.5},

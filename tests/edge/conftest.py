@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from edge_client.agent import Agent
 from edge_client.cli import main
 from tests.edge.fakes import FakeClock, daily, joined_agent
 from tests.support.brokers import Nats
-
-Cli = Callable[..., Result]
+from tests.support.command_line import Cli, empty_home, invoker
 
 
 @pytest.fixture
@@ -44,25 +41,13 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own: no configuration, variable or memory of this machine is seen."""
-    for name in os.environ:
-        if name.startswith(("ALLOMFREE_", "XDG_", "STATE_DIRECTORY", "NOTIFY_SOCKET")):
-            monkeypatch.delenv(name)
-    directory = tmp_path / "home"
-    directory.mkdir()
-    monkeypatch.setenv("HOME", str(directory))
-    return directory
+    """A home of its own."""
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def cli(home: Path) -> Iterator[Cli]:
     """The command line in this process. An exception that reaches the top fails the test."""
-
-    def invoke(*words: object, answer: str | None = None) -> Result:
-        return CliRunner().invoke(
-            main, [str(w) for w in words], input=answer, catch_exceptions=False
-        )
-
-    yield invoke
+    yield invoker(main)
     logger = logging.getLogger("allomfree")
     logger.handlers, logger.propagate = [], True

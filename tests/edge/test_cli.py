@@ -16,10 +16,10 @@ from edge_client import EdgeClient
 from edge_client.cli import main
 from edge_client.settings import SETTINGS
 from edge_client.store import Store
-from tests.edge.conftest import Cli
 from tests.edge.fakes import NOBODY, rows
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest, manifest_text
+from tests.support.command_line import Cli
 from tests.support.tally import Tally
 
 VERBS = ("join", "show", "status", "run", "report", "pause", "resume", "leave", "forget", "doctor")

@@ -17,10 +17,10 @@ import pytest
 from click.testing import Result
 
 from edge_client.store import Store
-from tests.edge.conftest import Cli
 from tests.edge.fakes import FUEL, NOBODY, rows
 from tests.support.brokers import Mosquitto, find_program
 from tests.support.campaigns import manifest_text
+from tests.support.command_line import Cli
 
 SOMEWHERE = "allomfree/home-heat-1a2b3c4d"
 

@@ -19,7 +19,6 @@ from edge_client.errors import SettingsError
 from edge_client.owner_page import MARK, POLICY, page, write_page
 from edge_client.statement import NEVER_LEAVES, campaign_facts
 from protocol_spec import LONGITUDINAL, calibrate
-from tests.edge.conftest import Cli
 from tests.edge.fakes import (
     COLOUR,
     FUEL,
@@ -32,6 +31,7 @@ from tests.edge.fakes import (
     only,
     rows,
 )
+from tests.support.command_line import Cli
 
 HOSTILE = '<script>alert("x")</script>&'
 

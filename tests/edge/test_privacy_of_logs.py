@@ -20,7 +20,6 @@ from edge_client.agent import Agent
 from edge_client.runner import SOURCE_RETRY, Runner
 from edge_client.store import Store
 from protocol_spec import Presence, State, digest8
-from tests.edge.conftest import Cli
 from tests.edge.fakes import (
     DAY,
     NOBODY,
@@ -34,6 +33,7 @@ from tests.edge.fakes import (
 )
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest_text
+from tests.support.command_line import Cli
 from tests.support.tally import Tally
 
 SECRET = "marmalade"  # noqa: S105 - the device's true value

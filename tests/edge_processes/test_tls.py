@@ -56,7 +56,7 @@ def report(broker: Broker, state: Path, *flags: str | Path, host: str = "localho
     with EdgeClient(state) as client:
         url = f"mqtts://{host}:{broker.port}"
         client.join(client.invitation(manifest=manifest(), broker=url), device="device")
-    done = edge("report", "--value", "fuel=gas", "--timeout", "0.5", "--state-dir", state, *flags)
+    done = edge("report", "--value", "fuel=gas", "--timeout", "2", "--state-dir", state, *flags)
     assert not done.stderr or "Traceback" not in done.stderr
     return done.stdout
 

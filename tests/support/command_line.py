@@ -1,0 +1,35 @@
+"""A program's command line in this process, away from this machine's configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+Cli = Callable[..., Result]
+
+
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own: no configuration, variable, memory or data of this machine is seen."""
+    for name in os.environ:
+        if name.startswith(("ALLOMFREE_", "XDG_", "STATE_DIRECTORY", "NOTIFY_SOCKET")):
+            monkeypatch.delenv(name)
+    directory = tmp_path / "home"
+    directory.mkdir()
+    monkeypatch.setenv("HOME", str(directory))
+    return directory
+
+
+def invoker(main: click.Group) -> Cli:
+    """Runs one command; an exception that reaches the top fails the test."""
+
+    def invoke(*words: object, answer: str | None = None) -> Result:
+        return CliRunner().invoke(
+            main, [str(w) for w in words], input=answer, catch_exceptions=False
+        )
+
+    return invoke
