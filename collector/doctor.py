@@ -6,20 +6,20 @@ import stat
 import time
 from collections.abc import Iterator
 
-from collector.brokers.chosen import choose_broker
+from collector.brokers.choose import choose_broker
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import RENEW_DAYS
 from collector.brokers.probe import AccessProbe
-from collector.data import client_id, read_store
-from collector.devices import DeviceKey
+from collector.data_dir import client_id, read_store
+from collector.device_key import DeviceKey
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.link import Link
+from collector.mqtt.link import Link
 from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
-from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.findings import Finding
-from protocol_spec.common.mqtt import MQTT_5, unguessable
+from protocol_spec.programs.address import BrokerUrl
+from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.mqtt import MQTT_5, unguessable
 
 
 def examine_all(settings: Settings) -> list[Finding]:

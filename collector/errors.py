@@ -1,7 +1,7 @@
 """What can go wrong at the collector, who can mend it, and the exit code it ends with.
 
 AllomfreeError (from protocol_spec)
-├── SettingsError (ValueError)           exit 2: a flag, variable or file (protocol_spec.common)
+├── SettingsError (ValueError)           exit 2: a flag, variable or file (protocol_spec.programs)
 ├── BrokerUnreachable (ConnectionError)  exit 1: no connection, or none that the broker accepts
 ├── ManifestError (ValueError)           exit 2: the campaign's author corrects the manifest
 └── CollectorError                       exit 1: something at run time

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from collector import rounds
-from collector.admit import Book, Message, admit
-from collector.devices import DeviceKey
+from collector.device_key import DeviceKey
 from collector.errors import StorageFailure
-from collector.export import as_json
-from collector.home_assistant import discovery, discovery_topic
-from collector.link import Link, Will
-from collector.packets import Arrived
-from collector.receipts import ReceiptBook
+from collector.ingest.admit import Book, Message, admit
+from collector.ingest.receipts import ReceiptBook
+from collector.mqtt.link import Link, Will
+from collector.mqtt.packets import Arrived
+from collector.rounds import sealing as rounds
+from collector.rounds.home_assistant import discovery, discovery_topic
+from collector.show.tables import as_json
 from collector.store import POOLED, Campaign, Candidate, Refusal, Store
 from protocol_spec import (
     Outcome,
@@ -38,9 +38,9 @@ from protocol_spec import (
     digest8,
     parse_from_device,
 )
-from protocol_spec.common.address import BrokerUrl, Credentials
-from protocol_spec.common.errors import BrokerUnreachable
-from protocol_spec.common.mqtt import MQTT_5, Version
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.randomiser import below
 from protocol_spec.topics import from_all_devices
 

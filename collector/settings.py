@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from protocol_spec.common import settings as common
-from protocol_spec.common.address import BrokerUrl, Credentials, is_loopback, parse_broker
-from protocol_spec.common.errors import SettingsError
-from protocol_spec.common.settings import Setting
+from protocol_spec.programs import settings as common
+from protocol_spec.programs.address import BrokerUrl, Credentials, is_loopback, parse_broker
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import Setting
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace
 
 

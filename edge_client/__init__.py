@@ -3,6 +3,6 @@
 from edge_client.client import EdgeClient, Invitation, Reported
 from edge_client.errors import EdgeError
 from edge_client.policy import Policy
-from protocol_spec.common.address import Credentials
+from protocol_spec.programs.address import Credentials
 
 __all__ = ["Credentials", "EdgeClient", "EdgeError", "Invitation", "Policy", "Reported"]

@@ -25,9 +25,9 @@ from protocol_spec import (
     Manifest,
     ManifestError,
 )
-from protocol_spec.common.commands import AS_JSON, STYLE, command_of, fail, version_option
-from protocol_spec.common.commands import show as show_facts
-from protocol_spec.common.systemd import notify
+from protocol_spec.programs.commands import AS_JSON, STYLE, command_of, fail, version_option
+from protocol_spec.programs.commands import show as show_facts
+from protocol_spec.programs.systemd import notify
 
 CAMPAIGN = click.argument("campaign", required=False)
 
@@ -85,7 +85,8 @@ def join(
     allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
-    from edge_client import pages, statement  # noqa: PLC0415 - `run` needs neither
+    from edge_client.show import statement  # noqa: PLC0415 - `run` needs neither
+    from edge_client.show import text as pages  # noqa: PLC0415 - `run` needs neither
 
     _check_one_way_to_join(address, manifest, broker)
     loaded = None if manifest is None else _load_manifest(manifest)
@@ -163,7 +164,7 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
     allomfree-edge show home-heat --json
     allomfree-edge show --html statement.html
     """
-    from edge_client import statement  # noqa: PLC0415 - `run` does not need it
+    from edge_client.show import statement  # noqa: PLC0415 - `run` does not need it
 
     with _client(settings) as client:
         found = [client.find(campaign)] if campaign else client.memberships()
@@ -178,7 +179,7 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
 
 
 def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
-    from edge_client import owner_page  # noqa: PLC0415 - `run` does not need it
+    from edge_client.show import owner_page  # noqa: PLC0415 - `run` does not need it
 
     text = owner_page.page(client, found)
     if file == "-":
@@ -189,7 +190,7 @@ def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
 
 
 def _show_text(facts: dict[str, Any]) -> str:
-    from edge_client import pages  # noqa: PLC0415 - `run` does not need it
+    from edge_client.show import text as pages  # noqa: PLC0415 - `run` does not need it
 
     shown = [pages.campaign_text(c) for c in facts["campaigns"]] or [pages.NONE_JOINED]
     return "\n\n\n".join([*shown, pages.ledger_text(facts["ledger"])])
@@ -204,7 +205,8 @@ def status(settings: Settings, as_json: bool) -> None:
     allomfree-edge status
     allomfree-edge status --json
     """
-    from edge_client import pages, statement  # noqa: PLC0415 - `run` needs neither
+    from edge_client.show import statement  # noqa: PLC0415 - `run` needs neither
+    from edge_client.show import text as pages  # noqa: PLC0415 - `run` needs neither
 
     with _client(settings) as client:
         show_facts(statement.status_facts(client), as_json, pages.status_text)

@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from edge_client.agent import Agent, ReadValue, Trace, Wait, due
 from edge_client.clock import Clock, SystemClock
+from edge_client.daemon import Runner
 from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
@@ -26,10 +27,9 @@ from edge_client.errors import (
     StateLost,
     StateTooNew,
 )
-from edge_client.link import Arrived, Link, Lost
+from edge_client.mqtt.link import Arrived, Link, Lost
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued, Status
-from edge_client.runner import Runner
 from edge_client.store import Store, recover
 from protocol_spec import (
     DEFAULT_NAMESPACE,
@@ -45,7 +45,7 @@ from protocol_spec import (
     decode_response,
     digest8,
 )
-from protocol_spec.common.address import BrokerUrl, Credentials, parse_broker, parse_campaign
+from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
 from protocol_spec.randomiser import Entropy
 
 Found = TypeVar("Found")

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
-from edge_client.link import Link
+from edge_client.mqtt.link import Link
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
 from protocol_spec import AllomfreeError, UnknownValue
-from protocol_spec.common.address import parse_broker
-from protocol_spec.common.findings import Finding
+from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.findings import Finding
 
 
 def examine(settings: Settings) -> list[Finding]:

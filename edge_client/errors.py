@@ -21,7 +21,7 @@ a value, a memo or a report's bits.
 from __future__ import annotations
 
 from protocol_spec import AllomfreeError
-from protocol_spec.common.errors import BrokerUnreachable, SettingsError
+from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
 
 __all__ = [
     "BrokerUnreachable",

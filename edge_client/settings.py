@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_client.policy import Policy
-from protocol_spec.common import settings as common
-from protocol_spec.common.address import Credentials
-from protocol_spec.common.errors import SettingsError
-from protocol_spec.common.settings import Setting
+from protocol_spec.programs import settings as common
+from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import Setting
 
 SETTINGS: Final = (
     Setting(

@@ -30,8 +30,8 @@ from collector.brokers.files import make_directory, write_private
 from collector.brokers.passwords import for_mosquitto, for_nats, missing, new_password
 from collector.brokers.plan import BrokerPlan, Pair, ServerCertificate, User
 from collector.errors import StorageFailure
-from protocol_spec.common.address import Credentials
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.errors import SettingsError
 from protocol_spec.topics import is_device
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from typing import Final, Self
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.files import make_directory, write_private
 from collector.brokers.nats import on_this_machine
-from collector.children import end_with_parent
-from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.errors import BrokerUnreachable, SettingsError
+from collector.child_process import end_with_parent
+from protocol_spec.programs.address import BrokerUrl
+from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
 
 PORT: Final = 1883
 START_SECONDS: Final = 15.0

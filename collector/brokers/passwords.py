@@ -12,7 +12,7 @@ import os
 import secrets
 from typing import Final
 
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.programs.errors import SettingsError
 
 _MOSQUITTO_ROUNDS: Final = 101  # mosquitto_passwd's own
 _BCRYPT_COST: Final = 5

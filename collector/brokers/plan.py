@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from collector.brokers.access import Access, Role, access
-from protocol_spec.common.address import BrokerUrl
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.programs.address import BrokerUrl
+from protocol_spec.programs.errors import SettingsError
 
 Kind = Literal["mosquitto", "nats"]
 Auth = Literal["password", "certificate"]

@@ -17,11 +17,11 @@ from typing import Final
 
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory
-from collector.link import Link
-from protocol_spec.common.address import BrokerUrl, Credentials
-from protocol_spec.common.errors import BrokerUnreachable
-from protocol_spec.common.findings import Finding
-from protocol_spec.common.mqtt import unguessable
+from collector.mqtt.link import Link
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.mqtt import unguessable
 from protocol_spec.topics import CANARY_CAMPAIGN, canary, everything_of
 
 ARRIVES: Final = 5.0

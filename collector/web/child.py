@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final, Self
 
-from collector.children import end_with_parent
+from collector.child_process import end_with_parent
 from collector.errors import CollectorError
 from collector.settings import PAGE, Address, Settings
 from collector.web.listen import bound, link, listening
@@ -85,7 +85,7 @@ class PageProcess:
         """The verb, with every setting it needs resolved: no file is read again."""
         settings, token = self._settings, self._settings.page_token_file
         return [
-            *(sys.executable, "-P", "-m", "collector.cli", "page"),
+            *(sys.executable, "-P", "-m", "collector", "page"),
             *("--config", os.devnull, "--data-dir", str(settings.data_dir.absolute())),
             *("--socket", str(self._socket.fileno()), "--listen", str(self.address)),
             *("--log-level", settings.log_level),

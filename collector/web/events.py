@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from collector.data import read_store
+from collector.data_dir import read_store
 from collector.errors import UnknownCampaign
 from collector.health import examine
+from collector.show.facts import Facts, filling
 from collector.store import Store
-from collector.views import Facts, filling
 
 EVERY: Final = 1.0
 SIGN_OF_LIFE: Final = 15.0

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from collector.planning import floor, why
-from collector.store import Campaign, Store
-from collector.truth import read_truth
-from collector.views import (
+from collector.show.facts import (
     Facts,
     attribute_index,
     campaign_status,
@@ -16,6 +13,9 @@ from collector.views import (
     latest_results,
     result_facts,
 )
+from collector.show.planning import floor, why
+from collector.show.truth import read_truth
+from collector.store import Campaign, Store
 from protocol_spec import Result, largest_shift, lifetime_odds, report_odds
 
 MOST_ROWS: Final = 50_000  # of an attribute's values and rounds in one answer, for its memory

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from collector.planning import POOLED_ROUNDS, Plan, plan, plan_manifest
+from collector.show.facts import Facts
+from collector.show.planning import POOLED_ROUNDS, Plan, plan, plan_manifest
 from collector.store import Store
-from collector.views import Facts
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError
 
 LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128}

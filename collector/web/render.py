@@ -12,8 +12,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
-from collector.export import write_rows
-from collector.views import Facts, outcome_help
+from collector.show.facts import Facts, outcome_help
+from collector.show.tables import write_rows
 from collector.web.assets import address, map_sheet
 
 TYPES: Final = {

@@ -18,14 +18,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from collector.data import read_store
+from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
-from collector.export import write
 from collector.health import examine
-from collector.metrics import exposition, registry
 from collector.settings import Address
+from collector.show.facts import chosen_results, overview, plan_facts, result_facts
+from collector.show.metrics import exposition, registry
+from collector.show.tables import write
 from collector.store import Campaign, Store
-from collector.views import chosen_results, overview, plan_facts, result_facts
 from collector.web import facts, planner
 from collector.web.assets import TYPES as ASSETS
 from collector.web.assets import asset

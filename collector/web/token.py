@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.settings import Address, Settings
-from protocol_spec.common.errors import SettingsError
+from protocol_spec.programs.errors import SettingsError
 
 VARIABLE: Final = "ALLOMFREE_PAGE_TOKEN"
 FILE: Final = "page.token"

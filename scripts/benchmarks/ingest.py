@@ -98,12 +98,12 @@ print(count / (time.perf_counter() - began))
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from collector import rounds
-from collector.devices import DeviceKey
+from collector.rounds import sealing as rounds
+from collector.device_key import DeviceKey
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest
-from protocol_spec.common.address import parse_broker
+from protocol_spec.programs.address import parse_broker
 port, count, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 store = SqliteStore(directory / "collector.db")
 manifest = Manifest.from_bytes((directory / "manifest").read_bytes())

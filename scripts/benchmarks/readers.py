@@ -25,9 +25,9 @@ from typing import Final, NamedTuple
 from benchmarks.ingest import UnsyncedNats, manifest
 from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
 from benchmarks.publisher import make_session, publish
-from collector import rounds
-from collector.data import open_store, read_store
-from collector.devices import DeviceKey
+from collector.data_dir import open_store, read_store
+from collector.device_key import DeviceKey
+from collector.rounds import sealing as rounds
 from collector.store import Candidate
 from protocol_spec import Manifest, Topics
 from simulation.children import command_of, environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.plot import Bar, draw_bars
+from collector.show.terminal import Bar, draw_bars
 from protocol_spec import Result
 
 CELLS = 50

@@ -16,10 +16,10 @@ from typing import IO
 
 import click
 
-from collector.data import open_store, read_store
+from collector.data_dir import open_store, read_store
+from collector.show.truth import write_truth
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
-from collector.truth import write_truth
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw
 from demonstration.population import manifest

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from edge_client import EdgeClient, Policy
-from edge_client.runner import Runner
+from edge_client.daemon import Runner
 from protocol_spec import Manifest
 
 TURN = 0.5  # seconds between two turns of an agent, if the machine keeps up

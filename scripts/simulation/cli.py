@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from protocol_spec import Manifest
-from protocol_spec.common.commands import STYLE, with_clear_errors
+from protocol_spec.programs.commands import STYLE, with_clear_errors
 from simulation import behaviour, datasets, manifests, pages, records, runs
 from simulation.fleet import BATCH
 

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from collector import rounds as sealing
-from collector.admit import Book, Message, admit
-from collector.data import only_service, open_store
-from collector.devices import DeviceKey
+from collector.data_dir import only_service, open_store
+from collector.device_key import DeviceKey
+from collector.ingest.admit import Book, Message, admit
+from collector.rounds import sealing
+from collector.show.truth import write_truth
 from collector.store import Campaign, Candidate, Refusal
 from collector.store.sqlite import SqliteStore
-from collector.truth import write_truth
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.collected import Simulated, from_store
 from simulation.errors import SimulationError

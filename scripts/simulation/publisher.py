@@ -9,7 +9,7 @@ from typing import Any, Final
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from protocol_spec.common.address import parse_broker
+from protocol_spec.programs.address import parse_broker
 from simulation.stage import StageFailure
 from simulation.wire import Sent
 

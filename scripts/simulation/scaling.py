@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from collector import rounds as sealing
-from collector.admit import Book, Message, admit
-from collector.data import open_store
-from collector.devices import DeviceKey
+from collector.data_dir import open_store
+from collector.device_key import DeviceKey
+from collector.ingest.admit import Book, Message, admit
+from collector.rounds import sealing
 from collector.store import Candidate
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.behaviour import Behaviour

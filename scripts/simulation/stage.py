@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from collector.data import open_store, read_store
+from collector.data_dir import open_store, read_store
 from collector.store import Campaign, Store
 from protocol_spec import Manifest, Schedule
 from protocol_spec.errors import AllomfreeError

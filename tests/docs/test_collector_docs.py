@@ -19,22 +19,22 @@ import click
 import pytest
 
 from collector import errors, health
-from collector.cli import FORMATS, main
-from collector.export import COLUMNS, summary
-from collector.home_assistant import discovery, discovery_topic
-from collector.metrics import METRICS
-from collector.results import round_result
+from collector.commands.campaigns import FORMATS, main
+from collector.rounds.home_assistant import discovery, discovery_topic
+from collector.rounds.results import round_result
 from collector.service import Standing
 from collector.settings import SETTINGS, resolve
+from collector.show.metrics import METRICS
+from collector.show.tables import COLUMNS, summary
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.calibration import LONGITUDINAL
-from protocol_spec.common.errors import SettingsError
-from protocol_spec.common.mqtt import CONNECT_SECONDS
-from protocol_spec.common.settings import Setting
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.mqtt import CONNECT_SECONDS
+from protocol_spec.programs.settings import Setting
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "allomfree-collector.service"
 EXAMPLE = ROOT / "deploy" / "collector.toml.example"
 GUIDE = ROOT / "docs/operator-guide.md"

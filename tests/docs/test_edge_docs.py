@@ -21,9 +21,9 @@ import pytest
 import edge_client
 from edge_client import errors
 from edge_client.cli import main
+from edge_client.daemon import Runner
 from edge_client.policy import Policy
 from edge_client.records import Fate
-from edge_client.runner import Runner
 from edge_client.settings import SETTINGS, default_state_dir, resolve
 from edge_client.sources import _KINDS, build_all
 from edge_client.sources.command import CommandSource
@@ -32,10 +32,10 @@ from edge_client.sources.machine import FACTS, MachineSource
 from edge_client.sources.plugin import plugin_source
 from edge_client.sources.static import StaticSource
 from protocol_spec import Manifest
-from protocol_spec.common.mqtt import CONNECT_SECONDS
-from protocol_spec.common.settings import Setting
+from protocol_spec.programs.mqtt import CONNECT_SECONDS
+from protocol_spec.programs.settings import Setting
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "allomfree-edge.service"
 EXAMPLE = ROOT / "deploy" / "edge.toml.example"
 PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*.md")])

@@ -1,0 +1,243 @@
+"""The connection to the broker: the only module that knows paho.
+
+One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
+that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
+what happened, callbacks only collect. There is no network thread that could die unnoticed, and no
+lock to take inside a callback.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edge_client.errors import BrokerUnreachable
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.mqtt import (
+    CONNECT_SECONDS,
+    MQTT_5,
+    MQTT_311,
+    Version,
+    closed_at_once,
+    prepare,
+    reach,
+    refused,
+    unguessable,
+    unreachable,
+    wants_older,
+)
+
+WINDOW: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message from the broker."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The broker answered a publish; `refusal` is its reason when it did not take it (MQTT 5)."""
+
+    mid: int
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The broker has accepted us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """There is no connection, or none any more; the reason is a whole sentence."""
+
+    reason: str
+
+
+Event = Arrived | Acknowledged | Connected | Lost
+
+
+class Link:
+    """One connection. MQTT 5, or 3.1.1 where the broker knows no better."""
+
+    def __init__(
+        self,
+        broker: BrokerUrl,
+        credentials: Credentials,
+        *,
+        keepalive: int = 60,
+        version: Version = MQTT_5,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.window = WINDOW
+        self._credentials = credentials
+        self._client_id = unguessable("edge")
+        self._keepalive = keepalive
+        self.ready = False
+        self._answer_by = 0.0
+        self._events: list[Event] = []
+        self._connack: ReasonCode | None = None
+        self._unanswered: set[int] = set()
+        self._client = self._new_client()
+
+    def connect(self) -> None:
+        """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
+        self.start()
+        while not self.ready:
+            for event in self.step(0.1):
+                if isinstance(event, Lost):
+                    raise BrokerUnreachable(event.reason)
+
+    def start(self) -> None:
+        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
+
+        Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
+        not answer must not keep the caller waiting.
+        """
+        self._connack = None
+        self._answer_by = time.monotonic() + CONNECT_SECONDS
+        options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
+        reach(self._client, self.broker, self._keepalive, **options)
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
+        for name in filters:
+            self._client.subscribe(name, qos=0)
+
+    @property
+    def free(self) -> int:
+        """How many more messages may be on their way at once."""
+        return max(0, self.window - len(self._unanswered))
+
+    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
+        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged."""
+        properties = None
+        if self.version == MQTT_5 and expires_in is not None:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.MessageExpiryInterval = max(1, expires_in)
+        sent = self._client.publish(topic, payload, qos=1, properties=properties)
+        self._unanswered.add(sent.mid)
+        return sent.mid
+
+    def step(self, timeout: float) -> list[Event]:
+        """Let the network run for up to `timeout` seconds and return what happened."""
+        code = self._turn(timeout)
+        if not self.ready:
+            self._greet(code == mqtt.MQTT_ERR_SUCCESS)
+        elif code != mqtt.MQTT_ERR_SUCCESS and not self._is_lost:
+            self._events.append(Lost(f"the connection was lost ({mqtt.error_string(code)})"))
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def _is_lost(self) -> bool:
+        return any(isinstance(event, Lost) for event in self._events)
+
+    def _greet(self, alive: bool) -> None:
+        """What the broker made of our wish to connect."""
+        code = self._connack
+        if code is None and alive and time.monotonic() < self._answer_by:
+            return
+        if code is None and alive:
+            self._fail("it did not answer in time")
+        elif code is None:
+            self._fail(closed_at_once(self.broker, self._credentials))
+        elif wants_older(code, self.version):
+            self._start_again()
+        elif code.is_failure:
+            self._fail(refused(code))
+        else:
+            self.ready = True
+            self._events.append(Connected())
+
+    def _start_again(self) -> None:
+        """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
+        self.version = MQTT_311
+        self._client = self._new_client()
+        self._events.clear()
+        try:
+            self.start()
+        except BrokerUnreachable as error:
+            self._events.append(Lost(str(error)))
+
+    def _fail(self, reason: str) -> None:
+        self._events = [Lost(str(unreachable(self.broker, reason)))]
+
+    def close(self) -> None:
+        """Say goodbye, as far as the broker still listens."""
+        self._client.disconnect()
+        if self._client.socket() is not None:
+            self._turn(0.0)
+
+    def _turn(self, timeout: float) -> int:
+        """One wait on the socket, then all that is ready. Not paho's own loop: that one uses
+        select(), which cannot watch descriptors above 1023."""
+        sock = self._client.socket()
+        if sock is None:
+            return mqtt.MQTT_ERR_NO_CONN
+        poller = select.poll()
+        poller.register(sock, select.POLLIN | (select.POLLOUT if self._client.want_write() else 0))
+        buffered = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        ready = poller.poll(0 if buffered else max(0, round(timeout * 1000)))
+        flags = ready[0][1] if ready else 0
+        code: int = mqtt.MQTT_ERR_SUCCESS
+        if buffered or flags & ~select.POLLOUT:
+            code = self._client.loop_read()
+        if code == mqtt.MQTT_ERR_SUCCESS and flags & select.POLLOUT:
+            code = self._client.loop_write()
+        return code or self._client.loop_misc()
+
+    def _new_client(self) -> mqtt.Client:
+        options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
+        client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=self.version,
+            **options,
+        )
+        prepare(client, self.broker, self._credentials, WINDOW)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        return client
+
+    def _on_connect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        self._connack = code
+        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+
+    def _on_disconnect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._events.append(Lost(f"the connection was lost ({code})"))
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            return  # not a topic of ours
+        self._events.append(Arrived(topic, bytes(message.payload)))
+
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._unanswered.discard(mid)
+        refusal = str(code) if code.is_failure else None
+        self._events.append(Acknowledged(mid, refusal))

@@ -1,0 +1,194 @@
+"""What leaves this device, in words and in bytes: for `join`, `show` and `status`.
+
+Facts are plain dictionaries, printed as JSON or, by `edge_client.show.text`, as text. Previews draw
+no randomness: they are made by the code that encodes the real thing, the random part left blank.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_client.agent import Wait, due
+from edge_client.client import EdgeClient, Invitation
+from edge_client.clock import Clock
+from edge_client.heartbeat import last_heartbeat
+from edge_client.records import Membership, Queued
+from protocol_spec import (
+    Manifest,
+    Rejected,
+    Report,
+    Topics,
+    decode_report,
+    digest8,
+    largest_shift,
+    lifetime_odds,
+    report_odds,
+)
+
+Facts = dict[str, Any]
+
+NEVER_LEAVES = (
+    "your true value",
+    "the values of the other attributes",
+    "the host name or this agent's version",
+    "the time inside the round at which your value was read",
+)
+
+BROKER_SEES = (
+    "every report",
+    "this device's network address",
+    "the name in the topic",
+    "when it is connected",
+)
+
+
+def about(manifest: Manifest) -> Facts:
+    """Who asks, what for, until when."""
+    rounds = manifest.rounds
+    return {
+        "campaign": manifest.campaign,
+        "title": manifest.title,
+        "purpose": manifest.purpose,
+        "owner": manifest.owner,
+        "contact": manifest.contact,
+        "digest": manifest.digest.hex(),
+        "rounds": rounds.count,
+        "period_seconds": rounds.period,
+        "first_round": _instant(rounds.first),
+        "ends": _instant(manifest.expires),
+        "eps_inf": manifest.eps_inf,
+        "eps_1": manifest.eps_1,
+        "max_values": manifest.max_values,
+    }
+
+
+def attribute_facts(manifest: Manifest, index: int) -> Facts:
+    """One question: its answers, its odds, and the bytes a report of it has."""
+    attribute, calibration = manifest.attributes[index], manifest.calibrations[index]
+    example = attribute.values[0]
+    blank = bytes(manifest.body_formats[index].length)
+    head = Report(digest8(manifest), 0, index, blank).encode()[: -len(blank)]
+    return {
+        "attribute": attribute.name,
+        "question": attribute.question,
+        "values": list(attribute.values),
+        "protocol": calibration.protocol,
+        "one_report": report_odds(calibration).sentence(example),
+        "all_reports": lifetime_odds(calibration).sentence(
+            example, subject="the one answer kept for all your reports"
+        ),
+        "belief_one_report": largest_shift(calibration.single_report_epsilon),
+        "belief_all_reports": largest_shift(calibration.eps_inf),
+        "bytes": head.hex(" ") + " ??" * len(blank),
+        "length": len(head) + len(blank),
+    }
+
+
+def invitation_facts(invitation: Invitation, device: str | None) -> Facts:
+    """Everything an owner should see before agreeing."""
+    manifest = invitation.manifest
+    topics = Topics(manifest.campaign, invitation.namespace)
+    name = device or "a-random-name"
+    return {
+        **about(manifest),
+        "broker": str(invitation.broker),
+        "topic": topics.report(name),
+        "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
+        "never_leaves": list(NEVER_LEAVES),
+        "broker_sees": list(BROKER_SEES),
+    }
+
+
+def campaign_facts(client: EdgeClient, membership: Membership) -> Facts:
+    """What left, what is queued, what it cost: for `show`."""
+    spent = client.store.spent(membership)
+    rows = client.store.outbox(membership.name)
+    topics = membership.topics
+    return {
+        **about(membership.manifest),
+        "status": membership.status,
+        "state": state_of(membership, client.clock),
+        "broker": membership.broker,
+        "device": membership.device,
+        "topic": topics.report(membership.device),
+        "drawn_attribute": attribute_facts(membership.manifest, membership.attribute_index),
+        "queued": [report_facts(membership, row) for row in rows if row.fate == "queued"],
+        "sent": [report_facts(membership, row) for row in rows if row.fate != "queued"],
+        "memos": spent.memos,
+        "reports": spent.reports,
+        "epsilon_exact": spent.exact,
+        "epsilon_charged": spent.charged,
+        "decisions": [{"at": _instant(at), "what": w} for at, w in decisions(client, membership)],
+        "never_leaves": list(NEVER_LEAVES),
+        "broker_sees": list(BROKER_SEES),
+    }
+
+
+def decisions(client: EdgeClient, membership: Membership) -> list[tuple[int, str]]:
+    """What the owner decided about a campaign."""
+    return client.store.decisions(membership.name)
+
+
+def report_facts(membership: Membership, row: Queued) -> Facts:
+    """A report decoded: exactly the bytes, and what they say."""
+    report = decode_report(row.payload)
+    if isinstance(report, Rejected):
+        raise AssertionError("a stored report does not decode")
+    values = membership.manifest.attributes[report.attribute].values
+    says = membership.manifest.body_formats[report.attribute].supported(report.body)
+    return {
+        "round": row.round,
+        "bytes": row.payload.hex(" "),
+        "says": [values[i] for i in says],
+        "fate": row.fate,
+        "drawn": _instant(row.drawn),
+        "deadline": _instant(row.deadline),
+    }
+
+
+def state_of(membership: Membership, clock: Clock) -> str:
+    """Whether and why a report is or is not due."""
+    allowed = due(membership, clock)
+    return allowed.value if isinstance(allowed, Wait) else f"round {allowed.round} is open"
+
+
+def status_facts(client: EdgeClient) -> Facts:
+    """A few lines for people and monitors."""
+    beat = last_heartbeat(client.store.directory)
+    return {
+        "agent": beat["state"] if beat else "not running",
+        "pid": beat["pid"] if beat else None,
+        "campaigns": [
+            {
+                "campaign": m.name,
+                "status": m.status,
+                "state": state_of(m, client.clock),
+                "attribute": m.attribute.name,
+                "last_round": m.last_round if m.last_round >= 0 else None,
+                "queued": len(client.store.outbox(m.name, queued_only=True)),
+                "reports": client.store.spent(m).reports,
+                "epsilon_exact": client.store.spent(m).exact,
+                "epsilon_charged": client.store.spent(m).charged,
+            }
+            for m in client.memberships()
+        ],
+    }
+
+
+def ledger_facts(client: EdgeClient) -> list[Facts]:
+    """Every charge, also of campaigns since forgotten."""
+    return [
+        {
+            "at": _instant(line.at),
+            "campaign": line.campaign,
+            "source": line.source,
+            "epsilon": line.epsilon,
+            "reason": line.reason,
+        }
+        for line in client.store.ledger()
+    ]
+
+
+def _instant(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

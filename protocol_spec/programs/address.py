@@ -1,0 +1,117 @@
+"""Where the broker is, and how to prove who we are to it.
+
+`mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
+machine, unless the owner asks for it by name. A campaign's address is the broker's with the
+namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A
+campaign's name alone is one on this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from protocol_spec.errors import ParameterError
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace, is_campaign
+
+_THIS_MACHINE = "mqtt://localhost"
+_EXAMPLE = "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUrl:
+    """A broker's address without any secret."""
+
+    tls: bool
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the broker is on this machine."""
+        return is_loopback(self.host)
+
+    def check_plaintext(self, allowed: bool) -> None:
+        """Refuse to send anything readable over a network unless asked for by name."""
+        if not (self.tls or self.is_loopback or allowed):
+            raise SettingsError(
+                f"{self} is not encrypted and not this machine; nothing was sent. "
+                "Use mqtts://, or accept the risk with --allow-plaintext"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the broker asks for. Secrets come from files or the environment, never from flags."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def tls_context(self) -> ssl.SSLContext:
+        """A verifying context: system authorities or the owner's own, name checked."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise SettingsError(
+                f"the TLS files cannot be used ({reason}); nothing was sent. "
+                "Check --ca-file, --cert-file and --key-file"
+            ) from None
+        return context
+
+
+def parse_broker(url: str) -> BrokerUrl:
+    """A broker's address, or `SettingsError` saying what one looks like."""
+    return _split(url)[0]
+
+
+def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
+    """Broker, namespace and campaign of a campaign's address; a bare name is on this machine."""
+    broker, path = _split(f"{_THIS_MACHINE}/{url}" if is_campaign(url) else url)
+    namespace, _, campaign = path.rpartition("/")
+    namespace = namespace or DEFAULT_NAMESPACE
+    try:
+        check_namespace(namespace)
+    except ParameterError as error:
+        raise SettingsError(f"{url!r}: {error}") from None
+    if not is_campaign(campaign):
+        raise SettingsError(f"{url!r} names no campaign; write it like {_EXAMPLE}")
+    return broker, namespace, campaign
+
+
+def _split(url: str) -> tuple[BrokerUrl, str]:
+    if "@" in url:  # before anything that repeats the address
+        raise SettingsError(
+            "the address must not hold a user name or password; nothing was sent. "
+            "Use --username and --password-file"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}") from None
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.query or parts.fragment:
+        raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}")
+    tls = parts.scheme == "mqtts"
+    broker = BrokerUrl(tls, parts.hostname, port or (8883 if tls else 1883))
+    return broker, parts.path.strip("/")

@@ -1,0 +1,82 @@
+"""What both programs' link adapters do alike with paho: prepare, reach, and name a refusal."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any, Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.reasoncodes import ReasonCode
+
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.errors import BrokerUnreachable
+
+Version = MQTTProtocolVersion
+MQTT_5: Final = Version.MQTTv5
+MQTT_311: Final = Version.MQTTv311
+CONNECT_SECONDS: Final = 10.0
+
+_UNSUPPORTED_VERSION: Final = 132
+_CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authorised, bad method
+
+
+def prepare(client: mqtt.Client, broker: BrokerUrl, credentials: Credentials, window: int) -> None:
+    """Everything a new client needs before it connects."""
+    client.connect_timeout = CONNECT_SECONDS
+    client.max_inflight_messages_set(window)
+    if credentials.username is not None:
+        client.username_pw_set(credentials.username, credentials.password)
+    if broker.tls:
+        client.tls_set_context(credentials.tls_context())
+
+
+def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any) -> None:
+    """Connect to the broker's port and ask to be let in; its answer comes later.
+
+    paho declares a connection dead after two of its own keepalives without an answer, and each is
+    noticed up to a second late; what is passed on makes one and a half of the nominal one.
+    """
+    try:
+        client.connect(broker.host, broker.port, max(1, keepalive * 3 // 4 - 1), **options)
+    except ssl.SSLCertVerificationError as error:
+        reason = (
+            f"its certificate is not trusted: {error.verify_message}. If its authority is not one "
+            "of the system's, name it with --ca-file"
+        )
+        raise unreachable(broker, reason) from None
+    except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
+        text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+        raise unreachable(broker, str(text)) from None
+
+
+def unguessable(prefix: str) -> str:
+    """A name for a session at the broker: whoever knows one can take the session over."""
+    return f"{prefix}-{os.urandom(8).hex()}"
+
+
+def wants_older(code: ReasonCode, version: Version) -> bool:
+    """Whether the broker only speaks MQTT 3.1.1."""
+    return bool(code.value == _UNSUPPORTED_VERSION and version == MQTT_5)
+
+
+def refused(code: ReasonCode) -> str:
+    """The broker's refusal in words, with a hint where the credentials are to blame."""
+    hint = ""
+    if code.value in _CREDENTIALS:
+        hint = ". Check --username, --password-file or the client certificate"
+    return f"it refused the connection ({code}){hint}"
+
+
+def closed_at_once(broker: BrokerUrl, credentials: Credentials) -> str:
+    """A connection that ends before any answer, with the likeliest reason."""
+    hint = ""
+    if broker.tls and not credentials.cert_file:
+        hint = "; it may want a client certificate, see --cert-file"
+    return f"it closed the connection at once{hint}"
+
+
+def unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
+    """The error for all of these."""
+    return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

@@ -1,0 +1,175 @@
+"""Settings: flags before `ALLOMFREE_*` variables before the TOML file before defaults.
+
+A program's table of settings is its parser, its help texts and its documentation. Configuration
+files are read and never written; passwords come from a file or the environment only.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol_spec.programs.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that can be set, by flag, variable and file."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return "ALLOMFREE_" + self.name.upper()
+
+
+def text(value: Any) -> str:
+    """Any text."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be text")
+    return value
+
+
+def path(value: Any) -> Path:
+    """A path; ~ is the home directory."""
+    return (value if isinstance(value, Path) else Path(text(value))).expanduser()
+
+
+def seconds(value: Any) -> int:
+    """A number of seconds that MQTT can express as keepalive."""
+    digits = str(value)  # True and 1.5 are no whole numbers
+    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= 65_535):
+        raise ValueError("must be from 1 to 65535 seconds")
+    return int(digits)
+
+
+def flag(value: Any) -> bool:
+    """Yes or no."""
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("1", "true", "yes", "on"):
+        return True
+    if str(value).lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("must be true or false")
+
+
+def level(value: Any) -> str:
+    """How much to log."""
+    if str(value).lower() not in ("debug", "info", "warning", "error"):
+        raise ValueError("must be debug, info, warning or error")
+    return str(value).lower()
+
+
+BROKER_SETTINGS = (
+    Setting("username", text, None, "name the broker knows us by"),
+    Setting("password_file", path, None, "file holding the broker's password"),
+    Setting("ca_file", path, None, "certificate authority to trust instead of the system's"),
+    Setting("cert_file", path, None, "client certificate, for mutual TLS"),
+    Setting("key_file", path, None, "the client certificate's key"),
+    Setting("allow_plaintext", flag, False, "accept mqtt:// to another machine, unencrypted"),
+    Setting("keepalive", seconds, 60, "seconds after which a silent connection is tested"),
+    Setting("log_level", level, "info", "debug, info, warning or error"),
+)
+
+
+def config_file(program: str, given: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The configuration file: the one named, else the user's, else the system's, if any."""
+    if given or "ALLOMFREE_CONFIG" in environ:
+        return given or Path(environ["ALLOMFREE_CONFIG"])
+    home = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    candidates = (home / "allomfree", Path("/etc/allomfree"))
+    return next(
+        (d / f"{program}.toml" for d in candidates if (d / f"{program}.toml").exists()), None
+    )
+
+
+def load(file: Path | None) -> dict[str, Any]:
+    """The configuration file's content; empty when there is none."""
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        raise wrong(f"the configuration {file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise wrong(f"the configuration {file} is not TOML: {error}") from None
+
+
+def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
+    """One table of the configuration."""
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise wrong(f"{file}: {name} must be a table, [{name}]")
+    return found
+
+
+def resolve(
+    settings: Sequence[Setting],
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    table: Mapping[str, Any],
+    file: Path | None,
+    *,
+    tables: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Every setting's value. Raises `SettingsError` naming where the bad value is."""
+    names = [setting.name for setting in settings]
+    for name in table:
+        if name not in (*names, *tables):
+            extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
+            raise wrong(f"{file}: {name} is not a setting; there are {', '.join(names)}{extra}")
+    return {s.name: _value(s, flags, environ, table, file) for s in settings}
+
+
+def wrong(what: str) -> SettingsError:
+    """The error for any of these; it says that nothing has happened yet."""
+    return SettingsError(f"{what}. Nothing was drawn or sent")
+
+
+def read_password(file: Path | None) -> str | None:
+    """The broker's password, from its file or ALLOMFREE_PASSWORD."""
+    if file is None:
+        return os.environ.get("ALLOMFREE_PASSWORD")
+    try:
+        return file.read_text(encoding="utf-8").strip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise wrong(f"the password file {file} cannot be read: {reason}") from None
+
+
+def _value(
+    setting: Setting,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    table: Mapping[str, Any],
+    file: Path | None,
+) -> Any:
+    given = [
+        (setting.flag, flags.get(setting.name)),
+        (setting.variable, environ.get(setting.variable)),
+        (f"{file}: {setting.name}", table.get(setting.name)),
+    ]
+    for where, value in given:
+        if value is not None:
+            try:
+                return setting.parse(value)
+            except (ValueError, TypeError) as error:
+                shown = (
+                    "(hidden)" if "@" in str(value) else repr(str(value))
+                )  # it may hold a secret
+                raise wrong(f"{where} = {shown}: {error}") from None
+    return setting.default

@@ -1,0 +1,157 @@
+"""The whole agent as a black box: no event of its reports tells values apart by more than epsilon.
+
+Devices of two values are run and what leaves them is counted. If one report could tell them apart
+by more than eps_1, or fifty of one device by more than eps_inf, some event would show a likelihood
+ratio above e^epsilon even at the favourable ends of both Clopper-Pearson intervals. Far stricter
+than 99 %: the randomness is the operating system's and has no seed, so each bound may err with
+RISK, and a right agent fails less than once in 10^9 runs. Broken agents (seeded) are caught with
+the same numbers of devices.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from edge_client import EdgeClient
+from edge_client.agent import Agent
+from edge_client.records import Membership, Queued
+from protocol_spec import Manifest, Randomiser, Rejected, decode_report
+from protocol_spec.randomiser import Entropy
+from tests.support.campaigns import manifest
+from tests.support.edge_processes.confidence import lower_bound, upper_bound
+from tests.support.edge_processes.loops import RoundClock
+
+EPS_INF = 2.0
+REPORTS = 50
+RISK = 2e-12  # some 60 events, either way, two bounds each, two such tests: below 1e-9 together
+
+Answers = list[frozenset[int]]  # the values that each report of one device supports
+PROTOCOLS = pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
+
+
+def campaign(protocol: str, eps_1: float) -> Manifest:
+    table = f'name = "x"\nquestion = "?"\nvalues = ["a", "b"]\nprotocol = "{protocol}"'
+    return manifest(attributes=f"[[attributes]]\n{table}", eps_inf=EPS_INF, eps_1=eps_1)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """In memory where there is such a place: nothing here is about the disk."""
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=fast) as name:
+        yield Path(name)
+
+
+def run_both(
+    directory: Path, asked: Manifest, devices: int, reports: int, entropy: Entropy = os.urandom
+) -> list[list[Answers]]:
+    """What so many devices of either value say, each with a life of its own."""
+    return [
+        [run_device(directory / "device", asked, value, reports, entropy) for _ in range(devices)]
+        for value in "ab"
+    ]
+
+
+def run_device(state: Path, asked: Manifest, value: str, reports: int, entropy: Entropy) -> Answers:
+    clock = RoundClock(asked)
+    with EdgeClient(state, clock=clock, entropy=entropy) as client:
+        client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
+        for clock.round in range(reports):
+            assert isinstance(client.agent.draw(client.find(), lambda _: value), Queued)
+        rows = client.store.outbox(asked.campaign)
+    shutil.rmtree(state)
+    return [supported(asked, row.payload) for row in rows]
+
+
+def supported(asked: Manifest, payload: bytes) -> frozenset[int]:
+    report = decode_report(payload)
+    assert not isinstance(report, Rejected)
+    return frozenset(asked.body_formats[0].supported(report.body))
+
+
+def lead(answers: Answers) -> int:
+    """By how many reports value a is ahead of value b."""
+    return sum((0 in said) - (1 in said) for said in answers)
+
+
+def proven_by_one(sides: list[list[Answers]]) -> float:
+    """The largest log-ratio that single reports prove: every answer is an event."""
+    firsts = [[answers[0] for answers in side] for side in sides]
+    events = [
+        [said == wanted for said in firsts[i]] for wanted in set(chain(*firsts)) for i in (0, 1)
+    ]
+    return largest_proven(events)
+
+
+def proven_by_all(sides: list[list[Answers]]) -> float:
+    """The same of a device's reports together: how far one value leads, either way."""
+    leads = [[lead(answers) for answers in side] for side in sides]
+    limits = range(-REPORTS, REPORTS + 1, 4)
+    events = [[ahead >= limit for ahead in leads[i]] for limit in limits for i in (0, 1)]
+    return largest_proven(events + [[not happened for happened in event] for event in events])
+
+
+def largest_proven(events: list[list[bool]]) -> float:
+    """Pairs of an event's happening on one side and on the other, for all events."""
+    return max(proven(sum(a), sum(b), len(a)) for a, b in zip(events[::2], events[1::2]))
+
+
+@cache
+def proven(one: int, other: int, devices: int) -> float:
+    """How far apart the chances of an event are, at the favourable ends of both intervals."""
+    more, less = max(one, other), min(one, other)
+    low, high = lower_bound(more, devices, RISK), upper_bound(less, devices, RISK)
+    return math.log(low / high) if low > 0 else -math.inf
+
+
+@pytest.mark.slow
+@PROTOCOLS
+def test_one_report(protocol: str, directory: Path) -> None:
+    asked = campaign(protocol, eps_1=0.5)
+    assert proven_by_one(run_both(directory, asked, 500, 1)) <= asked.eps_1
+
+
+@pytest.mark.slow
+@PROTOCOLS
+def test_reports_without_noise_of_their_own_are_noticed(
+    protocol: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Randomiser, "report", lambda _self, memo: memo)
+    asked, entropy = campaign(protocol, eps_1=0.5), random.Random(1).randbytes
+    assert proven_by_one(run_both(directory, asked, 500, 1, entropy)) > asked.eps_1
+
+
+@pytest.mark.slow
+@PROTOCOLS
+def test_fifty_reports(protocol: str, directory: Path) -> None:
+    asked = campaign(protocol, eps_1=1.0)
+    sides = run_both(directory, asked, 240, REPORTS)
+    assert proven_by_one(sides) <= asked.eps_1
+    assert proven_by_all(sides) <= asked.eps_inf
+
+
+@pytest.mark.slow
+def test_a_memo_drawn_every_round_is_noticed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep: Callable[..., tuple[int, bytes, bool]] = Agent._memo
+
+    def forgetful(self: Agent, membership: Membership, wanted: int) -> tuple[int, bytes, bool]:
+        value, _, is_new = keep(self, membership, wanted)
+        return value, self._randomiser(membership).memoize(wanted), is_new
+
+    monkeypatch.setattr(Agent, "_memo", forgetful)
+    asked, entropy = campaign("L-GRR", eps_1=1.0), random.Random(2).randbytes
+    sides = run_both(directory, asked, 240, REPORTS, entropy)
+    assert proven_by_one(sides) <= asked.eps_1, "each report by itself is as it should be"
+    assert proven_by_all(sides) > asked.eps_inf

@@ -1,0 +1,206 @@
+"""R01-R03: what is drawn follows from the random bytes alone, exactly as the thresholds say."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections import Counter
+
+import pytest
+
+from protocol_spec import LONGITUDINAL, BodyFormat, Randomiser, as_drawn, calibrate, thresholds
+from protocol_spec.randomiser import below
+from tests.support.protocol.entropy import Tape, TapeEnded, seeded, words
+from tests.support.protocol.statistics import LIMIT, binomial_z, uniform_z
+
+UNARY = [protocol for protocol in LONGITUDINAL if protocol != "L-GRR"]
+
+
+def test_the_default_randomness_is_the_operating_systems() -> None:
+    assert inspect.signature(Randomiser).parameters["entropy"].default is os.urandom
+    assert inspect.signature(below).parameters["entropy"].default is os.urandom
+
+
+def test_two_memos_differ() -> None:
+    randomiser = Randomiser(calibrate("L-OSUE", k=512, eps_inf=1.0, eps_1=0.5))
+    assert randomiser.memoize(0) != randomiser.memoize(0)
+
+
+@pytest.mark.parametrize("protocol", UNARY)
+def test_each_bit_compares_its_own_word_with_its_own_threshold(protocol: str) -> None:
+    calibration = calibrate(protocol, k=10, eps_inf=2.0, eps_1=0.6)
+    p1, q1, p2, q2 = thresholds(calibration)
+    # Value 3: at its own place p decides, at all others q; a draw equal to a threshold fails.
+    memo = Tape(words(q1 - 1, q1, 0, p1 - 1, q1, q1 - 1, q1, 2**64 - 1, q1, q1 - 1))
+    assert Randomiser(calibration, memo).memoize(3) == bytes([0b10110100, 0b01000000])
+    report = Tape(words(p2 - 1, q2 - 1, p2, p2 - 1, q2, p2 - 1, q2, q2 - 1, q2, p2))
+    drawn = Randomiser(calibration, report).report(bytes([0b10110100, 0b01000000]))
+    assert drawn == bytes([0b11010101, 0b00000000])
+    assert memo.asked == report.asked == [80]
+
+
+def test_a_value_is_kept_below_the_threshold() -> None:
+    calibration = calibrate("L-GRR", k=5, eps_inf=2.0, eps_1=0.6)
+    p1, _, p2, _ = thresholds(calibration)
+    assert Randomiser(calibration, Tape(words(p1 - 1))).memoize(3) == b"\x03"
+    assert Randomiser(calibration, Tape(words(p2 - 1))).report(b"\x03") == b"\x03"
+
+
+def test_another_value_skips_the_own_one() -> None:
+    calibration = calibrate("L-GRR", k=5, eps_inf=2.0, eps_1=0.6)
+    failed = words(thresholds(calibration).p1)
+    for top_two_bits, expected in enumerate((0, 1, 2, 4)):
+        tape = Tape(failed + bytes([top_two_bits << 6]))
+        assert Randomiser(calibration, tape).memoize(3) == bytes([expected])
+        assert tape.asked == [8, 1]
+
+
+def test_a_draw_beyond_the_bound_is_repeated_not_wrapped() -> None:
+    tape = Tape(bytes([0b11100000, 0b10100000, 0b10000000]))
+    assert below(5, tape) == 4
+    assert tape.asked == [1, 1, 1]
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 127, 128, 129, 200, 255, 256])
+def test_below_is_exactly_uniform_over_every_byte(bound: int) -> None:
+    check_uniform(bound, [bytes([byte]) for byte in range(256)])
+
+
+@pytest.mark.parametrize("bound", [257, 1000, 4095, 65_536])
+def test_below_is_exactly_uniform_over_every_pair_of_bytes(bound: int) -> None:
+    check_uniform(bound, [draw.to_bytes(2) for draw in range(65_536)])
+
+
+def check_uniform(bound: int, draws: list[bytes]) -> None:
+    """Of all draws that are not rejected, each result has the same number."""
+    results = Counter[int]()
+    for draw in draws:
+        with contextlib.suppress(TapeEnded):  # rejected: another draw is asked for
+            results[below(bound, Tape(draw))] += 1
+    assert sorted(results) == list(range(bound))
+    assert len(set(results.values())) == 1
+
+
+def test_below_nothing_is_refused() -> None:
+    for bound in (0, -1):
+        with pytest.raises(ValueError, match="1 or more"):
+            below(bound)
+
+
+@pytest.mark.parametrize("bound", [3, 5, 37, 1000])
+def test_below_has_no_modulo_bias(bound: int) -> None:
+    seed = f"below {bound}"
+    entropy = seeded(seed)
+    counts = Counter(below(bound, entropy) for _ in range(30_000))
+    z = uniform_z([counts[i] for i in range(bound)])
+    assert abs(z) < LIMIT, f"z = {z:.2f} with seed {seed!r}"
+
+
+@pytest.mark.parametrize("k", [3, 5, 37, 1000])
+def test_another_value_is_uniform(k: int) -> None:
+    """The memo is another one than the value in all draws that did not keep it."""
+    seed, index = f"another of {k}", k // 2
+    calibration = calibrate("L-GRR", k=k, eps_inf=0.5, eps_1=0.25)
+    randomiser = Randomiser(calibration, seeded(seed))
+    memos = [int.from_bytes(randomiser.memoize(index)) for _ in range(30_000)]
+    counts = Counter(memos)
+    z = uniform_z([counts[i] for i in range(k) if i != index])
+    assert abs(z) < LIMIT, f"z = {z:.2f} with seed {seed!r}"
+    z = binomial_z(counts[index], len(memos), calibration.p1)
+    assert abs(z) < LIMIT, f"z = {z:.2f} with seed {seed!r}"
+
+
+DRAWS = 12_000
+
+
+@pytest.mark.parametrize(("eps_inf", "eps_1"), [(1.0, 0.5), (4.0, 1.2)])
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_frequencies_of_memo_and_report(protocol: str, eps_inf: float, eps_1: float) -> None:
+    """p1 and ps where the value is, q1 and qs at every other place."""
+    seed, k, index = f"{protocol} {eps_inf} {eps_1}", 5, 2
+    calibration = calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1)
+    randomiser = Randomiser(calibration, seeded(seed))
+    memos, reports = Counter[int](), Counter[int]()
+    for _ in range(DRAWS):
+        memo = randomiser.memoize(index)
+        memos.update(randomiser.format.supported(memo))
+        reports.update(randomiser.format.supported(randomiser.report(memo)))
+    for place in range(k):
+        at_memo, at_report = (
+            (calibration.p1, calibration.ps) if place == index else (calibration.q1, calibration.qs)
+        )
+        for counts, chance in ((memos, at_memo), (reports, at_report)):
+            z = binomial_z(counts[place], DRAWS, chance)
+            assert abs(z) < LIMIT, f"place {place}: z = {z:.2f} with seed {seed!r}"
+
+
+@pytest.mark.parametrize("protocol", ["L-SUE", "L-OUE"])
+def test_bits_are_independent(protocol: str) -> None:
+    seed, k = f"pairs of {protocol}", 6
+    calibration = calibrate(protocol, k=k, eps_inf=1.0, eps_1=0.5)
+    randomiser = Randomiser(calibration, seeded(seed))
+    pairs = Counter[tuple[int, int]]()
+    for _ in range(DRAWS):
+        ones = set(randomiser.format.supported(randomiser.memoize(0)))
+        pairs.update((i, i + 1) for i in range(k - 1) if {i, i + 1} <= ones)
+    for i in range(k - 1):
+        chance = (calibration.p1 if i == 0 else calibration.q1) * calibration.q1
+        z = binomial_z(pairs[i, i + 1], DRAWS, chance)
+        assert abs(z) < LIMIT, f"bits {i}, {i + 1}: z = {z:.2f} with seed {seed!r}"
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+@pytest.mark.parametrize("k", [2, 3, 8, 9, 64, 255, 256, 257])
+def test_memo_and_report_have_the_same_length_for_every_value(protocol: str, k: int) -> None:
+    """R26: the size of a message tells nothing."""
+    randomiser = Randomiser(calibrate(protocol, k=k, eps_inf=2.0, eps_1=0.6), seeded("length"))
+    memos = [randomiser.memoize(index) for index in range(k)]
+    lengths = {len(memo) for memo in memos} | {len(randomiser.report(memo)) for memo in memos}
+    assert lengths == {BodyFormat(protocol != "L-GRR", k).length}
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_what_is_drawn_is_a_valid_body(protocol: str) -> None:
+    randomiser = Randomiser(calibrate(protocol, k=11, eps_inf=1.0, eps_1=0.5), seeded("valid"))
+    for index in range(11):
+        memo = randomiser.memoize(index)
+        assert randomiser.format.fault(memo) is None
+        assert randomiser.format.fault(randomiser.report(memo)) is None
+
+
+@pytest.mark.parametrize("index", [-1, 4, 1 << 40])
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_an_index_outside_the_domain_draws_nothing(protocol: str, index: int) -> None:
+    tape = Tape(b"\x00" * 80)
+    with pytest.raises(IndexError, match="outside the domain"):
+        Randomiser(calibrate(protocol, k=4, eps_inf=1.0, eps_1=0.5), tape).memoize(index)
+    assert tape.asked == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "memo"),
+    [
+        ("L-GRR", b""),
+        ("L-GRR", b"\x04"),
+        ("L-GRR", b"\x00\x00"),
+        ("L-OSUE", b""),
+        ("L-OSUE", b"\x08"),
+        ("L-OSUE", b"\x80\x00"),
+    ],
+)
+def test_a_memo_of_another_attribute_draws_nothing_and_is_not_shown(
+    protocol: str, memo: bytes
+) -> None:
+    tape = Tape(b"\x00" * 80)
+    with pytest.raises(ValueError, match=r"^the memo does not fit this attribute$"):
+        Randomiser(calibrate(protocol, k=4, eps_inf=1.0, eps_1=0.5), tape).report(memo)
+    assert tape.asked == []
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_devices_draw_with_the_chances_the_collector_uses(protocol: str) -> None:
+    calibration = calibrate(protocol, k=4, eps_inf=2.0, eps_1=0.6)
+    drawn, used = thresholds(calibration), as_drawn(calibration)
+    assert used.p1 == drawn.p1 / 2**64
+    assert used.p2 == drawn.p2 / 2**64

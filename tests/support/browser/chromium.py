@@ -1,0 +1,177 @@
+"""A real browser without a window, and what it did: requests, complaints, what is on the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import pytest
+from PIL import Image
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.support.places import ROOT
+
+T = TypeVar("T")
+
+PATIENCE: Final = 40.0
+WIDE, NARROW = 1280, 390
+BESIDE: Final = (3, 300)
+AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
+FLAGS: Final = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+NO_SCRIPTS: Final = {"profile.managed_default_content_settings.javascript": 2}
+
+DRAWN: Final = """
+const number = (list) => list ? [...list] : null;
+return document.getElementById("chart").data.map((trace) => ({
+  name: trace.name, x: number(trace.x), y: number(trace.y), fill: trace.fill || null,
+  dash: trace.line ? trace.line.dash || null : null}));
+"""
+FINDINGS: Final = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.violations.map(
+  (v) => `${v.impact}: ${v.id}: ${v.nodes.map((n) => n.target).join(" | ")}`)));
+"""
+
+
+class Browser:
+    """Chromium with a fresh profile; its window is as wide as a desktop's until told otherwise."""
+
+    def __init__(self, profile: Path, *, scripts: bool = True) -> None:
+        program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+        if program is None or driver is None:
+            pytest.skip("chromium and chromium-driver are not installed")
+        options = ChromeOptions()
+        options.binary_location = program
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        if not scripts:
+            options.add_experimental_option("prefs", NO_SCRIPTS)
+        self.driver = Chrome(options, ChromeService(executable_path=driver))
+        self.driver.set_script_timeout(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.quit()
+
+    def open(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
+        """Go there, as a fresh reader: what was requested and complained of before is forgotten."""
+        self.driver.get("about:blank")
+        self.look(width, scheme)
+        self._log("browser")
+        self._log("performance")
+        self.driver.get(address)
+
+    def read(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
+        """The same, and wait until the page's script has run and its chart stands."""
+        self.open(address, width, scheme)
+        self.until(lambda: self.run(SETTLED))
+
+    def look(self, width: int, scheme: str) -> None:
+        """Through a window of that width, by day or by night."""
+        shape = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == NARROW}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
+        wish = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
+
+    def save_into(self, place: Path) -> None:
+        """Where files go that a link offers."""
+        wish = {"behavior": "allow", "downloadPath": str(place)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", wish)
+
+    def until(self, condition: Callable[[], T | None]) -> T:
+        """Wait until something is so; parts that were replaced meanwhile are looked up again."""
+        gone = (NoSuchElementException, StaleElementReferenceException)
+        found = WebDriverWait(self.driver, PATIENCE, 0.05, gone).until(lambda _: condition())
+        assert found is not None
+        return found
+
+    def run(self, script: str, *words: object) -> Any:
+        return self.driver.execute_script(script, *words)
+
+    def part(self, selector: str) -> WebElement:
+        """What is there now."""
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def parts(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def type(self, selector: str, text: str) -> None:
+        """Into a field, instead of what it holds."""
+        self.part(selector).send_keys(Keys.CONTROL, "a", Keys.NULL, text)
+
+    def text(self, selector: str) -> str:
+        return self.part(selector).text
+
+    def cells(self, row: str) -> list[str]:
+        """The texts of a table's row."""
+        return [cell.text for cell in self.parts(f"{row} > *")]
+
+    def chart(self) -> dict[str, dict[str, Any]]:
+        """What the chart library was given, by the names in the legend."""
+        return {trace["name"]: trace for trace in self.run(DRAWN) if trace["name"]}
+
+    def requests(self) -> list[str]:
+        """Every address asked for since the page was opened."""
+        events = [json.loads(line)["message"] for line in self._log("performance")]
+        sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in sent]
+
+    def complaints(self) -> list[str]:
+        """What the console says since the page was opened."""
+        return self._log("browser")
+
+    def grave_findings(self) -> list[str]:
+        """What axe-core calls serious or critical for readers who see, hear or point otherwise."""
+        if not AXE.exists():
+            pytest.skip("axe-core is not installed; ./scripts/test installs it where npm is")
+        self.run(AXE.read_text(encoding="utf-8"))
+        found: list[str] = self.driver.execute_async_script(FINDINGS)
+        return [finding for finding in found if finding.startswith(("serious", "critical"))]
+
+    def brightness(self, file: Path) -> int:
+        """Takes a picture; of its ground beside the content, from 0 to 255."""
+        assert self.driver.save_screenshot(str(file))
+        with Image.open(file) as picture:
+            shade = picture.convert("L").getpixel(BESIDE)
+        assert isinstance(shade, int)
+        return shade
+
+    def sideways(self) -> int:
+        """How many pixels the page is wider than its window."""
+        whole = "document.scrollingElement"
+        return int(self.run(f"return {whole}.scrollWidth - {whole}.clientWidth"))
+
+    def _log(self, kind: str) -> list[str]:
+        """What was logged since this was asked last."""
+        entries = self.driver.get_log(kind)  # type: ignore[no-untyped-call]  # theirs has no types
+        return [entry["message"] for entry in entries]
+
+
+SETTLED: Final = """
+const chart = document.getElementById("chart"), withheld = document.getElementById("withheld");
+const still = !document.querySelector("script");
+return still || document.documentElement.classList.contains("scripted")
+  && (!chart || withheld !== null || Number(chart.dataset.drawn) > 0);
+"""

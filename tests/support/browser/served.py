@@ -1,0 +1,48 @@
+"""The sample as it is served, and where each kind of page is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.browser.sample import Sample
+from tests.support.collector_processes.processes import facts
+
+# Every kind of page by its name; NAME stands for the campaign.
+PAGES: Final = {
+    "home": "/",
+    "campaign": "/campaigns/NAME",
+    "round": "/campaigns/NAME/attributes/heating/rounds/latest",
+    "filling": "/campaigns/NAME/attributes/heating/rounds/4",
+    "pooled": "/campaigns/NAME/attributes/quiet-hour/rounds/pooled",
+    "withheld": "/campaigns/NAME/attributes/rare/rounds/latest",
+    "over-time": "/campaigns/NAME/attributes/heating",
+    "planner": "/planner",
+    "planner-of-campaign": "/planner?campaign=NAME",
+    "missing": "/campaigns/nowhere",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """An address, and the data behind it."""
+
+    url: str
+    sample: Sample
+
+    def page(self, kind: str) -> str:
+        """The address of a kind of page, of the simulation."""
+        return self.url + PAGES[kind].replace("NAME", self.sample.simulation)
+
+    def attribute(self, name: str, rest: str = "", campaign: str | None = None) -> str:
+        return f"{self.url}/campaigns/{campaign or self.sample.simulation}/attributes/{name}{rest}"
+
+    def estimates(self, attribute: str, number: str = "all") -> Any:
+        """What the command prints of an attribute of the simulation."""
+        wanted = ("--attribute", attribute, "--round", number, "--data-dir", self.sample.data)
+        return facts("estimate", self.sample.simulation, *wanted)
+
+    def estimate(self, attribute: str, number: str) -> Any:
+        """The same of one histogram."""
+        (found,) = self.estimates(attribute, number)
+        return found

@@ -1,0 +1,90 @@
+"""Real agents in a process that can be killed -9: each with its own memory and connection."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from edge_client import EdgeClient
+from edge_client import daemon as runner
+from edge_client.daemon import Runner
+from edge_client.records import Queued
+from protocol_spec import Manifest
+from tests.support.edge_processes.driver import _believe_pubacks
+from tests.support.edge_processes.processes import environment
+from tests.support.places import ROOT
+
+PAUSES = {"RESEND": 1.0, "RECONNECT": 0.2, "RECONNECT_LONGEST": 0.5}
+
+
+class Fleet:
+    """The process below, and what its agents remember."""
+
+    def __init__(
+        self, root: Path, manifest: Manifest, broker: str, names: list[str], *, naive: bool = False
+    ) -> None:
+        self.root = root
+        self.names = names
+        self._command = [sys.executable, "-m", __name__, str(root), str(int(naive)), *names]
+        root.mkdir(exist_ok=True)
+        for name in names:
+            _join(root / name, manifest, broker)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.root / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stderr=log, stdin=subprocess.DEVNULL, env=environment(), cwd=ROOT
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            assert self.process.poll() is None, (self.root / "log").read_text()
+            self.process.kill()
+            self.process.wait(20)
+            self.process = None
+
+    def outbox(self) -> dict[str, list[Queued]]:
+        """Every report that every device ever drew, by the device's own memory."""
+        return {name: _outbox(self.root / name) for name in self.names}
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether every device has drawn something, and nothing waits for a receipt."""
+        return all(
+            rows and all(row.fate != "queued" for row in rows) for rows in self.outbox().values()
+        )
+
+
+def _join(state: Path, manifest: Manifest, broker: str) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=manifest, broker=broker), device=state.name)
+
+
+def _outbox(state: Path) -> list[Queued]:
+    with EdgeClient(state, exclusive=False) as client:
+        return client.store.outbox(client.find().name)
+
+
+def _start(state: Path) -> Runner:
+    client = EdgeClient(state)
+    return client.runner(lambda _: client.find().attribute.values[0])
+
+
+def main(root: Path, naive: str, *names: str) -> None:
+    """Run until killed."""
+    for pause, seconds in PAUSES.items():
+        setattr(runner, pause, seconds)
+    Runner._moment = lambda *_: 0.0  # type: ignore[method-assign]  # a round's first moment
+    if naive == "1":
+        _believe_pubacks()
+    agents = [_start(root / name) for name in names]
+    while True:
+        for carrier in agents:
+            carrier.tick(wait=0.01)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,128 @@
+"""The agent as its owner runs it: a command, its configuration and its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from edge_client import EdgeClient
+from edge_client.records import Queued
+from protocol_spec import Manifest
+from tests.support.places import ROOT
+
+EDGE = (sys.executable, "-m", "edge_client.cli")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without what would configure an agent."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ALLOMFREE_", "NOTIFY_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
+
+
+def edge(*words: str | Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run one command of the agent to its end."""
+    command = [*EDGE, *map(str, words)]
+    return subprocess.run(
+        command, env=environment(), text=True, capture_output=True, timeout=timeout, check=False
+    )
+
+
+def joined(
+    state: Path, manifest: Manifest, broker: str, *, device: str = "device", value: str = "wood"
+) -> Path:
+    """Join a campaign without asking the broker; returns a configuration file for the agent."""
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=manifest, broker=broker), device=device)
+    config = state.with_suffix(".toml")
+    sources = "".join(f'[sources.{a.name}]\nvalue = "{value}"\n' for a in manifest.attributes)
+    config.write_text(f'state_dir = "{state}"\n{sources}')
+    return config
+
+
+def draw_now(state: Path, value: str = "wood") -> bytes:
+    """Draw this round's report without sending it: what an agent cut off from its broker has."""
+    with EdgeClient(state) as client:
+        drawn = client.agent.draw(client.find(), lambda _: value)
+    assert isinstance(drawn, Queued)
+    return drawn.payload
+
+
+class AgentProcess:
+    """`allomfree-edge run`, its log collected line by line. Ended by its own process id."""
+
+    def __init__(
+        self, config: Path, *flags: str, extra_environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = [*EDGE, "run", "--config", str(config), *flags]
+        self._environment = environment(extra_environment)
+        self.lines: list[dict[str, Any]] = []
+        self._said = threading.Condition()
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            self.command, env=self._environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(20)
+        self._reader.join(20)
+        assert self.process.stderr
+        self.process.stderr.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def terminate(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def wait_for(self, text: str, *, times: int = 1, timeout: float = 40.0) -> None:
+        """Until the log has said something that often."""
+        with self._said:
+            if not self._said.wait_for(lambda: self.said(text) >= times, timeout):
+                raise AssertionError(f"{text!r} is not in the log: {self.lines}")
+
+    def said(self, text: str) -> int:
+        """How often the log has said something so far."""
+        return sum(text in line["message"] for line in list(self.lines))
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            with self._said:
+                self.lines.append(_parsed(line))
+                self._said.notify_all()
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    return fields if isinstance(fields, dict) else {"message": line.decode(errors="replace")}
+
+
+def wait_until(done: Callable[[], bool], timeout: float = 30.0) -> None:
+    """For what gives no sign when it happens."""
+    limit = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < limit
+        time.sleep(0.01)

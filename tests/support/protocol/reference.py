@@ -1,0 +1,208 @@
+"""The mathematics once more, from the definitions alone, in 80-digit arithmetic.
+
+Nothing is taken from `protocol_spec` and none of its closed forms is repeated: RR2 is the root of
+the definition of eps_1, privacy and variance are sums over all that can happen. The files in
+`protocol_spec/vectors/` come from here, by
+
+    python -m tests.support.protocol.vectors --write
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+
+# mpmath has no annotations: a Real is one of its floats, exact to `mp.dps` digits.
+Real = Any
+
+mp = mpmath.mp.clone()
+mp.dps = 80
+
+LONGITUDINAL = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+ONE_TIME = ("GRR", "OUE", "SUE")
+STEPS = {
+    "L-GRR": ("GRR", "GRR"),
+    "L-OUE": ("OUE", "OUE"),
+    "L-SUE": ("SUE", "SUE"),
+    "L-OSUE": ("OUE", "SUE"),
+    "L-SOUE": ("SUE", "OUE"),
+}
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """RR1 (p1, q1) followed by RR2 (p2, q2), over k values or on each of k bits."""
+
+    unary: bool
+    k: int
+    p1: Real
+    q1: Real
+    p2: Real
+    q2: Real
+
+    def kept(self, holds: bool) -> Real:
+        """Chance that the memo supports a value, if the device holds it or not."""
+        return self.p1 if holds else self.q1
+
+    def support(self, holds: bool) -> Real:
+        """Chance that one report supports a value."""
+        return self.kept(holds) * self.p2 + (1 - self.kept(holds)) * self.q2
+
+    def gap(self) -> Real:
+        return self.support(True) - self.support(False)
+
+    def supports(self, holds: bool, t: int) -> list[Real]:
+        """Chance of each sequence of t answers about one value with s = 0..t of them in favour."""
+        kept, p2, q2 = self.kept(holds), self.p2, self.q2
+        return [
+            kept * p2**s * (1 - p2) ** (t - s) + (1 - kept) * q2**s * (1 - q2) ** (t - s)
+            for s in range(t + 1)
+        ]
+
+    def epsilon(self, t: int) -> Real:
+        """Largest log-ratio of t reports between two values, by definition."""
+        if not self.unary:
+            return mp.log(self._all_equal(True, t) / self._all_equal(False, t))
+        ratios = [a / b for a, b in zip(self.supports(True, t), self.supports(False, t)) if b]
+        return mp.log(max(ratios) / min(ratios))
+
+    def _all_equal(self, holds: bool, t: int) -> Real:
+        """Chance that t reports all name one value: the most telling sequence there is."""
+        others = (1 - self.kept(holds)) * self.q2**t
+        return self.kept(holds) * self.p2**t + others
+
+    def variance(self, n: int, f: float) -> Real:
+        """One round of n devices, each holding the value with chance f."""
+        gamma = mp.mpf(f) * self.support(True) + (1 - mp.mpf(f)) * self.support(False)
+        return gamma * (1 - gamma) / self.gap() ** 2 / n
+
+    def device_variance(self, holds: bool, t: int) -> Real:
+        """Of one device's debiased mean of t reports: a sum over how many were in favour."""
+        chances = [mp.binomial(t, s) * c for s, c in enumerate(self.supports(holds, t))]
+        mean = mp.fsum(c * s for s, c in enumerate(chances)) / t
+        square = mp.fsum(c * (mp.mpf(s) / t - mean) ** 2 for s, c in enumerate(chances))
+        return square / self.gap() ** 2
+
+    def pooled_variance(self, n: int, t: int, f: float) -> Real:
+        """Of the mean over n devices that each sent t reports, a share f of them holding it."""
+        held = mp.mpf(f)
+        total = held * self.device_variance(True, t) + (1 - held) * self.device_variance(False, t)
+        return total / n
+
+
+def first_step(kind: str, k: int, epsilon: Real) -> tuple[Real, Real]:
+    """p and q of a one-time protocol: GRR p + (k-1) q = 1, OUE p = 1/2, SUE p + q = 1."""
+    ratio = mp.exp(epsilon)
+    if kind == "GRR":
+        return ratio / (ratio + k - 1), 1 / (ratio + k - 1)
+    if kind == "OUE":
+        return mp.mpf(1) / 2, 1 / (ratio + 1)
+    root = mp.sqrt(ratio)
+    return root / (root + 1), 1 / (root + 1)
+
+
+def calibrate_once(protocol: str, k: int, epsilon: float) -> Mechanism:
+    p, q = first_step(protocol, k, mp.mpf(epsilon))
+    return Mechanism(protocol != "GRR", k, p, q, mp.mpf(1), mp.mpf(0))
+
+
+def calibrate(
+    protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
+) -> Mechanism:
+    first, second = STEPS[protocol]
+    p1, q1 = first_step(first, k, mp.mpf(eps_inf))
+    c = mp.exp(mp.mpf(eps_1))
+    if second == "GRR":
+        p2, q2 = _second_grr(k if method == "exact" else 2, p1, q1, c, k)
+    else:
+        p2, q2 = _second_unary(second, p1, q1, c)
+    return Mechanism(second != "GRR", k, p1, q1, p2, q2)
+
+
+def _second_grr(counted: int, p1: Real, q1: Real, c: Real, k: int) -> tuple[Real, Real]:
+    """p2/q2 = b makes Pr[y = v | v] equal c Pr[y = v | v']. The paper counts only two values."""
+
+    def excess(b: int) -> Real:  # linear in b
+        same = p1 * b + (counted - 1) * q1
+        other = p1 + q1 * b + (counted - 2) * q1
+        return same - c * other
+
+    b = excess(0) / (excess(0) - excess(1))
+    return b / (b + k - 1), 1 / (b + k - 1)
+
+
+def _second_unary(kind: str, p1: Real, q1: Real, c: Real) -> tuple[Real, Real]:
+    """q2 at which the odds of a one under a true 1 are c times those under a true 0."""
+
+    def keep(q2: Real) -> Real:
+        return mp.mpf(1) / 2 if kind == "OUE" else 1 - q2
+
+    def excess(q2: Real) -> Real:
+        ps = p1 * keep(q2) + (1 - p1) * q2
+        qs = q1 * keep(q2) + (1 - q1) * q2
+        return ps * (1 - qs) - c * (1 - ps) * qs
+
+    q2 = root_between(excess, mp.mpf(0), mp.mpf(1) / 2)
+    return keep(q2), q2
+
+
+def root_between(excess: Callable[[Real], Real], low: Real, high: Real) -> Real:
+    """Where a function positive at `low` and negative at `high` is zero; `low` if never positive.
+
+    The Illinois method: false position that halves the value kept on the side that stays.
+    """
+    at_low, at_high = excess(low), excess(high)
+    if at_low <= 0:
+        return low
+    kept_side = 0
+    while high - low > mp.eps * high:
+        middle = low + (high - low) * at_low / (at_low - at_high)
+        value = excess(middle)
+        if value == 0 or middle in (low, high):
+            return middle
+        if value > 0:
+            low, at_low = middle, value
+            at_high = at_high / 2 if kept_side > 0 else at_high
+            kept_side = 1
+        else:
+            high, at_high = middle, value
+            at_low = at_low / 2 if kept_side < 0 else at_low
+            kept_side = -1
+    return high
+
+
+def largest_eps_1(protocol: str, eps_inf: float) -> Real:
+    """What one report spends when RR2 adds nothing (q2 = 0) and keeps a one half of the time."""
+    first, second = STEPS[protocol]
+    p1, q1 = first_step(first, 2, mp.mpf(eps_inf))
+    if second != "OUE":
+        return mp.mpf(eps_inf)
+    return Mechanism(True, 2, p1, q1, mp.mpf(1) / 2, mp.mpf(0)).epsilon(1)
+
+
+def adaptive(k: int, eps_inf: float, eps_1: float, method: str = "exact") -> str:
+    """ALLOMFREE's choice: the smaller variance of a value that nobody holds."""
+    grr, osue = (calibrate(p, k, eps_inf, eps_1, method) for p in ("L-GRR", "L-OSUE"))
+    return "L-GRR" if grr.variance(1, 0.0) <= osue.variance(1, 0.0) else "L-OSUE"
+
+
+def thresholds(
+    protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
+) -> tuple[int, int, int, int]:
+    """p1, q1, p2, q2 times 2^64 at the next float64 below each epsilon: p floored, q ceiled."""
+    lower = math.nextafter(eps_inf, 0.0), math.nextafter(eps_1, 0.0)
+    m = calibrate(protocol, k, *lower, method)
+    scale = mp.mpf(2) ** 64
+    down = (int(mp.floor(p * scale)) for p in (m.p1, m.p2))
+    up = (int(mp.ceil(q * scale)) for q in (m.q1, m.q2))
+    (p1, p2), (q1, q2) = down, up
+    return p1, q1, p2, q2
+
+
+def digits(number: Real) -> str:
+    """A number for the vectors: 17 significant digits, enough for any float64."""
+    return str(mp.nstr(number, 17, strip_zeros=False, min_fixed=-5, max_fixed=17))

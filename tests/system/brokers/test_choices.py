@@ -1,0 +1,120 @@
+"""What is asked of `broker-config`: odd answers are refused, and what was chosen is kept to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.embedded import EmbeddedBroker
+from collector.mqtt.link import Link
+from protocol_spec.programs.errors import SettingsError
+from tests.support.broker_setup import NATS, Setup, broker_config, users_of
+from tests.support.brokers import free_port
+from tests.support.campaigns import manifest_text
+from tests.support.certificates import Files
+from tests.support.command_line import Cli
+from tests.support.edge_processes.processes import environment
+
+MOSQUITTO, NATS_BY_PASSWORD = Setup("mosquitto", "password"), Setup("nats", "password")
+OURS = (COLLECTOR, AUDITOR, PROBE)
+
+
+@pytest.fixture
+def data(home: Path) -> Path:
+    return home / "data"
+
+
+def configured(cli: Cli, data: Path, *words: str | Path, setup: Setup = NATS_BY_PASSWORD) -> str:
+    done = cli(*broker_config(setup, data, *words))
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--host", "bücher.example"),
+        ("--host", ""),
+        ("--host", "a" * 300),
+        ("--host", "mqtts://broker.example"),
+        ("--host", "pi.local\nallow_anonymous true"),
+        ("--host", "pi.local", "--run-as", "root\nallow_anonymous true"),
+        ("--host", "pi.local", "--bind", "127.0.0.1\nallow_anonymous true"),
+        ("--host", "pi.local", "--root", "/srv\nallow_anonymous true"),
+        ("--host", "pi.local", "--home-assistant", "home\nuser x"),
+    ],
+)
+def test_what_could_mean_something_else_to_a_broker(
+    cli: Cli, data: Path, words: tuple[str, ...]
+) -> None:
+    refused = cli(*broker_config(MOSQUITTO, data, *words))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: ")
+    assert not data.exists()
+
+
+def test_an_address_is_known_however_it_is_written(cli: Cli, data: Path) -> None:
+    configured(cli, data, "--host", "FD00::0:1")
+    before = (data / "broker" / "tls" / "server.crt").read_bytes()
+    configured(cli, data, "--host", "fd00::1")
+    assert (data / "broker" / "tls" / "server.crt").read_bytes() == before
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.2", "::1"])
+@pytest.mark.parametrize("setup", NATS)
+def test_a_broker_on_one_address_only(cli: Cli, data: Path, setup: Setup, bind: str) -> None:
+    configured(cli, data, "--host", "pi.local", "--bind", bind, "--port", str(free_port()))
+    with EmbeddedBroker(data / "broker") as box:
+        configured_here = BrokerDirectory.load(data / "broker")
+        link = Link(box.url, configured_here.credentials(COLLECTOR), client_id="test")
+        link.connect()
+        link.close()
+
+
+def test_a_port_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "port").write_text("")
+    with pytest.raises(SettingsError, match="holds no port"):
+        EmbeddedBroker(tmp_path)
+
+
+def test_the_namespace_stays(cli: Cli, data: Path, home: Path) -> None:
+    configured(cli, data, "--host", "pi.local", "--namespace", "home")
+    configured(cli, data)
+    assert BrokerDirectory.load(data / "broker").plan.namespace == "home"
+    (home / "heat.toml").write_text(manifest_text())
+    opened = json.loads(cli("open", home / "heat.toml", "--data-dir", data, "--json").stdout)
+    assert f"/home/{opened['campaign']}" in opened["join"]
+
+
+def test_another_authority_reaches_our_own_and_the_others_are_told_of(
+    cli: Cli, data: Path, home: Path
+) -> None:
+    configured(cli, data, "--host", "localhost")
+    ours = [data / "broker" / "credentials" / name / "ca.crt" for name in OURS]
+    made_here = ours[0].read_bytes()
+    chain, key = Files.made(home).server("localhost")
+    given = ("--server-cert", chain, "--server-key", key, "--server-ca", home / "ca.pem")
+    assert "must trust another authority now" in configured(cli, data, *given)
+    assert {file.read_bytes() for file in ours} == {(home / "ca.pem").read_bytes()}
+    assert "must trust" not in configured(cli, data)
+    assert "must trust another authority now" in configured(cli, data, "--own-cert")
+    assert {file.read_bytes() for file in ours} == {made_here}
+
+
+@pytest.mark.slow
+def test_many_enrol_at_once(cli: Cli, data: Path) -> None:
+    configured(cli, data, "--host", "pi.local")
+    names = [f"device-{number}" for number in range(8)]
+    command = [sys.executable, "-m", "collector", "enrol", "--data-dir", str(data)]
+    running = [
+        subprocess.Popen([*command, name], env=environment(), stdout=subprocess.DEVNULL)
+        for name in names
+    ]
+    assert [process.wait(60) for process in running] == [0] * len(names)
+    assert set(names) <= set(users_of(data / "broker"))

@@ -1,0 +1,137 @@
+"""No byte of ours goes to a broker whose certificate is wrong, nor in plain text over a network."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import Pair, ServerCertificate
+from collector.mqtt.link import Link
+from edge_client.mqtt.link import Link as EdgeLink
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.errors import BrokerUnreachable
+from tests.support.broker_setup import PASSWORDS, House, Setup, plan
+from tests.support.campaigns import manifest_text
+from tests.support.certificates import FAULTS, Files
+from tests.support.collector_processes.processes import facts
+from tests.support.command_line import Cli
+from tests.support.places import ROOT
+
+Connect = Callable[[BrokerUrl, Credentials], None]
+
+
+class Ear:
+    """A TLS server with a certificate that keeps what it is told."""
+
+    def __init__(self, chain: Path, key: Path) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(chain, key)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.told: list[bytes] = []
+        self._thread = threading.Thread(target=self._hear)
+
+    def __enter__(self) -> Ear:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(20)
+        self._listener.close()
+
+    def _hear(self) -> None:
+        sock, _ = self._listener.accept()
+        with sock, suppress(OSError):
+            sock.settimeout(20)
+            with self._context.wrap_socket(sock, server_side=True) as secure:
+                self.told.append(secure.recv(4096))
+
+
+def as_collector(broker: BrokerUrl, credentials: Credentials) -> None:
+    Link(broker, credentials, client_id="test").connect()
+
+
+def as_agent(broker: BrokerUrl, credentials: Credentials) -> None:
+    EdgeLink(broker, credentials).connect()
+
+
+def refusal(connect: Connect, broker: BrokerUrl, credentials: Credentials) -> str:
+    try:
+        connect(broker, credentials)
+    except BrokerUnreachable as error:
+        return str(error)
+    raise AssertionError("a broker that says nothing is no broker")
+
+
+# paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("connect", [as_collector, as_agent])
+@pytest.mark.parametrize("fault", ["none", *FAULTS])
+def test_nothing_is_told_to_a_broker_that_is_not_trusted(
+    connect: Connect, fault: str, tmp_path: Path
+) -> None:
+    files = Files.made(tmp_path)
+    credentials = Credentials("kitchen", "secret", str(files.directory / "ca.pem"))
+    host = "127.0.0.1" if fault == "wrong address" else "localhost"
+    certificate = files.server("localhost") if fault == "none" else files.faulty(fault)
+    with Ear(*certificate) as ear:
+        said = refusal(connect, BrokerUrl(True, host, ear.port), credentials)
+    told = b"".join(ear.told)
+    if fault == "none":
+        assert b"kitchen" in told
+        assert b"secret" in told
+    else:
+        assert not told
+        assert FAULTS[fault] in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", PASSWORDS)
+@pytest.mark.parametrize(("fault", "says"), FAULTS.items())
+def test_the_collector_says_why_it_does_not_trust_a_broker(
+    setup: Setup, fault: str, says: str, tmp_path: Path
+) -> None:
+    files = Files.made(tmp_path)
+    given = ServerCertificate(Pair(*files.faulty(fault)), files.directory / "ca.pem")
+    host = "127.0.0.1" if fault == "wrong address" else "localhost"
+    data = tmp_path / "data"
+    planned = plan(setup, data / "broker", hosts=(host,), own_certificate=False)
+    BrokerDirectory.configure(data / "broker", planned, given)
+    with House(setup, data / "broker"):
+        found = {f["check"]: f for f in facts("doctor", "--data-dir", data)}
+    assert not found["broker"]["ok"]
+    told = found["broker"]["finding"]
+    assert f"the broker {planned.url} cannot be used: its certificate is not trusted" in told
+    assert says in told
+
+
+@pytest.mark.parametrize("command", ["run", "open", "doctor"])
+def test_plain_text_leaves_this_machine_only_when_asked_for(
+    cli: Cli, home: Path, command: str
+) -> None:
+    file = home / "heat.toml"
+    file.write_text(manifest_text())
+    words = [command, *([file] if command == "open" else [])]
+    refused = cli(*words, "--data-dir", home / "data", "--broker", "mqtt://192.0.2.1")
+    told = refused.stderr + refused.stdout
+    assert refused.exit_code == (1 if command == "doctor" else 2)
+    assert "mqtt://192.0.2.1:1883 is not encrypted and not this machine; nothing was sent" in told
+    assert "--allow-plaintext" in told
+
+
+def test_nothing_switches_verification_off() -> None:
+    """In the agent, edge_processes/test_tls.py looks; here in the rest."""
+    for package in ("collector", "protocol_spec"):
+        for module in (ROOT / package).rglob("*.py"):
+            text = module.read_text()
+            assert not re.search(
+                r"CERT_NONE|CERT_OPTIONAL|insecure|unverified|check_hostname", text
+            )

@@ -1,0 +1,27 @@
+"""The link at the foot of a page saves the rows that `export --format csv` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser.chromium import Browser
+from tests.support.browser.served import House
+from tests.support.collector_processes.processes import collector
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("kind", "number"), [("round", "latest"), ("over-time", "all")])
+def test_the_rows_are_those_of_the_command(
+    browser: Browser, house: House, tmp_path: Path, kind: str, number: str
+) -> None:
+    browser.read(house.page(kind))
+    browser.save_into(tmp_path)
+    browser.part("#as-csv").click()
+    browser.until(lambda: [*tmp_path.glob("*.csv")])
+    (saved,) = tmp_path.iterdir()
+    wanted = ("--attribute", "heating", "--round", number, "--data-dir", house.sample.data)
+    told = collector("export", house.sample.simulation, "--format", "csv", *wanted)
+    assert saved.read_bytes() == told.stdout.encode()

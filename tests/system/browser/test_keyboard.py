@@ -1,0 +1,57 @@
+"""Everything is reached without a mouse, and where one stands can be seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.support.browser.chromium import Browser
+from tests.support.browser.served import House
+
+pytestmark = pytest.mark.slow
+
+STANDS = """
+const here = document.activeElement, style = getComputedStyle(here);
+return {id: here.id, kind: here.className, to: here.getAttribute("href"), tag: here.tagName,
+  outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+  left: here.getBoundingClientRect().left};
+"""
+
+
+def walk(browser: Browser) -> list[dict[str, Any]]:
+    """Where the tabulator leads, from the beginning until it leaves the page."""
+    stops: list[dict[str, Any]] = []
+    while len(stops) < 200:
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        stops.append(browser.run(STANDS))
+        if stops[-1]["tag"] == "BODY":
+            return stops[:-1]
+    raise AssertionError("the focus never leaves the page")
+
+
+def test_the_first_stop_skips_to_the_content(browser: Browser, house: House) -> None:
+    browser.read(house.page("campaign"))
+    browser.part("body").send_keys(Keys.TAB)
+    stop = browser.run(STANDS)
+    assert stop["kind"] == "skip"
+    assert stop["left"] >= 0, "the link is outside of the window"
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.run(STANDS)["id"] == "main"
+
+
+def test_switch_table_and_links_are_reached_in_order(browser: Browser, house: House) -> None:
+    browser.read(house.page("round"))
+    stops = [stop["id"] or stop["to"] or stop["kind"] for stop in walk(browser)]
+    base = f"/campaigns/{house.sample.simulation}/attributes/heating"
+    wanted = ["#main", "/planner", f"{base}/rounds/pooled", "simultaneous", "scroll", "as-csv"]
+    assert [stop for stop in stops if stop in wanted] == wanted
+
+
+@pytest.mark.parametrize("kind", ["home", "campaign", "round", "planner"])
+def test_every_stop_is_seen(browser: Browser, house: House, kind: str) -> None:
+    browser.read(house.page(kind))
+    stops = walk(browser)
+    assert len(stops) > 5
+    assert [stop for stop in stops if not stop["outline"] > 1] == []

@@ -1,0 +1,266 @@
+"""Brokers that are away, restart, die, fall silent, refuse or talk nonsense: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+
+from edge_client import EdgeClient
+from edge_client.heartbeat import last_heartbeat
+from edge_client.mqtt import link
+from protocol_spec import Manifest, ReceiptPage, decode_report, digest8, receipt_page, receipt_tag
+from protocol_spec.wire import Report
+from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from tests.support.campaigns import manifest
+from tests.support.edge_processes.loops import (
+    many_queued,
+    one_queued,
+    outbox,
+    queued,
+    state_of,
+    tick_until,
+)
+from tests.support.edge_processes.processes import AgentProcess, draw_now, edge, joined, wait_until
+from tests.support.peer import CONNACK, Peer, Published, Wire, frame
+from tests.support.proxy import Proxy
+from tests.support.tally import Tally
+
+WRITTEN_OFF = "the connection was lost"
+NONSENSE = 300
+
+
+# --- real brokers, the agent as a process --------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_not_there_yet(tmp_path: Path) -> None:
+    asked, nats, state = manifest(), Nats(tmp_path / "nats"), tmp_path / "state"
+    config = joined(state, asked, nats.url)
+    payload = draw_now(state)
+    with AgentProcess(config) as agent:
+        agent.wait_for("Connection refused; reports stay queued and are sent later")
+        wait_until(lambda: last_heartbeat(state) is not None)
+        shown = json.loads(edge("status", "--json", "--config", config).stdout)
+        assert "BROKER_AWAY" in shown["agent"]
+        with nats, Tally(nats.port, asked) as tally:
+            agent.wait_for("round 0 was counted")
+            assert tally.payloads == {("device", 0): {payload}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("session", ["kept", "lost"])
+def test_a_broker_that_restarts(session: str, broker: Broker, tmp_path: Path) -> None:
+    asked, state = manifest(), tmp_path / "state"
+    config = joined(state, asked, broker.url)
+    payload = draw_now(state)
+    with AgentProcess(config) as agent:
+        with Tally(broker.port, asked, receipts=False, keep_session=True) as tally:
+            tally.wait_for(1)
+        broker.stop()
+        if session == "lost":
+            shutil.rmtree(broker.directory)
+        broker.start()
+        with Tally(broker.port, asked, keep_session=True) as tally:
+            agent.wait_for("round 0 was counted")
+            assert tally.payloads == {("device", 0): {payload}}
+        assert agent.said(WRITTEN_OFF) == 1
+
+
+@pytest.mark.slow
+def test_a_broker_killed_in_the_middle_of_delivery(broker: Broker, tmp_path: Path) -> None:
+    with many_queued(tmp_path / "state", 150, broker.url) as (_, asked, payloads, config):
+        pass
+    with AgentProcess(config) as agent, Tally(broker.port, asked) as tally:
+        tally.wait_for(20)
+        broker.kill()
+        agent.wait_for(WRITTEN_OFF)
+        broker.start()
+        agent.wait_for("was counted", times=150)
+        assert {number: found for (_, number), found in tally.payloads.items()} == {
+            number: {payload} for number, payload in enumerate(payloads)
+        }
+
+
+@pytest.mark.slow
+def test_a_connection_that_falls_silent(nats: Nats, tmp_path: Path) -> None:
+    """Half-open TCP: written off after a single unanswered ping, within 1.5 keepalives."""
+    asked, state = manifest(), tmp_path / "state"
+    with Proxy(nats.port) as proxy, Tally(nats.port, asked):
+        config = joined(state, asked, proxy.url)
+        draw_now(state)
+        with AgentProcess(config, "--keepalive", "4") as agent:
+            agent.wait_for("round 0 was counted")
+            silent = proxy.hush()
+            assert silent.client_left.wait(30)
+            assert silent.in_silence == b"\xc0\x00"
+            agent.wait_for("the connection was lost (Keep alive timeout)")
+            agent.wait_for("connected to", times=2)
+    # Two of these without an answer, each noticed within a second, are one and a half of four.
+    (asked_for,) = struct.unpack_from("!H", silent.from_client, 2 + 6 + 2)
+    assert 2 * (asked_for + 1) <= 1.5 * 4
+
+
+def test_frames_split_into_single_bytes(broker: Broker, tmp_path: Path) -> None:
+    asked = manifest()
+    with Proxy(broker.port, one_by_one=True) as proxy, Tally(broker.port, asked) as tally:
+        with EdgeClient(tmp_path / "state") as client:
+            client.join(client.invitation(manifest=asked, broker=proxy.url), device="device")
+            assert [r.state for r in client.report({"fuel": "gas"})] == ["counted"]
+        assert [len(found) for found in tally.payloads.values()] == [1]
+
+
+@pytest.mark.usefixtures("insistent")
+def test_a_report_that_the_access_list_denies(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """MQTT 5 says so in the PUBACK: the report stays queued, the owner sees why, later it goes."""
+    rules = tmp_path / "acl"
+    rules.write_text("topic read #\nuser tally\ntopic readwrite #\n")
+    mosquitto.extra += f"{AS_OURSELVES}acl_file {rules}\n"
+    asked = manifest()
+    with mosquitto, one_queued(tmp_path / "state", mosquitto.url, asked) as (carrier, payload):
+        tick_until(carrier, lambda: state_of(carrier).startswith("REPORT_REFUSED"))
+        assert "Not authorized" in state_of(carrier)
+        assert queued(carrier) == [payload]
+        rules.write_text("topic readwrite #\n")
+        assert mosquitto.process
+        mosquitto.process.send_signal(signal.SIGHUP)
+        with Tally(mosquitto.port, asked) as tally:
+            tick_until(carrier, lambda: not queued(carrier))
+            assert tally.payloads == {("device", 0): {payload}}
+        carrier.tick()
+        assert "REFUSED" not in state_of(carrier)
+
+
+# --- scripted brokers, the agent's loop in this process ------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("refusal", [b"\x00\x01", b"\x00\x84\x00"], ids=["3.1.1", "5"])
+def test_a_broker_that_does_not_know_mqtt_5(refusal: bytes, tmp_path: Path) -> None:
+    levels: list[int] = []
+
+    def old(wire: Wire) -> None:
+        if not wire.expect_connect():
+            return
+        levels.append(wire.version)
+        if wire.version == 5:
+            wire.send(frame(CONNACK, refusal))
+        else:
+            wire.connack()
+            wire.serve(lambda _: wire.hang_up())
+
+    with Peer(old) as peer, one_queued(tmp_path / "state", peer.url) as (carrier, _):
+        tick_until(carrier, lambda: len(levels) >= 4)
+    assert levels[:4] == [5, 4, 4, 4]
+
+
+@pytest.mark.usefixtures("insistent")
+def test_a_puback_that_refuses(tmp_path: Path) -> None:
+    """Quota exceeded, three times, then taken: the same bytes each time."""
+    payloads: list[bytes] = []
+
+    def strict(wire: Wire) -> None:
+        def answer(published: Published) -> None:
+            payloads.append(published.payload)
+            wire.puback(published.mid, 0x97 if len(payloads) <= 3 else 0)
+
+        if wire.expect_connect():
+            wire.connack()
+            wire.serve(answer)
+
+    with Peer(strict) as peer, one_queued(tmp_path / "state", peer.url) as (carrier, payload):
+        tick_until(carrier, lambda: "Quota exceeded" in state_of(carrier))
+        assert state_of(carrier).startswith("REPORT_REFUSED")
+        tick_until(carrier, lambda: len(payloads) > 3 and "REFUSED" not in state_of(carrier))
+        assert queued(carrier) == [payload]
+    assert set(payloads) == {payload}
+
+
+def test_duplicated_and_reordered_answers(tmp_path: Path) -> None:
+    """PUBACKs backwards, twice and of nobody; receipts backwards, twice, before the PUBACKs."""
+    held: list[Published] = []
+    seen: dict[int, set[bytes]] = {}
+
+    def muddled(wire: Wire) -> None:
+        def answer(published: Published) -> None:
+            held.append(published)
+            if len(held) % 20 == 0:
+                batch = [*held[:-21:-1], *held[:-21:-1]]
+                for number in [note(published) for published in batch]:
+                    wire.send(receipt(wire, asked, number))
+                for mid in [published.mid for published in batch]:
+                    wire.puback(mid)
+                    wire.puback(mid ^ 0x5555)
+
+        def note(published: Published) -> int:
+            report = decode_report(published.payload)
+            assert isinstance(report, Report)
+            seen.setdefault(report.round, set()).add(published.payload)
+            return report.round
+
+        if wire.expect_connect():
+            wire.connack()
+            wire.serve(answer)
+
+    with (
+        Peer(muddled) as peer,
+        many_queued(tmp_path / "state", 60, peer.url) as (carrier, asked, payloads, _),
+    ):
+        tick_until(carrier, lambda: not queued(carrier))
+        fates = {row.fate for row in outbox(carrier)}
+    assert fates == {"counted"}
+    assert seen == {number: {payload} for number, payload in enumerate(payloads)}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_that_talks_nonsense(tmp_path: Path) -> None:
+    """Bytes that are not MQTT cost the connection, never the agent."""
+    noise = random.Random(5)
+    connections: list[Wire] = []
+
+    def babbling(wire: Wire) -> None:
+        if not wire.expect_connect():
+            return
+        connections.append(wire)
+        if len(connections) > NONSENSE:
+            wire.connack()
+            wire.serve(lambda _: wire.send(receipt(wire, asked, 0)))
+            return
+        if noise.random() < 0.8:
+            wire.connack()
+        kind, length = noise.randrange(1, 16), noise.randrange(30)
+        wire.send(frame(kind, noise.randbytes(length), noise.randrange(16)))
+        wire.send(noise.randbytes(noise.randrange(30)))
+        wire.hang_up()
+
+    asked = manifest()
+    with (
+        Peer(babbling) as peer,
+        one_queued(tmp_path / "state", peer.url, asked) as (carrier, payload),
+    ):
+        tick_until(carrier, lambda: len(connections) > NONSENSE)
+        assert [row.payload for row in outbox(carrier)] == [payload]
+        tick_until(carrier, lambda: not queued(carrier))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+    with (
+        Peer(lambda wire: wire.serve(lambda _: None)) as peer,
+        one_queued(tmp_path / "state", peer.url) as (carrier, payload),
+    ):
+        tick_until(carrier, lambda: "did not answer in time" in state_of(carrier))
+        assert queued(carrier) == [payload]
+
+
+def receipt(wire: Wire, asked: Manifest, number: int) -> bytes:
+    page = receipt_page(asked, "device")
+    tags = frozenset({receipt_tag(asked, number, "device")})
+    content = ReceiptPage(digest8(asked), number, page, tags).encode()
+    return wire.publication(f"allomfree/v1/{asked.campaign}/pub/receipt/{number}/{page}", content)

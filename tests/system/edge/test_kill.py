@@ -1,0 +1,187 @@
+"""kill -9 of the agent at every step of a round: one byte string for each, counted once.
+
+The same check fails for an agent that takes the broker's acknowledgement for delivery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_client import EdgeClient
+from protocol_spec import Manifest
+from tests.support.brokers import Broker, Mosquitto, Nats
+from tests.support.campaigns import manifest
+from tests.support.edge_processes.driver import BEFORE_THE_MARK, Memory, Nursery, Order
+from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
+from tests.support.peer import Peer, Wire
+from tests.support.proxy import Proxy
+from tests.support.tally import Tally
+
+REPEAT = 3
+
+# What must be found again after a restart. A redrawn 64-bit answer is never the same by chance.
+NOTHING = ("attribute drawn",)
+ATTRIBUTE = ("joined", "memo drawn", "report drawn")
+ALL = (BEFORE_THE_MARK, "report committed", "sending", "sent", "acknowledged", "receipt seen")
+
+
+def campaign(**options: object) -> Manifest:
+    names = ", ".join(f'"v{i:02}"' for i in range(64))
+    tables = [
+        f'[[attributes]]\nname = "{name}"\nquestion = "?"\nprotocol = "L-OSUE"\nvalues = [{names}]'
+        for name in ("left", "right")
+    ]
+    return manifest(attributes="\n".join(tables), grace=86_400, **options)
+
+
+def order(state: Path, asked: Manifest, url: str) -> Order:
+    values = {attribute.name: "v07" for attribute in asked.attributes}
+    return Order(str(state), asked.to_bytes().hex(), url, state.name, values)
+
+
+def assert_counted_once(tally: Tally, devices: list[str], memories: list[Memory]) -> None:
+    """Every counter is exactly 1, and exactly the remembered bytes were ever seen."""
+    rounds = {number for memory in memories for number in memory.outbox}
+    seen = {(device, str(number)): found for (device, number), found in tally.payloads.items()}
+    everything = {(device, number) for device in devices for number in rounds}
+    assert seen.keys() == everything, "a report was lost"
+    for device, memory in zip(devices, memories, strict=True):
+        for number, (payload, fate) in memory.outbox.items():
+            assert seen[device, number] == {bytes.fromhex(payload)}
+            assert fate == "counted"
+
+
+def assert_survived(point: str, before: Memory) -> None:
+    assert (before.attribute is not None) == (point not in NOTHING)
+    assert len(before.memos) == len(before.charges) == len(before.outbox) == (point in ALL)
+
+
+@pytest.mark.parametrize("point", NOTHING + ATTRIBUTE + ALL)
+def test_killed_at(point: str, broker: Broker, nursery: Nursery, tmp_path: Path) -> None:
+    asked = campaign()
+    states = [tmp_path / f"device-{i}" for i in range(REPEAT)]
+    memories = []
+    with Tally(broker.port, asked) as tally:
+        for state in states:
+            life = order(state, asked, broker.url)
+            tally.receipts = point == "receipt seen"
+            nursery.live(replace(life, die_at=point))
+            tally.receipts = True
+            reborn = nursery.live(life)
+            assert_survived(point, reborn.before)
+            if point in ALL:
+                assert reborn.after.memos == reborn.before.memos
+                assert [p for p, _ in reborn.after.outbox.values()] == [
+                    p for p, _ in reborn.before.outbox.values()
+                ]
+            assert reborn.states == ["counted"]
+            memories.append(reborn.after)
+        assert_counted_once(tally, [state.name for state in states], memories)
+        if point == "receipt seen":
+            assert len(tally.deliveries) > REPEAT, "a lost receipt is resent, a duplicate"
+
+
+FIRST_ROUND = (*NOTHING, *ATTRIBUTE, BEFORE_THE_MARK)
+LATER_ROUND = ("memo found", "report drawn", "report committed")
+ON_THE_WAY = ("sending", "sent", "acknowledged")
+
+
+def test_killed_at_every_step_in_turn(broker: Broker, nursery: Nursery, tmp_path: Path) -> None:
+    """One device, three rounds, killed at each step of each of them: one memo, one charge."""
+    asked = campaign()
+    life = order(tmp_path / "device", asked, broker.url)
+    memos = set()
+    with Tally(broker.port, asked) as tally:
+        for number in range(3):
+            for point in (LATER_ROUND if number else FIRST_ROUND) + ON_THE_WAY + ("receipt seen",):
+                tally.receipts = point == "receipt seen"
+                killed = nursery.live(replace(life, round=number, die_at=point))
+                memos |= set(killed.before.memos.values())
+            done = nursery.live(replace(life, round=number))
+        assert len(memos) == len(done.after.charges) == 1
+        assert_counted_once(tally, ["device"], [done.after])
+
+
+@pytest.mark.slow
+def test_the_daemon_killed_at_any_time(nats: Nats, tmp_path: Path) -> None:
+    """`allomfree-edge run` on rounds of a second, killed as soon as its log says this or that."""
+    asked, state = manifest(period=1, grace=3600), tmp_path / "state"
+    config = joined(state, asked, nats.url)
+    with Tally(nats.port, asked) as tally:
+        for sign in 2 * ["running for", "connected to", "drawn and stored", "was counted"]:
+            with AgentProcess(config) as agent:
+                agent.wait_for(sign)
+                agent.process.kill()
+        with AgentProcess(config) as agent:
+            agent.wait_for("was counted", times=2)
+            wait_until(lambda: not queued_rounds(state))
+            agent.terminate()
+        with EdgeClient(state) as client:
+            rows = client.store.outbox(asked.campaign)
+            assert len(client.store.ledger()) == len(client.store.memos(asked.campaign)) == 1
+    counted = {("device", row.round): {row.payload} for row in rows if row.fate == "counted"}
+    assert counted == {key: found for key, found in tally.payloads.items() if key in counted}
+    assert tally.payloads.keys() <= {("device", row.round) for row in rows}
+
+
+def queued_rounds(state: Path) -> list[int]:
+    with EdgeClient(state, exclusive=False) as client:
+        return [row.round for row in client.store.outbox(client.find().name, queued_only=True)]
+
+
+def forgetful(wire: Wire) -> None:
+    """Acknowledges every report and drops it."""
+    if wire.expect_connect():
+        wire.connack()
+        wire.serve(lambda published: wire.puback(published.mid))
+
+
+def deliver_past_a_liar(nursery: Nursery, nats: Nats, state: Path, *, trust_puback: bool) -> None:
+    """First a broker that acknowledges and forgets, then a real one, at the same address."""
+    asked = campaign()
+    with Peer(forgetful) as liar, Proxy(liar.port) as proxy, Tally(nats.port, asked) as tally:
+        life = order(state, asked, proxy.url)
+        first = replace(life, trust_puback=trust_puback, timeout=0.5)
+        nursery.live(first if trust_puback else replace(first, die_at="acknowledged", timeout=30))
+        proxy.upstream = nats.port
+        done = nursery.live(replace(life, trust_puback=trust_puback, timeout=5.0))
+        assert_counted_once(tally, [state.name], [done.after])
+
+
+def test_an_acknowledgement_is_not_delivery(nursery: Nursery, nats: Nats, tmp_path: Path) -> None:
+    deliver_past_a_liar(nursery, nats, tmp_path / "device", trust_puback=False)
+
+
+def test_the_check_notices_a_lost_report(nursery: Nursery, nats: Nats, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a report was lost"):
+        deliver_past_a_liar(nursery, nats, tmp_path / "device", trust_puback=True)
+
+
+def deliver_past_a_crash(
+    nursery: Nursery, broker: Broker, state: Path, *, trust_puback: bool
+) -> None:
+    """The collector is away, the broker keeps its session, and is killed -9 before it returns."""
+    asked = campaign()
+    life = replace(order(state, asked, broker.url), trust_puback=trust_puback)
+    with Tally(broker.port, asked, keep_session=True):
+        pass
+    nursery.live(replace(life, die_at=None if trust_puback else "acknowledged"))
+    broker.kill()
+    broker.start()
+    with Tally(broker.port, asked, keep_session=True) as tally:
+        done = nursery.live(replace(life, timeout=10.0))
+        assert_counted_once(tally, [state.name], [done.after])
+
+
+def test_a_broker_without_memory(nursery: Nursery, mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """mosquitto without persistence forgets on kill -9; receipts make good for it."""
+    with mosquitto:
+        deliver_past_a_crash(nursery, mosquitto, tmp_path / "device", trust_puback=False)
+
+
+def test_without_receipts_it_loses(nursery: Nursery, mosquitto: Mosquitto, tmp_path: Path) -> None:
+    with mosquitto, pytest.raises(AssertionError, match="a report was lost"):
+        deliver_past_a_crash(nursery, mosquitto, tmp_path / "device", trust_puback=True)

@@ -1,0 +1,103 @@
+"""`scripts/benchmark.py`: one entry for all benchmarks, and what each prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import benchmark
+from benchmarks import agent, document, ingest, peers, readers, simulate
+from benchmarks.measurements import Measurement
+from benchmarks.peer_environment import PeerFailed
+from tests.support import benchmark_fakes as fakes
+
+GOOD = Measurement("size", 19.0, "bytes", 20)
+BAD = Measurement("size", 21.0, "bytes", 20)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "benchmarks.md"
+    monkeypatch.setattr(benchmark, "PAGE", path)
+    return path
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(benchmark.main, words)
+    return done.exit_code, done.stdout
+
+
+def test_every_benchmark_has_a_command_and_a_place_on_the_page() -> None:
+    assert set(benchmark.main.commands) == {"agent", "ingest", "simulate", "peers", "all"}
+    assert set(document.ABOUT) == {*benchmark.main.commands, "readers"} - {"all"}
+
+
+@pytest.mark.parametrize("command", sorted(benchmark.main.commands))
+def test_help_has_examples(command: str) -> None:
+    code, text = run(command, "--help")
+    assert code == 0
+    examples = text.partition("Examples:\n")[2].splitlines()
+    named = [line for line in examples if line.startswith("    python scripts/benchmark.py ")]
+    assert named, text
+    assert all(line.split()[2] == command for line in named)
+
+
+def test_json_says_what_where_and_under_which_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "measure", lambda *_: [GOOD])
+    code, text = run("ingest", "--json")
+    told: dict[str, Any] = json.loads(text)
+    assert code == 0
+    assert told.keys() == {"benchmark", "ok", "measurements", "machine", "load", "peers"}
+    assert told["benchmark"] == "ingest"
+    assert told["measurements"][0]["what"] == "size"
+    assert told["machine"].keys() == {"processor", "memory", "system", "Python", "libraries"}
+    assert "numpy" in told["machine"]["libraries"]
+    assert "cores" in told["load"]
+
+
+def test_a_broken_limit_is_the_exit_status(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+    monkeypatch.setattr(ingest, "measure", lambda *_: [BAD])
+    code, text = run("ingest")
+    assert code == 1
+    assert "BROKEN" in text
+    assert not page.exists()  # nothing is written unless asked for
+
+
+def test_write_says_how_to_measure_the_same_again(
+    monkeypatch: pytest.MonkeyPatch, page: Path
+) -> None:
+    monkeypatch.setattr(ingest, "measure", lambda *_: [GOOD])
+    assert run("ingest", "--runs", "2", "--large", "1000000", "--write", "--json")[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert "    python scripts/benchmark.py ingest --runs 2\n" in text
+    assert "| size | 19 bytes | <= 20 | ok |" in text
+
+
+def test_all_goes_on_after_a_broken_limit(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+    for module in (agent, ingest, readers):
+        monkeypatch.setattr(module, "measure", lambda *_: [BAD])
+    for module in (simulate, peers):
+        monkeypatch.setattr(module, "measure", lambda *_: [GOOD])
+    monkeypatch.setattr(benchmark, "installed_peers", fakes.installed)
+    code, text = run("all", "--json", "--write")
+    assert code == 1
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [t["benchmark"] for t in told] == ["agent", "ingest", "readers", "simulate", "peers"]
+    assert [t["ok"] for t in told] == [False, False, False, True, True]
+    written = page.read_text(encoding="utf-8")
+    assert "    python scripts/benchmark.py ingest --reports 300000 --readers 10\n" in written
+    assert "Compared with multi-freq-ldpy 0.0.1." in written
+
+
+def test_peers_that_cannot_be_installed_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_directory: Path) -> Path:
+        raise PeerFailed("the peers could not be installed")
+
+    monkeypatch.setattr("benchmarks.peer_environment.install", fail)
+    done = CliRunner().invoke(benchmark.main, ["peers"])
+    assert done.exit_code == 1
+    assert done.stderr == "Error: the peers could not be installed\n"

@@ -1,0 +1,51 @@
+"""`ingest --readers`: a real broker, the real collector with its page, and readers of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import readers
+from benchmarks.ingest import manifest
+from benchmarks.readers import Arm, addresses, measure, one_run
+from tests.support.simulation.users import real_user
+
+COUNT = 2_000
+
+
+@pytest.mark.slow
+def test_everything_is_counted_and_every_page_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in real_user(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    arm = one_run(COUNT, k=5, readers=len(addresses(manifest(5))))
+    assert arm.rate > 0
+    assert arm.ingest_cpu > 0
+    assert arm.failures == 0
+    assert arm.refreshes >= 1
+    assert arm.slowest > 0
+
+
+def test_the_arms_are_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = iter([90.0, 40.0, 80.0])
+
+    def arm(count: int, k: int, number: int) -> Arm:
+        assert (count, k) == (COUNT, 5)
+        return Arm(next(slower) if number else 100.0, 2.0 if number else 1.0, 0.5, number, 0, 0.1)
+
+    monkeypatch.setattr(readers, "one_run", arm)
+    rows = {row.what: row for row in measure(COUNT, 3, 5, readers=10)}
+    kept = rows["ingest with readers / without"]
+    assert (kept.value, kept.low, kept.high) == (0.8, 0.4, 0.9)
+    assert kept.verdict == "BROKEN"  # a fall of 20 in 100, where 10 are allowed
+    assert rows["CPU time of ingest with readers / without"].value == 2.0
+    assert rows["pages that readers got"].value == 30
+    assert rows["pages that failed"].verdict == "ok"
+
+
+def test_reports_that_all_came_at_once_have_no_rate(tmp_path: Path) -> None:
+    readers._past_round(tmp_path, manifest(5, begun=readers.DAY + 60))
+    with pytest.raises(RuntimeError, match="came at once"):
+        readers._drain(tmp_path, 0)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from collector.commands import main
+from collector.device_key import DeviceKey
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from tests.support.collector_fakes import FIRST, Engine, three_questions
+from tests.support.command_line import Cli, empty_home, invoker
+
+settings.register_profile("collector", derandomize=True, deadline=None, database=None)
+settings.load_profile("collector")
+
+ENGINES: dict[str, Engine] = {"sqlite": SqliteStore}
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> DeviceKey:
+    return DeviceKey(tmp_path / "device.key")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """How a store is opened; every test of the store runs over every engine."""
+    return ENGINES[request.param]
+
+
+@pytest.fixture
+def store(tmp_path: Path, engine: Engine) -> Iterator[SqliteStore]:
+    opened = engine(tmp_path / "collector.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def campaign(store: SqliteStore) -> Campaign:
+    """An open campaign whose attributes have bodies of every kind."""
+    return store.open_campaign(three_questions(), FIRST)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own."""
+    return empty_home(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[Cli]:
+    """The command line in this process. An exception that reaches the top fails the test."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield invoker(main)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    logger = logging.getLogger("allomfree")
+    logger.handlers, logger.propagate = [], True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte, where the tests may mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(place)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

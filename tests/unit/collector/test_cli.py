@@ -1,0 +1,463 @@
+"""The command line: help with examples, JSON that parses, and mistakes that end in one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import socket
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+
+from collector.commands import main
+from collector.data_dir import only_service, open_store
+from collector.health import Heartbeat
+from collector.service import Standing
+from collector.settings import SETTINGS
+from collector.show.tables import COLUMNS
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from protocol_spec import Manifest, Topics
+from tests.support.campaigns import manifest_text
+from tests.support.collector_fakes import (
+    ATTRIBUTES,
+    HOUR,
+    candidate,
+    seal,
+    three_questions,
+)
+from tests.support.command_line import Cli
+
+NOBODY = "mqtt://127.0.0.1:1"
+
+
+@pytest.fixture
+def data(home: Path) -> Path:
+    return home / "data"
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """A manifest whose third round is open; the first one is past its deadline."""
+    path = home / "heat.toml"
+    first = int(time.time()) - 2 * HOUR - 60
+    path.write_text(manifest_text(first=first, slug="heat", attributes=ATTRIBUTES))
+    return path
+
+
+@pytest.fixture
+def used(data: Path, file: Path) -> Campaign:
+    """Two rounds with reports, the first one sealed."""
+    with closing(open_store(data)) as store:
+        campaign = store.open_campaign(Manifest.from_file(file), int(time.time()))
+        for number in range(2):
+            store.commit([candidate(campaign, d, number, d % 3, d) for d in range(90)], [])
+        seal(store, campaign, 0)
+        return campaign
+
+
+def facts(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def read(data: Path) -> SqliteStore:
+    return SqliteStore(data / "collector.db", read_only=True)
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+COMMANDS = sorted(main.commands)
+
+
+def test_the_commands_people_were_promised_are_there() -> None:
+    promised = {"plan", "open", "run", "status", "estimate", "export", "seal", "close"}
+    assert promised | {"doctor", "health", "revoke"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
+    shown = cli(name, "--help")
+    assert shown.exit_code == 0
+    assert f"allomfree-collector {name}" in shown.stdout.split("Options:")[0].split("\n", 1)[1]
+    assert cli(name, "-h").stdout == shown.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_every_setting(name: str) -> None:
+    flags = {flag for option in main.commands[name].params for flag in option.opts}
+    assert {setting.flag for setting in SETTINGS} | {"--config"} <= flags
+
+
+def test_every_command_has_a_line_in_the_overview(cli: Cli) -> None:
+    shown = cli("--help").stdout
+    assert all(f"\n  {name} " in shown for name in COMMANDS)
+    assert "allomfree-collector" in cli("--version").stdout
+
+
+def test_no_secret_is_a_flag() -> None:
+    options = [o for c in main.commands.values() for o in c.params if isinstance(o, click.Option)]
+    assert not {flag for o in options for flag in o.opts} & {"--password", "--key", "--secret"}
+
+
+# --- what it is for -------------------------------------------------------------------------------
+
+
+def test_plan(cli: Cli, file: Path) -> None:
+    planned = facts(cli("plan", file, "--devices", 30_000, "--precision", 0.01, "--json"))
+    assert [a["name"] for a in planned["attributes"]] == ["fuel", "town", "colour"]
+    assert [a["devices"] for a in planned["attributes"]] == [10_000] * 3
+    text = cli("plan", file, "--devices", 30_000, "--precision", 0.01)
+    assert text.exit_code == 0
+    assert "one round of 10,000 devices" in text.stdout
+    needed = planned["attributes"][0]["devices_for_precision"]
+    assert f"for ±1 in one round: {needed:,} devices in all" in text.stdout
+
+
+def test_open(cli: Cli, file: Path, data: Path) -> None:
+    told = facts(cli("open", file, "--data-dir", data, "--broker", NOBODY, "--json"))
+    manifest = Manifest.from_file(file)
+    assert (told["campaign"], told["digest"]) == (manifest.campaign, manifest.digest.hex())
+    assert told["join"] == f"allomfree-edge join {NOBODY}/allomfree/{manifest.campaign}"
+    assert told["running"] is False
+    again = cli("open", file, "--data-dir", data, "--broker", NOBODY)
+    assert again.exit_code == 0
+    assert told["join"] in again.stdout
+    with closing(read(data)) as store:
+        assert [c.name for c in store.campaigns()] == [manifest.campaign]
+
+
+def test_status(cli: Cli, data: Path, used: Campaign) -> None:
+    told = facts(cli("status", "--data-dir", data, "--json"))
+    (campaign,) = told["campaigns"]
+    assert (told["received"], told["healthy"]) == (180, False)
+    assert (campaign["open"], campaign["round"], campaign["sealed"]) == (True, 2, 1)
+    assert campaign["filling"] == [
+        {"round": 1, "reports": {"fuel": 30, "town": 30, "colour": 30}, "enough": 1}
+    ]
+    assert campaign["outcomes"] == {"accepted": 180}
+    text = cli("status", "heat", "--data-dir", data)
+    assert text.exit_code == 0
+    assert "round 2 of 1000; 1 sealed" in text.stdout
+    assert "counted in its round" in text.stdout
+
+
+def test_status_before_the_first_round(cli: Cli, data: Path) -> None:
+    with closing(open_store(data)) as store:
+        store.open_campaign(three_questions(first=int(time.time()) + HOUR), 0)
+    shown = cli("status", "--data-dir", data)
+    assert shown.exit_code == 0
+    assert "no round now" in shown.stdout
+    assert "None" not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [("fuel", None), ("town", None), ("colour", None)]),
+        (["--round", "latest", "--attribute", "fuel"], [("fuel", 0)]),
+        (["--round", "0", "--attribute", "colour"], [("colour", 0)]),
+        (["--round", "1", "--attribute", "fuel"], [("fuel", 1)]),
+        (["--round", "all", "--attribute", "fuel"], [("fuel", None), ("fuel", 0)]),
+        (["--round", "pooled", "--attribute", "town"], [("town", None)]),
+    ],
+)
+def test_estimate(
+    cli: Cli,
+    data: Path,
+    used: Campaign,
+    options: list[str],
+    expected: list[tuple[str, int | None]],
+) -> None:
+    told = facts(cli("estimate", "--data-dir", data, *options, "--json"))
+    assert [(r["attribute"], r["round"]) for r in told] == expected
+    assert all(len(r["histogram"]) > 1 and r["n"] == 30 for r in told)
+    text = cli("estimate", "--data-dir", data, *options)
+    assert text.exit_code == 0
+    assert "95 % interval" in text.stdout
+    assert "the smallest difference this can show" in text.stdout
+
+
+def test_estimate_below_min_reports(cli: Cli, data: Path, home: Path) -> None:
+    with closing(open_store(data)) as store:
+        first = int(time.time()) - 3 * HOUR
+        campaign = store.open_campaign(three_questions(first=first, min_reports=200), 0)
+        store.commit([candidate(campaign, d) for d in range(37)], [])
+        seal(store, campaign, 0)
+    text = cli("estimate", "--data-dir", data, "--round", 0, "--attribute", "fuel")
+    assert "not enough reports: 37 of 200; withheld" in text.stdout
+    told = facts(cli("estimate", "--data-dir", data, "--round", 0, "--json"))
+    assert [(r["withheld"], r["histogram"]) for r in told] == [(True, [])] * 3
+
+
+def parsed(text: str, form: str) -> list[dict[str, Any]]:
+    if form == "csv":
+        return list(csv.DictReader(io.StringIO(text)))
+    lines = [text] if form == "json" else text.splitlines()
+    read_lines = [json.loads(line) for line in lines]
+    return list(read_lines[0]) if form == "json" else read_lines
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "ndjson"])
+def test_export(cli: Cli, data: Path, home: Path, used: Campaign, form: str) -> None:
+    words = ["export", "--data-dir", data, "--format", form, "--attribute", "fuel"]
+    shown = cli(*words)
+    assert shown.exit_code == 0
+    table = parsed(shown.stdout, form)
+    assert [tuple(row) for row in table] == [COLUMNS] * 8  # four values, pooled and one round
+    wrote = cli(*words, "--output", home / "out")
+    assert (wrote.exit_code, wrote.stdout) == (0, "")
+    assert (home / "out").read_text() == shown.stdout
+
+
+def test_seal(cli: Cli, data: Path, used: Campaign) -> None:
+    told = facts(cli("seal", "--data-dir", data, "--json"))
+    assert told == {"campaign": used.name, "sealed": []}
+    assert "nothing was due" in cli("seal", "--data-dir", data).stdout
+    assert facts(cli("seal", "--early", "--data-dir", data, "--json"))["sealed"] == [1]
+    with closing(read(data)) as store:
+        assert store.last_sealed(used.id) == 1
+
+
+def test_close_asks_first(cli: Cli, data: Path, used: Campaign) -> None:
+    refused = cli("close", "heat", "--data-dir", data, answer="n\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "Nothing was changed." in refused.stderr
+    closed = cli("close", "heat", "--data-dir", data, answer="y\n")
+    assert closed.exit_code == 0
+    with closing(read(data)) as store:
+        assert store.campaign(None).closed is not None
+    assert cli("close", "heat", "--yes", "--data-dir", data).exit_code == 0
+
+
+def test_revoke_and_undo(cli: Cli, data: Path, used: Campaign) -> None:
+    assert cli("revoke", "kitchen-7", "--data-dir", data).exit_code == 0
+    with closing(read(data)) as store:
+        assert store.revoked() == {"kitchen-7"}
+    assert "welcome again" in cli("revoke", "kitchen-7", "--undo", "--data-dir", data).stdout
+    with closing(read(data)) as store:
+        assert store.revoked() == frozenset()
+
+
+def test_health(cli: Cli, data: Path, used: Campaign) -> None:
+    silent = cli("health", "--data-dir", data, "--json")
+    assert silent.exit_code == 1
+    assert json.loads(silent.stdout)["finding"].startswith("no collector is running")
+    Heartbeat(data).beat(Standing(connected=True, trouble=""))
+    assert facts(cli("health", "--data-dir", data, "--json"))["healthy"] is True
+    assert cli("health", "--data-dir", data).stdout == "connected and counting\n"
+
+
+def test_doctor(cli: Cli, data: Path, used: Campaign) -> None:
+    shown = cli("doctor", "--data-dir", data, "--broker", NOBODY, "--json")
+    assert shown.exit_code == 1
+    found = {f["check"]: (f["ok"], f["finding"]) for f in json.loads(shown.stdout)}
+    assert found["database"] == (True, "every message received has one outcome")
+    assert found["campaigns"] == (True, used.name)
+    assert found["device key"][0] is False, "reports came, so a missing key is a lost one"
+    assert found["broker"][0] is False
+    text = cli("doctor", "--data-dir", data, "--broker", NOBODY)
+    assert "FAIL  broker: the broker mqtt://127.0.0.1:1 cannot be used" in text.stdout
+
+
+def test_settings_come_from_the_environment_too(
+    cli: Cli, data: Path, used: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLOMFREE_DATA_DIR", str(data))
+    assert facts(cli("status", "--json"))["received"] == 180
+
+
+def test_reading_changes_nothing(cli: Cli, data: Path, used: Campaign) -> None:
+    before = (data / "collector.db").read_bytes()
+    for command in ("status", "estimate", "export"):
+        assert cli(command, "--data-dir", data).exit_code == 0
+    assert (data / "collector.db").read_bytes() == before
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+def mistaken(cli: Cli, code: int, *words: object) -> str:
+    """Run what must fail; the one message it fails with."""
+    shown = cli(*words)
+    assert (shown.exit_code, shown.stdout) == (code, ""), shown.stderr
+    assert shown.stderr.startswith("error: ")
+    assert shown.stderr.count("error: ") == 1
+    assert "Traceback" not in shown.stderr
+    return shown.stderr
+
+
+def test_no_manifest_file(cli: Cli, home: Path) -> None:
+    for words in (["plan", home / "nosuch.toml", "--devices", 9], ["open", home / "nosuch.toml"]):
+        assert "cannot be read: No such file" in mistaken(cli, 2, *words)
+
+
+def test_a_manifest_that_is_not_toml(cli: Cli, file: Path, data: Path) -> None:
+    file.write_text("slug = heat")
+    assert "is not TOML" in mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert not data.exists()
+
+
+def test_several_mistakes_in_a_manifest_are_told_at_once(cli: Cli, file: Path, data: Path) -> None:
+    text = file.read_text().replace('slug = "heat"', 'slug = "Heat!"').replace("eps_1", "eps1")
+    file.write_text(text.replace("period = 3600", 'period = "often"'))
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    for field in ("slug", "eps_1", "eps1", "rounds.period"):
+        assert f"{field} = " in told
+    assert not data.exists()
+
+
+def test_a_protocol_that_cannot_reach_its_budget(cli: Cli, file: Path, data: Path) -> None:
+    text = file.read_text().replace("L-OSUE", "L-SOUE").replace("eps_1 = 0.6", "eps_1 = 1.9")
+    file.write_text(text)
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert "attributes[2].protocol = 'L-SOUE'" in told
+    assert "at most eps_1 = 1.31" in told
+
+
+@pytest.mark.parametrize("url", ["http://broker.example", "broker.example", "mqtt:/broker", ""])
+def test_a_broker_that_is_no_address(cli: Cli, data: Path, url: str) -> None:
+    told = mistaken(cli, 2, "run", "--data-dir", data, "--broker", url)
+    assert "--broker" in told
+    assert "mqtts://" in told
+
+
+def test_plain_text_to_another_machine(cli: Cli, data: Path) -> None:
+    told = mistaken(cli, 2, "run", "--data-dir", data, "--broker", "mqtt://broker.example")
+    assert "nothing was sent. Use mqtts://" in told
+
+
+def test_a_file_where_the_data_should_be(cli: Cli, home: Path, file: Path) -> None:
+    (home / "data").touch()
+    told = mistaken(cli, 1, "open", file, "--data-dir", home / "data")
+    assert "choose another with --data-dir" in told
+
+
+def test_data_that_others_can_read(cli: Cli, home: Path, file: Path) -> None:
+    (home / "data").mkdir(mode=0o755)
+    assert "chmod 700" in mistaken(cli, 1, "open", file, "--data-dir", home / "data")
+
+
+def test_a_database_that_cannot_be_opened(cli: Cli, data: Path, file: Path) -> None:
+    (data / "collector.db").mkdir(parents=True)
+    data.chmod(0o700)
+    told = mistaken(cli, 1, "open", file, "--data-dir", data)
+    assert "collector.db cannot be used: Is a directory" in told
+
+
+@pytest.mark.parametrize("command", ["status", "estimate", "export", "seal", "close"])
+def test_a_database_that_is_none(cli: Cli, data: Path, command: str) -> None:
+    data.mkdir(mode=0o700)
+    (data / "collector.db").write_bytes(b"somebody's letters, not a database" * 99)
+    assert "cannot be used" in mistaken(cli, 1, command, "--data-dir", data)
+
+
+def test_a_second_collector_on_the_same_data(cli: Cli, data: Path) -> None:
+    with only_service(data):
+        told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY)
+    assert "another collector is running" in told
+    assert "nothing was changed" in told
+
+
+def test_a_lost_device_key(cli: Cli, data: Path, used: Campaign) -> None:
+    told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY)
+    assert "device.key is missing; put the right one back" in told
+
+
+def test_a_port_that_is_taken(cli: Cli, data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY, "--listen", address)
+    assert f"{address} cannot be listened on: Address already in use" in told
+
+
+@pytest.mark.parametrize("command", ["status", "estimate", "export", "seal", "close"])
+def test_an_unknown_campaign(cli: Cli, data: Path, used: Campaign, command: str) -> None:
+    told = mistaken(cli, 1, command, "nosuch", "--data-dir", data)
+    assert f"nosuch is no campaign here; known are: {used.name}" in told
+
+
+@pytest.mark.parametrize("command", ["status", "estimate", "export"])
+def test_no_data_at_all(cli: Cli, data: Path, command: str) -> None:
+    told = mistaken(cli, 1, command, "--data-dir", data)
+    assert "open a campaign first" in told
+    assert not data.exists()
+
+
+@pytest.mark.parametrize("command", ["estimate", "export"])
+def test_an_unknown_attribute(cli: Cli, data: Path, used: Campaign, command: str) -> None:
+    told = mistaken(cli, 1, command, "--data-dir", data, "--attribute", "fule")
+    assert "'fule' is no attribute; there are: fuel, town, colour" in told
+
+
+@pytest.mark.parametrize("command", ["estimate", "export"])
+@pytest.mark.parametrize("number", ["-1", "first", "1000", "9" * 20, "9" * 5000, "1.5", "²"])
+def test_an_unknown_round(cli: Cli, data: Path, used: Campaign, command: str, number: str) -> None:
+    told = mistaken(cli, 1, command, "--data-dir", data, f"--round={number}")
+    assert "give a number below 1000, latest, pooled or all" in told
+
+
+def test_a_round_without_reports(cli: Cli, data: Path, used: Campaign) -> None:
+    told = mistaken(cli, 1, "estimate", "--data-dir", data, "--round", 500)
+    assert "round 500 has no reports; see allomfree-collector status" in told
+
+
+def test_results_before_the_first_sealing(cli: Cli, data: Path, file: Path) -> None:
+    cli("open", file, "--data-dir", data)
+    told = mistaken(cli, 1, "estimate", "--data-dir", data)
+    assert "no round is sealed yet" in told
+
+
+def test_a_campaign_that_is_over(cli: Cli, file: Path, data: Path) -> None:
+    file.write_text(manifest_text(first=1_500_000_000, count=3))
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert "the last round ended at 2017-07-14T06:40:00Z; nothing was opened" in told
+
+
+def test_a_campaign_that_was_closed(cli: Cli, data: Path, file: Path, used: Campaign) -> None:
+    cli("close", "--yes", "--data-dir", data)
+    told = mistaken(cli, 1, "open", file, "--data-dir", data)
+    assert f"{used.name} was closed at" in told
+    assert "begin another campaign" in told
+
+
+def test_an_output_that_cannot_be_written(cli: Cli, data: Path, used: Campaign) -> None:
+    told = mistaken(cli, 2, "export", "--data-dir", data, "--output", data / "no" / "such.csv")
+    assert "cannot be written: No such file or directory" in told
+
+
+def test_a_name_that_is_no_device(cli: Cli, data: Path) -> None:
+    assert "is no device name" in mistaken(cli, 2, "revoke", "Kitchen 7", "--data-dir", data)
+
+
+def test_a_setting_that_is_none(cli: Cli, home: Path) -> None:
+    (home / "c.toml").write_text("brocker = 'mqtts://broker.example'\n")
+    told = mistaken(cli, 2, "status", "--config", home / "c.toml")
+    assert "brocker is not a setting; there are data_dir, broker" in told
+
+
+def test_a_wish_that_is_impossible(cli: Cli, file: Path) -> None:
+    assert "n = 0: " in mistaken(cli, 2, "plan", file, "--devices", 0)
+    assert "f = 2.0: " in mistaken(cli, 2, "plan", file, "--devices", 9, "--frequency", 2)
+
+
+@pytest.mark.parametrize(
+    "words", [["nosuch"], ["plan"], ["status", "--nosuch"], ["export", "--format", "xml"]]
+)
+def test_words_the_command_line_does_not_know(cli: Cli, words: list[str]) -> None:
+    shown = cli(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--help" in shown.stderr or "-h" in shown.stderr
+
+
+def test_topics_of_the_join_line_are_the_campaigns(cli: Cli, file: Path, data: Path) -> None:
+    told = facts(cli("open", file, "--data-dir", data, "--namespace", "other", "--json"))
+    address = told["join"].split("/", 3)[3]
+    assert address == f"other/{told['campaign']}"
+    assert Topics(told["campaign"], "other").manifest.startswith("other/")

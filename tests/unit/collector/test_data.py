@@ -1,0 +1,131 @@
+"""The data directory: its owner's alone (R22), one service at a time, and a heartbeat in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector import health
+from collector.data_dir import only_service, open_store, read_store
+from collector.errors import DataBusy, StorageFailure, UnknownCampaign
+from collector.health import Heartbeat, examine
+from collector.service import Standing
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o277])
+def test_a_new_directory_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        open_store(tmp_path / "data").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_a_directory_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(mode)
+    with pytest.raises(StorageFailure, match="chmod 700"):
+        open_store(tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    for use in (open_store, lambda directory: only_service(directory).__enter__()):
+        with pytest.raises(StorageFailure, match="choose another with --data-dir"):
+            use(tmp_path / "data")
+    with pytest.raises(UnknownCampaign, match="no collector's database"):
+        read_store(tmp_path / "data")
+
+
+def test_a_lock_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StorageFailure, match="cannot be opened"), only_service(tmp_path):
+        pass
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnknownCampaign):
+        read_store(tmp_path / "data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_service_is_refused(tmp_path: Path) -> None:
+    second = only_service(tmp_path)
+    with only_service(tmp_path), pytest.raises(DataBusy, match="another collector is running"):
+        second.__enter__()
+    with only_service(tmp_path):
+        pass
+
+
+def test_readers_and_the_service_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    writer, reader = open_store(tmp_path), read_store(tmp_path)
+    with writer._transaction():
+        assert reader.received() == 0
+    reader._db.execute("BEGIN")
+    reader.received()
+    writer.revoke("stolen-1", 0)
+    reader.close()
+    writer.close()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from collector.data_dir import only_service
+with only_service(Path({str(tmp_path)!r})):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False)
+    assert ended.returncode == -9
+    with only_service(tmp_path):
+        pass
+
+
+# --- heartbeat ------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_says_how_the_service_stands(tmp_path: Path) -> None:
+    Heartbeat(tmp_path).beat(Standing(connected=True, trouble="", received=7))
+    well, text, record = examine(tmp_path)
+    assert (well, text) == (True, "connected and counting")
+    assert (record["pid"], record["received"]) == (os.getpid(), 7)
+    assert (tmp_path / "heartbeat").stat().st_mode & 0o777 == 0o600
+
+
+def test_trouble_is_not_well(tmp_path: Path) -> None:
+    Heartbeat(tmp_path).beat(Standing(trouble="the disk is full"))
+    assert examine(tmp_path)[:2] == (False, "the disk is full")
+
+
+def test_a_shorter_heartbeat_overwrites_a_longer_one(tmp_path: Path) -> None:
+    Heartbeat(tmp_path).beat(Standing(trouble="x" * 9999))
+    Heartbeat(tmp_path).beat(Standing(connected=True, trouble=""))
+    assert examine(tmp_path)[0]
+
+
+def test_silence_is_being_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Heartbeat(tmp_path).beat(Standing(connected=True, trouble=""))
+    monkeypatch.setattr(health, "STALE", -1.0)
+    well, text, _ = examine(tmp_path)
+    assert not well
+    assert "is stuck" in text
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"rubbish", b'{"pid": 4194305, "at": 1}'])
+def test_no_sound_heartbeat_is_no_service(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "heartbeat").write_bytes(content)
+    assert examine(tmp_path) == (False, f"no collector is running on {tmp_path}", {})
+
+
+def test_a_disk_that_refuses_a_heartbeat_does_not_end_the_service(tmp_path: Path) -> None:
+    (tmp_path / "heartbeat").mkdir()
+    Heartbeat(tmp_path).beat(Standing())
+    assert examine(tmp_path)[0] is False

@@ -1,0 +1,159 @@
+"""Rows with fixed columns: the same in every format, empty where withheld, harmless to open."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from collector.rounds.results import pooled_result, round_result
+from collector.show.tables import COLUMNS, rows, summary, write
+from collector.store import Campaign, Tally
+from protocol_spec import Outcome, Result
+from tests.support.collector_fakes import COLOUR, FIRST, FUEL, random_counts, three_questions
+
+CAMPAIGN = Campaign(1, three_questions(min_reports=50), FIRST, None)
+OUTCOMES = {Outcome.ACCEPTED: 90, Outcome.DUPLICATE: 3}
+NUMBERS = (
+    *("count", "raw", "projected", "privacy_error", "sampling_error"),
+    *("low", "high", "low_all", "high_all", "device_bound"),
+)
+
+
+def tally(campaign: Campaign, attribute: int, n: int) -> Tally:
+    _, counts = random_counts(campaign.manifest.body_formats[attribute], n, seed=n)
+    return Tally(n, counts)
+
+
+def results() -> list[Result]:
+    """Shown, withheld, and pooled."""
+    return [
+        round_result(CAMPAIGN, 0, FUEL, tally(CAMPAIGN, FUEL, 90), OUTCOMES),
+        round_result(CAMPAIGN, 1, FUEL, tally(CAMPAIGN, FUEL, 49), OUTCOMES),
+        pooled_result(CAMPAIGN, COLOUR, 2, tally(CAMPAIGN, COLOUR, 180), ([2], [90]), OUTCOMES),
+    ]
+
+
+def named(*values: str) -> Campaign:
+    listed = ", ".join(json.dumps(value) for value in values)
+    attributes = f'[[attributes]]\nname = "a"\nquestion = "?"\nvalues = [{listed}]\n'
+    return Campaign(1, three_questions(attributes=attributes), FIRST, None)
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_columns_are_a_promise() -> None:
+    """A column is only ever added at the end."""
+    assert (
+        *("campaign", "digest", "attribute", "round", "rounds", "value", "protocol", "n"),
+        *("devices", "min_reports", "withheld", "count", "raw", "projected", "privacy_error"),
+        *("sampling_error", "confidence", "low", "high", "low_all", "high_all", "device_bound"),
+    ) == COLUMNS
+    assert all(tuple(row) == COLUMNS for row in rows(CAMPAIGN, results()))
+    assert write(CAMPAIGN, [], "csv") == ",".join(COLUMNS) + "\n"
+
+
+def test_every_value_has_a_row_in_the_manifests_order() -> None:
+    shown = [(row["attribute"], row["round"], row["value"]) for row in rows(CAMPAIGN, results())]
+    fuels = ["wood", "gas", "oil", "pump"]
+    expected: list[tuple[str, int | None, str]] = [("fuel", n, v) for n in (0, 1) for v in fuels]
+    assert shown == expected + [("colour", None, f"c{i}") for i in range(11)]
+
+
+def test_numbers_are_the_results_own() -> None:
+    (shown, _, _) = results()
+    for i, row in enumerate(rows(CAMPAIGN, [shown])):
+        assert row["count"] == shown.counts[i]
+        for name in NUMBERS[1:-1]:
+            assert row[name] == getattr(shown, name)[i]
+        assert row["device_bound"] == shown.device_bound > 0
+        assert (row["n"], row["devices"], row["min_reports"]) == (90, 90, 50)
+        assert (row["digest"], row["confidence"]) == (CAMPAIGN.manifest.digest.hex(), 0.95)
+
+
+def test_all_formats_say_the_same() -> None:
+    table = list(rows(CAMPAIGN, results()))
+    as_json: list[dict[str, Any]] = json.loads(write(CAMPAIGN, results(), "json"))
+    lines = write(CAMPAIGN, results(), "ndjson").splitlines()
+    assert as_json == [json.loads(line) for line in lines] == table
+    for row, cells in zip(table, read_csv(write(CAMPAIGN, results(), "csv")), strict=True):
+        assert cells == {name: cell(value) for name, value in row.items()}
+
+
+def cell(value: object) -> str:
+    """How a value stands in CSV: floats in full, nothing where there is nothing."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_withheld_rows_say_how_many_came_and_nothing_more(form: Any) -> None:
+    withheld = results()[1]
+    text = write(CAMPAIGN, [withheld], form)
+    parsed: list[dict[str, Any]] = read_csv(text) if form == "csv" else json.loads(text)
+    assert len(parsed) == 4
+    for row in parsed:
+        assert [row[name] for name in NUMBERS] == [("" if form == "csv" else None)] * 10
+        assert (int(row["n"]), int(row["min_reports"])) == (49, 50)
+        assert row["withheld"] in (True, "true")
+
+
+RISKY = [
+    '=HYPERLINK("http://evil.example")',
+    "+1+cmd|' /C calc'!A0",
+    "-1+cmd|' /C calc'!A0",
+    "-1-SUM(A1:A9)",
+    "-x",
+    "@SUM(1)",
+    "=1+1",
+]
+HARMLESS = ["-10 to 0 °C", "-5", "-0.5 to 1", "wood", "1+1", "a=b", "100 %", "≥ 60 °C"]
+
+
+@pytest.mark.parametrize("name", RISKY)
+def test_a_name_like_a_formula_is_not_one_in_a_spreadsheet(name: str) -> None:
+    campaign = named(name, "other")
+    shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
+    (first, _) = read_csv(write(campaign, shown, "csv"))
+    assert first["value"] == "'" + name
+    assert json.loads(write(campaign, shown, "json"))[0]["value"] == name
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_an_ordinary_name_stays_as_it_is(name: str) -> None:
+    campaign = named(name, "other")
+    shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
+    assert read_csv(write(campaign, shown, "csv"))[0]["value"] == name
+
+
+def test_negative_estimates_stay_numbers() -> None:
+    campaign = named("a", "b", "c", "d", "e", "f")
+    _, counts = random_counts(campaign.manifest.body_formats[0], 90, seed=0)
+    counts[:] = [90, 0, 0, 0, 0, 0]
+    shown = [round_result(campaign, 0, 0, Tally(90, counts), OUTCOMES)]
+    cells = read_csv(write(campaign, shown, "csv"))
+    assert float(cells[1]["raw"]) == shown[0].raw[1] < 0
+
+
+def test_commas_quotes_and_other_scripts_survive() -> None:
+    names = ['with "quotes", and comma', "grün", "木"]
+    campaign = named(*names)
+    shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
+    assert [row["value"] for row in read_csv(write(campaign, shown, "csv"))] == names
+    assert "木" in write(campaign, shown, "ndjson")
+
+
+def test_a_summary_is_one_line_with_all_of_it() -> None:
+    for result in results():
+        line = json.dumps(summary(CAMPAIGN, result))
+        told = json.loads(line)
+        assert (told["n"], told["withheld"]) == (result.n, result.withheld)
+        assert told["outcomes"] == {"accepted": 90, "duplicate": 3}
+        assert len(told["histogram"]) == (0 if result.withheld else told["values"])
+        assert [v["raw"] for v in told["histogram"]] == list(result.raw)

@@ -1,0 +1,150 @@
+"""The latest word in JSON: the documented keys, never without its msgpack, never lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import protocol_spec
+from collector.device_key import DeviceKey
+from collector.rounds.results import pooled_result
+from collector.show.tables import as_json, summary
+from collector.store import Campaign, Tally
+from collector.store.sqlite import SqliteStore
+from protocol_spec import Manifest, Outcome, Topics
+from protocol_spec.result import MAX_JSON_BYTES
+from tests.support.collector_fakes import (
+    FIRST,
+    FUEL,
+    Bench,
+    FakeLink,
+    bench,
+    candidate,
+    seal,
+    three_questions,
+)
+from tests.unit.protocol.test_asyncapi import SCHEMAS, fits
+
+README = (Path(protocol_spec.__file__).parent / "README.md").read_text(encoding="utf-8")
+OUTCOMES = {Outcome.ACCEPTED: 6, Outcome.DUPLICATE: 1}
+
+
+def pooled(manifest: Manifest, devices: int = 3) -> tuple[Campaign, Any]:
+    campaign = Campaign(1, manifest, FIRST, None)
+    counts = np.zeros(manifest.calibrations[0].k, dtype=np.int64)
+    counts[:3] = [devices, devices - 1, 1]
+    total = Tally(2 * devices, counts)
+    return campaign, pooled_result(campaign, 0, 2, total, ([2], [devices]), OUTCOMES)
+
+
+def named(values: list[str]) -> Manifest:
+    listed = ", ".join(json.dumps(value) for value in values)
+    table = f'[[attributes]]\nname = "a"\nquestion = "?"\nvalues = [{listed}]\n'
+    return three_questions(attributes=table)
+
+
+def test_the_example_of_the_protocol_is_what_is_published() -> None:
+    (toml,), (shown,) = (re.findall(rf"```{x}\n(.*?)```", README, re.S) for x in ("toml", "json"))
+    told = json.loads(as_json(*pooled(Manifest.from_toml(toml))))
+    assert told == json.loads(shown)
+    assert list(told) == SCHEMAS["resultJson"]["required"]
+    assert fits(told, SCHEMAS["resultJson"])
+
+
+def test_it_says_what_the_summary_says() -> None:
+    campaign, result = pooled(named(["grün", "木", "<b>"]))
+    assert json.loads(as_json(campaign, result)) == summary(campaign, result)
+    assert "木" in as_json(campaign, result).decode()
+    assert result.device_bound == summary(campaign, result)["device_bound"] > 0
+
+
+def test_withheld_it_tells_how_many_and_nothing_more() -> None:
+    campaign, result = pooled(three_questions(min_reports=200))
+    told = json.loads(as_json(campaign, result))
+    assert (told["withheld"], told["histogram"], told["device_bound"]) == (True, [], None)
+    assert (told["n"], told["devices"], told["min_reports"]) == (6, 3, 200)
+    assert fits(told, SCHEMAS["resultJson"])
+
+
+@pytest.mark.parametrize(("k", "length", "shown"), [(100, 55, True), (4096, 55, False)])
+def test_one_too_long_for_a_broker_has_no_histogram(k: int, length: int, shown: bool) -> None:
+    campaign, result = pooled(named([f"{i:0{length}}" for i in range(k)]))
+    payload = as_json(campaign, result)
+    told = json.loads(payload)
+    assert len(payload) <= MAX_JSON_BYTES < len(json.dumps(summary(campaign, result))) or shown
+    assert (told["withheld"], len(told["histogram"])) == (False, k if shown else 0)
+    assert fits(told, SCHEMAS["resultJson"])
+
+
+# --- publishing ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(
+    monkeypatch: pytest.MonkeyPatch, store: SqliteStore, campaign: Campaign, key: DeviceKey
+) -> Bench:
+    """A service that is connected, and one sealed round that it knows nothing of yet."""
+    made = bench(monkeypatch, store, key)
+    made.turns(2)
+    store.commit([candidate(campaign, 1)], [])
+    seal(store, campaign, 0)
+    return made
+
+
+def waiting(store: SqliteStore) -> set[tuple[int, int]]:
+    return {(attribute, number) for _, attribute, number, _ in store.unpublished()}
+
+
+def test_both_forms_of_the_pooled_result_are_published(work: Bench, campaign: Campaign) -> None:
+    topics = Topics(campaign.name)
+    work.turns(6)
+    latest = next(r for r in work.store.results(campaign.id, FUEL) if r.round is None)
+    kept = work.broker.retained
+    assert kept[topics.result("fuel")] == latest.encode()
+    assert kept[topics.result_json("fuel")] == as_json(campaign, latest)
+    assert not waiting(work.store)
+    in_json = [topic for topic, _ in work.broker.published if topic.endswith("/json")]
+    assert in_json == [topics.result_json("fuel")], "once, and not for single rounds"
+
+
+def test_it_is_published_only_when_the_broker_took_both(
+    work: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may refuse one of the topics: then the result stays to be published."""
+    answers = FakeLink.answers
+
+    def refusing(link: FakeLink) -> dict[int, str | None]:
+        sent = work.broker.published
+        return {
+            mid: "Not authorized" if sent[mid - 1][0].endswith("/json") else None
+            for mid in answers(link)
+        }
+
+    monkeypatch.setattr(FakeLink, "answers", refusing)
+    work.turns(6)
+    assert waiting(work.store) == {(FUEL, -1)}
+    monkeypatch.setattr(FakeLink, "answers", answers)
+    work.turns(4, apart=31.0)
+    assert not waiting(work.store)
+
+
+def test_it_stays_unpublished_until_the_second_answer_is_there(
+    work: Bench, campaign: Campaign
+) -> None:
+    """Whatever moment a crash chooses, the next life publishes both again."""
+    sent_json = Topics(campaign.name).result_json("fuel")
+    for _ in range(8):
+        work.turns(1)
+        if sent_json in work.broker.retained:
+            break
+        assert (FUEL, -1) in waiting(work.store)
+    assert (FUEL, -1) in waiting(work.store), "sent, but not answered"
+    work.broker.break_now = "gone"
+    work.turns(6, apart=10.0)
+    assert [t for t, _ in work.broker.published].count(sent_json) == 2
+    assert not waiting(work.store)

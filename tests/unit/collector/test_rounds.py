@@ -1,0 +1,279 @@
+"""Sealing: all or nothing, once, in order, after the deadline; and then the reports are gone."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from collector.rounds import sealing as rounds
+from collector.rounds.results import round_results
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from protocol_spec import Outcome
+from tests.support.collector_fakes import (
+    COLOUR,
+    FIRST,
+    FUEL,
+    HOUR,
+    answer,
+    candidate,
+    counts_of,
+    everywhere,
+    seal,
+    three_questions,
+)
+from tests.unit.collector.test_store import rows
+
+BODY = bytes.fromhex("c0ffee5ea1ed") * 4
+DEVICES = [0x7E57_0000_DE71_CE00 + i for i in range(20)]
+WIDE = f"""[[attributes]]
+name = "wide"
+question = "Which of many?"
+protocol = "L-OSUE"
+values = [{", ".join(f'"c{i}"' for i in range(8 * len(BODY)))}]
+"""
+
+
+class Interrupted(Exception):
+    """Somebody pulled the plug."""
+
+
+def pull_the_plug(*_: object) -> NoReturn:
+    raise Interrupted
+
+
+def deadline(campaign: Campaign, number: int) -> int:
+    return campaign.manifest.rounds.deadline(number)
+
+
+# --- when ---------------------------------------------------------------------------------------
+
+
+def test_a_round_is_due_at_its_deadline_and_not_before(
+    store: SqliteStore, campaign: Campaign
+) -> None:
+    first = deadline(campaign, 0)
+    assert first == FIRST + 2 * HOUR
+    for now, expected in [
+        (FIRST, []),
+        (first - 0.001, []),
+        (first, [0]),
+        (first + 2 * HOUR, [0, 1, 2]),
+    ]:
+        assert list(rounds.due(store, campaign, now)) == expected
+
+
+def test_rounds_are_sealed_in_order_and_each_once(store: SqliteStore, campaign: Campaign) -> None:
+    now = deadline(campaign, 3)
+    for number in rounds.due(store, campaign, now):
+        assert rounds.seal(store, campaign, number, now)
+        assert store.last_sealed(campaign.id) == number
+    assert list(rounds.due(store, campaign, now)) == []
+    assert list(rounds.due(store, campaign, now + HOUR)) == [4]
+
+
+def test_the_last_round_is_the_last(store: SqliteStore) -> None:
+    short = store.open_campaign(three_questions(slug="short", count=2), FIRST)
+    assert list(rounds.due(store, short, FIRST + 1e9)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("closed", "expected"),
+    [(FIRST - 1, []), (FIRST, [0]), (FIRST + HOUR - 1, [0]), (FIRST + 2 * HOUR + 5, [0, 1, 2])],
+)
+def test_closing_seals_what_has_begun_at_once(
+    store: SqliteStore, campaign: Campaign, closed: int, expected: list[int]
+) -> None:
+    ended = replace(campaign, closed=closed)
+    assert list(rounds.due(store, ended, closed)) == expected
+    assert list(rounds.due(store, ended, closed + 1e9)) == expected
+
+
+# --- all or nothing -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(store: SqliteStore, campaign: Campaign) -> Campaign:
+    store.commit([candidate(campaign, d, n, d % 3, d) for d in range(30) for n in range(3)], [])
+    return campaign
+
+
+@pytest.mark.parametrize("step", ["round_results", "pooled_result"])
+def test_a_sealing_cut_short_changes_nothing(
+    store: SqliteStore, filled: Campaign, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal(store, filled, 0)
+    before = rows(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(rounds, step, pull_the_plug)
+        with pytest.raises(Interrupted):
+            seal(store, filled, 1)
+    assert rows(store) == before
+    assert store.last_sealed(filled.id) == 0
+    assert seal(store, filled, 1)
+    assert list(store.commit([candidate(filled, 0, 1)], [])) == [Outcome.LATE]
+
+
+def test_sealing_again_gives_nothing_and_changes_nothing(
+    store: SqliteStore, filled: Campaign
+) -> None:
+    assert len(seal(store, filled, 0)) == 2 * 3
+    before = rows(store)
+    assert seal(store, filled, 0) == []
+    assert rows(store) == before
+
+
+def test_sealing_in_another_process_is_noticed(store: SqliteStore, filled: Campaign) -> None:
+    """`allomfree-collector seal` beside the running service."""
+    with closing(SqliteStore(store.path)) as other:
+        seal(other, other.campaign(None), 0)
+    late, good = candidate(filled, 50, 0), candidate(filled, 50, 1)
+    assert list(store.commit([late, good], [])) == [Outcome.LATE, Outcome.ACCEPTED]
+    assert seal(store, filled, 0) == []
+
+
+# --- final --------------------------------------------------------------------------------------
+
+
+def test_recomputation_gives_identical_bytes(store: SqliteStore, filled: Campaign) -> None:
+    """I10, whatever comes afterwards."""
+    made = seal(store, filled, 0)[:3]
+    store.commit([candidate(filled, d, n, d % 3, 5) for d in range(40) for n in range(3)], [])
+    store.withdraw(filled, 3)
+    seal(store, filled, 1)
+    again = round_results(filled, 0, store.tallies(filled.id, 0), store.outcomes(filled.id, 0))
+    assert [result.encode() for result in again] == made
+    assert [r.encode() for r in store.results(filled.id) if r.round == 0] == made
+
+
+def test_equal_counts_give_identical_bytes_at_another_collector(
+    store: SqliteStore, filled: Campaign, tmp_path: Path
+) -> None:
+    with closing(SqliteStore(tmp_path / "twin.db")) as twin:
+        other = twin.open_campaign(filled.manifest, FIRST + 77)
+        for device in reversed(range(30)):
+            twin.commit([candidate(other, device, n, device % 3, device) for n in range(3)], [])
+        assert [seal(twin, other, n) for n in range(3)] == [
+            seal(store, filled, n) for n in range(3)
+        ]
+
+
+def test_rounds_of_a_device_are_counted(store: SqliteStore, campaign: Campaign) -> None:
+    """Device d takes part in d of four rounds."""
+    for number in range(4):
+        store.commit([candidate(campaign, d, number) for d in range(5) if number < d], [])
+        seal(store, campaign, number)
+    assert store.participation(campaign.id, FUEL) == ([1, 2, 3, 4], [1, 1, 1, 1])
+    count, total = store.sealed_total(campaign.id, FUEL)
+    assert total is not None
+    assert (count, total.n) == (4, 1 + 2 + 3 + 4)
+
+
+def test_an_empty_round_is_sealed_too(store: SqliteStore, campaign: Campaign) -> None:
+    made = rounds.seal(store, campaign, 0, deadline(campaign, 0))
+    assert [(r.attribute, r.round, r.n, r.withheld) for r in made] == [
+        (name, 0, 0, True) for name in ("fuel", "town", "colour")
+    ]
+    assert store.last_sealed(campaign.id) == 0
+
+
+# --- nothing left (R24) -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def marked(store: SqliteStore) -> Campaign:
+    """A campaign whose reports can be told from all other bytes; two rounds of them."""
+    campaign = store.open_campaign(three_questions(attributes=WIDE), FIRST)
+    for number in range(2):
+        store.commit([candidate(campaign, d, number, 0, BODY) for d in DEVICES], [])
+    return campaign
+
+
+def sealed_twice(store: SqliteStore, campaign: Campaign) -> None:
+    for number in range(2):
+        seal(store, campaign, number)
+
+
+def test_reports_are_in_the_files_until_they_are_sealed(
+    store: SqliteStore, marked: Campaign, tmp_path: Path
+) -> None:
+    """The search below can find what it looks for."""
+    seal(store, marked, 0)
+    left = everywhere(tmp_path)
+    assert BODY in left
+    assert DEVICES[0].to_bytes(8) in left
+
+
+def test_no_report_is_left_after_sealing(
+    store: SqliteStore, marked: Campaign, tmp_path: Path
+) -> None:
+    sealed_twice(store, marked)
+    assert rows(store)["report"] == []
+    assert BODY not in everywhere(tmp_path)
+    assert BODY[:6] not in everywhere(tmp_path)
+
+
+def test_device_numbers_stay_once_without_their_rounds_and_go_with_retention(
+    store: SqliteStore, marked: Campaign, tmp_path: Path
+) -> None:
+    """What is kept says how many rounds, not which ones."""
+    sealed_twice(store, marked)
+    left = everywhere(tmp_path)
+    assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
+    assert rows(store)["device"] == [(marked.id, d, 0, 2) for d in DEVICES]
+    assert store.drop_devices(marked.id)
+    assert not store.drop_devices(marked.id)
+    left = everywhere(tmp_path)
+    assert not any(d.to_bytes(8) in left for d in DEVICES)
+
+
+@pytest.fixture
+def reader(store: SqliteStore, marked: Campaign) -> Iterator[sqlite3.Connection]:
+    """Somebody who reads slowly."""
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM report").fetchone()
+        yield db
+
+
+def test_a_reader_delays_the_wiping_but_does_not_prevent_it(
+    store: SqliteStore, marked: Campaign, tmp_path: Path, reader: sqlite3.Connection
+) -> None:
+    sealed_twice(store, marked)
+    assert BODY in everywhere(tmp_path)
+    reader.execute("COMMIT")
+    store.wipe_log()
+    assert BODY not in everywhere(tmp_path)
+
+
+def test_a_killed_process_leaves_nothing_that_the_next_one_does_not_wipe(
+    store: SqliteStore, marked: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "wipe_log", lambda: None)  # killed between commit and wiping
+    sealed_twice(store, marked)
+    left = tmp_path / "left"
+    left.mkdir()
+    for path in tmp_path.glob("collector.db*"):
+        shutil.copy(path, left / path.name)
+    assert BODY in everywhere(left)
+    with closing(SqliteStore(left / "collector.db")) as next_one:
+        next_one.wipe_log()
+        assert BODY not in everywhere(left)
+        assert next_one.last_sealed(marked.id) == 1
+
+
+def test_open_rounds_are_not_touched_by_sealing(store: SqliteStore, filled: Campaign) -> None:
+    before = [counts_of(store, filled, n) for n in range(3)]
+    tags = sorted(store.receipt_tags(filled.id, 2))
+    seal(store, filled, 0)
+    assert [counts_of(store, filled, n) for n in range(3)] == before
+    assert sorted(store.receipt_tags(filled.id, 2)) == tags
+    assert list(store.receipt_tags(filled.id, 0)) == []
+    assert answer(filled, COLOUR, 2) in [row[6] for row in rows(store)["report"]]

@@ -1,0 +1,33 @@
+"""The command exists in every install; without its libraries it says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+WITHOUT = """
+import sys
+sys.modules["numpy"] = None  # as if it were not installed
+from collector.__main__ import main
+sys.argv = ["allomfree-collector", "--help"]
+main()
+"""
+
+
+def test_a_missing_library_is_one_line_and_exit_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "pip install 'allomfree[collector]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_with_them_it_is_the_command_line() -> None:
+    program = WITHOUT.replace('sys.modules["numpy"] = None', "pass")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "allomfree-collector plan" in done.stdout

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client.agent import Agent
+from edge_client.cli import main
+from tests.support.brokers import Nats
+from tests.support.command_line import Cli, empty_home, invoker
+from tests.support.edge_fakes import FakeClock, daily, joined_agent
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory that does not exist yet."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def agent(state: Path, clock: FakeClock) -> Iterator[Agent]:
+    """An agent that has joined a year of daily rounds; the first one is open."""
+    joined = joined_agent(state, clock, daily())
+    yield joined
+    joined.store.close()
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """One broker for all tests of this process; each test has a campaign of its own."""
+    with Nats(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own."""
+    return empty_home(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[Cli]:
+    """The command line in this process. An exception that reaches the top fails the test."""
+    yield invoker(main)
+    logger = logging.getLogger("allomfree")
+    logger.handlers, logger.propagate = [], True

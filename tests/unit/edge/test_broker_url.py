@@ -1,0 +1,178 @@
+"""R18's unit part: addresses, plain text only to this machine, and TLS that always verifies."""
+
+from __future__ import annotations
+
+import ast
+import ssl
+from pathlib import Path
+
+import pytest
+
+import edge_client
+from edge_client.errors import SettingsError
+from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
+
+CAMPAIGN = "home-heat-1a2b3c4d"
+ROOT = Path(edge_client.__file__).parents[1]
+FOLDERS = ("edge_client", "protocol_spec")
+
+
+@pytest.mark.parametrize(
+    ("url", "broker", "text"),
+    [
+        ("mqtt://localhost", BrokerUrl(False, "localhost", 1883), "mqtt://localhost:1883"),
+        ("mqtts://b.example", BrokerUrl(True, "b.example", 8883), "mqtts://b.example:8883"),
+        ("mqtts://B.Example:99", BrokerUrl(True, "b.example", 99), "mqtts://b.example:99"),
+        ("mqtt://[::1]:5", BrokerUrl(False, "::1", 5), "mqtt://[::1]:5"),
+        ("MQTTS://b.example/", BrokerUrl(True, "b.example", 8883), "mqtts://b.example:8883"),
+    ],
+)
+def test_a_brokers_address(url: str, broker: BrokerUrl, text: str) -> None:
+    assert parse_broker(url) == broker
+    assert str(broker) == text
+    assert parse_broker(text) == broker
+
+
+def test_a_campaigns_address() -> None:
+    broker = BrokerUrl(True, "b.example", 8883)
+    assert parse_campaign(f"mqtts://b.example/{CAMPAIGN}") == (broker, "allomfree", CAMPAIGN)
+    assert parse_campaign(f"mqtts://b.example/ns/{CAMPAIGN}/") == (broker, "ns", CAMPAIGN)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "b.example",
+        "http://b.example",
+        "mqtt:b.example",
+        "mqtt://",
+        "mqtt://:1883",
+        "mqtt://b.example:port",
+        "mqtt://b.example:70000",
+        "mqtts://b.example?x=1",
+        "mqtts://b.example#x",
+        "mqtts://[::1",
+    ],
+)
+def test_what_is_no_address_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"write it like mqtts://broker\.example/"):
+        parse_broker(url)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "allomfree", "allomfree/Home-1a2b3c4d", "a/b/home-1a2b3c4d", "NS/home-1a2b3c4d"]
+)
+def test_what_names_no_campaign_is_refused(path: str) -> None:
+    with pytest.raises(SettingsError):
+        parse_campaign(f"mqtts://b.example/{path}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mqtts://me:hunter2@b.example",
+        "mqtts://hunter2@b.example",
+        "http://me:hunter2@b.example",
+        "mqtts://me:hunter2@b.example:70000",
+        "mqtts://me:hunter2@",
+    ],
+)
+def test_a_secret_in_an_address_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SettingsError, match="--password-file") as refused:
+        parse_broker(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
+def test_plain_text_to_this_machine_is_accepted(host: str) -> None:
+    parse_broker(f"mqtt://{host}").check_plaintext(allowed=False)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["b.example", "192.168.1.2", "10.0.0.1", "0.0.0.0", "[fe80::1]", "localhost.example"],  # noqa: S104
+)
+def test_plain_text_to_any_other_machine_must_be_asked_for(host: str) -> None:
+    broker = parse_broker(f"mqtt://{host}")
+    with pytest.raises(SettingsError, match=r"nothing was sent.*--allow-plaintext"):
+        broker.check_plaintext(allowed=False)
+    broker.check_plaintext(allowed=True)
+    parse_broker(f"mqtts://{host}").check_plaintext(allowed=False)
+
+
+def test_tls_verifies_chain_and_name() -> None:
+    context = Credentials().tls_context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("missing", ["ca_file", "cert_file"])
+def test_tls_files_that_cannot_be_used_are_an_error(tmp_path: Path, missing: str) -> None:
+    junk = tmp_path / "junk.pem"
+    for content in (None, "no certificate"):
+        if content:
+            junk.write_text(content)
+        with pytest.raises(SettingsError, match=r"TLS files cannot be used.*nothing was sent"):
+            Credentials(**{missing: str(junk)}).tls_context()
+
+
+def trees() -> dict[str, ast.Module]:
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in files}
+
+
+def names(tree: ast.AST) -> set[str]:
+    """Every name, attribute, keyword and text constant of a module."""
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name"):
+            found.add(str(getattr(node, field, "")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def test_no_code_path_disables_verification() -> None:
+    forbidden = {
+        "CERT_NONE",
+        "CERT_OPTIONAL",
+        "check_hostname",
+        "verify_mode",
+        "verify_flags",
+        "tls_insecure_set",
+        "tls_set",
+        "_create_unverified_context",
+        "_create_default_https_context",
+        "SSLContext",
+        "PROTOCOL_TLS",
+        "insecure",
+        "wrap_socket",
+    }
+    allowed = {
+        ("protocol_spec/programs/address.py", "SSLContext")
+    }  # the return type of the one that verifies
+    found = {(module, name) for module, tree in trees().items() for name in names(tree) & forbidden}
+    assert found == allowed
+
+
+def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
+    makers = {module for module, tree in trees().items() if "create_default_context" in names(tree)}
+    users = {module for module, tree in trees().items() if "tls_set_context" in names(tree)}
+    assert (makers, users) == (
+        {"protocol_spec/programs/address.py"},
+        {"protocol_spec/programs/mqtt.py"},
+    )
+
+
+def test_whoever_opens_a_link_has_checked_for_plain_text() -> None:
+    """Each module that makes a `Link` also calls `check_plaintext`."""
+    makers = {
+        module
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Link"
+    }
+    assert makers == {f"edge_client/{name}.py" for name in ("client", "daemon", "doctor")}
+    assert all("check_plaintext" in names(trees()[module]) for module in makers)

@@ -1,0 +1,306 @@
+"""`EdgeClient`, the door for programs, against a real broker and a small collector."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import edge_client
+from edge_client import Credentials, EdgeClient, EdgeError, Policy
+from edge_client.errors import (
+    CampaignProblem,
+    PolicyRefusal,
+    SettingsError,
+    SourceFailure,
+    StateBusy,
+)
+from edge_client.mqtt.link import Arrived, Link
+from edge_client.show.statement import campaign_facts
+from protocol_spec import (
+    AllomfreeError,
+    Manifest,
+    Request,
+    RequestKind,
+    Response,
+    ResponseStatus,
+    Topics,
+    UnknownValue,
+    decode_request,
+)
+from protocol_spec.programs.address import parse_broker
+from tests.support.brokers import Nats
+from tests.support.campaigns import manifest
+from tests.support.edge_fakes import FUEL, NOBODY, NoEntropy, no_entropy, rows
+from tests.support.tally import Tally
+
+
+@pytest.fixture
+def campaign() -> Manifest:
+    """One of its own for each test, because the broker is shared."""
+    return manifest(slug=f"api-{os.urandom(4).hex()}")
+
+
+def address(nats: Nats, campaign: Manifest) -> str:
+    return f"{nats.url}/allomfree/{campaign.campaign}"
+
+
+def test_the_public_door() -> None:
+    assert sorted(edge_client.__all__) == edge_client.__all__
+    assert set(edge_client.__all__) == {
+        "Credentials",
+        "EdgeClient",
+        "EdgeError",
+        "Invitation",
+        "Policy",
+        "Reported",
+    }
+    assert issubclass(EdgeError, AllomfreeError)
+
+
+def test_join_report_close_and_go_on(state: Path, nats: Nats, campaign: Manifest) -> None:
+    with Tally(nats.port, campaign) as tally:
+        with EdgeClient(state) as client:
+            membership = client.join(address(nats, campaign))
+            (reported,) = client.report({"fuel": "wood"})
+        assert (reported.campaign, reported.round) == (campaign.campaign, 0)
+        assert reported.state == "counted"
+        with EdgeClient(state) as client:
+            assert client.memberships()[0].device == membership.device
+            assert client.report({"fuel": "wood"}) == [reported]
+            facts = campaign_facts(client, client.find())
+    ((device, payload),) = tally.deliveries
+    assert device == membership.device
+    assert [row["bytes"] for row in facts["sent"]] == [payload.hex(" ")]
+
+
+def test_the_example_of_the_module_is_true(state: Path, nats: Nats, campaign: Manifest) -> None:
+    """As the docstring has it, the broker's address apart."""
+    assert edge_client.client.__doc__ is not None
+    example = edge_client.client.__doc__.split("\n\n", 1)[1]
+    example = example.replace("/var/lib/heater/allomfree", str(state))
+    example = example.replace(
+        "mqtts://broker.example/allomfree/home-heat-1a2b3c4d", address(nats, campaign)
+    )
+    with Tally(nats.port, campaign) as tally:
+        exec(example, {})  # noqa: S102
+        tally.wait_for(1)
+
+
+def test_looking_at_an_invitation_draws_nothing(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    with Tally(nats.port, campaign), EdgeClient(state, entropy=no_entropy) as client:
+        invitation = client.invitation(address(nats, campaign))
+        assert invitation.manifest == campaign
+        assert client.memberships() == []
+        with pytest.raises(NoEntropy):
+            client.join(invitation)
+        assert client.memberships() == []
+
+
+def test_only_the_drawn_attribute_is_looked_at(state: Path, nats: Nats) -> None:
+    several = manifest(
+        slug=f"api-{os.urandom(4).hex()}",
+        attributes=FUEL + FUEL.replace("fuel", "stove") + FUEL.replace("fuel", "oven"),
+    )
+    with Tally(nats.port, several), EdgeClient(state) as client:
+        drawn = client.join(address(nats, several)).attribute.name
+        (reported,) = client.report({drawn: "gas"})
+        assert reported.state == "counted"
+
+
+def test_a_missing_value_is_said_before_anything_is_drawn(state: Path, campaign: Manifest) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        with pytest.raises(SourceFailure, match="no value for attribute 'fuel'"):
+            client.report({"stove": "wood"})
+        with pytest.raises(UnknownValue):
+            client.report({"fuel": "coal"})
+        assert rows(state)["memo"] == []
+
+
+def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    other = manifest(slug=f"api-{os.urandom(4).hex()}", attributes=FUEL.replace("fuel", "stove"))
+    with EdgeClient(state) as client:
+        for one in (campaign, other):
+            client.join(client.invitation(manifest=one, broker=nats.url))
+        first = client.agent.draw(client.find(campaign.campaign), lambda _: "wood")
+        with Tally(nats.port, campaign) as tally:
+            with pytest.raises(SourceFailure, match="'stove'"):
+                client.report({"fuel": "wood"}, timeout=20.0)
+            tally.wait_for(1)
+    assert [payload for _, payload in tally.deliveries] == [getattr(first, "payload", None)]
+
+
+def test_a_broker_that_is_away_is_told_as_queued(state: Path, campaign: Manifest) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        (reported,) = client.report({"fuel": "wood"}, timeout=0.1)
+        assert reported.round == 0
+        assert reported.state.startswith(f"queued: the broker {NOBODY} cannot be used")
+        assert client.store.outbox(campaign.campaign)[0].fate == "queued"
+
+
+def test_a_report_that_had_no_time_is_not_told_as_sent(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        (reported,) = client.report({"fuel": "wood"}, timeout=0.0)
+        assert reported.state == "queued: there was no time to send it"
+
+
+@pytest.mark.slow
+def test_a_collector_that_is_away_is_told_as_sent(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        (reported,) = client.report({"fuel": "wood"}, timeout=3.0)
+        assert reported.state == "sent, no receipt yet"
+
+
+@pytest.mark.slow
+def test_trouble_with_one_broker_is_not_blamed_on_another(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    other = manifest(slug=f"api-{os.urandom(4).hex()}")
+    with Tally(nats.port, campaign), EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        client.join(client.invitation(manifest=other, broker=NOBODY))
+        told = {r.campaign: r.state for r in client.report({"fuel": "wood"}, timeout=3.0)}
+    assert told[campaign.campaign] == "counted"
+    assert told[other.campaign].startswith("queued: ")
+
+
+def test_an_unknown_campaign_is_said(state: Path, nats: Nats) -> None:
+    with (
+        EdgeClient(state) as client,
+        pytest.raises(CampaignProblem, match="has no campaign home-00000000; nothing was drawn"),
+    ):
+        client.join(f"{nats.url}/allomfree/home-00000000", timeout=0.5)
+
+
+def test_another_manifest_under_the_name_is_refused(
+    state: Path, nats: Nats, campaign: Manifest
+) -> None:
+    """The digest is in the name: a broker cannot put another campaign in its place."""
+    wanted = manifest(slug="wanted")
+    with Tally(nats.port, campaign) as tally, EdgeClient(state) as client:
+        tally.publish(Topics(wanted.campaign).manifest, campaign.to_bytes(), retain=True)
+        with pytest.raises(CampaignProblem, match="not the one invited to"):
+            client.join(address(nats, wanted))
+        tally.publish(Topics(wanted.campaign).manifest, b"no manifest", retain=True)
+        with pytest.raises(CampaignProblem, match="not valid; nothing was drawn, sent or spent"):
+            client.join(address(nats, wanted))
+        tally.publish(Topics(wanted.campaign).manifest, b"", retain=True)
+        assert client.memberships() == []
+
+
+def test_the_policy_is_asked_before_anything_is_fetched_or_drawn(
+    state: Path, campaign: Manifest
+) -> None:
+    policy = Policy(max_eps_inf=0.1)
+    with EdgeClient(state, policy=policy, entropy=no_entropy) as client:
+        with pytest.raises(PolicyRefusal):
+            client.invitation(manifest=campaign, broker=NOBODY)
+        with pytest.raises(SettingsError, match="not encrypted"):
+            client.invitation(f"mqtt://192.0.2.1/allomfree/{campaign.campaign}")
+        with pytest.raises(CampaignProblem, match="needs the broker's address"):
+            client.invitation(manifest=campaign)
+        with pytest.raises(CampaignProblem, match="give a campaign's address"):
+            client.invitation()
+
+
+def test_a_user_name_is_the_devices_name(state: Path, campaign: Manifest) -> None:
+    with EdgeClient(state, credentials=Credentials("living-room")) as client:
+        joined = client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        assert joined.device == "living-room"
+
+
+def test_one_client_at_a_time(state: Path) -> None:
+    with EdgeClient(state):
+        with pytest.raises(StateBusy):
+            EdgeClient(state)
+        EdgeClient(state, exclusive=False).close()
+    EdgeClient(state).close()
+
+
+def test_pause_resume_leave(state: Path, campaign: Manifest) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        assert client.pause().status == "paused"
+        (told,) = client.report({"fuel": "wood"}, timeout=0.1)
+        assert (told.round, told.state) == (None, "paused by you")
+        assert client.leave().status == "left"
+        assert client.resume().status == "joined"
+        assert rows(state)["memo"] == []
+
+
+def answer_forget(
+    link: Link, campaign: Manifest, status: ResponseStatus, ready: threading.Event
+) -> None:
+    """A collector that answers one request."""
+    topics = Topics(campaign.campaign)
+    link.connect()
+    link.subscribe([topics.all_requests])
+    link.step(1.0)  # the subscription is granted
+    ready.set()
+    for event in (event for _ in range(100) for event in link.step(0.2)):
+        if isinstance(event, Arrived):
+            request = decode_request(event.payload)
+            assert isinstance(request, Request)
+            device = event.topic.split("/")[4]
+            for nonce, rounds in ((bytes(8), 9), (request.nonce, 3)):  # first somebody else's
+                answer = Response(request.digest8, RequestKind.FORGET, nonce, status, rounds)
+                link.publish(topics.response(device), answer.encode())
+            link.step(0.2)
+            break
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (ResponseStatus.DONE, "withdrew this device's reports from 3 unsealed rounds"),
+        (ResponseStatus.REFUSED, "refused; reports of rounds not yet sealed may still be counted"),
+    ],
+)
+def test_forget_asks_the_collector_and_wipes_here(
+    state: Path, nats: Nats, campaign: Manifest, status: ResponseStatus, told: str
+) -> None:
+    link = Link(parse_broker(nats.url), Credentials())
+    ready = threading.Event()
+    collector = threading.Thread(target=answer_forget, args=(link, campaign, status, ready))
+    collector.start()
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        client.agent.draw(client.find(), lambda _: "wood")
+        assert ready.wait(20)
+        assert client.forget() == (campaign.campaign, told)
+        assert client.memberships() == []
+        assert client.store.charged("fuel") == campaign.eps_inf
+    collector.join()
+
+
+def test_forget_without_a_collector(state: Path, nats: Nats, campaign: Manifest) -> None:
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        assert client.forget(timeout=0.3)[1].startswith("did not answer")
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        assert client.forget(timeout=0.3)[1].startswith("was not told: the broker")
+
+
+def test_forget_sends_no_password_in_plain_text(state: Path, campaign: Manifest) -> None:
+    """Joined when plain text was allowed, forgotten when it no longer is."""
+    with EdgeClient(state, allow_plaintext=True) as client:
+        client.join(client.invitation(manifest=campaign, broker="mqtt://192.0.2.1"))
+    with EdgeClient(state, credentials=Credentials("me", "hunter2")) as client:
+        _, answer = client.forget(timeout=0.3)
+        assert answer.startswith("was not told: mqtt://192.0.2.1:1883 is not encrypted")
+        assert client.memberships() == []

@@ -1,0 +1,166 @@
+"""R25: `forget` leaves no byte of what was answered; what was spent stays spent."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge_client.agent import Agent
+from edge_client.errors import StorageFailure
+from edge_client.store import KEPT_FOR_SHOW, Store
+from tests.support.edge_fakes import (
+    COLOUR,
+    NOBODY,
+    FakeClock,
+    daily,
+    draw,
+    draw_rounds,
+    joined_agent,
+    only,
+)
+
+WINDOW = 12
+
+
+@pytest.fixture
+def used(state: Path, clock: FakeClock) -> Iterator[Agent]:
+    """Two memos of 128 bytes, more reports than are kept for show, a pause and a restart."""
+    campaign = daily(attributes=COLOUR, max_values=2, count=3650)
+    agent = joined_agent(state, clock, campaign)
+    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c17")
+    agent.store.close()
+    agent = joined_agent(state, clock)
+    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c500")
+    yield agent
+    agent.store.close()
+
+
+def markers(agent: Agent, payloads: list[bytes]) -> set[bytes]:
+    """Every stretch of twelve bytes of a memo or report, the name and the manifest's words."""
+    membership = only(agent)
+    bodies = [memo.body for memo in agent.store.memos(membership.name).values()]
+    found = {membership.device.encode(), membership.manifest.purpose.encode()}
+    for secret in (*bodies, *payloads):
+        found |= {secret[i : i + WINDOW] for i in range(0, len(secret) - WINDOW, WINDOW // 2)}
+    return found
+
+
+def found_in(state: Path, wanted: set[bytes]) -> dict[str, int]:
+    """How many markers each file holds."""
+    contents = {path.name: path.read_bytes() for path in state.iterdir()}
+    counts = {name: sum(m in content for m in wanted) for name, content in contents.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def test_no_marker_is_left_in_any_file(used: Agent, state: Path, clock: FakeClock) -> None:
+    payloads = draw_rounds(used, clock, KEPT_FOR_SHOW, "c17")
+    used.store.finish(only(used).name, dict.fromkeys(range(50), "counted"))
+    wanted = markers(used, payloads)
+    assert {"state.db-wal", "highwater"} <= found_in(state, wanted).keys()
+    used.store.forget(only(used), 0)
+    assert found_in(state, wanted) == {}
+    used.store.close()
+    assert found_in(state, wanted) == {}
+    Store(state, exclusive=True).close()
+    assert found_in(state, wanted) == {}
+
+
+def test_no_marker_is_left_beside_an_onlooker(used: Agent, state: Path) -> None:
+    """With another process at the store, closing does not remove the log: it must be emptied."""
+    wanted = markers(used, [])
+    with Store(state, exclusive=False):
+        used.store.forget(only(used), 0)
+        assert "state.db-wal" in {path.name for path in state.iterdir()}
+        assert found_in(state, wanted) == {}
+
+
+def test_reports_that_are_no_longer_kept_are_erased(state: Path, clock: FakeClock) -> None:
+    """Not only unlinked: their bytes are gone from the database long before `forget`."""
+    agent = joined_agent(state, clock, daily(attributes=COLOUR))
+    first = draw_rounds(agent, clock, 5, "c1")
+    agent.store.finish(only(agent).name, dict.fromkeys(range(5), "counted"))
+    draw_rounds(agent, clock, KEPT_FOR_SHOW + 1, "c1")
+    agent.store.close()
+    bodies = {payload[-WINDOW:] for payload in first}
+    assert found_in(state, bodies) == {}
+
+
+def test_the_ledger_stays_and_a_rejoin_is_charged_again(used: Agent, clock: FakeClock) -> None:
+    membership = only(used)
+    before = used.store.ledger()
+    memos = used.store.memos(membership.name)
+    used.store.forget(membership, 7)
+    assert used.store.memberships() == []
+    assert used.store.ledger() == before
+    assert used.store.decisions(membership.name) == [(7, "forgotten")]
+    used.join(membership.manifest, broker=NOBODY, namespace="allomfree")
+    draw(used, "c17")
+    assert used.store.charged("colour") == 3 * membership.manifest.eps_inf
+    assert used.store.memos(membership.name)[17].body != memos[17].body
+    assert only(used).device != membership.device
+
+
+def test_a_rejoin_beyond_the_lifetime_budget_is_refused_later(
+    state: Path, clock: FakeClock
+) -> None:
+    """Forgetting is no way to get a fresh budget: 12 pay for six memos of 2, and no more."""
+    agent = joined_agent(state, clock, campaign := daily())
+    for _ in range(6):
+        draw_rounds(agent, clock, 1)
+        agent.store.forget(only(agent), 0)
+        if agent.store.charged("fuel") < 12.0:
+            agent.join(campaign, broker=NOBODY, namespace="allomfree")
+    with pytest.raises(PermissionError, match="already 12 is spent"):
+        agent.join(campaign, broker=NOBODY, namespace="allomfree")
+    agent.store.close()
+
+
+def test_another_campaign_under_the_same_name_is_kept(state: Path, clock: FakeClock) -> None:
+    """A user name is the device's name in every campaign: forgetting one finds it in the other."""
+    agent = joined_agent(state, clock)
+    for slug in ("one", "two"):
+        campaign = daily(slug=slug)
+        agent.join(campaign, broker=NOBODY, namespace="allomfree", device="living-room-heater")
+    one, two = agent.store.memberships()
+    for membership in (one, two):
+        agent.draw(membership, lambda _: "wood")
+    agent.store.forget(one, 0)
+    assert [m.name for m in agent.store.memberships()] == [two.name]
+    assert len(agent.store.memos(two.name)) == 1
+    agent.store.close()
+
+
+@pytest.mark.parametrize("device", ["a", "device", "state"])
+def test_plain_bytes_and_names_are_no_false_alarm(
+    state: Path, clock: FakeClock, device: str
+) -> None:
+    """A memo of zeros and a common word are in every database; they prove nothing."""
+    agent = joined_agent(
+        state,
+        clock,
+        daily(attributes=COLOUR),
+        device=device,
+        entropy=lambda size: b"\xff" * size if size > 8 else bytes(size),
+    )
+    draw(agent, "c0")
+    assert not any(agent.store.memos(only(agent).name)[0].body)
+    agent.store.forget(only(agent), 0)
+    agent.store.close()
+
+
+def test_traces_that_cannot_be_removed_are_named(used: Agent, state: Path) -> None:
+    """A copy in the same directory, and a reader that keeps the log from being emptied."""
+    (state / "my-backup.db").write_bytes((state / "state.db").read_bytes())
+    (state / "a-directory").mkdir()
+    used.store._db.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(state / "state.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM memo").fetchall()
+        with pytest.raises(StorageFailure) as refused:
+            used.store.forget(only(used), 0)
+    assert "traces remain in my-backup.db, state.db" in str(refused.value)
+    assert used.store.memberships() == []

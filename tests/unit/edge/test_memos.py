@@ -1,0 +1,203 @@
+"""R09: a new memo only for an unseen value; at the cap or the budget's end, the last one serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.agent import Agent
+from edge_client.errors import PolicyRefusal, SourceFailure
+from edge_client.policy import Policy
+from edge_client.records import Memo
+from protocol_spec import UnknownValue, spending
+from tests.support.edge_fakes import (
+    COLOUR,
+    DAY,
+    NOBODY,
+    FakeClock,
+    daily,
+    draw,
+    draw_rounds,
+    joined_agent,
+    no_entropy,
+    only,
+    rows,
+)
+
+TEMPERATURE = """[[attributes]]
+name = "temperature"
+question = "How warm?"
+edges = [-inf, 10, 20, 30.5, inf]
+unit = "°C"
+"""
+
+
+def memos(agent: Agent) -> dict[int, Memo]:
+    return agent.store.memos(only(agent).name)
+
+
+def test_the_memo_of_a_value_is_drawn_once(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, daily(attributes=COLOUR))
+    draw_rounds(agent, clock, 1, "c3")
+    body = memos(agent)[3].body
+    draw_rounds(agent, clock, 20, "c3")
+    assert memos(agent) == {3: Memo(3, body, 21)}
+    assert [line.epsilon for line in agent.store.ledger()] == [2.0]
+    agent.store.close()
+
+
+def test_a_returning_value_finds_its_memo(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, daily(attributes=COLOUR, max_values=3))
+    for value in ("c1", "c2", "c1", "c3", "c2", "c1"):
+        draw_rounds(agent, clock, 1, value)
+    assert {v: m.reports for v, m in memos(agent).items()} == {1: 3, 2: 2, 3: 1}
+    assert agent.store.charged("colour") == 6.0
+    agent.store.close()
+
+
+@pytest.mark.parametrize(("cap", "policy_cap"), [(1, 9), (2, 9), (3, 3)])
+def test_at_the_cap_the_last_memo_serves(
+    state: Path, clock: FakeClock, cap: int, policy_cap: int
+) -> None:
+    """Same cadence, same length, no flag, nothing charged."""
+    policy = Policy(max_values=policy_cap, lifetime_budget=100.0)
+    campaign = daily(attributes=COLOUR, max_values=cap)
+    agent = joined_agent(state, clock, campaign, policy=policy)
+    lengths = {len(draw_rounds(agent, clock, 1, f"c{i}")[0]) for i in range(cap)}
+    frozen, charged = memos(agent), agent.store.charged("colour")
+    assert len(frozen) == cap
+    for value in ("c100", "c101", "c102"):
+        lengths.add(len(draw_rounds(agent, clock, 1, value)[0]))
+        assert only(agent).last_value == cap - 1
+    assert {v: m.body for v, m in memos(agent).items()} == {v: m.body for v, m in frozen.items()}
+    assert memos(agent)[cap - 1].reports == 1 + 3
+    assert agent.store.charged("colour") == charged == 2.0 * cap
+    assert len(lengths) == 1
+    agent.store.close()
+
+
+def test_a_known_value_is_still_answered_for_at_the_cap(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, daily(attributes=COLOUR, max_values=2))
+    for value in ("c0", "c1", "c2", "c0", "c3"):
+        draw_rounds(agent, clock, 1, value)
+    # c2 was answered from c1, the last one used; c3 from c0.
+    assert {v: m.reports for v, m in memos(agent).items()} == {0: 3, 1: 2}
+    agent.store.close()
+
+
+def test_at_the_end_of_the_lifetime_budget_the_last_memo_serves(
+    state: Path, clock: FakeClock
+) -> None:
+    """A budget of 5 pays for two memos of 2, though the campaign allows nine values."""
+    policy = Policy(max_values=9, lifetime_budget=5.0)
+    agent = joined_agent(state, clock, daily(attributes=COLOUR, max_values=9), policy=policy)
+    for value in ("c0", "c1", "c2", "c3"):
+        draw_rounds(agent, clock, 1, value)
+    assert {v: m.reports for v, m in memos(agent).items()} == {0: 1, 1: 3}
+    assert agent.store.charged("colour") == 4.0
+    agent.store.close()
+
+
+def test_the_lifetime_budget_counts_all_campaigns_of_a_source(
+    state: Path, clock: FakeClock
+) -> None:
+    policy = Policy(lifetime_budget=4.0)
+    agent = joined_agent(state, clock, policy=policy)
+    for slug in ("one", "two", "three"):
+        agent.join(daily(slug=slug), broker=NOBODY, namespace="allomfree")
+    one, two, three = agent.store.memberships()
+    agent.draw(one, lambda _: "wood")
+    agent.draw(two, lambda _: "wood")
+    before = rows(state)
+    with pytest.raises(PolicyRefusal, match="of whose 4 already 4 is spent"):
+        agent.draw(three, lambda _: "wood")
+    assert rows(state) == before
+    agent.store.close()
+
+
+def test_a_budget_reached_exactly_is_not_exceeded_by_rounding(
+    state: Path, clock: FakeClock
+) -> None:
+    """Ten times 0.3 is 2.9999999999999996 in binary: the tenth campaign is still allowed."""
+    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=3.0))
+    for i in range(10):
+        agent.join(
+            daily(slug=f"s{i}", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree"
+        )
+    for membership in agent.store.memberships():
+        agent.draw(membership, lambda _: "wood")
+    with pytest.raises(PolicyRefusal):
+        agent.join(daily(slug="s10", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree")
+    agent.store.close()
+
+
+def test_the_ledger_is_never_below_the_exact_loss(state: Path, clock: FakeClock) -> None:
+    """I14 at every step, and the exact loss grows with the reports of each memo."""
+    agent = joined_agent(state, clock, daily(attributes=COLOUR, max_values=3))
+    exact = 0.0
+    for value in ("c0", "c0", "c1", "c0", "c2", "c9", "c1"):
+        draw_rounds(agent, clock, 1, value)
+        spent = agent.store.spent(only(agent))
+        assert exact < spent.exact <= spent.charged == agent.store.charged("colour")
+        exact = spent.exact
+    counts = [m.reports for m in memos(agent).values()]
+    assert exact == spending(only(agent).calibration, counts).exact
+    agent.store.close()
+
+
+@pytest.mark.parametrize("value", ["coal", "", "Wood", "wood ", None, 3, True])
+def test_an_unknown_value_draws_nothing(
+    agent: Agent, state: Path, clock: FakeClock, value: object
+) -> None:
+    before = rows(state)
+    silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
+    with pytest.raises(UnknownValue, match="nothing was drawn or sent") as refused:
+        silent.draw(only(silent), lambda _: value)
+    assert rows(state) == before
+    assert not value or str(value) not in str(refused.value)
+    assert draw(agent).round == 0  # and the round is not lost
+
+
+def test_a_failing_source_draws_nothing(agent: Agent, state: Path) -> None:
+    def broken(_attribute: str) -> object:
+        raise SourceFailure("the thermometer is unplugged; nothing was drawn or sent")
+
+    before = rows(state)
+    with pytest.raises(SourceFailure):
+        agent.draw(only(agent), broken)
+    assert rows(state) == before
+    assert draw(agent).round == 0
+
+
+@pytest.mark.parametrize(
+    ("reading", "place"),
+    [(-40, 0), (9.99, 0), (10, 1), ("15.5", 1), (20.0, 2), (30.4, 2), (30.5, 3), (1e9, 3)],
+)
+def test_numbers_fall_into_their_bins(
+    state: Path, clock: FakeClock, reading: object, place: int
+) -> None:
+    agent = joined_agent(state, clock, daily(attributes=TEMPERATURE))
+    draw(agent, reading)
+    assert list(memos(agent)) == [place]
+    agent.store.close()
+
+
+@pytest.mark.parametrize("reading", ["warm", float("nan"), None, "", [1]])
+def test_what_is_no_number_draws_nothing(state: Path, clock: FakeClock, reading: object) -> None:
+    agent = joined_agent(state, clock, daily(attributes=TEMPERATURE))
+    before = rows(state)
+    with pytest.raises(UnknownValue, match="nothing was drawn or sent"):
+        draw(agent, reading)
+    assert rows(state) == before
+    agent.store.close()
+
+
+def test_the_memo_itself_never_leaves(state: Path, clock: FakeClock) -> None:
+    """1024 bits agree by chance with a probability of nil."""
+    agent = joined_agent(state, clock, daily(attributes=COLOUR))
+    payloads = draw_rounds(agent, clock, 10, "c3")
+    assert len(set(payloads)) == 10
+    assert not any(memos(agent)[3].body in payload for payload in payloads)
+    clock.pass_time(DAY)
+    agent.store.close()

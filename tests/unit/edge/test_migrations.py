@@ -1,0 +1,94 @@
+"""A schema upgrade that is cut short leaves the old schema or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_client import schema
+from edge_client.store import Store
+from tests.support.edge_fakes import FakeClock, daily, draw_rounds, joined_agent, rows
+
+
+class Interrupted(Exception):
+    """The upgrade stops here."""
+
+
+def add_column(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE memo ADD COLUMN colour TEXT")
+    db.execute("UPDATE memo SET colour = 'red'")
+
+
+def add_table_then_stop(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE half (done INTEGER)")
+    raise Interrupted
+
+
+def add_table(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE half (done INTEGER)")
+
+
+@pytest.fixture
+def used(state: Path, clock: FakeClock) -> Path:
+    agent = joined_agent(state, clock, daily())
+    draw_rounds(agent, clock, 3)
+    agent.store.close()
+    return state
+
+
+def test_an_upgrade_that_stops_is_undone(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, shipped = rows(used), schema.STEPS
+    monkeypatch.setattr(schema, "STEPS", (*shipped, add_column, add_table_then_stop))
+    with pytest.raises(Interrupted):
+        Store(used, exclusive=True)
+    assert rows(used) == before
+    monkeypatch.setattr(schema, "STEPS", shipped)
+    Store(used, exclusive=True).close()
+    assert rows(used) == before
+
+
+def test_an_upgrade_that_ends_is_complete(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rows(used)
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, add_column, add_table))
+    Store(used, exclusive=True).close()
+    after = rows(used)
+    assert after["memo"] == [(*row, "red") for row in before["memo"]]
+    assert after["half"] == []
+    assert all(after[name] == before[name] for name in before if name != "memo")
+    Store(used, exclusive=True).close()  # and is not done twice
+
+
+DIE = """
+import os, sys
+from pathlib import Path
+from edge_client import schema
+from edge_client.store import Store
+
+def die(db):
+    db.execute("CREATE TABLE half (done INTEGER)")
+    db.execute("DELETE FROM memo")
+    os._exit(7)
+
+schema.STEPS = (*schema.STEPS, die)
+Store(Path(sys.argv[1]), exclusive=True)
+"""
+
+
+def test_an_upgrade_that_dies_is_undone(used: Path) -> None:
+    before = rows(used)
+    done = subprocess.run(
+        [sys.executable, "-c", DIE, str(used)], check=False, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert done.returncode == 7
+    assert rows(used) == before
+    Store(used, exclusive=True).close()
+    assert rows(used) == before
+
+
+def test_the_file_says_whose_it_is(used: Path) -> None:
+    assert (used / "state.db").read_bytes()[68:72] == b"ALOF"

@@ -1,0 +1,215 @@
+"""R23: no value, memo or report's bits in any log, error or exception, at any level.
+
+A marked run: the true value and its memo are recognisable, everything is tried that can go wrong,
+and all that was written to standard error, to logs or into exceptions is searched.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client import EdgeClient, Policy
+from edge_client.agent import Agent
+from edge_client.daemon import SOURCE_RETRY, Runner
+from edge_client.store import Store
+from protocol_spec import Presence, State, digest8
+from tests.support.brokers import Nats
+from tests.support.campaigns import manifest_text
+from tests.support.command_line import Cli
+from tests.support.edge_fakes import (
+    DAY,
+    NOBODY,
+    FakeClock,
+    colours,
+    daily,
+    draw_rounds,
+    joined_agent,
+    only,
+    tick_until,
+)
+from tests.support.tally import Tally
+
+SECRET = "marmalade"  # noqa: S105 - the device's true value
+ATTRIBUTE = colours(256).replace('"c77"', f'"{SECRET}"')
+
+
+def spellings(secret: bytes) -> set[str]:
+    """The ways in which bytes may find their way into text."""
+    plain = repr(secret)[2:-1]
+    numbers = ", ".join(map(str, secret))
+    return {
+        plain,
+        numbers,
+        secret.hex(),
+        secret.hex(" "),
+        secret.hex().upper(),
+        base64.b64encode(secret).decode().rstrip("="),
+        str(int.from_bytes(secret)),
+        bin(int.from_bytes(secret))[2:],
+    }
+
+
+def private(agent: Agent) -> set[str]:
+    """Everything that may not be told: the value, the memos, the bits of the reports."""
+    name, length = only(agent).name, 256 // 8
+    secrets = [memo.body for memo in agent.store.memos(name).values()]
+    secrets += [row.payload[-length:] for row in agent.store.outbox(name)]
+    assert secrets
+    return {SECRET}.union(*(spellings(secret) for secret in secrets))
+
+
+def told(text: str, secrets: set[str]) -> list[str]:
+    return sorted(secret for secret in secrets if secret in text)
+
+
+def chain(error: BaseException | None) -> Iterator[str]:
+    """An exception and all behind it, with attributes and arguments."""
+    while error is not None:
+        yield f"{error!r} {error} {vars(error)}"
+        yield "".join(traceback.format_exception(error))
+        error = error.__cause__ or error.__context__
+
+
+def test_the_search_finds_what_is_there(state: Path, clock: FakeClock) -> None:
+    """A negative control: each spelling of a memo is found when it is told."""
+    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
+    draw_rounds(agent, clock, 1, SECRET)
+    memo = agent.store.memos(only(agent).name)[77].body
+    secrets = private(agent)
+    for text in (
+        f"{memo!r}",
+        f"{list(memo)}",
+        f"{memo.hex()}",
+        f"value {SECRET}",
+        f"{memo.hex(' ')}",
+    ):
+        assert told(text, secrets), text
+    agent.store.close()
+
+
+def test_a_running_agent_tells_nothing(
+    state: Path, clock: FakeClock, nats: Nats, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Draws, receipts, missed rounds, a failing source, a strict policy, a full disk, the end."""
+    caplog.set_level(logging.DEBUG)
+    campaign = daily(attributes=ATTRIBUTE, slug="marked", max_values=2, grace=3 * DAY)
+    agent = joined_agent(state, clock)
+    device = os.urandom(8).hex()
+    agent.join(campaign, broker=nats.url, namespace="allomfree", device=device)
+    values: list[object] = [SECRET]
+    runner = Runner(agent, lambda _: values[0], entropy=bytes)
+
+    def next_round() -> None:
+        clock.pass_time(DAY + SOURCE_RETRY)
+        runner.tick()
+
+    with Tally(nats.port, campaign) as tally:
+        for number in range(1, 4):
+            next_round()
+            tick_until(runner, lambda: len(tally.payloads) >= number)  # noqa: B023
+        for values[0] in ("c5", f"{SECRET}-unknown", None, SECRET):
+            next_round()
+        agent.policy = Policy(max_eps_inf=0.1)
+        next_round()
+        agent.policy = Policy()
+        agent.store._db.execute("PRAGMA query_only = ON")
+        next_round()
+        agent.store._db.execute("PRAGMA query_only = OFF")
+        tally.publish(tally.topics.receipt(0, 0), b"not a receipt")
+        closed = State(digest8(campaign), Presence.CLOSED, None)
+        tally.publish(tally.topics.state, closed.encode(), retain=True)
+        tick_until(runner, lambda: only(agent).status == "left")
+        tally.publish(tally.topics.state, b"", retain=True)
+    runner.close()
+    levels = {record.levelname for record in caplog.records}
+    assert {"INFO", "WARNING"} <= levels
+    assert "DISK_FULL" in {getattr(record, "state", "") for record in caplog.records}
+    everything = caplog.text + "".join(str(vars(record)) for record in caplog.records)
+    assert told(everything + (state / "heartbeat").read_text(), private(agent)) == []
+    agent.store.close()
+
+
+def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
+    draw_rounds(agent, clock, 2, SECRET)
+    secrets, membership = private(agent), only(agent)
+
+    def ask(value: object) -> None:
+        agent.draw(only(agent), lambda _: value)
+
+    def double_draw() -> None:
+        clock.now -= DAY
+        agent.draw(membership, lambda _: SECRET)
+        clock.now += DAY
+        agent.draw(membership, lambda _: SECRET)
+        agent.draw(membership, lambda _: SECRET)
+
+    def read_only() -> None:
+        clock.pass_time(DAY)
+        agent.store._db.execute("PRAGMA query_only = ON")
+        ask(SECRET)
+
+    for attempt in (
+        lambda: ask(f"{SECRET}!"),
+        lambda: ask([SECRET]),
+        double_draw,
+        read_only,
+        lambda: Store(state, exclusive=True),
+        lambda: agent.membership("x-00000000"),
+    ):
+        assert told("".join(chain(error_of(attempt))), secrets) == []
+    agent.store.close()
+
+
+def error_of(attempt: Callable[[], object]) -> Exception:
+    try:
+        attempt()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is searched
+        return error
+    raise AssertionError("nothing went wrong")
+
+
+def commands(config: Path, state: Path) -> Iterator[tuple[object, ...]]:
+    """Everything an owner may type, right and wrong."""
+    here = ("--config", config, "--state-dir", state, "--log-level", "debug")
+    for value in (SECRET, f"{SECRET}-unknown"):
+        yield ("report", "--value", f"colour={value}", "--timeout", "0.1", *here)
+    yield ("report", "--value", SECRET, *here)
+    yield ("report", "--timeout", "0.1", *here)
+    for verb in ("status", "doctor", "pause", "resume", "leave", "resume"):
+        yield (verb, *here)
+    yield ("forget", "--yes", "--timeout", "0.1", *here)
+
+
+BAD_CONFIGURATIONS = [
+    f'[sources]\ncolour = "{SECRET}"\n',
+    f'[sources.colour]\nkind = "command"\ncommand = ["sh", "-c", "echo {SECRET}; exit 3"]\n',
+    f'[sources.colour]\nvalue = "{SECRET}"\nother = 1\n',
+    f'[sources.colour]\nvalue = ["{SECRET}"]\n',
+    f'[sources.colour]\nvalue = "{SECRET}\n',
+    "",
+]
+
+
+@pytest.mark.parametrize("text", BAD_CONFIGURATIONS)
+def test_the_command_line_tells_nothing(cli: Cli, state: Path, tmp_path: Path, text: str) -> None:
+    """Standard error at the debug level; the owner's own words on the command line stay there."""
+    config, asked = tmp_path / "edge.toml", tmp_path / "asked.toml"
+    asked.write_text(manifest_text(attributes=ATTRIBUTE), encoding="utf-8")
+    config.write_text("")
+    cli("join", "--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    with EdgeClient(state) as client:
+        client.agent.draw(client.find(), lambda _: SECRET)
+        secrets = private(client.agent)
+    config.write_text(text)
+    for words in commands(config, state):
+        result = cli(*words)
+        shown = "" if words[0] == "report" else result.stdout
+        assert told(result.stderr + shown, secrets) == [], words

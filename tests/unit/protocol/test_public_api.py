@@ -1,0 +1,85 @@
+"""One door for the contract, and walls between the packages."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import protocol_spec
+from tests.support.places import ROOT
+from tests.support.protocol.imports import imported, offenders, sources
+
+
+def case(name: str) -> tuple[int, str]:
+    """CONSTANTS, then Classes, then functions, each in alphabetical order."""
+    kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    return kind, name
+
+
+def test_all_is_sorted_and_has_no_name_twice() -> None:
+    assert protocol_spec.__all__ == sorted(set(protocol_spec.__all__), key=case)
+
+
+def test_all_is_what_the_door_imports() -> None:
+    tree = ast.parse((ROOT / "protocol_spec" / "__init__.py").read_text(encoding="utf-8"))
+    brought_in = [
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert sorted(brought_in) == sorted(protocol_spec.__all__)
+
+
+@pytest.mark.parametrize("name", protocol_spec.__all__)
+def test_every_public_name_is_there_and_explained(name: str) -> None:
+    public = getattr(protocol_spec, name)
+    if callable(public):
+        assert public.__doc__
+        assert public.__module__.startswith("protocol_spec.")
+
+
+@pytest.mark.parametrize("path", sources("protocol_spec"), ids=lambda p: p.stem)
+def test_every_module_can_be_imported_and_says_what_it_is(path: Path) -> None:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    assert importlib.import_module(name.removesuffix(".__init__")).__doc__
+
+
+def test_the_door_opens_without_numpy() -> None:
+    code = "import sys, protocol_spec; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_the_door_does_not_lead_to_estimation() -> None:
+    assert "protocol_spec.estimation" not in imported(ROOT / "protocol_spec" / "__init__.py")
+
+
+def test_the_contract_knows_neither_side() -> None:
+    assert offenders("protocol_spec", "edge_client", "collector") == []
+
+
+def test_the_agent_knows_neither_the_collector_nor_numpy() -> None:
+    assert offenders("edge_client", "collector", "numpy", "protocol_spec.estimation") == []
+
+
+def test_the_collector_does_not_know_the_agent() -> None:
+    assert offenders("collector", "edge_client") == []
+
+
+def test_one_module_speaks_msgpack() -> None:
+    users = {line.split()[0] for line in offenders("protocol_spec", "msgpack")}
+    assert users == {"protocol_spec/canonical.py"}
+    assert offenders("edge_client", "msgpack") == []
+    assert offenders("collector", "msgpack") == []
+
+
+def test_offenders_are_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A control: the walk sees imports of every kind, wherever they stand."""
+    path = tmp_path_factory.mktemp("walk") / "x.py"
+    path.write_text("import a.b\nfrom c import d\ndef f():\n    from e.g import h\n")
+    assert {"a.b", "c", "c.d", "e.g", "e.g.h"} == imported(path)

@@ -1,0 +1,39 @@
+"""R01: no pseudo-random generator is within reach of a draw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.places import ROOT
+from tests.support.protocol.imports import offenders
+
+DRAW = """
+import sys
+from protocol_spec import Manifest, Randomiser, calibrate
+for protocol in ("L-GRR", "L-OSUE"):
+    randomiser = Randomiser(calibrate(protocol, k=9, eps_inf=2.0, eps_1=0.6))
+    randomiser.report(randomiser.memoize(3))
+print(*sorted({"random", "numpy"} & set(sys.modules)))
+"""
+
+
+def test_drawing_loads_neither_random_nor_numpy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRAW], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_the_contract_imports_no_generator() -> None:
+    assert offenders("protocol_spec", "random", "numpy.random") == []
+
+
+def test_numpy_is_behind_the_one_door_devices_never_open() -> None:
+    assert {line.split()[0] for line in offenders("protocol_spec", "numpy")} == {
+        "protocol_spec/estimation.py"
+    }
+
+
+def test_the_agent_imports_neither_a_generator_nor_numpy() -> None:
+    assert offenders("edge_client", "random", "numpy", "protocol_spec.estimation") == []

@@ -1,0 +1,151 @@
+"""Words, files and data sets become whole numbers of devices, or a clear refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocol_spec import Manifest
+from protocol_spec.errors import ManifestError
+from simulation.behaviour import by_value, dishonest
+from simulation.datasets import NAMES, load
+from simulation.errors import SimulationError
+from simulation.manifests import for_dataset
+from simulation.population import MAX_DEVICES, apportion, populate
+from tests.support.protocol.statistics import LIMIT, binomial_z
+from tests.support.simulation.campaigns import FUEL, both, hours
+
+ONE = both(attributes=FUEL)
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [
+        ("uniform", [250, 250, 250, 250]),
+        ("zipf", [480, 240, 160, 120]),
+        ("zipf:2", [702, 176, 78, 44]),
+        ("geometric", [533, 267, 133, 67]),
+        ("geometric:0.2", [339, 271, 217, 173]),
+    ],
+)
+def test_a_law_becomes_whole_numbers(word: str, wanted: list[int]) -> None:
+    assert populate(ONE, [word], 1_000, 1).counts[0].tolist() == wanted
+
+
+def test_a_dirichlet_follows_the_seed() -> None:
+    first, again = (populate(ONE, ["dirichlet:0.5"], 1_000, 1).counts[0] for _ in range(2))
+    other = populate(ONE, ["dirichlet:0.5"], 1_000, 2).counts[0]
+    assert (first == again).all()
+    assert (first != other).any()
+    assert first.sum() == other.sum() == 1_000
+
+
+def test_shares_are_apportioned_to_within_one() -> None:
+    weights = np.array([1.0, 1.0, 1.0, 4.0])
+    for devices in range(1, 40):
+        counts = apportion(weights, devices)
+        assert counts.sum() == devices
+        assert (np.abs(counts - weights / 7.0 * devices) < 1.0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_data_set_and_its_manifest_fit(name: str) -> None:
+    manifest = Manifest.from_toml(for_dataset(name, eps_inf=2.0, eps_1=0.6))
+    population = populate(manifest, [name], None, 1)
+    assert population.devices == load(name).n
+    for held, marginal in zip(population.counts, load(name).attributes):
+        assert held.tolist() == list(marginal.counts)
+
+
+def test_attributes_can_differ() -> None:
+    held = populate(both(), ["hour=zipf", "fuel=uniform"], 100, 1).counts
+    assert held[0].tolist() == [25] * 4
+    assert held[1][0] > held[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("counts.csv", "value,count\nwood,3\npump,1\n"),
+        ("counts.csv", "attribute,value,count\nfuel,wood,3\nfuel,pump,1\n"),
+        ("counts.json", '{"wood": 3, "pump": 1}'),
+        ("counts.json", '{"fuel": {"pump": 1, "wood": 3}, "more": {}}'),
+    ],
+)
+def test_a_file_of_counts(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    population = populate(ONE, [str(tmp_path / name)], None, 1)
+    assert (population.devices, population.counts[0].tolist()) == (4, [3, 0, 0, 1])
+
+
+def test_every_device_draws_one_attribute() -> None:
+    population = populate(both(), ["uniform"], 10_000, 1)
+    drawn = population.drawn(7)
+    assert sum(int(held.sum()) for held in drawn) == 10_000
+    assert abs(binomial_z(int(drawn[0].sum()), 10_000, 0.5)) < LIMIT, "seed 7"
+    assert all((held <= all_of_them).all() for held, all_of_them in zip(drawn, population.counts))
+
+
+@pytest.mark.parametrize(
+    ("words", "devices", "said"),
+    [
+        (["zip"], 10, "'zip' is unknown"),
+        (["zipf:-1"], 10, "needs a positive number"),
+        (["zipf:x"], 10, "needs a positive number"),
+        (["uniform:2"], 10, "needs a positive number, or none"),
+        (["geometric:1"], 10, "below 1"),
+        (["uniform"], None, "add --devices"),
+        (["uniform"], 0, "between 1 and"),
+        (["uniform"], MAX_DEVICES + 1, "between 1 and"),
+        (["adult"], 10, "adult has no attribute 'fuel'"),
+        (["hour=zipf"], 10, "nothing says what fuel holds"),
+        (["zipf", "uniform"], 10, "more than one says what fuel holds"),
+        (["nowhere.csv"], 10, "No such file"),
+    ],
+)
+def test_what_cannot_be_used_is_named(words: list[str], devices: int | None, said: str) -> None:
+    with pytest.raises(SimulationError, match=said):
+        populate(ONE, words, devices, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("x.csv", "value,count\nwood,many\n", "does not hold counts"),
+        ("x.csv", "name,number\nwood,3\n", "columns attribute"),
+        ("x.json", "[1, 2]", "does not hold counts"),
+        ("x.json", '{"wood": 1, "coal": 2}', "'coal' of fuel, which is not in the manifest"),
+        ("x.json", '{"fuel": {"wood": 1.5}}', "whole numbers"),
+        ("x.json", '{"wood": 0}', "not all 0"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SimulationError, match=said):
+        populate(ONE, [str(tmp_path / name)], 10, 1)
+
+
+def test_a_budget_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ManifestError, match="eps_1"):
+        Manifest.from_toml(for_dataset("nursery", eps_inf=1.0, eps_1=2.0))
+
+
+@pytest.mark.parametrize("text", ["gas=2", "gas=x", "coal=0.1", "gas"])
+def test_a_bad_drop_out_is_refused(text: str) -> None:
+    with pytest.raises(SimulationError, match=text.partition("=")[0]):
+        by_value(ONE, [text])
+
+
+@pytest.mark.parametrize("texts", [["gas"], ["x:gas"], ["5:coal"], ["5:gas", "6:oil"]])
+def test_bad_dishonesty_is_refused(texts: list[str]) -> None:
+    with pytest.raises(SimulationError):
+        dishonest(ONE, texts)
+
+
+def test_a_value_of_two_attributes_needs_its_attribute() -> None:
+    twins = both(attributes=FUEL + hours().replace('"h0"', '"gas"'))
+    with pytest.raises(SimulationError, match="write attribute:value"):
+        dishonest(twins, ["5:gas"])
+    assert dishonest(twins, ["5:hour:gas"]) == ((1, 5, 0),)

@@ -1,0 +1,176 @@
+"""Ten readers cost as much as one, and none sees anything older than a second."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from functools import partial
+
+from collector.store import Campaign
+from collector.store.sqlite import SqliteStore
+from collector.web.cache import MOST, MOST_BYTES, Cache
+from tests.support.collector_fakes import candidate
+from tests.support.site import Site
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def nothing(_answer: int) -> int:
+    return 0
+
+
+def test_readers_at_the_same_time_wait_for_one_answer() -> None:
+    made: list[int] = []
+    release = threading.Event()
+
+    def make() -> int:
+        made.append(1)
+        release.wait(20)
+        return 7
+
+    async def ten() -> list[tuple[int, float]]:
+        cache: Cache[int] = Cache(nothing, Clock())
+        readers = [asyncio.create_task(cache.get("page", make)) for _ in range(10)]
+        await asyncio.sleep(0)
+        release.set()
+        return await asyncio.gather(*readers)
+
+    assert asyncio.run(ten()) == [(7, 0.0)] * 10
+    assert len(made) == 1
+
+
+def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
+    clock, numbers = Clock(), iter(range(9))
+
+    async def read() -> list[tuple[int, float]]:
+        cache: Cache[int] = Cache(nothing, clock)
+        seen = []
+        for now in (0.0, 0.5, 0.999, 1.0, 1.5, 2.0):
+            clock.now = now
+            seen.append(await cache.get("page", lambda: next(numbers)))
+        return seen
+
+    assert asyncio.run(read()) == [
+        *[(0, 0.0)] * 3,
+        *[(1, 1.0)] * 2,
+        (2, 2.0),
+    ]
+
+
+def test_a_slow_answer_is_kept_longer() -> None:
+    """So reading one address without end costs a tenth of a processor, not all of it."""
+    clock, numbers = Clock(), iter(range(9))
+
+    def slow() -> int:
+        clock.now += 0.5
+        return next(numbers)
+
+    async def read() -> list[int]:
+        cache: Cache[int] = Cache(nothing, clock)
+        seen = []
+        for now in (0.0, 0.6, 5.4, 5.5, 6.0):
+            clock.now = now
+            seen.append((await cache.get("page", slow))[0])
+        return seen
+
+    assert asyncio.run(read()) == [0, 0, 0, 1, 1]
+
+
+def test_a_clock_that_was_put_back_keeps_nothing_for_ever() -> None:
+    clock, numbers = Clock(), iter(range(9))
+
+    async def read() -> list[int]:
+        cache: Cache[int] = Cache(nothing, clock)
+        seen = []
+        for now in (9e9, 5.0, 5.5):
+            clock.now = now
+            seen.append((await cache.get("page", lambda: next(numbers)))[0])
+        return seen
+
+    assert asyncio.run(read()) == [0, 1, 1]
+
+
+def test_a_failure_is_not_kept() -> None:
+    async def read() -> int:
+        cache: Cache[int] = Cache(nothing)
+        try:
+            await cache.get("page", lambda: 1 // 0)
+        except ZeroDivisionError:
+            return (await cache.get("page", lambda: 7))[0]
+        raise AssertionError
+
+    assert asyncio.run(read()) == 7
+
+
+def test_only_so_many_answers_are_kept() -> None:
+    clock, made = Clock(), []
+
+    def make(i: int) -> int:
+        made.append(i)
+        return i
+
+    async def read() -> None:
+        cache: Cache[int] = Cache(nothing, clock)
+        for i in (*range(MOST + 1), MOST, 0):
+            await cache.get(str(i), lambda i=i: make(i))  # type: ignore[misc]
+
+    asyncio.run(read())
+    assert made == [*range(MOST + 1), 0]
+
+
+class Held:
+    """An answer that weighs something."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def alive(sizes: list[int], pause: float = 0.0) -> list[int]:
+    """Reads answers of these sizes one after the other; which are still held after the last."""
+    clock, held = Clock(), []
+
+    async def read() -> list[int]:
+        cache: Cache[Held] = Cache(lambda answer: answer.size, clock)
+        for i, size in enumerate(sizes):
+            clock.now += pause
+            held.append(weakref.ref((await cache.get(str(i), partial(Held, size)))[0]))
+        gc.collect()
+        return [i for i, answer in enumerate(held) if answer() is not None]
+
+    return asyncio.run(read())
+
+
+def test_only_so_many_bytes_are_kept() -> None:
+    third = MOST_BYTES // 3
+    assert alive([third, third, third]) == [0, 1, 2]
+    assert alive([third, third, third, third]) == [1, 2, 3]
+    assert alive([1, 1, MOST_BYTES]) == [2]
+
+
+def test_an_answer_too_large_is_given_and_not_kept() -> None:
+    assert alive([1, MOST_BYTES + 1, 1]) == [0, 2]
+
+
+def test_what_is_out_of_date_is_dropped_by_whatever_is_read_next() -> None:
+    assert alive([1, 1, 1, 1], pause=0.6) == [2, 3]
+
+
+def test_a_page_is_fresh_after_a_second(
+    site: Site, store: SqliteStore, campaign: Campaign, fuel: str
+) -> None:
+    path = f"{fuel}/rounds/2"
+    assert ">8</span> reports" in site.get(path).text
+    store.commit([candidate(campaign, 99, 2)], [])
+    while ">9</span> reports" not in (page := site.get(path).text):
+        assert ">8</span> reports" in page
+
+
+def test_parameters_nobody_knows_make_no_other_answer(site: Site, fuel: str) -> None:
+    assert site.get(f"{fuel}?x=1").text == site.get(f"{fuel}?y=2").text

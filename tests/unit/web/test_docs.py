@@ -1,0 +1,53 @@
+"""What the page's documentation promises is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from collector.web import cache, events, facts, guard, planner, routes, server
+from collector.web.token import FILE, VARIABLE
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "page.md"
+TEXT = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+def test_every_parameter_is_documented() -> None:
+    (told,) = re.findall(r"Parameters: (.*?)An answer", TEXT)
+    assert set(routes.PARAMETERS) == set(re.findall(r"`([a-z_0-9]+)`", told))
+
+
+def test_every_address_is_documented(tmp_path: Path) -> None:
+    names = {
+        "{campaign:name}": "CAMPAIGN",
+        "{attribute:name}": "ATTRIBUTE",
+        "{round:name}": "ROUND",
+    }
+    for route in routes.Pages(tmp_path).routes():
+        path = route.path.removesuffix("{form:form}")
+        for pattern, name in names.items():
+            path = path.replace(pattern, name)
+        if not path.startswith(("/static", "/index")):
+            assert f"`{path}`" in TEXT, path
+
+
+def test_every_limit_is_documented() -> None:
+    assert f"from 1 to {routes.MOST_SHOWN} rounds to show ({routes.SHOWN})" in TEXT
+    assert f"longer than {guard.LONGEST_ADDRESS} characters with 414" in TEXT
+    assert f"at most {facts.MOST_ROWS:,} rows" in TEXT
+    assert f"with 4,096 values the latest {facts.MOST_ROWS // 4096} rounds" in TEXT
+    assert f"At most {cache.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
+    assert f"At most {events.MOST} readers get live events" in TEXT
+    assert f"(nice {server.NICE})" in TEXT
+    assert (cache.KEPT, cache.TIMES) == (1.0, 10.0)
+    assert "up to a second old, or ten times as old as it took to make" in TEXT
+
+
+def test_where_the_token_comes_from_is_documented() -> None:
+    assert f"`{VARIABLE}`" in TEXT
+    assert f"`{FILE}` in the data directory, mode 0600" in TEXT
+
+
+def test_the_wishes_of_the_planner_are_parameters() -> None:
+    assert set(planner.Wish.__slots__) <= set(routes.PARAMETERS)

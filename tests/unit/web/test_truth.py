@@ -1,0 +1,57 @@
+"""A simulation's true frequencies are shown, and nothing is called a simulation that is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collector.errors import StorageFailure
+from collector.show.truth import read_truth, write_truth
+from collector.store import Campaign
+from tests.support.site import Site
+
+TRUE = {"fuel": [0.5, 0.25, 0.125, 0.125]}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert read_truth(tmp_path, "demo-1") is None
+    write_truth(tmp_path, "demo-1", {"fuel": (1, 0.5)})
+    write_truth(tmp_path, "demo-1", TRUE)
+    assert read_truth(tmp_path, "demo-1") == TRUE
+    assert read_truth(tmp_path, "demo-2") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["truth-demo-1.json"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"fuel": 1}', '{"fuel": ["x"]}', "\0"])
+def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "truth-demo-1.json").write_text(content)
+    with pytest.raises(StorageFailure, match="does not hold a simulation's true frequencies"):
+        read_truth(tmp_path, "demo-1")
+
+
+def test_a_real_campaign_is_no_simulation(site: Site, campaign: Campaign, fuel: str) -> None:
+    for path in (f"/campaigns/{campaign.name}", fuel, f"{fuel}/rounds/0"):
+        assert "imulat" not in site.get(path).text
+    assert json.loads(site.get(f"{fuel}.json").text)["truth"] is None
+
+
+def test_a_simulation_says_so_and_shows_the_truth(
+    data: Path, site: Site, campaign: Campaign, fuel: str
+) -> None:
+    write_truth(data, campaign.name, TRUE)
+    page = site.get(f"{fuel}/rounds/0").text
+    assert 'id="simulation"' in page
+    assert 'data-truth="[0.5, 0.25, 0.125, 0.125]"' in page
+    assert '<td class="number">50.0 %</td></tr>' in page
+    assert json.loads(site.get(f"{fuel}.json").text)["truth"] == TRUE["fuel"]
+    assert json.loads(site.get(f"/campaigns/{campaign.name}.json").text)["simulation"] is True
+
+
+def test_a_truth_of_another_length_is_not_drawn(
+    data: Path, site: Site, campaign: Campaign, fuel: str
+) -> None:
+    write_truth(data, campaign.name, {"fuel": [1.0]})
+    reply = site.get(f"{fuel}/rounds/0")
+    assert (reply.status, "data-truth" in reply.text) == (200, False)
