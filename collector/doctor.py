@@ -25,8 +25,8 @@ from protocol_spec.programs.mqtt import MQTT_5, unguessable
 def examine_all(settings: Settings) -> list[Finding]:
     """All checks. Nothing is changed."""
     findings = [*_data(settings)]
-    well, text, _ = examine(settings.data_dir)
-    findings.append(Finding("service", well, text))
+    health = examine(settings.data_dir)
+    findings.append(Finding("service", health.well, health.finding))
     findings += _broker(settings)
     return findings
 
@@ -91,7 +91,7 @@ def _access(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
         yield Finding("access", True, text)
         return
     configured = BrokerDirectory.load(path)
-    running = bool(examine(settings.data_dir)[2])
+    running = examine(settings.data_dir).running
     # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
     free = not running or configured.plan.kind == "nats"
     yield from AccessProbe(configured, broker).examine(collector_free=free)
@@ -113,9 +113,9 @@ def _certificate(configured: BrokerDirectory) -> Finding:
 def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     """A broker may use the user name as the client's: a check with it would take over the session,
     and a clean one would drop what waits in it. So ask the service, or connect to keep."""
-    running = examine(settings.data_dir)[2]
-    if running:
-        yield Finding("broker", bool(running["connected"]), f"{broker}, as the service sees it")
+    beat = examine(settings.data_dir).beat
+    if beat is not None:
+        yield Finding("broker", beat.status.connected, f"{broker}, as the service sees it")
         return
     known = settings.client_id is not None or (settings.data_dir / "session").exists()
     name = client_id(settings) if known else unguessable("doctor")

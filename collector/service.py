@@ -11,19 +11,20 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from collector.device_key import DeviceKey
 from collector.errors import StorageFailure
+from collector.health import Status
 from collector.ingest.admit import Book, Message, admit
 from collector.ingest.receipts import ReceiptBook
 from collector.mqtt.link import Link, Will
 from collector.mqtt.packets import Arrived
+from collector.records import POOLED, Campaign, Candidate, Refusal
 from collector.rounds import sealing as rounds
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.show.tables import as_json
-from collector.store import POOLED, Campaign, Candidate, Refusal, Store
+from collector.store import Store
 from protocol_spec import (
     Outcome,
     Presence,
@@ -62,21 +63,6 @@ Form = tuple[str, bytes]  # topic, payload
 log = logging.getLogger("allomfree.collector")
 
 
-@dataclass(slots=True)
-class Standing:
-    """How the service stands, for status, health and metrics; replaced, never locked."""
-
-    connected: bool = False
-    trouble: str = "starting"
-    received: int = 0
-    accepted: int = 0
-    batches: int = 0
-    largest_batch: int = 0
-    last_commit: float = 0.0
-    storage_failures: int = 0
-    since: float = field(default_factory=time.time)
-
-
 class Service:
     """Collects for every open campaign of its store."""
 
@@ -96,7 +82,7 @@ class Service:
         trace: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.store = store
-        self.standing = Standing()
+        self.status = Status()
         self._broker = broker
         self._credentials = credentials or Credentials()
         self._namespace = namespace
@@ -233,7 +219,7 @@ class Service:
             self._disconnected(str(error))
             return
         self._link, self._mqtt, self._failures = link, link.version, 0
-        self.standing.connected, self.standing.trouble = True, ""
+        self.status.connected, self.status.trouble = True, ""
         self._connected_at, self._backlog = time.monotonic(), True
         again_later = link.session_present and link.version != MQTT_5
         self._settled_at = self._connected_at + (SETTLE if again_later else QUIET)
@@ -256,14 +242,14 @@ class Service:
         return Will(topics.state, self._state(campaign, Presence.OFFLINE))
 
     def _disconnected(self, reason: str) -> None:
-        if self.standing.trouble != reason:
+        if self.status.trouble != reason:
             log.warning("%s; reports wait at the broker and on the devices", reason)
         if self._link is not None:
             self._link.close()
         self._link = None
         self._held.clear()  # unacknowledged: the broker delivers them again
         self._results_in_flight.clear()
-        self.standing.connected, self.standing.trouble = False, reason
+        self.status.connected, self.status.trouble = False, reason
         pause = min(RECONNECT_LONGEST, RECONNECT * 2.0**self._failures)
         self._failures += 1
         self._retry_at = time.monotonic() + pause * (0.5 + below(1 << 16) / (1 << 17))
@@ -284,7 +270,7 @@ class Service:
             self._storage_failed(arrived, error)
             return
         self._held = []
-        self.standing.trouble = ""
+        self.status.trouble = ""
         self._trace("batch committed")
         if self._link is not None:
             for topic, payload in filter(None, answers):
@@ -316,18 +302,18 @@ class Service:
                 self._receipts.add(c.campaign, c.round, c.page, c.tag)
             if outcome is Outcome.ACCEPTED:
                 self._last_accepted[c.campaign, c.round] = time.monotonic()
-        self.standing.received += len(verdicts)
-        self.standing.accepted += Counter(outcomes)[Outcome.ACCEPTED]
-        self.standing.batches += 1
-        self.standing.largest_batch = max(self.standing.largest_batch, len(verdicts))
-        self.standing.last_commit = time.time()
+        self.status.received += len(verdicts)
+        self.status.accepted += Counter(outcomes)[Outcome.ACCEPTED]
+        self.status.batches += 1
+        self.status.largest_batch = max(self.status.largest_batch, len(verdicts))
+        self.status.last_commit = time.time()
 
     def _storage_failed(self, arrived: list[Arrived], error: StorageFailure) -> None:
-        if self.standing.trouble != str(error):
+        if self.status.trouble != str(error):
             log.error("%s", error)
         self._held = arrived
-        self.standing.trouble = str(error)
-        self.standing.storage_failures += 1
+        self.status.trouble = str(error)
+        self.status.storage_failures += 1
         time.sleep(STORAGE_RETRY)
 
     def _forget(self, message: Arrived) -> tuple[str, bytes] | None:
@@ -362,13 +348,13 @@ class Service:
             self._end_retention()
             self.store.wipe_log()
         except StorageFailure as error:
-            if self.standing.trouble != str(error):
+            if self.status.trouble != str(error):
                 log.error("%s", error)
-            self.standing.trouble = str(error)
-            self.standing.storage_failures += 1
+            self.status.trouble = str(error)
+            self.status.storage_failures += 1
         else:
             if self._link is not None and not self._held:
-                self.standing.trouble = ""
+                self.status.trouble = ""
 
     def _drained(self, campaign: Campaign, number: int) -> bool:
         """Whether the broker has nothing left of a round: what it had kept has been read, and no

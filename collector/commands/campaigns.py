@@ -28,6 +28,7 @@ from collector.data_dir import client_id, only_service, open_store, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
 from collector.health import Heartbeat, examine
+from collector.records import Campaign
 from collector.rounds import sealing as rounds
 from collector.rounds.announce import publish_manifest
 from collector.service import Service
@@ -43,7 +44,6 @@ from collector.show.facts import (
 from collector.show.planning import plan_manifest
 from collector.show.tables import summary, write
 from collector.show.truth import read_truth
-from collector.store import Campaign
 from protocol_spec import Manifest, ManifestError, Problem, Result
 from protocol_spec.programs.commands import AS_JSON, show
 from protocol_spec.programs.errors import SettingsError
@@ -99,7 +99,7 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
             f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
             "something in the manifest to begin another campaign"
         )
-    running = examine(settings.data_dir)[2] != {}
+    running = examine(settings.data_dir).running
     alone = box is None and not running
     trouble = publish_manifest(known, campaign) if alone else None
     facts = {
@@ -170,8 +170,8 @@ def run(settings: Settings, quiet: bool) -> None:
 def _beat(heartbeat: Heartbeat, service: Service, looked_after: list[Callable[[], None]]) -> None:
     for supervise in looked_after:
         supervise()
-    heartbeat.beat(service.standing)
-    state = service.standing.trouble or f"{service.standing.accepted} reports accepted"
+    heartbeat.beat(service.status)
+    state = service.status.trouble or f"{service.status.accepted} reports accepted"
     notify(f"WATCHDOG=1\nSTATUS={state[:120]}")
 
 
@@ -345,9 +345,9 @@ def health(settings: Settings, as_json: bool) -> None:
     \b
     allomfree-collector health
     """
-    well, text, record = examine(settings.data_dir)
-    show({"healthy": well, "finding": text, **record}, as_json, lambda f: str(f["finding"]))
-    sys.exit(0 if well else 1)
+    found = examine(settings.data_dir)
+    show(found.facts(), as_json, lambda _: found.finding)
+    sys.exit(0 if found.well else 1)
 
 
 @command

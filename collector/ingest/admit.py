@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.device_key import DeviceKey
-from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
+from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Outcome, Rejected, decode_report, receipt_page, receipt_tag, report_fault
 from protocol_spec.topics import parse_from_device
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import Topics, digest8
 from protocol_spec.wire import pack_receipts
 

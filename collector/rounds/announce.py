@@ -7,8 +7,8 @@ from typing import Final
 
 from collector.data_dir import client_id
 from collector.mqtt.link import Link
+from collector.records import Campaign
 from collector.settings import Settings
-from collector.store import Campaign
 from protocol_spec import Topics
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.mqtt import unguessable

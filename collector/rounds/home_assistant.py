@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import Presence, Topics
 
 ORIGIN: Final = {"name": "allomfree-collector"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from collector.store import Campaign, Tally
+from collector.records import Campaign, Tally
 from protocol_spec import Calibration, Outcome, Result, as_drawn
 from protocol_spec.estimation import Array, Estimate, estimate, estimate_pooled
 from protocol_spec.result import SERIES

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collector.records import Campaign
 from collector.rounds.results import pooled_result, round_results
-from collector.store import Campaign, Store
+from collector.store import Store
 from protocol_spec import Result
 
 

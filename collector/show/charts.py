@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import Result
 
 MOST_BARS: Final = 50

@@ -9,10 +9,11 @@ from typing import Any
 
 from collector.errors import UnknownCampaign
 from collector.health import examine
+from collector.records import POOLED, Campaign
 from collector.rounds.results import round_result
 from collector.show.planning import Plan
 from collector.show.tables import rows
-from collector.store import POOLED, Campaign, Store
+from collector.store import Store
 from protocol_spec import Result
 from protocol_spec.outcomes import HELP
 
@@ -38,11 +39,11 @@ def campaign_status(store: Store, campaign: Campaign, now: float) -> Facts:
 
 def overview(store: Store, directory: Path, now: float, campaign: str | None = None) -> Facts:
     """Every campaign, or the one named, and how the service is: what `status --json` prints."""
-    well, text, _ = examine(directory)
+    health = examine(directory)
     found = [store.campaign(campaign)] if campaign else store.campaigns()
     return {
-        "service": text,
-        "healthy": well,
+        "service": health.finding,
+        "healthy": health.well,
         "received": store.received(),
         "campaigns": [campaign_status(store, c, now) for c in found],
         "elsewhere": {str(name): n for name, n in store.outcomes(0).items()},

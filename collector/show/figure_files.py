@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.errors import CollectorError
+from collector.records import Campaign
 from collector.show.charts import STYLE, WIDTH, Chart, Point, Series, charts, draw, svg, unbroken
-from collector.store import Campaign
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from collector.data_dir import read_store
-from collector.health import examine
+from collector.health import Beat, Status, examine
 from collector.store import Store
 from protocol_spec import Outcome
 
@@ -41,15 +41,17 @@ class _Source:
             yield from self._stored(store)
         finally:
             store.close()
-        well, _, record = examine(self._directory)
+        health = examine(self._directory)
+        beat = health.beat or Beat(0, 0.0, 0, Status())
+        status = beat.status
         values = {
-            "allomfree_connected": float(record.get("connected", False)),
-            "allomfree_healthy": float(well),
-            "allomfree_batches_total": record.get("batches", 0),
-            "allomfree_largest_batch": record.get("largest_batch", 0),
-            "allomfree_last_commit_timestamp_seconds": record.get("last_commit", 0.0),
-            "allomfree_storage_failures_total": record.get("storage_failures", 0),
-            "allomfree_resident_memory_bytes": record.get("memory", 0),
+            "allomfree_connected": float(status.connected),
+            "allomfree_healthy": float(health.well),
+            "allomfree_batches_total": status.batches,
+            "allomfree_largest_batch": status.largest_batch,
+            "allomfree_last_commit_timestamp_seconds": status.last_commit,
+            "allomfree_storage_failures_total": status.storage_failures,
+            "allomfree_resident_memory_bytes": beat.memory,
         }
         for name, value in values.items():
             family = _counter(name) if name.endswith("_total") else _gauge(name)

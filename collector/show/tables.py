@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import Manifest, Result
 from protocol_spec.result import MAX_JSON_BYTES
 

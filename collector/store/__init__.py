@@ -10,63 +10,10 @@ Claims that every engine must keep:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from collector.records import Campaign, Candidate, Refusal, Tally
 from protocol_spec import Manifest, Outcome, Result
-
-Counts = npt.NDArray[np.int64]
-NO_ROUND = -1
-NO_CAMPAIGN = 0
-POOLED = -1
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """A campaign as the collector holds it."""
-
-    id: int
-    manifest: Manifest
-    opened: int
-    closed: int | None
-
-    @property
-    def name(self) -> str:
-        """The campaign's name in topics."""
-        return self.manifest.campaign
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A report that passed every check that needs no history."""
-
-    campaign: int
-    round: int
-    device: int
-    attribute: int
-    page: int
-    tag: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A message that was not taken, and the place its counter stands."""
-
-    campaign: int
-    round: int
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts of one attribute in one round."""
-
-    n: int
-    counts: Counts
 
 
 class Store(Protocol):

@@ -20,15 +20,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from collector.errors import StorageFailure, UnknownCampaign
-from collector.store import (
-    NO_ROUND,
-    POOLED,
-    Campaign,
-    Candidate,
-    Counts,
-    Refusal,
-    Tally,
-)
+from collector.records import NO_ROUND, POOLED, Campaign, Candidate, Counts, Refusal, Tally
 from collector.store.schema import is_newer, migrations
 from protocol_spec import Manifest, Outcome, Result, decode_result
 from protocol_spec.body import BodyFormat

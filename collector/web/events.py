@@ -107,8 +107,8 @@ class Hub:
                 store.close()
 
     def _facts(self, store: Store, name: str) -> Facts:
-        well, text, _ = examine(self._directory)
-        facts = {"healthy": well, "service": text}
+        health = examine(self._directory)
+        facts = {"healthy": health.well, "service": health.finding}
         if name == ALL:
             return {**facts, "received": store.received()}
         found = store.campaign(name)

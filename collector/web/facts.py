@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from collector.records import Campaign
 from collector.show.facts import (
     Facts,
     attribute_index,
@@ -15,7 +16,7 @@ from collector.show.facts import (
 )
 from collector.show.planning import floor, why
 from collector.show.truth import read_truth
-from collector.store import Campaign, Store
+from collector.store import Store
 from protocol_spec import Result, largest_shift, lifetime_odds, report_odds
 
 MOST_ROWS: Final = 50_000  # of an attribute's values and rounds in one answer, for its memory

@@ -21,11 +21,12 @@ from starlette.types import ASGIApp
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import examine
+from collector.records import Campaign
 from collector.settings import Address
 from collector.show.facts import chosen_results, overview, plan_facts, result_facts
 from collector.show.metrics import exposition, registry
 from collector.show.tables import write
-from collector.store import Campaign, Store
+from collector.store import Store
 from collector.web import facts, planner
 from collector.web.assets import TYPES as ASSETS
 from collector.web.assets import asset
@@ -107,8 +108,8 @@ class Pages:
 
     def strip(self) -> dict[str, Any]:
         """How the service stands, on top of every page."""
-        well, text, record = examine(self.directory)
-        return {"well": well, "text": text, **record}
+        health = examine(self.directory)
+        return {"well": health.well, "text": health.finding, **health.facts()}
 
     def _shown(self, make: Make) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -144,9 +145,10 @@ class Pages:
 
     def _health(self, request: Request) -> Response:
         """Open to everyone; in words, which name places and hosts, to those who may read."""
-        well, text, record = examine(self.directory)
-        trouble = "" if well else text if record else "no collector is running"
-        connected = bool(record.get("connected", False))
+        health = examine(self.directory)
+        well, beat = health.well, health.beat
+        trouble = "" if well else health.finding if beat else "no collector is running"
+        connected = beat is not None and beat.status.connected
         told = {"trouble": trouble} if request.scope[KNOWN] else {}
         answer = {"healthy": well, "connected": connected, **told}
         return JSONResponse(answer, 200 if well else 503)

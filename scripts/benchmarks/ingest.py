@@ -114,14 +114,14 @@ def trace(what):
     if what == "batch in memory" and not began: began = time.perf_counter()
 service = Service(store, DeviceKey(directory / "key"), parse_broker(f"mqtt://127.0.0.1:{port}"),
                   client_id="reader", trace=trace)
-while service.standing.accepted < count:
+while service.status.accepted < count:
     service.turn(0.5)
 rate = count / (time.perf_counter() - began)
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 service.shut_down()
 start = time.perf_counter()
 rounds.seal(store, campaign, 0, int(time.time()))
-print(json.dumps([rate, service.standing.batches, service.standing.largest_batch, memory,
+print(json.dumps([rate, service.status.batches, service.status.largest_batch, memory,
                   time.perf_counter() - start]))
 """
 

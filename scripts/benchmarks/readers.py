@@ -27,8 +27,8 @@ from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
 from benchmarks.publisher import make_session, publish
 from collector.data_dir import open_store, read_store
 from collector.device_key import DeviceKey
+from collector.records import Candidate
 from collector.rounds import sealing as rounds
-from collector.store import Candidate
 from protocol_spec import Manifest, Topics
 from simulation.children import command_of, environment
 from tests.support.brokers import free_port

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from demonstration.population import value
 from protocol_spec import Outcome, as_drawn

@@ -17,8 +17,8 @@ from typing import IO
 import click
 
 from collector.data_dir import open_store, read_store
+from collector.records import Campaign
 from collector.show.truth import write_truth
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
 from collector.show.tables import COLUMNS, rows
-from collector.store import Campaign, Store, Tally
+from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result, as_drawn
 from simulation.sufficient import Counts
 

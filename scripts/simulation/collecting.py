@@ -17,9 +17,9 @@ import numpy as np
 from collector.data_dir import only_service, open_store
 from collector.device_key import DeviceKey
 from collector.ingest.admit import Book, Message, admit
+from collector.records import Campaign, Candidate, Refusal
 from collector.rounds import sealing
 from collector.show.truth import write_truth
-from collector.store import Campaign, Candidate, Refusal
 from collector.store.sqlite import SqliteStore
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.collected import Simulated, from_store

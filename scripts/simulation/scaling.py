@@ -20,8 +20,8 @@ from typing import TypeVar
 from collector.data_dir import open_store
 from collector.device_key import DeviceKey
 from collector.ingest.admit import Book, Message, admit
+from collector.records import Candidate
 from collector.rounds import sealing
-from collector.store import Candidate
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.behaviour import Behaviour
 from simulation.collecting import GROUP

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from collector.data_dir import open_store, read_store
-from collector.store import Campaign, Store
+from collector.records import Campaign
+from collector.store import Store
 from protocol_spec import Manifest, Schedule
 from protocol_spec.errors import AllomfreeError
 from simulation.children import command_of, end_process, environment

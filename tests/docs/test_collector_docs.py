@@ -20,13 +20,13 @@ import pytest
 
 from collector import errors, health
 from collector.commands.campaigns import FORMATS, main
+from collector.health import Status
+from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.rounds.results import round_result
-from collector.service import Standing
 from collector.settings import SETTINGS, resolve
 from collector.show.metrics import METRICS
 from collector.show.tables import COLUMNS, summary
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.calibration import LONGITUDINAL
@@ -153,10 +153,10 @@ def test_every_metric() -> None:
 
 def test_health_tells_its_record_and_its_times() -> None:
     text = " ".join(section(REFERENCE, "## Health").split())
-    for field in ("healthy", "finding", "pid", "at", *Standing.__dataclass_fields__):
+    for field in ("healthy", "finding", "pid", "at", *Status.__dataclass_fields__):
         assert f"`{field}`" in text, field
-    assert f"every {health.EVERY:g} seconds" in text
-    assert f"silent for {health.STALE:g} seconds" in text
+    assert f"every {health.EVERY_SECONDS:g} seconds" in text
+    assert f"silent for {health.STALE_SECONDS:g} seconds" in text
     assert "`/health`" in text
     assert "`/metrics`" in text
 

@@ -16,8 +16,8 @@ from collector.ingest.admit import Book, Message
 from collector.ingest.receipts import ReceiptBook
 from collector.mqtt.link import Will
 from collector.mqtt.packets import Arrived
+from collector.records import Campaign, Candidate, Counts
 from collector.rounds import sealing as rounds
-from collector.store import Campaign, Candidate, Counts
 from collector.store.sqlite import SqliteStore
 from protocol_spec import BodyFormat, Manifest, Report, Topics, digest8
 from protocol_spec.programs.address import BrokerUrl

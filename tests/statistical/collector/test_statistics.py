@@ -19,8 +19,8 @@ import pytest
 
 from collector.device_key import DeviceKey
 from collector.ingest.admit import Message, admit
+from collector.records import Campaign, Candidate
 from collector.rounds import sealing as rounds
-from collector.store import Campaign, Candidate
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Report, Result, Topics, digest8, thresholds
 from tests.support.collector_fakes import FIRST, book_of, three_questions

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from collector.data_dir import open_store
+from collector.records import Campaign, Candidate, Refusal
 from collector.rounds import sealing as rounds
 from collector.show.truth import write_truth
-from collector.store import Campaign, Candidate, Refusal, Store
+from collector.store import Store
 from protocol_spec import Manifest, Outcome, Randomiser
 from tests.support.campaigns import manifest_text
 

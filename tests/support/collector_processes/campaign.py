@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collector.data_dir import open_store, read_store
 from collector.device_key import DeviceKey
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import (
     Manifest,
     Outcome,

@@ -23,8 +23,8 @@ from collector import service
 from collector.device_key import DeviceKey
 from collector.health import Heartbeat
 from collector.ingest.receipts import ReceiptBook
+from collector.records import Campaign
 from collector.service import Service
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome, Result
 from protocol_spec.programs import logs
@@ -200,7 +200,7 @@ def _live(order: Order) -> None:
         **options,
     )
     heartbeat = Heartbeat(data)
-    running.run(lambda: bool(stopping), lambda: heartbeat.beat(running.standing))
+    running.run(lambda: bool(stopping), lambda: heartbeat.beat(running.status))
     store.close()
 
 

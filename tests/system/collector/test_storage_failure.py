@@ -48,11 +48,11 @@ def receipts(desk: Desk, broker: Broker) -> dict[str, bytes]:
 
 
 def wait_for_alarm(desk: Desk) -> None:
-    wait_until(lambda: "cannot be written" in examine(desk.data)[1])
+    wait_until(lambda: "cannot be written" in examine(desk.data).finding)
 
 
 def wait_until_well(desk: Desk) -> None:
-    wait_until(lambda: examine(desk.data)[0], timeout=60)
+    wait_until(lambda: examine(desk.data).well, timeout=60)
 
 
 def assert_alarmed(desk: Desk, broker: Broker, process: CollectorProcess, counted: int) -> None:
@@ -61,7 +61,7 @@ def assert_alarmed(desk: Desk, broker: Broker, process: CollectorProcess, counte
     told = facts("health", "--data-dir", desk.data)
     assert not told["healthy"]
     failures = told["storage_failures"]
-    wait_until(lambda: examine(desk.data)[2]["storage_failures"] > failures + 1)
+    wait_until(lambda: examine(desk.data).facts()["storage_failures"] > failures + 1)
     assert process.is_running
     assert process.said("cannot be written") == 1, "once, not once a second"
     assert desk.look().n == counted

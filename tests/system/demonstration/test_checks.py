@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collector.data_dir import open_store
+from collector.records import Campaign, Candidate
 from collector.rounds.sealing import seal
-from collector.store import Campaign, Candidate
 from collector.store.sqlite import SqliteStore
 from demonstration.checks import counted_once, intervals_hold, truth
 from demonstration.population import manifest, value

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from collector.commands import main
 from collector.device_key import DeviceKey
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from tests.support.collector_fakes import FIRST, Engine, three_questions
 from tests.support.command_line import Cli, empty_home, invoker

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collector.device_key import DeviceKey
 from collector.ingest.admit import Book, Message, admit
-from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
+from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Manifest, Outcome, digest8, receipt_page, receipt_tag
 from tests.support.collector_fakes import (
     COLOUR,

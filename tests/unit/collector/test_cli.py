@@ -17,11 +17,10 @@ from click.testing import Result
 
 from collector.commands import main
 from collector.data_dir import only_service, open_store
-from collector.health import Heartbeat
-from collector.service import Standing
+from collector.health import Heartbeat, Status
+from collector.records import Campaign
 from collector.settings import SETTINGS
 from collector.show.tables import COLUMNS
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Topics
 from tests.support.campaigns import manifest_text
@@ -249,7 +248,7 @@ def test_health(cli: Cli, data: Path, used: Campaign) -> None:
     silent = cli("health", "--data-dir", data, "--json")
     assert silent.exit_code == 1
     assert json.loads(silent.stdout)["finding"].startswith("no collector is running")
-    Heartbeat(data).beat(Standing(connected=True, trouble=""))
+    Heartbeat(data).beat(Status(connected=True, trouble=""))
     assert facts(cli("health", "--data-dir", data, "--json"))["healthy"] is True
     assert cli("health", "--data-dir", data).stdout == "connected and counting\n"
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from collector import health
 from collector.data_dir import only_service, open_store, read_store
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
-from collector.health import Heartbeat, examine
-from collector.service import Standing
+from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o277])
@@ -93,39 +92,40 @@ with only_service(Path({str(tmp_path)!r})):
 
 
 def test_a_heartbeat_says_how_the_service_stands(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Standing(connected=True, trouble="", received=7))
-    well, text, record = examine(tmp_path)
-    assert (well, text) == (True, "connected and counting")
-    assert (record["pid"], record["received"]) == (os.getpid(), 7)
+    Heartbeat(tmp_path).beat(Status(connected=True, trouble="", received=7))
+    found = examine(tmp_path)
+    assert (found.well, found.finding) == (True, "connected and counting")
+    assert found.beat is not None
+    assert (found.beat.pid, found.beat.status.received) == (os.getpid(), 7)
     assert (tmp_path / "heartbeat").stat().st_mode & 0o777 == 0o600
 
 
 def test_trouble_is_not_well(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Standing(trouble="the disk is full"))
-    assert examine(tmp_path)[:2] == (False, "the disk is full")
+    Heartbeat(tmp_path).beat(Status(trouble="the disk is full"))
+    found = examine(tmp_path)
+    assert (found.well, found.finding) == (False, "the disk is full")
 
 
 def test_a_shorter_heartbeat_overwrites_a_longer_one(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Standing(trouble="x" * 9999))
-    Heartbeat(tmp_path).beat(Standing(connected=True, trouble=""))
-    assert examine(tmp_path)[0]
+    Heartbeat(tmp_path).beat(Status(trouble="x" * 9999))
+    Heartbeat(tmp_path).beat(Status(connected=True, trouble=""))
+    assert examine(tmp_path).well
 
 
-def test_silence_is_being_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Heartbeat(tmp_path).beat(Standing(connected=True, trouble=""))
-    monkeypatch.setattr(health, "STALE", -1.0)
-    well, text, _ = examine(tmp_path)
-    assert not well
-    assert "is stuck" in text
+def test_silence_is_being_stuck(tmp_path: Path) -> None:
+    Heartbeat(tmp_path).beat(Status(connected=True, trouble=""))
+    later = examine(tmp_path, clock=lambda: time.time() + STALE_SECONDS + 1)
+    assert not later.well
+    assert "is stuck" in later.finding
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"rubbish", b'{"pid": 4194305, "at": 1}'])
 def test_no_sound_heartbeat_is_no_service(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "heartbeat").write_bytes(content)
-    assert examine(tmp_path) == (False, f"no collector is running on {tmp_path}", {})
+    assert examine(tmp_path) == Health(False, f"no collector is running on {tmp_path}")
 
 
 def test_a_disk_that_refuses_a_heartbeat_does_not_end_the_service(tmp_path: Path) -> None:
     (tmp_path / "heartbeat").mkdir()
-    Heartbeat(tmp_path).beat(Standing())
-    assert examine(tmp_path)[0] is False
+    Heartbeat(tmp_path).beat(Status())
+    assert examine(tmp_path).well is False

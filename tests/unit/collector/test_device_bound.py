@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
-from collector.store import Campaign, Tally
 from collector.store.sqlite import count_bodies
 from protocol_spec import Result
 from tests.support.collector_fakes import COLOUR, FIRST, FUEL, TOWN, random_counts, three_questions

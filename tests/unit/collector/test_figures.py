@@ -13,10 +13,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from collector.errors import CollectorError
+from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
 from collector.show.charts import MOST_BARS, MOST_PANELS, Chart, charts, svg, unbroken
 from collector.show.figure_files import figure, html
-from collector.store import Campaign, Tally
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
 from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions

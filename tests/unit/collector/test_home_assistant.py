@@ -10,8 +10,8 @@ import jinja2
 import pytest
 
 from collector.device_key import DeviceKey
+from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Presence, State, Topics, digest8
 from tests.support.collector_fakes import FIRST, bench, three_questions

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.health import Heartbeat, resident_memory
-from collector.service import Standing
+from collector.health import Heartbeat, Status, resident_memory
+from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.show.metrics import METRICS, exposition, registry
-from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector_fakes import COLOUR, candidate, seal
@@ -19,8 +18,8 @@ Samples = dict[str, float]
 
 
 @pytest.fixture
-def standing() -> Standing:
-    return Standing(
+def standing() -> Status:
+    return Status(
         connected=True, trouble="", batches=4, largest_batch=30, last_commit=5e8, storage_failures=2
     )
 
@@ -43,17 +42,17 @@ def samples(text: str) -> Samples:
     return {name: float(value) for name, value in found}
 
 
-def shown_text(directory: Path, standing: Standing) -> str:
+def shown_text(directory: Path, standing: Status) -> str:
     Heartbeat(directory).beat(standing)
     return exposition(registry(directory)).decode()
 
 
-def scrape(directory: Path, standing: Standing) -> Samples:
+def scrape(directory: Path, standing: Status) -> Samples:
     return samples(shown_text(directory, standing))
 
 
 def test_every_metric_that_is_documented_appears(
-    tmp_path: Path, used: Campaign, standing: Standing
+    tmp_path: Path, used: Campaign, standing: Status
 ) -> None:
     text = shown_text(tmp_path, standing)
     shown = {name.split("{")[0] for name in samples(text)}
@@ -63,7 +62,7 @@ def test_every_metric_that_is_documented_appears(
 
 
 def test_the_numbers_are_the_stores_and_the_services(
-    tmp_path: Path, used: Campaign, standing: Standing
+    tmp_path: Path, used: Campaign, standing: Status
 ) -> None:
     shown, name = scrape(tmp_path, standing), used.name
     expected = {
@@ -92,7 +91,7 @@ def normal(shown: Samples, key: str) -> str:
 
 
 def test_outcomes_sum_to_what_was_received(
-    tmp_path: Path, used: Campaign, standing: Standing
+    tmp_path: Path, used: Campaign, standing: Status
 ) -> None:
     """I12, as a monitor sees it."""
     shown = scrape(tmp_path, standing)
@@ -101,11 +100,11 @@ def test_outcomes_sum_to_what_was_received(
 
 
 def test_trouble_shows(tmp_path: Path, used: Campaign) -> None:
-    shown = scrape(tmp_path, Standing(connected=False, trouble="the broker is gone"))
+    shown = scrape(tmp_path, Status(connected=False, trouble="the broker is gone"))
     assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (0, 0)
 
 
-def test_memory_is_the_services(tmp_path: Path, used: Campaign, standing: Standing) -> None:
+def test_memory_is_the_services(tmp_path: Path, used: Campaign, standing: Status) -> None:
     """It is in the heartbeat: whoever serves the metrics is another process."""
     assert 10 << 20 < resident_memory() < 4 << 30
     shown = scrape(tmp_path, standing)["allomfree_resident_memory_bytes"]

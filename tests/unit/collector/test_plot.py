@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from collector.records import Campaign
 from collector.show.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
 from collector.show.truth import write_truth
-from collector.store import Campaign
 from tests.support.command_line import Cli
 from tests.unit.collector.test_cli import data, file, used  # noqa: F401 - fixtures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collector.ingest.receipts import ReceiptBook
-from collector.store import Campaign
+from collector.records import Campaign
 from protocol_spec import ReceiptPage, Topics, decode_receipts, digest8
 from tests.support.collector_fakes import FIRST, tags_of, three_questions
 

@@ -12,9 +12,9 @@ import pytest
 
 import protocol_spec
 from collector.device_key import DeviceKey
+from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result
 from collector.show.tables import as_json, summary
-from collector.store import Campaign, Tally
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Topics
 from protocol_spec.result import MAX_JSON_BYTES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collector.records import Campaign, Tally
 from collector.rounds.results import CONFIDENCE, pooled_result, round_result, round_results
-from collector.store import Campaign, Tally
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome, Result, as_drawn, decode_result
 from protocol_spec.estimation import Estimate, estimate, estimate_pooled

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 import pytest
 
+from collector.records import Campaign
 from collector.rounds import sealing as rounds
 from collector.rounds.results import round_results
-from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector_fakes import (

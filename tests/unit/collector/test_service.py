@@ -11,7 +11,7 @@ import pytest
 from collector.device_key import DeviceKey
 from collector.errors import StorageFailure
 from collector.ingest.admit import Message
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import (
     Outcome,
@@ -122,13 +122,13 @@ def test_a_disk_that_refuses_means_no_acknowledgement_and_no_receipt(
     assert at_work.broker.acknowledged == []
     assert len(at_work.broker.waiting) == 1, "nothing more is read"
     assert not any("/receipt/" in topic for topic in at_work.broker.retained)
-    assert "cannot be written" in at_work.service.standing.trouble
-    assert at_work.service.standing.storage_failures >= 19
+    assert "cannot be written" in at_work.service.status.trouble
+    assert at_work.service.status.storage_failures >= 19
     at_work.store._db.execute("PRAGMA max_page_count = 1000000")
     at_work.turns(3)
     assert len(at_work.broker.acknowledged) == 600
     assert counts_of(at_work.store, campaign, 0) == {FUEL: [0, 600, 0, 0]}
-    assert at_work.service.standing.trouble == ""
+    assert at_work.service.status.trouble == ""
 
 
 def test_a_lost_connection_drops_what_was_held_unacknowledged(
@@ -144,9 +144,9 @@ def test_a_lost_connection_drops_what_was_held_unacknowledged(
         assert link is not None
         link.lost = "gone"
         at_work.turns(1)
-    assert not at_work.service.standing.connected
+    assert not at_work.service.status.connected
     at_work.turns(5)
-    assert at_work.service.standing.connected
+    assert at_work.service.status.connected
     assert at_work.broker.acknowledged == []
     at_work.broker.deliver(*reports(campaign, range(3)))
     at_work.turns(2)
@@ -163,10 +163,10 @@ def test_trouble_of_the_upkeep_ends_without_a_report(
         at_work.broker.session_present = False
         at_work.broker.break_now = "gone"
         at_work.turns(6)
-        assert at_work.service.standing.connected, "a full disk does not keep it from connecting"
-        assert at_work.service.standing.trouble == "the disk is full"
+        assert at_work.service.status.connected, "a full disk does not keep it from connecting"
+        assert at_work.service.status.trouble == "the disk is full"
     at_work.turns(2)
-    assert at_work.service.standing.trouble == ""
+    assert at_work.service.status.trouble == ""
 
 
 # --- connecting ---------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_trouble_of_the_upkeep_ends_without_a_report(
 def test_it_starts_without_a_broker_and_says_so(at_work: Bench, topics: Topics) -> None:
     at_work.broker.there = False
     at_work.turns(4)
-    standing = at_work.service.standing
+    standing = at_work.service.status
     assert (standing.connected, standing.trouble) == (False, "nobody is there")
     at_work.broker.there = True
     at_work.turns(200)

@@ -14,8 +14,9 @@ import pytest
 from sqlite_utils import Database, Migrations
 
 from collector.errors import StorageFailure, UnknownCampaign
+from collector.records import NO_CAMPAIGN, NO_ROUND, POOLED, Campaign, Candidate, Refusal
 from collector.show import facts as views
-from collector.store import NO_CAMPAIGN, NO_ROUND, POOLED, Campaign, Candidate, Refusal, schema
+from collector.store import schema
 from collector.store import sqlite as sqlite_engine
 from collector.store.sqlite import SqliteStore, count_bodies
 from protocol_spec import BodyFormat, Outcome, Result, decode_result

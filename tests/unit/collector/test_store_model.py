@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from collector.store import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
+from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from collector.store import sqlite as sqlite_engine
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.data_dir import open_store
-from collector.store import Campaign, Refusal
+from collector.records import Campaign, Refusal
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector_fakes import COLOUR, FIRST, candidate, seal, three_questions

@@ -8,7 +8,7 @@ import threading
 import weakref
 from functools import partial
 
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from collector.web.cache import MOST, MOST_BYTES, Cache
 from tests.support.collector_fakes import candidate

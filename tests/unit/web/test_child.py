@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from collector.health import examine
+from collector.records import Campaign
 from collector.settings import PAGE, Address, resolve
-from collector.store import Campaign
 from collector.web import child
 from collector.web.child import PageProcess
 from collector.web.server import NICE
@@ -62,7 +62,7 @@ def is_there(pid: int) -> bool:
 def test_a_collector_serves_its_page(running: CollectorProcess, fresh: Path) -> None:
     site = site_of(running)
     assert site.get("/").status == 200
-    wait_until(lambda: examine(fresh)[2] != {})
+    wait_until(lambda: examine(fresh).running)
     reply = site.get("/health")
     assert reply.status == 503
     assert "the broker mqtt://127.0.0.1:1 cannot be used" in reply.text
@@ -72,8 +72,8 @@ def test_memory_and_standing_are_the_services_not_the_pages(
     running: CollectorProcess, fresh: Path
 ) -> None:
     site = site_of(running)
-    wait_until(lambda: examine(fresh)[2] != {})
-    record = examine(fresh)[2]
+    wait_until(lambda: examine(fresh).running)
+    record = examine(fresh).facts()
     assert record["pid"] == running.pid
     text = site.get("/metrics").text
     assert re.search(r"^allomfree_resident_memory_bytes [1-9]", text, re.MULTILINE)
@@ -143,7 +143,7 @@ def test_it_collects_without_a_page_if_nobody_named_the_port_and_it_is_taken(
         with process:
             process.wait_for(f"{PAGE} cannot be listened on: Address already in use")
             process.wait_for("collecting without a page")
-            wait_until(lambda: examine(fresh)[2] != {})
+            wait_until(lambda: examine(fresh).running)
             assert process.is_running
 
 

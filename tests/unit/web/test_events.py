@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from collector.store import Campaign, Store
+from collector.records import Campaign
+from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.web import events
 from collector.web.events import MOST

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.records import Campaign
 from collector.show.tables import COLUMNS
-from collector.store import Campaign
 from collector.web import facts
 from collector.web.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
 from tests.support.campaigns import manifest_text

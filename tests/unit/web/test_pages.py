@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from protocol_spec import report_odds
 from tests.support.collector_fakes import FIRST, candidate, three_questions

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from collector.store import Campaign
+from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
 from collector.web.guard import LONGEST_ADDRESS
 from collector.web.server import LONGEST_HEAD

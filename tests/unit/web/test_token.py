@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.records import Campaign
 from collector.settings import Address, resolve
-from collector.store import Campaign
 from collector.web.guard import COOKIE
 from collector.web.token import needed, page_token
 from protocol_spec.programs.errors import SettingsError

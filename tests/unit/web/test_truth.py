@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collector.errors import StorageFailure
+from collector.records import Campaign
 from collector.show.truth import read_truth, write_truth
-from collector.store import Campaign
 from tests.support.site import Site
 
 TRUE = {"fuel": [0.5, 0.25, 0.125, 0.125]}
