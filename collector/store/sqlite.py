@@ -30,8 +30,7 @@ from collector.store import (
     Tally,
 )
 from collector.store.schema import is_newer, migrations
-from protocol_spec import Manifest, Outcome, Result, decode_result
-from protocol_spec.body import BodyFormat
+from protocol_spec import BodyFormat, Manifest, Outcome, Result, decode_result
 
 CHUNK: Final = 200
 _ROW: Final = "(?,?,?,?,?,?,?)"

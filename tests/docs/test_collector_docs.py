@@ -27,8 +27,7 @@ from collector.show.metrics import METRICS
 from collector.show.tables import COLUMNS, summary
 from collector.store import Campaign
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Manifest, Outcome, Result, Topics, as_drawn, calibrate
-from protocol_spec.calibration import LONGITUDINAL
+from protocol_spec import LONGITUDINAL, Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.mqtt import CONNECT_SECONDS
 from protocol_spec.programs.settings import Setting

@@ -17,7 +17,7 @@ from collector.show.tables import as_json, summary
 from collector.store import Campaign, Tally
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Topics
-from protocol_spec.result import MAX_JSON_BYTES
+from protocol_spec.limits import MAX_JSON_BYTES
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,

@@ -154,7 +154,7 @@ def test_a_reach_is_seen() -> None:
 
 def test_no_test_reaches_into_the_product() -> None:
     private = private_names(*PRODUCT)
-    own = private_names("tests") - {"_db"}
+    own = private_names("tests", "scripts") - {"_db"}
     assert_none(
         f"{source.shown}:{line} {what}"
         for source in TESTS

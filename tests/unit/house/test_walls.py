@@ -120,8 +120,9 @@ def _private(name: str) -> bool:
 
 
 def test_every_module_of_the_contract_says_what_is_public() -> None:
+    """A package inside the contract says so once, in its own `__init__`."""
     for source in sources("protocol_spec"):
-        if not source.module.startswith(PROGRAMS):
+        if source.module.count(".") <= 1 and source.module != PROGRAMS:
             module = importlib.import_module(source.module)
             assert module.__all__, source.shown
             assert all(hasattr(module, name) for name in module.__all__), source.shown
