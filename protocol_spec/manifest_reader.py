@@ -32,7 +32,14 @@ from protocol_spec.fields import (
 from protocol_spec.names import ATTRIBUTE, SLUG
 from protocol_spec.schedule import Schedule
 
-__all__ = ["ATTRIBUTE_FIELDS", "FORMAT", "MANIFEST_FIELDS", "ROUNDS_FIELDS", "read_manifest"]
+__all__ = [
+    "ATTRIBUTE_FIELDS",
+    "FORMAT",
+    "MANIFEST_FIELDS",
+    "ROUNDS_FIELDS",
+    "Field",
+    "read_manifest",
+]
 
 FORMAT: Final = 1
 _MORE: Final = limits.MAX_NAME_LENGTH - 1
@@ -44,6 +51,11 @@ class Field(NamedTuple):
 
     kind: Callable[[Any], Any]
     default: object = _MISSING
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default of its own."""
+        return self.default is _MISSING
 
 
 # `created`, `expires` and `grace` have defaults too, that follow from the rounds.

@@ -28,7 +28,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.unit.protocol.test_asyncapi import SCHEMAS, fits
+from tests.support.protocol.asyncapi import SCHEMAS, fits
 
 README = (Path(protocol_spec.__file__).parent / "README.md").read_text(encoding="utf-8")
 OUTCOMES = {Outcome.ACCEPTED: 6, Outcome.DUPLICATE: 1}
