@@ -12,7 +12,7 @@ AllomfreeError (from protocol_spec)
 
 from __future__ import annotations
 
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import AllomfreeError
 
 
 class CollectorError(AllomfreeError):

@@ -39,10 +39,10 @@ from protocol_spec import (
     digest8,
     parse_from_device,
 )
+from protocol_spec import random_below as below
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.mqtt import MQTT_5, Version
-from protocol_spec.randomiser import below
 from protocol_spec.topics import from_all_devices
 
 STEP: Final = 0.5

@@ -18,8 +18,8 @@ from edge_client.highwater import Life
 from edge_client.policy import Policy
 from edge_client.records import Draw, Membership, Queued
 from edge_client.store import Store
-from protocol_spec import Manifest, Randomiser, Report, digest8
-from protocol_spec.randomiser import Entropy, below
+from protocol_spec import Entropy, Manifest, Randomiser, Report, digest8
+from protocol_spec import random_below as below
 from protocol_spec.topics import is_device
 
 ReadValue = Callable[[str], object]

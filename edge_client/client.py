@@ -34,6 +34,7 @@ from edge_client.store import Store, recover
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     AllomfreeError,
+    Entropy,
     Manifest,
     ManifestError,
     Rejected,
@@ -46,7 +47,6 @@ from protocol_spec import (
     digest8,
 )
 from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
-from protocol_spec.randomiser import Entropy
 
 Found = TypeVar("Found")
 

@@ -23,6 +23,8 @@ from edge_client.heartbeat import Heartbeat
 from edge_client.mqtt.link import Acknowledged, Arrived, Connected, Link, Lost
 from edge_client.records import Fate, Membership, Queued
 from protocol_spec import (
+    AllomfreeError,
+    Entropy,
     Presence,
     Rejected,
     UnknownValue,
@@ -32,10 +34,9 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import random_below as below
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.mqtt import MQTT_5, Version
-from protocol_spec.randomiser import Entropy, below
 
 STEP: Final = 1.0
 RESEND: Final = 15.0

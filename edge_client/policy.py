@@ -7,8 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from edge_client.errors import PolicyRefusal, SettingsError
-from protocol_spec import Manifest
-from protocol_spec.manifest_reader import DURATION, SECONDS
+from protocol_spec import Manifest, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +90,9 @@ def _read(name: str, value: Any) -> Any:
             return tuple(value)
         raise SettingsError(f"policy.{name} = {value!r}: must be a list of names; * matches any")
     if name == "min_period":
-        match = DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match:
-            return int(match[1]) * SECONDS[match[2]]
+        seconds = parse_duration(value) if isinstance(value, str) else None
+        if seconds is not None:
+            return seconds
     number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
     if not number or (name in ("max_values", "min_period") and not isinstance(value, int)):
         raise SettingsError(f"policy.{name} = {value!r}: must be a number, 0 or more")

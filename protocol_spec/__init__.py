@@ -1,7 +1,21 @@
 """The contract between devices and collectors: manifest, wire, topics, and the mathematics.
 
-This is the one door: what is in `__all__` is public, the rest may change. Estimation needs numpy
-and therefore has a door of its own, `protocol_spec.estimation`; devices never open it.
+What a device or a collector in another language has to do the same way, and nothing else. This is
+the main door: what is in `__all__` is public. Three more modules are public as they are:
+
+    estimation   from counts to frequencies; needs numpy, so devices never open it
+    limits       every size, count and length that the protocol bounds
+    topics       MQTT topics and filters, built and parsed
+
+Behind the doors:
+
+    manifest  manifest_reader  fields  attributes  schedule  names      what is asked
+    wire  result  canonical  body  outcomes                             messages as bytes
+    chances  calibration  randomiser  accounting  multidimensional      noise and its price
+    precision  errors                                                   used by all of them
+
+`protocol_spec.programs` is not part of the contract: it is what the agent and the collector, as
+programs, have in common, and may need what the contract must not (a command line, MQTT).
 """
 
 from protocol_spec.accounting import (
@@ -16,8 +30,6 @@ from protocol_spec.attributes import Attribute
 from protocol_spec.body import BodyFormat
 from protocol_spec.calibration import (
     ADAPTIVE,
-    LONGITUDINAL,
-    ONE_TIME,
     Calibration,
     Choice,
     calibrate,
@@ -25,6 +37,7 @@ from protocol_spec.calibration import (
     choose,
     largest_eps_1,
 )
+from protocol_spec.chances import LONGITUDINAL, ONE_TIME, Method
 from protocol_spec.errors import (
     AllomfreeError,
     InfeasibleBudget,
@@ -33,10 +46,14 @@ from protocol_spec.errors import (
     Problem,
     UnknownValue,
 )
+from protocol_spec.fields import parse_duration
 from protocol_spec.manifest import Manifest
 from protocol_spec.multidimensional import smp_variance, smp_variance_once, spl_variance
+from protocol_spec.outcomes import HELP as OUTCOME_HELP
 from protocol_spec.outcomes import Outcome, Rejected
-from protocol_spec.randomiser import Randomiser, Thresholds, as_drawn, thresholds
+from protocol_spec.randomiser import Entropy, Randomiser, Thresholds, as_drawn, thresholds
+from protocol_spec.randomiser import below as random_below
+from protocol_spec.result import SERIES as RESULT_SERIES
 from protocol_spec.result import Result, decode_result
 from protocol_spec.schedule import Schedule
 from protocol_spec.topics import DEFAULT_NAMESPACE, Topics, parse_from_device
@@ -55,6 +72,7 @@ from protocol_spec.wire import (
     decode_response,
     decode_state,
     digest8,
+    pack_receipts,
     receipt_page,
     receipt_tag,
     report_fault,
@@ -65,14 +83,18 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "LONGITUDINAL",
     "ONE_TIME",
+    "OUTCOME_HELP",
+    "RESULT_SERIES",
     "AllomfreeError",
     "Attribute",
     "BodyFormat",
     "Calibration",
     "Choice",
+    "Entropy",
     "InfeasibleBudget",
     "Manifest",
     "ManifestError",
+    "Method",
     "Odds",
     "Outcome",
     "ParameterError",
@@ -107,7 +129,10 @@ __all__ = [
     "largest_eps_1",
     "largest_shift",
     "lifetime_odds",
+    "pack_receipts",
+    "parse_duration",
     "parse_from_device",
+    "random_below",
     "receipt_page",
     "receipt_tag",
     "report_fault",

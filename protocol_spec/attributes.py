@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from protocol_spec.body import BodyFormat
-from protocol_spec.calibration import ADAPTIVE, Calibration, Choice, Method, calibrate, choose
+from protocol_spec.calibration import ADAPTIVE, Calibration, Choice, calibrate, choose
+from protocol_spec.chances import Method
 from protocol_spec.errors import UnknownValue
+
+__all__ = ["Attribute", "bin_labels"]
 
 
 @dataclass(frozen=True, slots=True)

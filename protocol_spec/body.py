@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from protocol_spec.outcomes import Outcome
 
+__all__ = ["BodyFormat"]
+
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:

@@ -3,9 +3,8 @@
 Claim: with the returned p1, q1, p2, q2 one report is eps_1-LDP and any number of reports from one
 memo is eps_inf-LDP, both attained (for `method="paper"`, L-GRR with k > 2 stays below eps_1).
 
-A value is randomised twice: RR1 once, for life, with (p1, q1); RR2 in every round with (p2, q2).
-p is the chance that a support (the value of GRR, a bit of UE) is kept, q that it appears from
-nothing. For GRR and UE alike the chain of both has
+The chances themselves are those of `protocol_spec.chances`. For GRR and UE alike, RR1 and then RR2
+together have
 
     ps = p1 p2 + (1 - p1) q2        qs = q1 p2 + (1 - q1) q2        ps - qs = (p1-q1)(p2-q2).
 
@@ -16,33 +15,36 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, SupportsIndex
+from typing import Final, SupportsIndex
 
+from protocol_spec.chances import (
+    LARGEST_EPS_1,
+    LONGITUDINAL,
+    METHODS,
+    ONE_TIME,
+    Chances,
+    Method,
+    exact_chances,
+)
 from protocol_spec.errors import InfeasibleBudget, ParameterError
-from protocol_spec.precision import HALF, ONE, precise
+from protocol_spec.limits import MAX_DOMAIN, MAX_EPSILON, MIN_EPSILON
+from protocol_spec.precision import ONE, precise
 
-Method = Literal["exact", "paper"]
+__all__ = [
+    "ADAPTIVE",
+    "Calibration",
+    "Choice",
+    "calibrate",
+    "calibrate_once",
+    "choose",
+    "from_chances",
+    "largest_eps_1",
+]
 
-LONGITUDINAL: Final = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
-ONE_TIME: Final = ("GRR", "OUE", "SUE")
 ADAPTIVE: Final = "ALLOMFREE"
-
-MIN_EPSILON: Final = 1e-9
-MAX_EPSILON: Final = 100.0
-MAX_DOMAIN: Final = 65_536
-
-
-class Chances(NamedTuple):
-    """p1, q1, p2, q2 in full precision."""
-
-    p1: Decimal
-    q1: Decimal
-    p2: Decimal
-    q2: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ def calibrate(
     if protocol not in LONGITUDINAL:
         remedy = f"choose one of {', '.join((*LONGITUDINAL, ADAPTIVE))}"
         raise ParameterError("protocol", protocol, remedy)
-    if method not in ("exact", "paper"):
+    if method not in METHODS:
         raise ParameterError("method", method, "choose 'exact' or 'paper'")
     k = _check_domain(k)
     eps_inf, eps_1 = _check_epsilon("eps_inf", eps_inf), _check_epsilon("eps_1", eps_1)
@@ -218,105 +220,8 @@ def largest_eps_1(protocol: str, *, eps_inf: float) -> float:
     if protocol not in LONGITUDINAL:
         raise ParameterError("protocol", protocol, f"choose one of {', '.join(LONGITUDINAL)}")
     eps_inf = _check_epsilon("eps_inf", eps_inf)
-    limit = _LIMIT.get(protocol)
+    limit = LARGEST_EPS_1.get(protocol)
     return float(limit(Decimal(eps_inf))) if limit else math.nextafter(eps_inf, 0.0)
-
-
-@precise
-def exact_chances(
-    protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"
-) -> Chances:
-    """p1, q1, p2, q2 in full precision, for parameters already checked."""
-    first, second = _STEPS[protocol]
-    p1, q1 = _FIRST[first](eps_inf, k)
-    if second is None:
-        return Chances(p1, q1, ONE, ONE - ONE)
-    if second == "GRR":
-        return Chances(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
-    if second == "SUE":
-        return Chances(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
-    return Chances(p1, q1, *_second_half(protocol, eps_inf, eps_1))
-
-
-# --- the closed forms -------------------------------------------------------------------------
-
-_STEPS: Final[dict[str, tuple[str, str | None]]] = {
-    "GRR": ("GRR", None),
-    "OUE": ("OUE", None),
-    "SUE": ("SUE", None),
-    "L-GRR": ("GRR", "GRR"),
-    "L-OUE": ("OUE", "OUE"),
-    "L-SUE": ("SUE", "SUE"),
-    "L-OSUE": ("OUE", "SUE"),
-    "L-SOUE": ("SUE", "OUE"),
-}
-
-
-def _grr(epsilon: Decimal, k: int) -> tuple[Decimal, Decimal]:
-    q = 1 / (epsilon.exp() + k - 1)
-    return 1 - (k - 1) * q, q
-
-
-def _oue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
-    return HALF, 1 / (epsilon.exp() + 1)
-
-
-def _sue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
-    q = 1 / ((epsilon / 2).exp() + 1)
-    return 1 - q, q
-
-
-_FIRST: Final[dict[str, Callable[[Decimal, int], tuple[Decimal, Decimal]]]] = {
-    "GRR": _grr,
-    "OUE": _oue,
-    "SUE": _sue,
-}
-
-
-def _second_grr(
-    eps_inf: Decimal, eps_1: Decimal, k: int, method: Method
-) -> tuple[Decimal, Decimal]:
-    """b = p2/q2 that makes (ab + k-1)/(a + b + k-2) equal c; the paper drops both k-2."""
-    a, c = eps_inf.exp(), eps_1.exp()
-    others = k - 1 if method == "exact" else 1
-    b = 1 + (c - 1) * (a + others) / (a - c)
-    q2 = 1 / (b + k - 1)
-    return 1 - (k - 1) * q2, q2
-
-
-def _second_symmetric(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
-    scale = 2 if protocol == "L-SUE" else 1
-    a, c = (eps_inf / scale).exp(), (eps_1 / scale).exp()
-    b = 1 + (c - 1) * (a + 1) / (a - c)
-    q2 = 1 / (b + 1)
-    return 1 - q2, q2
-
-
-def _second_half(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
-    """p2 = 1/2 and the smaller root of the quadratic in 2 q2, in the form that does not cancel."""
-    c = eps_1.exp()
-    if protocol == "L-OUE":
-        a = eps_inf.exp()
-        square, linear, constant = a * (c - 1), (a + 1) - c * (3 * a - 1), 2 * a + 1 - 3 * c
-    else:
-        a = (eps_inf / 2).exp()
-        square = a * (c - 1)
-        linear = (2 * a + 1 - a * a) - c * (a * a + 2 * a - 1)
-        constant = a * (2 * a + 1) - c * (a + 2)
-    constant = max(constant, ONE - ONE)  # the limit itself, rounded to a float, may lie above it
-    return HALF, constant / (-linear + (linear * linear - 4 * square * constant).sqrt())
-
-
-def _limit_oue(eps_inf: Decimal) -> Decimal:
-    return ((2 * eps_inf.exp() + 1) / 3).ln()
-
-
-def _limit_soue(eps_inf: Decimal) -> Decimal:
-    a = (eps_inf / 2).exp()
-    return (a * (2 * a + 1) / (a + 2)).ln()
-
-
-_LIMIT: Final = {"L-OUE": _limit_oue, "L-SOUE": _limit_soue}
 
 
 def from_chances(nominal: Calibration, exact: Chances) -> Calibration:
@@ -332,8 +237,8 @@ def from_chances(nominal: Calibration, exact: Chances) -> Calibration:
 @lru_cache(maxsize=1024)
 @precise
 def _calibrate(protocol: str, k: int, eps_inf: float, eps_1: float, method: Method) -> Calibration:
-    if protocol in _LIMIT:
-        largest = float(_LIMIT[protocol](Decimal(eps_inf)))
+    if protocol in LARGEST_EPS_1:
+        largest = float(LARGEST_EPS_1[protocol](Decimal(eps_inf)))
         if eps_1 > largest:
             raise InfeasibleBudget(protocol, eps_inf, eps_1, largest)
     chances = exact_chances(protocol, k, Decimal(eps_inf), Decimal(eps_1), method)

@@ -16,6 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+__all__ = [
+    "AllomfreeError",
+    "InfeasibleBudget",
+    "ManifestError",
+    "ParameterError",
+    "Problem",
+    "UnknownValue",
+]
+
 
 class AllomfreeError(Exception):
     """Base of every error that a caller or a user can do something about."""

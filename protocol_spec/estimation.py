@@ -23,6 +23,18 @@ import numpy.typing as npt
 from protocol_spec.calibration import Calibration
 from protocol_spec.errors import ParameterError
 
+__all__ = [
+    "Array",
+    "Estimate",
+    "Weights",
+    "critical_value",
+    "estimate",
+    "estimate_pooled",
+    "project_to_simplex",
+    "score_interval",
+    "shift_to_one",
+]
+
 Array = npt.NDArray[np.float64]
 Weights = Literal["equal", "reports", "blue"]
 

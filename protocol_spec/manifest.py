@@ -15,18 +15,18 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from protocol_spec.attributes import Attribute
 from protocol_spec.body import BodyFormat
 from protocol_spec.calibration import Calibration
 from protocol_spec.canonical import pack, unpack_manifest
 from protocol_spec.errors import ManifestError, Problem
-from protocol_spec.manifest_reader import read_manifest
+from protocol_spec.limits import MAX_MANIFEST_BYTES
+from protocol_spec.manifest_reader import FORMAT, read_manifest
 from protocol_spec.schedule import Schedule
 
-FORMAT: Final = 1
-MAX_MANIFEST_BYTES: Final = 262_144
+__all__ = ["Manifest"]
 
 
 @dataclass(frozen=True)

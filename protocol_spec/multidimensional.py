@@ -8,8 +8,11 @@ let a planner show by how much.
 
 from __future__ import annotations
 
-from protocol_spec.calibration import Method, calibrate, calibrate_once
+from protocol_spec.calibration import calibrate, calibrate_once
+from protocol_spec.chances import Method
 from protocol_spec.errors import ParameterError
+
+__all__ = ["smp_variance", "smp_variance_once", "spl_variance"]
 
 
 def smp_variance(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+__all__ = ["HELP", "Outcome", "Rejected"]
+
 
 class Outcome(StrEnum):
     """The fate of one received message."""

@@ -14,6 +14,8 @@ from decimal import Decimal
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+__all__ = ["HALF", "ONE", "precise"]
+
 _CONTEXT = decimal.Context(
     prec=80,
     rounding=decimal.ROUND_HALF_EVEN,

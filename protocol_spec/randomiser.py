@@ -19,8 +19,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final, NamedTuple
 
 from protocol_spec.body import BodyFormat
-from protocol_spec.calibration import Calibration, Chances, exact_chances, from_chances
+from protocol_spec.calibration import Calibration, from_chances
+from protocol_spec.chances import Chances, exact_chances
 from protocol_spec.precision import precise
+
+__all__ = ["Entropy", "Randomiser", "Thresholds", "as_drawn", "below", "thresholds"]
 
 Entropy = Callable[[int], bytes]
 

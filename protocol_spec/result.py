@@ -13,14 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol_spec.calibration import LONGITUDINAL
 from protocol_spec.canonical import Undecodable, pack, unpack
-from protocol_spec.manifest_reader import MAX_ROUNDS, MAX_VALUES, NAME
+from protocol_spec.chances import LONGITUDINAL
+from protocol_spec.limits import MAX_COUNT, MAX_RESULT_BYTES, MAX_ROUNDS, MAX_VALUES
+from protocol_spec.names import ATTRIBUTE
 from protocol_spec.outcomes import Outcome, Rejected
 
+__all__ = ["RESULT_VERSION", "SERIES", "Result", "decode_result"]
+
 RESULT_VERSION: Final = 1
-MAX_RESULT_BYTES: Final = 1 << 20
-MAX_JSON_BYTES: Final = 1 << 19  # brokers often take no more than 1 MiB
 
 SERIES: Final = (
     "raw",
@@ -134,7 +135,7 @@ def _contradiction(document: Any) -> str | None:
 
 
 def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def _floats(value: Any) -> bool:
@@ -144,7 +145,7 @@ def _floats(value: Any) -> bool:
 _CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "v": lambda v: type(v) is int and v == RESULT_VERSION,
     "digest": lambda v: type(v) is bytes and len(v) == 32,
-    "attribute": lambda v: type(v) is str and NAME.fullmatch(v) is not None,
+    "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
     "round": lambda v: v is None or (_count(v) and v < MAX_ROUNDS),
     "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
     "protocol": lambda v: v in LONGITUDINAL,

@@ -10,18 +10,34 @@ direction make three lines of access list enough for any fleet.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from protocol_spec.errors import ParameterError
+from protocol_spec.limits import MAX_DEVICE_LENGTH, MAX_NAMESPACE_LENGTH
+from protocol_spec.names import CAMPAIGN, DEVICE, NAMESPACE, NUMBER
+
+__all__ = [
+    "CANARY_CAMPAIGN",
+    "DEFAULT_NAMESPACE",
+    "VERSION",
+    "FromDevice",
+    "Topics",
+    "canary",
+    "check_namespace",
+    "everything_of",
+    "for_all",
+    "from_all_devices",
+    "from_device",
+    "is_campaign",
+    "is_device",
+    "parse_from_device",
+    "parse_receipt",
+    "to_device",
+]
 
 VERSION: Final = "v1"
 DEFAULT_NAMESPACE: Final = "allomfree"
-
-_LEVEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
-_DEVICE: Final = re.compile(r"[a-z0-9-]{1,32}")
-_CAMPAIGN: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?-[0-9a-f]{8}")
 
 _UPWARD: Final = ("report", "request")
 
@@ -30,20 +46,20 @@ CANARY_CAMPAIGN: Final = "canary"  # stands where a campaign would and, without 
 
 def check_namespace(namespace: str) -> str:
     """A namespace is one topic level that needs no quoting anywhere."""
-    if not _LEVEL.fullmatch(namespace):
-        remedy = "use 1 to 64 of a-z, 0-9 and inner hyphens or underscores"
+    if not NAMESPACE.fullmatch(namespace):
+        remedy = f"use 1 to {MAX_NAMESPACE_LENGTH} of a-z, 0-9 and inner hyphens or underscores"
         raise ParameterError("namespace", namespace, remedy)
     return namespace
 
 
 def is_device(name: str) -> bool:
     """Whether a text is a device pseudonym."""
-    return _DEVICE.fullmatch(name) is not None
+    return DEVICE.fullmatch(name) is not None
 
 
 def is_campaign(name: str) -> bool:
     """Whether a text is a campaign's name, slug and digest."""
-    return _CAMPAIGN.fullmatch(name) is not None
+    return CAMPAIGN.fullmatch(name) is not None
 
 
 def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
@@ -178,13 +194,13 @@ def parse_receipt(topic: str) -> tuple[int, int] | None:
     levels = topic.split("/")
     if len(levels) != 7 or levels[3:5] != ["pub", "receipt"]:
         return None
-    if not all(re.fullmatch(r"0|[1-9][0-9]{0,8}", level) for level in levels[5:]):
+    if not all(NUMBER.fullmatch(level) for level in levels[5:]):
         return None
     return int(levels[5]), int(levels[6])
 
 
 def _checked(device: str) -> str:
     if not is_device(device):
-        remedy = "a device's name is 1 to 32 of a-z, 0-9 and hyphen"
+        remedy = f"a device's name is 1 to {MAX_DEVICE_LENGTH} of a-z, 0-9 and hyphen"
         raise ParameterError("device", device, remedy)
     return device

@@ -24,23 +24,45 @@ from itertools import pairwise
 from typing import Any, Final, Protocol, TypeVar
 
 from protocol_spec.canonical import Undecodable, pack, unpack
-from protocol_spec.manifest import Manifest
-from protocol_spec.manifest_reader import (
+from protocol_spec.limits import (
+    DIGEST_BYTES,
     MAX_ATTRIBUTES,
+    MAX_BODY_BYTES,
+    MAX_CONTROL_BYTES,
+    MAX_RECEIPT_BYTES,
     MAX_RECEIPT_PAGES,
+    MAX_REPORT_BYTES,
     MAX_ROUNDS,
-    MAX_VALUES,
+    NONCE_BYTES,
+    TAG_BYTES,
 )
+from protocol_spec.manifest import Manifest
 from protocol_spec.outcomes import Outcome, Rejected
 
+__all__ = [
+    "WIRE_VERSION",
+    "Presence",
+    "ReceiptPage",
+    "Report",
+    "Request",
+    "RequestKind",
+    "Response",
+    "ResponseStatus",
+    "State",
+    "Tags",
+    "decode_receipts",
+    "decode_report",
+    "decode_request",
+    "decode_response",
+    "decode_state",
+    "digest8",
+    "pack_receipts",
+    "receipt_page",
+    "receipt_tag",
+    "report_fault",
+]
+
 WIRE_VERSION: Final = 1
-DIGEST_BYTES: Final = 8
-TAG_BYTES: Final = 4
-NONCE_BYTES: Final = 8
-MAX_BODY_BYTES: Final = MAX_VALUES // 8
-MAX_REPORT_BYTES: Final = 20 + MAX_BODY_BYTES
-MAX_CONTROL_BYTES: Final = 64
-MAX_RECEIPT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.records import Campaign
-from protocol_spec import Topics, digest8
-from protocol_spec.wire import pack_receipts
+from protocol_spec import Topics, digest8, pack_receipts
 
 Place = tuple[int, int, int]
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from collector.records import Campaign, Tally
-from protocol_spec import Calibration, Outcome, Result, as_drawn
+from protocol_spec import RESULT_SERIES, Calibration, Outcome, Result, as_drawn
 from protocol_spec.estimation import Array, Estimate, estimate, estimate_pooled
-from protocol_spec.result import SERIES
 
 CONFIDENCE: Final = 0.95
 
@@ -109,7 +108,7 @@ def _message(
 
 def _series(estimated: Estimate | None) -> dict[str, tuple[float, ...]]:
     if estimated is None:
-        return dict.fromkeys(SERIES, ())
+        return dict.fromkeys(RESULT_SERIES, ())
     low, high = estimated.interval(CONFIDENCE)
     low_all, high_all = estimated.interval(CONFIDENCE, simultaneous=True)
     arrays: tuple[Array, ...] = (
@@ -122,4 +121,4 @@ def _series(estimated: Estimate | None) -> dict[str, tuple[float, ...]]:
         low_all,
         high_all,
     )
-    return {name: tuple(array.tolist()) for name, array in zip(SERIES, arrays)}
+    return {name: tuple(array.tolist()) for name, array in zip(RESULT_SERIES, arrays)}

@@ -14,8 +14,7 @@ from collector.rounds.results import round_result
 from collector.show.planning import Plan
 from collector.show.tables import rows
 from collector.store import Store
-from protocol_spec import Result
-from protocol_spec.outcomes import HELP
+from protocol_spec import OUTCOME_HELP, Result
 
 Facts = dict[str, Any]
 
@@ -153,7 +152,7 @@ def plan_facts(planned: Plan) -> Facts:
 
 def outcome_help() -> dict[str, str]:
     """One line on each outcome."""
-    return {str(name): text for name, text in HELP.items()}
+    return {str(name): text for name, text in OUTCOME_HELP.items()}
 
 
 def instant(seconds: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from collector.records import Campaign
 from protocol_spec import Manifest, Result
-from protocol_spec.result import MAX_JSON_BYTES
+from protocol_spec.limits import MAX_JSON_BYTES
 
 Format = Literal["csv", "json", "ndjson"]
 

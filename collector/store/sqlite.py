@@ -22,8 +22,7 @@ from sqlite_utils import Database
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.records import NO_ROUND, POOLED, Campaign, Candidate, Counts, Refusal, Tally
 from collector.store.schema import is_newer, migrations
-from protocol_spec import Manifest, Outcome, Result, decode_result
-from protocol_spec.body import BodyFormat
+from protocol_spec import BodyFormat, Manifest, Outcome, Result, decode_result
 
 CHUNK: Final = 200
 _ROW: Final = "(?,?,?,?,?,?,?)"

@@ -22,8 +22,9 @@ from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
 from simulation import children
-from tests.support.brokers import Nats, find_program
+from tests.support.brokers import Nats
 from tests.support.campaigns import manifest
+from tests.support.needs import find_program
 from tests.support.tally import Tally
 
 ROUNDS: Final = 5

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paper.printed_gains import HALVES, Half
-from protocol_spec import ADAPTIVE, Calibration, calibrate
-from protocol_spec.calibration import Method
+from protocol_spec import ADAPTIVE, Calibration, Method, calibrate
 from protocol_spec.estimation import project_to_simplex
 from simulation.datasets import Dataset, load
 from simulation.sufficient import groups, one_round

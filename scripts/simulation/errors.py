@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import AllomfreeError
 
 
 class SimulationError(AllomfreeError, ValueError):

@@ -14,8 +14,7 @@ from typing import Self
 from collector.data_dir import open_store, read_store
 from collector.records import Campaign
 from collector.store import Store
-from protocol_spec import Manifest, Schedule
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import AllomfreeError, Manifest, Schedule
 from simulation.children import command_of, end_process, environment
 from simulation.collected import Simulated, from_store
 from simulation.collecting import empty_campaign, keep_truth

@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 import shlex
-import shutil
 import sqlite3
 import subprocess
 import tomllib
@@ -28,11 +27,11 @@ from collector.settings import SETTINGS, resolve
 from collector.show.metrics import METRICS
 from collector.show.tables import COLUMNS, summary
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Manifest, Outcome, Result, Topics, as_drawn, calibrate
-from protocol_spec.calibration import LONGITUDINAL
+from protocol_spec import LONGITUDINAL, Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.mqtt import CONNECT_SECONDS
 from protocol_spec.programs.settings import Setting
+from tests.support.needs import path_of
 from tests.support.places import ROOT
 
 UNIT = ROOT / "deploy" / "allomfree-collector.service"
@@ -445,9 +444,7 @@ def test_service_and_commands_agree_on_the_data(tmp_path: Path) -> None:
 )
 def test_systemd_takes_the_unit(check: list[str], tmp_path: Path) -> None:
     """The threshold is of the exposure level, in tenths: lower is better."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = path_of("systemd-analyze")
     copy = tmp_path / UNIT.name
     text = re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", read(UNIT))
     copy.write_text(text, encoding="utf-8")

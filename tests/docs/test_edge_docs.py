@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from collections import defaultdict
@@ -34,6 +33,7 @@ from edge_client.sources.static import StaticSource
 from protocol_spec import Manifest
 from protocol_spec.programs.mqtt import CONNECT_SECONDS
 from protocol_spec.programs.settings import Setting
+from tests.support.needs import path_of
 from tests.support.places import ROOT
 
 UNIT = ROOT / "deploy" / "allomfree-edge.service"
@@ -370,9 +370,7 @@ def test_service_and_commands_agree_on_the_state(monkeypatch: pytest.MonkeyPatch
 )
 def test_systemd_takes_the_unit(check: list[str], tmp_path: Path) -> None:
     """The threshold is of the exposure level, in tenths: lower is better."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = path_of("systemd-analyze")
     text = UNIT.read_text(encoding="utf-8")
     copy = tmp_path / UNIT.name
     copy.write_text(re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", text), encoding="utf-8")

@@ -13,8 +13,7 @@ from collector.brokers import authority, passwords, probe
 from collector.brokers.access import AUDITOR, COLLECTOR, Access, Role, access
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import KINDS, RENEW_DAYS, BrokerPlan, Kind
-from protocol_spec import as_drawn, calibrate
-from protocol_spec.outcomes import Outcome
+from protocol_spec import Outcome, as_drawn, calibrate
 from protocol_spec.topics import CANARY_CAMPAIGN, DEFAULT_NAMESPACE
 from tests.docs.test_collector_docs import SECURITY, budgets, read, rows, section
 

@@ -25,7 +25,8 @@ from paho.mqtt.properties import Properties
 
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import Auth, BrokerPlan, Kind
-from tests.support.brokers import Broker, find_program, free_port
+from tests.support.brokers import Broker, free_port
+from tests.support.needs import find_program
 
 V311: Final = MQTTProtocolVersion.MQTTv311
 V5: Final = MQTTProtocolVersion.MQTTv5
@@ -35,9 +36,7 @@ CAMPAIGN: Final = "heat-0123abcd"
 ROOT: Final = f"allomfree/v1/{CAMPAIGN}"
 PATIENCE: Final = 20.0
 
-WITHOUT_MOSQUITTO: Final = pytest.mark.skipif(
-    find_program("mosquitto") is None, reason="mosquitto is not installed"
-)
+NEEDS_MOSQUITTO: Final = pytest.mark.needs("mosquitto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Setup:
 
 def setups(*chosen: Setup) -> list[Any]:
     """Parameters for a test; those of mosquitto are skipped where it is missing."""
-    marks = {"nats": (), "mosquitto": (WITHOUT_MOSQUITTO,)}
+    marks = {"nats": (), "mosquitto": (NEEDS_MOSQUITTO,)}
     return [pytest.param(setup, id=str(setup), marks=marks[setup.kind]) for setup in chosen]
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+
+from tests.support.needs import find_program
 
 # mosquitto started by root would become another user, who may not read the test's files.
 AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
@@ -22,16 +22,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def find_program(name: str) -> str | None:
-    """A program beside the interpreter, on the path, or in /usr/sbin."""
-    beside = Path(sys.executable).parent / name
-    return (
-        str(beside)
-        if beside.exists()
-        else shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    )
 
 
 @dataclass

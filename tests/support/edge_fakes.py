@@ -15,8 +15,7 @@ from edge_client.daemon import Runner
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued
 from edge_client.store import Store
-from protocol_spec import Manifest
-from protocol_spec.randomiser import Entropy
+from protocol_spec import Entropy, Manifest
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 

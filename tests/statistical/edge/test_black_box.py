@@ -25,8 +25,7 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.records import Membership, Queued
-from protocol_spec import Manifest, Randomiser, Rejected, decode_report
-from protocol_spec.randomiser import Entropy
+from protocol_spec import Entropy, Manifest, Randomiser, Rejected, decode_report
 from tests.support.campaigns import manifest
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
 from tests.support.edge_processes.loops import RoundClock

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from protocol_spec import LONGITUDINAL, BodyFormat, Randomiser, as_drawn, calibrate, thresholds
-from protocol_spec.randomiser import below
+from protocol_spec import random_below as below
 from tests.support.protocol.entropy import Tape, TapeEnded, seeded, words
 from tests.support.protocol.statistics import LIMIT, binomial_z, uniform_z
 

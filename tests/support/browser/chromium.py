@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-import pytest
 from PIL import Image
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
@@ -17,14 +15,13 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.support.places import ROOT
+from tests.support.needs import AXE, need, path_of
 
 T = TypeVar("T")
 
 PATIENCE: Final = 40.0
 WIDE, NARROW = 1280, 390
 BESIDE: Final = (3, 300)
-AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
 FLAGS: Final = [
     "--headless=new",
     "--no-sandbox",
@@ -56,9 +53,7 @@ class Browser:
     """Chromium with a fresh profile; its window is as wide as a desktop's until told otherwise."""
 
     def __init__(self, profile: Path, *, scripts: bool = True) -> None:
-        program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-        if program is None or driver is None:
-            pytest.skip("chromium and chromium-driver are not installed")
+        program, driver = path_of("chromium"), path_of("chromedriver")
         options = ChromeOptions()
         options.binary_location = program
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
@@ -144,8 +139,7 @@ class Browser:
 
     def grave_findings(self) -> list[str]:
         """What axe-core calls serious or critical for readers who see, hear or point otherwise."""
-        if not AXE.exists():
-            pytest.skip("axe-core is not installed; ./scripts/test installs it where npm is")
+        need("axe-core")
         self.run(AXE.read_text(encoding="utf-8"))
         found: list[str] = self.driver.execute_async_script(FINDINGS)
         return [finding for finding in found if finding.startswith(("serious", "critical"))]

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from hypothesis import strategies as st
 
-from protocol_spec import Calibration, calibrate, largest_eps_1
-from protocol_spec.calibration import Method
+from protocol_spec import Calibration, Method, calibrate, largest_eps_1
 from tests.support.protocol import reference
 
 # The four unary protocols are the same under both methods.

@@ -11,7 +11,7 @@ import pytest
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
-from tests.support.broker_setup import BOTH, PASSWORDS, WITHOUT_MOSQUITTO, House, Setup
+from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, House, Setup
 from tests.support.collector_processes.campaign import Desk
 from tests.support.command_line import Cli
 
@@ -103,7 +103,7 @@ NATS_LAX = [
 @pytest.mark.parametrize(
     ("kind", "lax", "finding"),
     [
-        *(pytest.param("mosquitto", *row, marks=WITHOUT_MOSQUITTO) for row in MOSQUITTO_LAX),
+        *(pytest.param("mosquitto", *row, marks=NEEDS_MOSQUITTO) for row in MOSQUITTO_LAX),
         *(("nats", *row) for row in NATS_LAX),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_lax_broker_is_found_out(
     assert "use the configuration that broker-config wrote" in found[finding]["finding"]
 
 
-@WITHOUT_MOSQUITTO
+@NEEDS_MOSQUITTO
 def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
     """It must not tie sessions to users then, who have none; so that is found out, too."""
     house = House(Setup("mosquitto", "password"), desk.data / "broker")

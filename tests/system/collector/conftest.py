@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.brokers import Broker, Mosquitto, Nats, find_program
+from tests.support.brokers import Broker, Mosquitto, Nats
 from tests.support.collector_processes.driver import Nursery
+from tests.support.needs import need
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")
@@ -34,8 +35,8 @@ def quick_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bro
 
 
 def _made(name: str, place: Path, kind: type[Nats]) -> Broker:
-    if name == "mosquitto" and find_program("mosquitto") is None:
-        pytest.skip("mosquitto is not installed")
+    if name == "mosquitto":
+        need("mosquitto")
     return Mosquitto(place / "broker") if name == "mosquitto" else kind(place / "broker")
 
 
@@ -54,8 +55,7 @@ def quick_nats(tmp_path: Path) -> Iterator[Nats]:
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     """mosquitto without persistence: it forgets when it is killed."""
-    if find_program("mosquitto") is None:
-        pytest.skip("mosquitto is not installed")
+    need("mosquitto")
     with Mosquitto(tmp_path / "mosquitto") as running:
         yield running
 

@@ -12,7 +12,7 @@ import pytest
 
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
-from protocol_spec.wire import MAX_REPORT_BYTES
+from protocol_spec.limits import MAX_REPORT_BYTES
 from tests.support.brokers import Broker, Mosquitto
 from tests.support.campaigns import manifest
 from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, assert_one_outcome_each

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from edge_client import daemon as runner
-from tests.support.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats, find_program
+from tests.support.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
 from tests.support.edge_processes.driver import Nursery
+from tests.support.needs import need
 
 
 @pytest.fixture(params=sorted(BROKERS, reverse=True))
@@ -15,8 +16,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """Each of the real brokers in turn, keeping its sessions on the disk."""
     chosen = BROKERS[request.param](tmp_path / "broker")
     if isinstance(chosen, Mosquitto):
-        if find_program("mosquitto") is None:
-            pytest.skip("mosquitto is not installed")
+        need("mosquitto")
         chosen.extra += f"{AS_OURSELVES}persistence true\npersistence_location {tmp_path}/broker/\n"
     with chosen as running:
         yield running
@@ -31,8 +31,7 @@ def nats(tmp_path: Path) -> Iterator[Nats]:
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Mosquitto:
     """mosquitto, not started yet."""
-    if find_program("mosquitto") is None:
-        pytest.skip("mosquitto is not installed")
+    need("mosquitto")
     return Mosquitto(tmp_path / "mosquitto")
 
 

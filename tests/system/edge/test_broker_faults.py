@@ -14,8 +14,15 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.heartbeat import last_heartbeat
 from edge_client.mqtt import link
-from protocol_spec import Manifest, ReceiptPage, decode_report, digest8, receipt_page, receipt_tag
-from protocol_spec.wire import Report
+from protocol_spec import (
+    Manifest,
+    ReceiptPage,
+    Report,
+    decode_report,
+    digest8,
+    receipt_page,
+    receipt_tag,
+)
 from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest
 from tests.support.edge_processes.loops import (

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from edge_client import Credentials, EdgeClient
-from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, find_program
+from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.certificates import FAULTS, Files
 from tests.support.edge_processes.processes import edge
+from tests.support.needs import need
 from tests.support.places import ROOT
 
 PASSWORD = "correct horse"  # noqa: S105 - of a broker that lives for a second
@@ -36,8 +37,7 @@ def tls_broker(
     chain, key = server
     ca = files.directory / "ca.pem"
     if kind == "mosquitto":
-        if find_program("mosquitto") is None:
-            pytest.skip("mosquitto is not installed")
+        need("mosquitto")
         broker = Mosquitto(files.directory / kind)
         broker.extra = (
             f"cafile {ca}\ncertfile {chain}\nkeyfile {key}\n"

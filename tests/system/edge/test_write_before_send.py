@@ -14,6 +14,7 @@ from benchmarks.syscalls import Call, calls, first, traced, why_not
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
+from tests.support.needs import need
 from tests.support.tally import Tally
 
 ROUNDS = 5
@@ -22,6 +23,7 @@ ROUNDS = 5
 @pytest.fixture
 def trace(nats: Nats, tmp_path: Path) -> tuple[list[Call], list[bytes]]:
     """What a running agent asked of the kernel over some rounds of a second, and its reports."""
+    need("strace")
     if reason := why_not():
         pytest.skip(reason)
     asked, state, output = manifest(period=1, grace=3600), tmp_path / "state", tmp_path / "strace"
@@ -52,6 +54,7 @@ def test_synced_before_sent(trace: tuple[list[Call], list[bytes]]) -> None:
 
 def test_the_trace_can_tell(tmp_path: Path) -> None:
     """A program that sends first and syncs afterwards is seen to do so."""
+    need("strace")
     if reason := why_not():
         pytest.skip(reason)
     hasty = (

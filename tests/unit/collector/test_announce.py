@@ -10,15 +10,15 @@ from click.testing import CliRunner
 
 from collector.commands import main
 from edge_client import EdgeClient
-from tests.support.brokers import BROKERS, Broker, find_program
+from tests.support.brokers import BROKERS, Broker
 from tests.support.campaigns import manifest_text
+from tests.support.needs import need
 
 
 @pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Broker:
     program = {"nats": "nats-server"}.get(request.param, request.param)
-    if find_program(program) is None:
-        pytest.skip(f"{program} is not installed")
+    need(program)
     return BROKERS[request.param](tmp_path / "broker")
 
 

@@ -17,7 +17,7 @@ from collector.rounds.results import pooled_result
 from collector.show.tables import as_json, summary
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Outcome, Topics
-from protocol_spec.result import MAX_JSON_BYTES
+from protocol_spec.limits import MAX_JSON_BYTES
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,
@@ -28,7 +28,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.unit.protocol.test_asyncapi import SCHEMAS, fits
+from tests.support.protocol.asyncapi import SCHEMAS, fits
 
 README = (Path(protocol_spec.__file__).parent / "README.md").read_text(encoding="utf-8")
 OUTCOMES = {Outcome.ACCEPTED: 6, Outcome.DUPLICATE: 1}

@@ -8,9 +8,8 @@ import pytest
 from collector.records import Campaign, Tally
 from collector.rounds.results import CONFIDENCE, pooled_result, round_result, round_results
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Outcome, Result, as_drawn, decode_result
+from protocol_spec import RESULT_SERIES, Outcome, Result, as_drawn, decode_result
 from protocol_spec.estimation import Estimate, estimate, estimate_pooled
-from protocol_spec.result import SERIES
 from tests.support.collector_fakes import (
     COLOUR,
     FIRST,
@@ -54,7 +53,7 @@ def test_a_round_is_estimated_with_the_chances_devices_really_draw(attribute: in
     result = round_result(CAMPAIGN, 3, attribute, counted, OUTCOMES)
     drawn = as_drawn(CAMPAIGN.manifest.calibrations[attribute])
     expected = series_of(estimate(counted.counts, counted.n, drawn))
-    assert {name: list(getattr(result, name)) for name in SERIES} == expected
+    assert {name: list(getattr(result, name)) for name in RESULT_SERIES} == expected
     assert result.counts == tuple(counted.counts)
     assert CONFIDENCE == result.confidence == 0.95
 
@@ -65,7 +64,7 @@ def test_pooled_rounds_are_estimated_with_who_reported_how_often(attribute: int)
     result = pooled_result(CAMPAIGN, attribute, 4, counted, participation, OUTCOMES)
     drawn = as_drawn(CAMPAIGN.manifest.calibrations[attribute])
     pooled = estimate_pooled(counted.counts, *participation, drawn, weights="reports")
-    assert {name: list(getattr(result, name)) for name in SERIES} == series_of(pooled)
+    assert {name: list(getattr(result, name)) for name in RESULT_SERIES} == series_of(pooled)
     assert (result.round, result.rounds, result.n, result.devices) == (None, 4, 900, 400)
 
 
@@ -92,7 +91,7 @@ def test_a_histogram_says_what_is_needed_to_judge_it() -> None:
 def test_too_few_reports_are_withheld(n: int, withheld: bool) -> None:
     result = round_result(CAMPAIGN, 0, FUEL, tally(FUEL, n), OUTCOMES)
     assert (result.withheld, result.n) == (withheld, n)
-    lists = [result.counts, *(getattr(result, name) for name in SERIES)]
+    lists = [result.counts, *(getattr(result, name) for name in RESULT_SERIES)]
     assert [len(numbers) for numbers in lists] == [0 if withheld else 4] * 9
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import BrokerPlan
 from collector.settings import resolve
 from tests.support.deploy_files import DEPLOY, can_be_typed, unit
+from tests.support.needs import path_of
 
 UNITS = sorted(DEPLOY.glob("*.service"))
 COLLECTOR = unit(DEPLOY / "allomfree-collector.service")
@@ -92,9 +92,7 @@ def test_the_page_may_give_way_under_the_collectors_unit() -> None:
 )
 def test_systemd_takes_the_drop_in(check: list[str], tmp_path: Path) -> None:
     """The threshold is of the exposure level, in tenths: lower is better."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = path_of("systemd-analyze")
     text = DROP_IN.read_text(encoding="utf-8").replace("/usr/sbin/mosquitto", "/bin/true")
     (tmp_path / "mosquitto.service.d").mkdir()
     (tmp_path / "mosquitto.service.d/allomfree.conf").write_text(text, encoding="utf-8")

@@ -17,10 +17,11 @@ import pytest
 from click.testing import Result
 
 from edge_client.store import Store
-from tests.support.brokers import Mosquitto, find_program
+from tests.support.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import FUEL, NOBODY, rows
+from tests.support.needs import need, path_of
 
 SOMEWHERE = "allomfree/home-heat-1a2b3c4d"
 
@@ -79,10 +80,9 @@ def test_an_unencrypted_address(cli: Cli, state: Path) -> None:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Mosquitto]:
     """mosquitto that knows one user."""
-    if find_program("mosquitto") is None or find_program("mosquitto_passwd") is None:
-        pytest.skip("mosquitto is not installed")
+    need("mosquitto")
     passwords = tmp_path / "passwords"
-    program = str(find_program("mosquitto_passwd"))
+    program = path_of("mosquitto_passwd")
     subprocess.run([program, "-b", "-c", str(passwords), "heater", "right"], check=True)
     broker = Mosquitto(tmp_path / "mosquitto")
     # Started by root it becomes another user, who could not read the file.

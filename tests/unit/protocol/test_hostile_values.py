@@ -10,6 +10,7 @@ from protocol_spec import (
     ManifestError,
     ParameterError,
     ReceiptPage,
+    Schedule,
     UnknownValue,
     calibrate,
     calibrate_once,
@@ -18,7 +19,6 @@ from protocol_spec import (
     spending,
 )
 from protocol_spec.estimation import critical_value, estimate, estimate_pooled
-from protocol_spec.schedule import Schedule
 from tests.support.protocol.manifest_cases import MINIMAL_TOML
 
 

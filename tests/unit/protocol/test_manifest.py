@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol_spec import Manifest, ManifestError
-from protocol_spec.wire import receipt_page, receipt_tag
+from protocol_spec import Manifest, ManifestError, receipt_page, receipt_tag
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import (
     DAY,

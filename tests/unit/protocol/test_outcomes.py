@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from protocol_spec import Outcome, Rejected
-from protocol_spec.outcomes import HELP
+from protocol_spec import OUTCOME_HELP, Outcome, Rejected
 from tests.support.protocol.reference_wire import OUTCOMES
 
 
@@ -15,13 +14,13 @@ def test_the_list_is_closed_and_in_its_order() -> None:
 
 
 def test_each_is_explained() -> None:
-    assert list(HELP) == list(Outcome)
-    for text in HELP.values():
+    assert list(OUTCOME_HELP) == list(Outcome)
+    for text in OUTCOME_HELP.values():
         assert text.isprintable()
         assert text == text.strip()
         assert not text.endswith(".")
         assert len(text) <= 80
-    assert len(set(HELP.values())) == len(HELP)
+    assert len(set(OUTCOME_HELP.values())) == len(OUTCOME_HELP)
 
 
 def test_names_serve_as_metric_labels_and_json_keys() -> None:

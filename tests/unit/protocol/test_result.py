@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol_spec import LONGITUDINAL, Outcome, Rejected, Result, decode_result
-from protocol_spec.result import SERIES
+from protocol_spec import LONGITUDINAL, RESULT_SERIES, Outcome, Rejected, Result, decode_result
 from tests.support.protocol import message_cases
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -24,7 +23,7 @@ def results(draw: st.DrawFn) -> Result:
     devices = draw(
         st.integers(0, min_reports - 1) if withheld else st.integers(min_reports, 1 << 62)
     )
-    series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in SERIES}
+    series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in RESULT_SERIES}
     return Result(
         digest=draw(st.binary(min_size=32, max_size=32)),
         attribute=draw(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)),
@@ -54,7 +53,7 @@ def test_both_directions(result: Result) -> None:
 
 def test_every_outcome_is_written_even_when_not_counted() -> None:
     fields: dict[str, Any] = dict(message_cases.RESULT)
-    series = {name: tuple(fields[name]) for name in ("counts", *SERIES)}
+    series = {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
     sparse = Result(**{**fields, **series, "outcomes": {Outcome.ACCEPTED: 5}})
     decoded = decode_result(sparse.encode())
     assert isinstance(decoded, Result)
@@ -64,7 +63,7 @@ def test_every_outcome_is_written_even_when_not_counted() -> None:
 @pytest.mark.parametrize("k", [4096, 4097])
 def test_as_many_values_as_a_manifest_may_have(k: int) -> None:
     fields: dict[str, Any] = dict(message_cases.RESULT)
-    series = dict.fromkeys(SERIES, (0.1,) * k)
+    series = dict.fromkeys(RESULT_SERIES, (0.1,) * k)
     outcomes = dict.fromkeys(Outcome, 0)
     result = Result(**{**fields, **series, "counts": ((1 << 63) - 1,) * k, "outcomes": outcomes})
     decoded = decode_result(result.encode())

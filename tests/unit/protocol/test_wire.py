@@ -25,7 +25,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.wire import MAX_CONTROL_BYTES, MAX_RECEIPT_BYTES, MAX_REPORT_BYTES
+from protocol_spec.limits import MAX_CONTROL_BYTES, MAX_RECEIPT_BYTES, MAX_REPORT_BYTES
 from tests.support.protocol import message_cases, vectors
 from tests.unit.protocol.test_wire_vectors import DECODERS, fleet
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol_spec import (
+    RESULT_SERIES,
     Manifest,
     Outcome,
     Presence,
@@ -29,7 +30,6 @@ from protocol_spec import (
     digest8,
     report_fault,
 )
-from protocol_spec.result import SERIES
 from tests.support.protocol import vectors
 
 VECTORS = vectors.load("messages.json")
@@ -67,7 +67,7 @@ def message(kind: str, fields: dict[str, Any]) -> Any:
 
 
 def result(fields: dict[str, Any]) -> Result:
-    series = {name: tuple(fields[name]) for name in ("counts", *SERIES)}
+    series = {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
     counters = {outcome: fields["outcomes"].get(outcome, 0) for outcome in Outcome}
     digest = bytes.fromhex(fields["digest"])
     return Result(**{**fields, **series, "digest": digest, "outcomes": counters})

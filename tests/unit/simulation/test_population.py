@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocol_spec import Manifest
-from protocol_spec.errors import ManifestError
+from protocol_spec import Manifest, ManifestError
 from simulation.behaviour import by_value, dishonest
 from simulation.datasets import NAMES, load
 from simulation.errors import SimulationError

@@ -1,0 +1,135 @@
+"""The closed forms: each protocol's chances for a given eps_inf and eps_1, in 80-digit decimals.
+
+A value is randomised twice: RR1 once, for life, with (p1, q1); RR2 in every round with (p2, q2).
+p is the chance that a support (the value of GRR, a bit of UE) is kept, q that it appears from
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final, Literal, NamedTuple, get_args
+
+from protocol_spec.precision import HALF, ONE, precise
+
+__all__ = [
+    "LARGEST_EPS_1",
+    "LONGITUDINAL",
+    "METHODS",
+    "ONE_TIME",
+    "Chances",
+    "Method",
+    "exact_chances",
+]
+
+Method = Literal["exact", "paper"]
+METHODS: Final = get_args(Method)
+
+LONGITUDINAL: Final = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+ONE_TIME: Final = ("GRR", "OUE", "SUE")
+
+
+class Chances(NamedTuple):
+    """p1, q1, p2, q2 in full precision."""
+
+    p1: Decimal
+    q1: Decimal
+    p2: Decimal
+    q2: Decimal
+
+
+@precise
+def exact_chances(
+    protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"
+) -> Chances:
+    """p1, q1, p2, q2 in full precision, for parameters already checked."""
+    first, second = _STEPS[protocol]
+    p1, q1 = _FIRST[first](eps_inf, k)
+    if second is None:
+        return Chances(p1, q1, ONE, ONE - ONE)
+    if second == "GRR":
+        return Chances(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
+    if second == "SUE":
+        return Chances(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
+    return Chances(p1, q1, *_second_half(protocol, eps_inf, eps_1))
+
+
+_STEPS: Final[dict[str, tuple[str, str | None]]] = {
+    "GRR": ("GRR", None),
+    "OUE": ("OUE", None),
+    "SUE": ("SUE", None),
+    "L-GRR": ("GRR", "GRR"),
+    "L-OUE": ("OUE", "OUE"),
+    "L-SUE": ("SUE", "SUE"),
+    "L-OSUE": ("OUE", "SUE"),
+    "L-SOUE": ("SUE", "OUE"),
+}
+
+
+def _grr(epsilon: Decimal, k: int) -> tuple[Decimal, Decimal]:
+    q = 1 / (epsilon.exp() + k - 1)
+    return 1 - (k - 1) * q, q
+
+
+def _oue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
+    return HALF, 1 / (epsilon.exp() + 1)
+
+
+def _sue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
+    q = 1 / ((epsilon / 2).exp() + 1)
+    return 1 - q, q
+
+
+_FIRST: Final[dict[str, Callable[[Decimal, int], tuple[Decimal, Decimal]]]] = {
+    "GRR": _grr,
+    "OUE": _oue,
+    "SUE": _sue,
+}
+
+
+def _second_grr(
+    eps_inf: Decimal, eps_1: Decimal, k: int, method: Method
+) -> tuple[Decimal, Decimal]:
+    """b = p2/q2 that makes (ab + k-1)/(a + b + k-2) equal c; the paper drops both k-2."""
+    a, c = eps_inf.exp(), eps_1.exp()
+    others = k - 1 if method == "exact" else 1
+    b = 1 + (c - 1) * (a + others) / (a - c)
+    q2 = 1 / (b + k - 1)
+    return 1 - (k - 1) * q2, q2
+
+
+def _second_symmetric(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
+    scale = 2 if protocol == "L-SUE" else 1
+    a, c = (eps_inf / scale).exp(), (eps_1 / scale).exp()
+    b = 1 + (c - 1) * (a + 1) / (a - c)
+    q2 = 1 / (b + 1)
+    return 1 - q2, q2
+
+
+def _second_half(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decimal, Decimal]:
+    """p2 = 1/2 and the smaller root of the quadratic in 2 q2, in the form that does not cancel."""
+    c = eps_1.exp()
+    if protocol == "L-OUE":
+        a = eps_inf.exp()
+        square, linear, constant = a * (c - 1), (a + 1) - c * (3 * a - 1), 2 * a + 1 - 3 * c
+    else:
+        a = (eps_inf / 2).exp()
+        square = a * (c - 1)
+        linear = (2 * a + 1 - a * a) - c * (a * a + 2 * a - 1)
+        constant = a * (2 * a + 1) - c * (a + 2)
+    constant = max(constant, ONE - ONE)  # the limit itself, rounded to a float, may lie above it
+    return HALF, constant / (-linear + (linear * linear - 4 * square * constant).sqrt())
+
+
+def _limit_oue(eps_inf: Decimal) -> Decimal:
+    return ((2 * eps_inf.exp() + 1) / 3).ln()
+
+
+def _limit_soue(eps_inf: Decimal) -> Decimal:
+    a = (eps_inf / 2).exp()
+    return (a * (2 * a + 1) / (a + 2)).ln()
+
+
+# Where p2 = 1/2 is fixed, a single report stops short of eps_inf.
+LARGEST_EPS_1: Final = {"L-OUE": _limit_oue, "L-SOUE": _limit_soue}

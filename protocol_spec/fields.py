@@ -1,0 +1,244 @@
+"""What one field of a manifest may hold: a value in, the checked value out.
+
+Each kind is an object that shows its limits, because the tables of the specification are made
+from them. A value that cannot be used raises `Wrong` with what would be right.
+"""
+
+# ruff: noqa: D102 - the class says what `__call__` takes
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from protocol_spec.limits import (
+    MAX_ATTRIBUTES,
+    MAX_INSTANT,
+    MAX_VALUE_LENGTH,
+    MAX_VALUES,
+    MIN_VALUES,
+)
+
+__all__ = [
+    "Duration",
+    "Edges",
+    "Exactly",
+    "Instant",
+    "Name",
+    "Number",
+    "OneOf",
+    "Table",
+    "Tables",
+    "Text",
+    "Values",
+    "Whole",
+    "Wrong",
+    "parse_duration",
+]
+
+# Controls, line separators, direction overrides and lone surrogates: what could hide or disguise
+# text on a terminal. Listed by number, so that every implementation refuses the same.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_DURATION: Final = re.compile(r"([0-9]{1,12})([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION_REMEDY: Final = 'write a duration such as "90s", "15m", "6h", "1d" or "2w"'
+
+
+class Wrong(Exception):
+    """A field's value cannot be used; the argument says what would be right."""
+
+
+def parse_duration(text: str) -> int | None:
+    """Seconds of a duration such as "6h" (s, m, h, d, w), or None when the text is none."""
+    match = _DURATION.fullmatch(text)
+    return int(match[1]) * _SECONDS[match[2]] if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """One whole number and no other: the version of the format."""
+
+    wanted: int
+
+    def __call__(self, value: Any) -> int:
+        if type(value) is not int or value != self.wanted:
+            raise Wrong(f"must be {self.wanted}, the only format this version reads")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One line of printable text; its length is counted in code points."""
+
+    longest: int
+    shortest: int = 1
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, str) or _UNPRINTABLE.search(value) or value != value.strip(" "):
+            raise Wrong("must be one line of printable text without blanks around it")
+        if not self.shortest <= len(value) <= self.longest:
+            raise Wrong(f"must have from {self.shortest} to {self.longest} characters")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A text that matches a pattern as a whole; the remedy says the pattern in words."""
+
+    pattern: re.Pattern[str]
+    remedy: str
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, str) or not self.pattern.fullmatch(value):
+            raise Wrong(self.remedy)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few words."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, value: Any) -> str:
+        if value not in self.allowed:
+            raise Wrong(f"choose one of {', '.join(self.allowed)}")
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number within bounds."""
+
+    smallest: int
+    largest: int
+
+    def __call__(self, value: Any) -> int:
+        if type(value) is not int or not self.smallest <= value <= self.largest:
+            raise Wrong(f"must be a whole number from {self.smallest} to {self.largest}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number within bounds; the author may write it without a point."""
+
+    smallest: float
+    largest: float
+
+    def __call__(self, value: Any) -> float:
+        if type(value) not in (int, float) or not self.smallest <= value <= self.largest:
+            raise Wrong(f"must be a number from {self.smallest:g} to {self.largest:g}")
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Whole seconds within bounds; the author may write "6h"."""
+
+    smallest: int
+    largest: int
+
+    def __call__(self, value: Any) -> int:
+        seconds = parse_duration(value) if isinstance(value, str) else value
+        if type(seconds) is not int:
+            raise Wrong(_DURATION_REMEDY)
+        if not self.smallest <= seconds <= self.largest:
+            raise Wrong(
+                f"must be from {self.smallest} to {self.largest} seconds; {_DURATION_REMEDY}"
+            )
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """Whole seconds of Unix time; the author writes a date and time with its zone."""
+
+    smallest: int = 0
+    largest: int = MAX_INSTANT
+
+    def __call__(self, value: Any) -> int:
+        seconds = _timestamp(value) if isinstance(value, datetime) else value
+        if type(seconds) is not int or not self.smallest <= seconds <= self.largest:
+            raise Wrong("write a date and time with its zone, as in 2027-01-01T00:00:00Z")
+        return seconds
+
+
+def _timestamp(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise Wrong("add the time zone, as in 2027-01-01T00:00:00Z")
+    if moment.microsecond:
+        raise Wrong("must be a whole second")
+    return int(moment.timestamp())
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of fields."""
+
+    def __call__(self, value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise Wrong("must be a table")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A list of tables."""
+
+    fewest: int = 1
+    most: int = MAX_ATTRIBUTES
+
+    def __call__(self, value: Any) -> list[Mapping[str, Any]]:
+        if not isinstance(value, list | tuple) or not self.fewest <= len(value) <= self.most:
+            raise Wrong(f"must be from {self.fewest} to {self.most} [[attributes]] tables")
+        return [Table()(item) for item in value]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The named answers to a question, none twice."""
+
+    fewest: int = MIN_VALUES
+    most: int = MAX_VALUES
+    each: Text = Text(MAX_VALUE_LENGTH)
+
+    def __call__(self, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not self.fewest <= len(value) <= self.most:
+            raise Wrong(f"must be a list of {self.fewest} to {self.most} values")
+        names = tuple(self.each(item) for item in value)
+        if len(set(names)) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise Wrong(f"must not repeat {twice!r}")
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The ends of the bins that a question's numbers are sorted into."""
+
+    fewest: int = MIN_VALUES + 1
+    most: int = MAX_VALUES + 1
+
+    def __call__(self, value: Any) -> tuple[float, ...]:
+        if not isinstance(value, list | tuple) or not self.fewest <= len(value) <= self.most:
+            raise Wrong(
+                f"must be a list of {self.fewest} to {self.most} numbers, the ends of the bins"
+            )
+        if any(type(edge) not in (int, float) for edge in value):
+            raise Wrong("must be numbers; -inf and inf are allowed at the ends")
+        try:
+            edges = tuple(float(edge) + 0.0 for edge in value)  # + 0.0: there is one zero
+        except OverflowError:
+            raise Wrong("must be numbers that a float64 can hold") from None
+        rising = all(low < high for low, high in pairwise(edges))
+        if not rising or any(math.isinf(edge) for edge in edges[1:-1]):
+            raise Wrong("must rise strictly, with -inf only first and inf only last")
+        return edges

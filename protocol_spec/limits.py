@@ -1,0 +1,90 @@
+"""Every size, count and length that the protocol bounds, in one place.
+
+Whoever reads a message refuses what is beyond these before allocating anything for it. The tables
+of `README.md` and the schemas of `asyncapi.yaml` are generated from here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "DIGEST_BYTES",
+    "MAX_ATTRIBUTES",
+    "MAX_BODY_BYTES",
+    "MAX_CONTACT_LENGTH",
+    "MAX_CONTROL_BYTES",
+    "MAX_COUNT",
+    "MAX_DEVICE_LENGTH",
+    "MAX_DOMAIN",
+    "MAX_EPSILON",
+    "MAX_EPS_INF",
+    "MAX_INSTANT",
+    "MAX_JSON_BYTES",
+    "MAX_MANIFEST_BYTES",
+    "MAX_MIN_REPORTS",
+    "MAX_NAMESPACE_LENGTH",
+    "MAX_NAME_LENGTH",
+    "MAX_OWNER_LENGTH",
+    "MAX_PERIOD_SECONDS",
+    "MAX_PURPOSE_LENGTH",
+    "MAX_QUESTION_LENGTH",
+    "MAX_RECEIPT_BYTES",
+    "MAX_RECEIPT_PAGES",
+    "MAX_REPORT_BYTES",
+    "MAX_RESULT_BYTES",
+    "MAX_RETENTION_SECONDS",
+    "MAX_ROUNDS",
+    "MAX_SLUG_LENGTH",
+    "MAX_TITLE_LENGTH",
+    "MAX_UNIT_LENGTH",
+    "MAX_VALUES",
+    "MAX_VALUE_LENGTH",
+    "MIN_EPSILON",
+    "MIN_VALUES",
+    "NONCE_BYTES",
+    "TAG_BYTES",
+]
+
+# A campaign.
+MAX_ATTRIBUTES: Final = 128
+MIN_VALUES: Final = 2
+MAX_VALUES: Final = 4096
+MAX_ROUNDS: Final = 65_536
+MAX_RECEIPT_PAGES: Final = 65_536
+MAX_MIN_REPORTS: Final = 10**12
+MAX_PERIOD_SECONDS: Final = 366 * 86_400
+MAX_RETENTION_SECONDS: Final = 100 * MAX_PERIOD_SECONDS
+MAX_INSTANT: Final = 253_402_300_799  # the last second of the year 9999
+MIN_EPSILON: Final = 1e-9
+MAX_EPS_INF: Final = 20.0
+
+# Names and texts of a campaign, in characters.
+MAX_SLUG_LENGTH: Final = 32
+MAX_NAME_LENGTH: Final = 32
+MAX_DEVICE_LENGTH: Final = 32
+MAX_NAMESPACE_LENGTH: Final = 64
+MAX_TITLE_LENGTH: Final = 100
+MAX_PURPOSE_LENGTH: Final = 1000
+MAX_OWNER_LENGTH: Final = 100
+MAX_CONTACT_LENGTH: Final = 200
+MAX_QUESTION_LENGTH: Final = 300
+MAX_VALUE_LENGTH: Final = 100
+MAX_UNIT_LENGTH: Final = 16
+
+# Messages, in bytes.
+DIGEST_BYTES: Final = 8  # of the manifest's digest, in every message
+TAG_BYTES: Final = 4
+NONCE_BYTES: Final = 8
+MAX_BODY_BYTES: Final = MAX_VALUES // 8
+MAX_REPORT_BYTES: Final = 20 + MAX_BODY_BYTES
+MAX_CONTROL_BYTES: Final = 64  # state, request, response
+MAX_RECEIPT_BYTES: Final = 1 << 20
+MAX_MANIFEST_BYTES: Final = 262_144
+MAX_RESULT_BYTES: Final = 1 << 20
+MAX_JSON_BYTES: Final = 1 << 19  # brokers often take no more than 1 MiB
+MAX_COUNT: Final = (1 << 63) - 1  # of reports
+
+# The mathematics is exact beyond what a manifest may ask for.
+MAX_EPSILON: Final = 100.0
+MAX_DOMAIN: Final = 65_536

@@ -1,0 +1,91 @@
+"""What tests need beyond Python packages: programs of this machine, and axe-core.
+
+A test says so with `need("mosquitto")` in its body or a fixture, or with the mark
+`@pytest.mark.needs("mosquitto")`. Where the program is missing the test is skipped. With CI=true
+that skip is a failure: such a run promises that every test ran. The hooks below, which
+`tests/conftest.py` takes over, hold that promise also for a skip that did not come through `need`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.places import ROOT
+
+AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
+MISSING: Final = re.compile(r"(is|are) not installed|could not import")
+
+
+def find_program(name: str) -> str | None:
+    """A program beside the interpreter, on the path, or in /usr/sbin."""
+    beside = Path(sys.executable).parent / name
+    return (
+        str(beside)
+        if beside.exists()
+        else shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    )
+
+
+def is_there(name: str) -> bool:
+    """Whether a program, or axe-core, is installed."""
+    return AXE.exists() if name == "axe-core" else find_program(name) is not None
+
+
+def need(*names: str) -> None:
+    """Skip the test unless all of these are installed; with CI=true it fails instead."""
+    for name in names:
+        if not is_there(name):
+            pytest.skip(f"{name} is not installed")
+
+
+def path_of(name: str) -> str:
+    """The path of a program that the test needs."""
+    need(name)
+    found = find_program(name)
+    assert found is not None
+    return found
+
+
+def everything_must_run() -> bool:
+    """Whether this run promises that no test was skipped for want of a program."""
+    return os.environ.get("CI") == "true"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        need(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    reason = why_skipped(report)
+    if everything_must_run() and MISSING.search(reason):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}, and with CI=true every test must run: install it"
+    return report
+
+
+def why_skipped(report: pytest.TestReport) -> str:
+    """The reason of a skipped test, or empty."""
+    if not report.skipped or not isinstance(report.longrepr, tuple):
+        return ""
+    return report.longrepr[2].removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line at the end: how many tests were skipped, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(why_skipped(report) for report in skipped)
+    if reasons:
+        told = "; ".join(f"{count} because {why}" for why, count in reasons.most_common())
+        terminalreporter.write_line(f"Skipped: {told}")
