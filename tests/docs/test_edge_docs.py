@@ -20,7 +20,7 @@ import pytest
 
 import edge_client
 from edge_client import errors
-from edge_client.cli import main
+from edge_client.__main__ import main
 from edge_client.daemon import Runner
 from edge_client.policy import Policy
 from edge_client.records import Fate

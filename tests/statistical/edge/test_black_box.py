@@ -68,7 +68,7 @@ def run_device(state: Path, asked: Manifest, value: str, reports: int, entropy: 
         client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
         for clock.round in range(reports):
             assert isinstance(client.agent.draw(client.find(), lambda _: value), Queued)
-        rows = client.store.outbox(asked.campaign)
+        rows = client.store.outbox.rows(asked.campaign)
     shutil.rmtree(state)
     return [supported(asked, row.payload) for row in rows]
 

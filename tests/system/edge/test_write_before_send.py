@@ -12,11 +12,11 @@ import pytest
 from benchmarks.agent import payloads, syncs_per_round
 from benchmarks.syscalls import Call, calls, first, traced, why_not
 from tests.support.brokers import Nats
-from tests.support.campaigns import manifest
+from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 from tests.support.tally import Tally
 
-ROUNDS = 5
+ROUNDS = 4
 
 
 @pytest.fixture
@@ -24,7 +24,11 @@ def trace(nats: Nats, tmp_path: Path) -> tuple[list[Call], list[bytes]]:
     """What a running agent asked of the kernel over some rounds of a second, and its reports."""
     if reason := why_not():
         pytest.skip(reason)
-    asked, state, output = manifest(period=1, grace=3600), tmp_path / "state", tmp_path / "strace"
+    asked, state, output = (
+        fresh_manifest(period=1, grace=3600),
+        tmp_path / "state",
+        tmp_path / "strace",
+    )
     agent = AgentProcess(joined(state, asked, nats.url))
     agent.command = traced(agent.command, output)
     with Tally(nats.port, asked), agent:
