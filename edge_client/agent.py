@@ -10,25 +10,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from edge_client.clock import Clock, SystemClock
 from edge_client.errors import CampaignProblem, SettingsError
-from edge_client.highwater import Life
 from edge_client.policy import Policy
 from edge_client.records import Draw, Membership, Queued
 from edge_client.store import Store
-from protocol_spec import Entropy, Manifest, Randomiser, Report, digest8
+from edge_client.store.highwater import Participation
+from edge_client.trace import Trace, no_trace
+from protocol_spec import Calibration, Entropy, Manifest, Randomiser, Report, digest8
 from protocol_spec import random_below as below
 from protocol_spec.topics import is_device
 
 ReadValue = Callable[[str], object]
-Trace = Callable[[str], None]
+MakeRandomiser = Callable[[Calibration, Entropy], Randomiser]
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
-class Wait(Enum):
+class Wait(StrEnum):
     """Why nothing is drawn now, in words for the owner."""
 
     PAUSED = "paused by you"
@@ -82,14 +83,16 @@ class Agent:
         *,
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
-        trace: Trace = lambda _: None,
+        trace: Trace = no_trace,
+        randomiser: MakeRandomiser = Randomiser,
     ) -> None:
         self.store = store
         self.policy = policy
         self.clock = clock or SystemClock()
         self._entropy = entropy
         self._trace = trace
-        self._randomisers: dict[str, Randomiser] = {}
+        self._make_randomiser = randomiser
+        self._randomisers: dict[tuple[str, int], Randomiser] = {}
 
     def join(
         self, manifest: Manifest, *, broker: str, namespace: str, device: str | None = None
@@ -99,27 +102,26 @@ class Agent:
         Joining again after `leave` goes on with the same attribute and memos.
         """
         self.check(manifest)
-        known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
-        kept = self.store.kept_life(manifest.campaign)
+        known = {m.name: m for m in self.store.campaigns.all()}.get(manifest.campaign)
+        kept = self.store.campaigns.before_loss(manifest.campaign)
         if known:
-            kept = Life(known.device, known.attribute_index, known.last_round)
+            kept = Participation(known.device, known.attribute_index, known.last_round)
         if device is not None and not is_device(device):
             raise SettingsError(
-                f"{device!r} is no device name; nothing was drawn or sent. "
-                "Use 1 to 32 of a-z, 0-9 and - as --username"
+                f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and - as --username. "
+                "Nothing was drawn or sent"
             )
-        if not (known and self.store.memos(known.name)):
+        if not (known and self.store.memos.of(known.name)):
             self._check_budgets(manifest, kept.attribute if kept else None)
-        life = kept or Life("", below(len(manifest.attributes), self._entropy), -1)
+        # The last round is kept also after a loss: no round is ever drawn twice.
+        shown = kept or Participation("", below(len(manifest.attributes), self._entropy), -1)
         self._trace("attribute drawn")
-        self.store.join(
+        self.store.campaigns.join(
             manifest,
             broker=broker,
             namespace=namespace,
-            device=device or life.device or self.pseudonym(),
-            attribute=life.attribute,
+            participation=shown._replace(device=device or shown.device or self.pseudonym()),
             at=int(self.clock.wall()),
-            last_round=life.last_round,  # also after a loss: no round is ever drawn twice
         )
         self._trace("joined")
         return self.membership(manifest.campaign)
@@ -128,7 +130,7 @@ class Agent:
         """Every attribute that could be asked must be affordable, or none is drawn."""
         names = [asked.name for asked in manifest.attributes]
         for name in names if attribute is None else [names[attribute]]:
-            self.policy.check_budget(manifest, name, self.store.charged(name))
+            self.policy.check_budget(manifest, name, self.store.ledger.charged(name))
 
     def check(self, manifest: Manifest) -> None:
         """Raise if this campaign could not be joined now. Draws nothing."""
@@ -145,7 +147,7 @@ class Agent:
 
     def membership(self, campaign: str) -> Membership:
         """A joined campaign by its name."""
-        for membership in self.store.memberships():
+        for membership in self.store.campaigns.all():
             if membership.name == campaign:
                 return membership
         raise CampaignProblem(f"this device has not joined {campaign}; nothing was sent or spent")
@@ -163,40 +165,38 @@ class Agent:
         wanted = membership.attribute.index_of(read(membership.attribute.name))
         value, memo, is_new = self._memo(membership, wanted)
         self._trace("memo drawn" if is_new else "memo found")
-        manifest = membership.manifest
-        report = Report(
-            digest8(manifest),
-            allowed.round,
-            membership.attribute_index,
-            self._randomiser(membership).report(memo),
-        )
-        now = self.clock.wall()
-        deadline = manifest.rounds.deadline(allowed.round)
-        payload = report.encode()
+        payload = self._report(membership, allowed.round, memo)
         self._trace("report drawn")
+        now, deadline = int(self.clock.wall()), membership.manifest.rounds.deadline(allowed.round)
         self.store.record(
             membership,
             Draw(
-                allowed.round,
-                value,
-                payload,
-                deadline,
-                int(now),
-                self.clock.boot(),
-                allowed.opened,
-                memo if is_new else None,
+                round=allowed.round,
+                value=value,
+                payload=payload,
+                deadline=deadline,
+                at=now,
+                boot=self.clock.boot(),
+                round_opened=allowed.opened,
+                new_memo=memo if is_new else None,
             ),
         )
         self._trace("report committed")
-        return Queued(membership.name, allowed.round, payload, deadline, int(now), "queued")
+        return Queued(membership.name, allowed.round, payload, deadline, now, "queued")
+
+    def _report(self, membership: Membership, number: int, memo: bytes) -> bytes:
+        """A round's report as it will leave: fresh noise over the memo."""
+        body = self._randomiser(membership).report(memo)
+        digest, attribute = digest8(membership.manifest), membership.attribute_index
+        return Report(digest, number, attribute, body).encode()
 
     def _memo(self, membership: Membership, wanted: int) -> tuple[int, bytes, bool]:
         """The memo to report from: this value's, a new one, or at the cap the last one used."""
-        memos = self.store.memos(membership.name)
+        memos = self.store.memos.of(membership.name)
         if wanted in memos:
             return wanted, memos[wanted].body, False
         manifest, source = membership.manifest, membership.attribute.name
-        charged = self.store.charged(source)
+        charged = self.store.ledger.charged(source)
         if not memos:
             self.policy.check_budget(manifest, source, charged)
         elif len(memos) >= manifest.max_values or not self.policy.allows_charge(manifest, charged):
@@ -207,6 +207,7 @@ class Agent:
         return wanted, self._randomiser(membership).memoize(wanted), True
 
     def _randomiser(self, membership: Membership) -> Randomiser:
-        if membership.name not in self._randomisers:
-            self._randomisers[membership.name] = Randomiser(membership.calibration, self._entropy)
-        return self._randomisers[membership.name]
+        key = (membership.name, membership.attribute_index)  # a rejoin may draw another attribute
+        if key not in self._randomisers:
+            self._randomisers[key] = self._make_randomiser(membership.calibration, self._entropy)
+        return self._randomisers[key]

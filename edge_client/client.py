@@ -1,4 +1,4 @@
-"""The door for programs: everything an owner can do, without a command line.
+"""Everything a device's owner can do, for programs: the command line is a layer over this.
 
 from edge_client import EdgeClient
 
@@ -10,15 +10,15 @@ with EdgeClient("/var/lib/heater/allomfree") as client:
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
-from edge_client.agent import Agent, ReadValue, Trace, Wait, due
+from edge_client.agent import Agent, ReadValue, Wait, due
 from edge_client.clock import Clock, SystemClock
 from edge_client.daemon import Runner
+from edge_client.delivery import Delivery
 from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
@@ -27,37 +27,22 @@ from edge_client.errors import (
     StateLost,
     StateTooNew,
 )
-from edge_client.mqtt.link import Arrived, Link, Lost
+from edge_client.exchange import Invitation, ask_to_forget, fetch_invitation
+from edge_client.mqtt.connector import Connector
+from edge_client.mqtt.link import MakeLink, PahoLink
 from edge_client.policy import Policy
-from edge_client.records import Membership, Queued, Status
+from edge_client.records import Membership, Status
+from edge_client.states import ReportState
 from edge_client.store import Store, recover
+from edge_client.timing import Timing
+from edge_client.trace import Trace, no_trace
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     AllomfreeError,
     Entropy,
     Manifest,
-    ManifestError,
-    Rejected,
-    Request,
-    RequestKind,
-    Response,
-    ResponseStatus,
-    Topics,
-    decode_response,
-    digest8,
 )
-from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
-
-Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """A campaign that could be joined, and where it came from."""
-
-    manifest: Manifest
-    broker: BrokerUrl
-    namespace: str
+from protocol_spec.programs.address import Credentials, parse_broker, parse_campaign
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,15 @@ class Reported:
 
     campaign: str
     round: int | None
-    state: str
+    state: ReportState
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """State and reason as one text: `queued: ...`, or why nothing is due."""
+        if self.state is ReportState.WAITING:
+            return self.reason
+        return f"{self.state}: {self.reason}" if self.reason else str(self.state)
 
 
 class EdgeClient:
@@ -83,15 +76,17 @@ class EdgeClient:
         exclusive: bool = True,
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
-        trace: Trace = lambda _: None,
+        trace: Trace = no_trace,
+        timing: Timing | None = None,
+        make_link: MakeLink = PahoLink,
     ) -> None:
         self.credentials = credentials or Credentials()
         self.clock = clock or SystemClock()
-        self._allow_plaintext = allow_plaintext
-        self._keepalive = keepalive
+        self.connector = Connector(self.credentials, allow_plaintext, keepalive, make_link)
+        self._timing = timing or Timing()
         self._entropy = entropy
         self._trace = trace
-        self.store = Store(Path(state_dir), exclusive=exclusive)
+        self.store = Store(Path(state_dir), exclusive=exclusive, trace=trace)
         self.agent = Agent(
             self.store, policy or Policy(), clock=self.clock, entropy=entropy, trace=trace
         )
@@ -126,10 +121,10 @@ class EdgeClient:
                 raise CampaignProblem("a manifest needs the broker's address to report to")
             found = Invitation(manifest, parse_broker(broker), namespace)
         elif address is not None:
-            found = self._fetch(*parse_campaign(address), timeout)
+            found = fetch_invitation(self.connector, *parse_campaign(address), timeout)
         else:
             raise CampaignProblem("give a campaign's address, or a manifest and a broker")
-        found.broker.check_plaintext(self._allow_plaintext)
+        found.broker.check_plaintext(self.connector.allow_plaintext)
         self.agent.check(found.manifest)
         return found
 
@@ -152,7 +147,7 @@ class EdgeClient:
 
     def memberships(self) -> list[Membership]:
         """Every campaign this device has joined."""
-        return self.store.memberships()
+        return self.store.campaigns.all()
 
     def find(self, name: str | None = None) -> Membership:
         """One campaign by its name or the beginning of it; the only one when not named."""
@@ -180,7 +175,7 @@ class EdgeClient:
 
     def _set(self, campaign: str | None, status: Status) -> Membership:
         membership = self.find(campaign)
-        self.store.set_status(membership.name, status, int(self.clock.wall()))
+        self.store.campaigns.set_status(membership.name, status, int(self.clock.wall()))
         return self.find(membership.name)
 
     # --- reporting ---------------------------------------------------------------------------
@@ -209,39 +204,45 @@ class EdgeClient:
                 self.agent.draw(membership, read)
             except AllomfreeError as error:
                 failures.append(error)
-        runner = self.runner(read)
-        left = {(row.campaign, row.round) for row in runner.deliver(timeout)}
+        delivery = self._delivery()
+        left = {(row.campaign, row.round) for row in delivery.deliver(timeout)}
         if failures:
             raise failures[0]
-        return [self._reported(m, left, runner) for m in self.memberships()]
+        return [self._reported(m, left, delivery) for m in self.memberships()]
 
     def _reported(
-        self, membership: Membership, left: set[tuple[str, int]], runner: Runner
+        self, membership: Membership, left: set[tuple[str, int]], delivery: Delivery
     ) -> Reported:
-        number = membership.last_round
-        if membership.status != "joined":
-            number = -1
-        rows = {row.round: row for row in self.store.outbox(membership.name)}
-        if number < 0 or number not in rows:
-            wait = due(membership, self.clock)
-            return Reported(membership.name, None, wait.value if isinstance(wait, Wait) else "due")
-        row: Queued = rows[number]
-        if (membership.name, number) not in left:
-            return Reported(membership.name, number, row.fate)
-        trouble = runner.trouble_with(membership.broker)
-        if not trouble and not runner.was_sent(row):
+        name, number = membership.name, membership.last_round
+        rows = {row.round: row for row in self.store.outbox.rows(name)}
+        if membership.status != "joined" or number not in rows:
+            return self._nothing_reported(membership)
+        row = rows[number]
+        if (name, number) not in left:
+            return Reported(name, number, ReportState(row.fate))
+        trouble = delivery.trouble_with(membership.broker)
+        if not trouble and not delivery.was_sent(row):
             trouble = "there was no time to send it"
-        state = f"queued: {trouble}" if trouble else "sent, no receipt yet"
-        return Reported(membership.name, number, state)
+        state = ReportState.QUEUED if trouble else ReportState.SENT
+        return Reported(name, number, state, trouble)
+
+    def _nothing_reported(self, membership: Membership) -> Reported:
+        allowed = due(membership, self.clock)
+        if isinstance(allowed, Wait):
+            return Reported(membership.name, None, ReportState.WAITING, allowed)
+        return Reported(membership.name, None, ReportState.DUE)
 
     def runner(self, read: ReadValue) -> Runner:
         """The loop for daemons: see `Runner.run`."""
-        return Runner(
-            self.agent,
-            read,
-            credentials=self.credentials,
-            keepalive=self._keepalive,
-            allow_plaintext=self._allow_plaintext,
+        delivery, entropy = self._delivery(), self._entropy
+        return Runner(self.agent, read, delivery, timing=self._timing, entropy=entropy)
+
+    def _delivery(self) -> Delivery:
+        return Delivery(
+            self.store,
+            self.clock,
+            self.connector,
+            timing=self._timing,
             entropy=self._entropy,
             trace=self._trace,
         )
@@ -256,80 +257,15 @@ class EdgeClient:
         """
         membership = self.find(campaign)
         try:
-            answer = self._request_forget(membership, timeout)
+            answer = ask_to_forget(self.connector, membership, self._entropy(8), timeout)
         except (BrokerUnreachable, SettingsError) as error:
             answer = f"was not told: {error}"
         self.store.forget(membership, int(self.clock.wall()))
         return membership.name, answer
 
-    def _request_forget(self, membership: Membership, timeout: float) -> str:
-        nonce = self._entropy(8)
-        request = Request(digest8(membership.manifest), RequestKind.FORGET, nonce)
-        link = self._link(parse_broker(membership.broker))
-        link.connect()
-        try:
-            link.subscribe([membership.topics.response(membership.device)])
-            link.publish(membership.topics.request(membership.device), request.encode())
-
-            def answered(event: Arrived) -> Response | None:
-                response = decode_response(event.payload)
-                if isinstance(response, Rejected) or response.nonce != nonce:
-                    return None
-                return response
-
-            response = _await(link, answered, timeout)
-        finally:
-            link.close()
-        if response is None:
-            return "did not answer; reports of rounds not yet sealed may still be counted"
-        if response.status is ResponseStatus.DONE:
-            return f"withdrew this device's reports from {response.rounds} unsealed rounds"
-        return "refused; reports of rounds not yet sealed may still be counted"
-
-    # --- talking to a broker outside of the loop -----------------------------------------------
-
-    def _fetch(
-        self, broker: BrokerUrl, namespace: str, campaign: str, timeout: float
-    ) -> Invitation:
-        topics = Topics(campaign, namespace)
-        try:
-            payload = self._retained(broker, topics.manifest, timeout)
-        except BrokerUnreachable as error:
-            raise BrokerUnreachable(f"{error}. Nothing was drawn, sent or spent") from None
-        if not payload:
-            raise CampaignProblem(
-                f"{broker} has no campaign {campaign}; nothing was drawn, sent or spent. "
-                "Check the address, or ask the campaign's owner whether it is open"
-            )
-        try:
-            manifest = Manifest.from_bytes(payload)
-        except ManifestError as error:
-            raise CampaignProblem(
-                f"{campaign}'s manifest is not valid; nothing was drawn, sent or spent. {error}"
-            ) from None
-        if manifest.campaign != campaign:
-            raise CampaignProblem(
-                f"the broker offered {manifest.campaign} under the name {campaign}: the manifest "
-                "is not the one invited to. Nothing was drawn, sent or spent"
-            )
-        return Invitation(manifest, broker, namespace)
-
-    def _retained(self, broker: BrokerUrl, topic: str, timeout: float) -> bytes | None:
-        link = self._link(broker)
-        link.connect()
-        try:
-            link.subscribe([topic])
-            return _await(link, lambda e: e.payload if e.topic == topic else None, timeout)
-        finally:
-            link.close()
-
-    def _link(self, broker: BrokerUrl) -> Link:
-        broker.check_plaintext(self._allow_plaintext)
-        return Link(broker, self.credentials, keepalive=self._keepalive)
-
 
 def accept_loss(
-    state_dir: str | Path, policy: Policy, clock: Clock | None = None
+    state_dir: str | Path, policy: Policy, clock: Clock | None = None, trace: Trace = no_trace
 ) -> dict[str, float]:
     """Replace a lost memory by an empty one that stays charged. Returns the charges kept.
 
@@ -345,17 +281,4 @@ def accept_loss(
             "use: allomfree-edge forget CAMPAIGN"
         )
     at = int((clock or SystemClock()).wall())
-    return recover(Path(state_dir), at, policy.max_eps_inf)
-
-
-def _await(link: Link, wanted: Callable[[Arrived], Found | None], timeout: float) -> Found | None:
-    """The first arriving message that is wanted, or None in time."""
-    limit = time.monotonic() + timeout
-    while time.monotonic() < limit:
-        for event in link.step(0.1):
-            if isinstance(event, Lost):
-                raise BrokerUnreachable(event.reason)
-            found = wanted(event) if isinstance(event, Arrived) else None
-            if found is not None:
-                return found
-    return None
+    return recover(Path(state_dir), at, policy.max_eps_inf, trace)

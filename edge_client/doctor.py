@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
-from edge_client.mqtt.link import Link
+from edge_client.mqtt.connector import Connector
+from edge_client.mqtt.link import connect
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
@@ -37,7 +38,7 @@ def examine(settings: Settings) -> list[Finding]:
         findings += [_clock(client, m) for m in members]
         findings += [_policy(client, m) for m in members]
         findings += _sources(settings, members)
-        findings += _brokers(settings, members)
+        findings += _brokers(client.connector, members)
         return findings
 
 
@@ -74,13 +75,12 @@ def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]
             yield Finding("source", True, f"{name} gives a value of its domain")
 
 
-def _brokers(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
+def _brokers(connector: Connector, members: list[Membership]) -> Iterator[Finding]:
     for broker in sorted({m.broker for m in members}):
         url = parse_broker(broker)
         try:
-            url.check_plaintext(settings.allow_plaintext)
-            link = Link(url, settings.credentials())
-            link.connect()
+            link = connector.link(url)
+            connect(link)
         except AllomfreeError as error:
             yield Finding("broker", False, str(error))
         else:

@@ -1,4 +1,4 @@
-"""How the running agent stands, for `status` from another process and for systemd.
+"""What the running agent is doing, for `status` from another process and for systemd.
 
 The file has a fixed size and is overwritten in place, so that a full disk can still be reported.
 It is a courtesy, not memory: nothing is decided by it.
@@ -9,21 +9,32 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
-from edge_client.directory import open_private
+from protocol_spec.programs.private_files import overwrite
 
 SIZE: Final = 1024
 FILE: Final = "heartbeat"
 
 
+class Beat(TypedDict):
+    """What an agent last wrote: its process, its state in words, and how many reports wait."""
+
+    pid: int
+    state: str
+    queued: int
+    at: int
+
+
 class Heartbeat:
     """Writes the present state whenever it changes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, now: Callable[[], float] = time.time) -> None:
         self._path = directory / FILE
+        self._now = now
         self.text = ""
         self._last: tuple[str, int] | None = None
 
@@ -35,21 +46,16 @@ class Heartbeat:
         self._last = (text, queued)
         # At most 440 bytes of text: even if each needs escaping, the record fits.
         state = text.encode(errors="replace")[:440].decode(errors="ignore")
-        fields = {"pid": os.getpid(), "state": state, "queued": queued, "at": int(time.time())}
-        record = json.dumps(fields, ensure_ascii=False).encode().ljust(SIZE)
+        beat = Beat(pid=os.getpid(), state=state, queued=queued, at=int(self._now()))
         with suppress(OSError):
-            descriptor = open_private(self._path, os.O_WRONLY)
-            try:
-                os.pwrite(descriptor, record, 0)
-            finally:
-                os.close(descriptor)
+            overwrite(self._path, json.dumps(beat, ensure_ascii=False).encode().ljust(SIZE))
 
 
-def last_heartbeat(directory: Path) -> dict[str, Any] | None:
+def last_heartbeat(directory: Path) -> Beat | None:
     """What a running agent last said, or None when none is running."""
     try:
-        fields: dict[str, Any] = json.loads((directory / FILE).read_bytes())
-        os.kill(fields["pid"], 0)
+        beat: Beat = json.loads((directory / FILE).read_bytes())
+        os.kill(beat["pid"], 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
-    return fields
+    return beat

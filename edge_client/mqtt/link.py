@@ -1,9 +1,12 @@
-"""The connection to the broker: the only module that knows paho.
+"""One connection to a broker: what the agent needs of it, and the adapter to paho.
 
 One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
 that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
 what happened, callbacks only collect. There is no network thread that could die unnoticed, and no
 lock to take inside a callback.
+
+`PahoLink` is the real one, and this the only module that knows paho's client; `MemoryLink` in
+edge_client.mqtt.memory is its twin for tests. Both pass the same contract test.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
@@ -71,8 +74,63 @@ class Lost:
 Event = Arrived | Acknowledged | Connected | Lost
 
 
-class Link:
-    """One connection. MQTT 5, or 3.1.1 where the broker knows no better."""
+class Link(Protocol):
+    """One connection, of which the caller's thread takes one step after the other."""
+
+    version: Version
+
+    @property
+    def broker(self) -> BrokerUrl:
+        """Where it leads."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the broker has accepted the connection."""
+
+    @property
+    def free(self) -> int:
+        """How many more messages may be on their way at once."""
+
+    def start(self) -> None:
+        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
+
+        Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
+        not answer must not keep the caller waiting.
+        """
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
+
+    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
+        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged."""
+
+    def step(self, timeout: float) -> list[Event]:
+        """Let the network run for up to `timeout` seconds and return what happened."""
+
+    def close(self) -> None:
+        """Disconnect, as far as the broker still listens."""
+
+
+class MakeLink(Protocol):
+    """Makes a link that is not started yet: `PahoLink`, or a `MemoryBroker`'s `link`."""
+
+    def __call__(
+        self, broker: BrokerUrl, credentials: Credentials, *, keepalive: int, version: Version
+    ) -> Link:
+        """A new connection to this broker."""
+
+
+def connect(link: Link) -> None:
+    """Start a link and wait for the broker's answer. Raises `BrokerUnreachable` saying why not."""
+    link.start()
+    while not link.ready:
+        for event in link.step(0.1):
+            if isinstance(event, Lost):
+                raise BrokerUnreachable(event.reason)
+
+
+class PahoLink:
+    """A connection over TCP or TLS. MQTT 5, or 3.1.1 where the broker knows no better."""
 
     def __init__(
         self,
@@ -81,51 +139,41 @@ class Link:
         *,
         keepalive: int = 60,
         version: Version = MQTT_5,
+        answer_seconds: float = CONNECT_SECONDS,
     ) -> None:
         self.broker = broker
         self.version = version
         self.window = WINDOW
+        self.ready = False
         self._credentials = credentials
         self._client_id = unguessable("edge")
         self._keepalive = keepalive
-        self.ready = False
+        self._answer_seconds = answer_seconds
         self._answer_by = 0.0
         self._events: list[Event] = []
         self._connack: ReasonCode | None = None
         self._unanswered: set[int] = set()
         self._client = self._new_client()
 
-    def connect(self) -> None:
-        """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
-        self.start()
-        while not self.ready:
-            for event in self.step(0.1):
-                if isinstance(event, Lost):
-                    raise BrokerUnreachable(event.reason)
-
     def start(self) -> None:
-        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
-
-        Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
-        not answer must not keep the caller waiting.
-        """
+        """Open the socket, or raise `BrokerUnreachable`, and send CONNECT without waiting."""
         self._connack = None
-        self._answer_by = time.monotonic() + CONNECT_SECONDS
+        self._answer_by = time.monotonic() + self._answer_seconds
         options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
         reach(self._client, self.broker, self._keepalive, **options)
 
     def subscribe(self, filters: Sequence[str]) -> None:
-        """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
+        """One SUBSCRIBE for each filter."""
         for name in filters:
             self._client.subscribe(name, qos=0)
 
     @property
     def free(self) -> int:
-        """How many more messages may be on their way at once."""
+        """The window, at most the broker's receive maximum, less what is unanswered."""
         return max(0, self.window - len(self._unanswered))
 
     def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
-        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged."""
+        """Send a PUBLISH; with MQTT 5 the broker drops it when it has expired."""
         properties = None
         if self.version == MQTT_5 and expires_in is not None:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
@@ -135,10 +183,10 @@ class Link:
         return sent.mid
 
     def step(self, timeout: float) -> list[Event]:
-        """Let the network run for up to `timeout` seconds and return what happened."""
+        """Wait on the socket, and collect what the callbacks noted."""
         code = self._turn(timeout)
         if not self.ready:
-            self._greet(code == mqtt.MQTT_ERR_SUCCESS)
+            self._hear_answer(code == mqtt.MQTT_ERR_SUCCESS)
         elif code != mqtt.MQTT_ERR_SUCCESS and not self._is_lost:
             self._events.append(Lost(f"the connection was lost ({mqtt.error_string(code)})"))
         events, self._events = self._events, []
@@ -148,8 +196,8 @@ class Link:
     def _is_lost(self) -> bool:
         return any(isinstance(event, Lost) for event in self._events)
 
-    def _greet(self, alive: bool) -> None:
-        """What the broker made of our wish to connect."""
+    def _hear_answer(self, alive: bool) -> None:
+        """What the broker answered to the request to connect, if it has."""
         code = self._connack
         if code is None and alive and time.monotonic() < self._answer_by:
             return
@@ -179,7 +227,7 @@ class Link:
         self._events = [Lost(str(unreachable(self.broker, reason)))]
 
     def close(self) -> None:
-        """Say goodbye, as far as the broker still listens."""
+        """Send DISCONNECT if the socket still takes it."""
         self._client.disconnect()
         if self._client.socket() is not None:
             self._turn(0.0)

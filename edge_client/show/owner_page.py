@@ -6,20 +6,20 @@ inside it, and every text is escaped. The file is its owner's alone and replaces
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edge_client.client import EdgeClient
 from edge_client.errors import SettingsError
 from edge_client.records import Membership
 from edge_client.show.curve import curve_svg
-from edge_client.show.statement import Facts, campaign_facts, ledger_facts
+from edge_client.show.facts import CampaignFacts, LedgerFacts
+from edge_client.show.statement import campaign_facts, ledger_facts
 from edge_client.show.text import CHANGES_SHOW, FIRST_ONLY, NONE_JOINED, count_text, period_text
+from protocol_spec.programs.private_files import write_durably
 
 MARK: Final = b"<!doctype html>\n<!-- allomfree-edge show -->"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -94,17 +94,9 @@ def write_page(path: Path, text: str) -> None:
             f"{path} is there and is not a page of `show`; nothing was written. "
             "Choose another name, or remove it first"
         )
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(descriptor)
-        unfinished.replace(path)
+        write_durably(path, text)
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
         raise SettingsError(
             f"{path} cannot be written: {error.strerror}; what was there is unchanged. "
             "Choose another place with --html"
@@ -127,7 +119,7 @@ def _is_page(path: Path) -> bool:
 
 def _campaign(client: EdgeClient, membership: Membership) -> str:
     facts = campaign_facts(client, membership)
-    reports = [memo.reports for memo in client.store.memos(membership.name).values()]
+    reports = [memo.reports for memo in client.store.memos.of(membership.name).values()]
     curve = curve_svg(membership.calibration, facts["rounds"], reports)
     state = (
         facts["state"] if facts["status"] == "joined" else f"{facts['status']}: {facts['state']}"
@@ -150,7 +142,7 @@ def _section(title: str, body: str) -> str:
     return f"<section><h3>{escape(title)}</h3>{body}</section>"
 
 
-def _leaves(facts: Facts) -> str:
+def _leaves(facts: CampaignFacts) -> str:
     drawn = facts["drawn_attribute"]
     values = drawn["values"]
     answers = ", ".join(values[:8]) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
@@ -169,7 +161,7 @@ def _leaves(facts: Facts) -> str:
     )
 
 
-def _revealed(facts: Facts) -> str:
+def _revealed(facts: CampaignFacts) -> str:
     if not facts["memos"]:
         said = f"Nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
         return _paragraphs([said])
@@ -182,7 +174,7 @@ def _revealed(facts: Facts) -> str:
     )
 
 
-def _reports(facts: Facts) -> str:
+def _reports(facts: CampaignFacts) -> str:
     rows = (facts["sent"] + facts["queued"])[-LAST_REPORTS:]
     if not rows:
         return _paragraphs(["Nothing has left this device yet."])
@@ -211,7 +203,7 @@ def _bytes(octets: str, noise: int) -> str:
     return f'<span class="bytes">{fixed} <b>{body}</b></span>'
 
 
-def _stays(facts: Facts) -> str:
+def _stays(facts: CampaignFacts) -> str:
     limit = [FIRST_ONLY]
     if facts["max_values"] > 1:
         limit = [SEVERAL.format(facts["max_values"]), CHANGES_SHOW]
@@ -221,7 +213,7 @@ def _stays(facts: Facts) -> str:
     )
 
 
-def _who(facts: Facts) -> str:
+def _who(facts: CampaignFacts) -> str:
     rounds = f"{facts['rounds']}, one every {period_text(facts['period_seconds'])}"
     terms = {
         "Asked by": f"{facts['owner']}, {facts['contact']}",
@@ -250,7 +242,7 @@ def _stop(campaign: str) -> str:
     return _table("At any time, without giving a reason.", ("type", "what it does"), rows)
 
 
-def _ledger(lines: list[Facts]) -> str:
+def _ledger(lines: list[LedgerFacts]) -> str:
     if not lines:
         return _section("Charges", _paragraphs(["Nothing was ever charged."]))
     rows = [
@@ -284,5 +276,5 @@ def _paragraphs(texts: Iterable[str]) -> str:
     return "".join(f"<p>{escape(text)}</p>" for text in texts)
 
 
-def _list(texts: Iterable[Any]) -> str:
+def _list(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"

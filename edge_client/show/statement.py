@@ -1,19 +1,32 @@
 """What leaves this device, in words and in bytes: for `join`, `show` and `status`.
 
-Facts are plain dictionaries, printed as JSON or, by `edge_client.show.text`, as text. Previews draw
-no randomness: they are made by the code that encodes the real thing, the random part left blank.
+Facts are printed as JSON or, by `edge_client.show.text`, as text. Previews draw no randomness: they
+are made by the code that encodes the real thing, the random part left blank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from edge_client.agent import Wait, due
-from edge_client.client import EdgeClient, Invitation
+from edge_client.client import EdgeClient
 from edge_client.clock import Clock
+from edge_client.exchange import Invitation
 from edge_client.heartbeat import last_heartbeat
 from edge_client.records import Membership, Queued
+from edge_client.show.facts import (
+    AboutFacts,
+    AttributeFacts,
+    CampaignFacts,
+    CampaignStatus,
+    InvitationFacts,
+    JoinedFacts,
+    LedgerFacts,
+    ReportFacts,
+    ShowFacts,
+    StatusFacts,
+)
 from protocol_spec import (
     Manifest,
     Rejected,
@@ -25,8 +38,6 @@ from protocol_spec import (
     lifetime_odds,
     report_odds,
 )
-
-Facts = dict[str, Any]
 
 NEVER_LEAVES = (
     "your true value",
@@ -43,7 +54,7 @@ BROKER_SEES = (
 )
 
 
-def about(manifest: Manifest) -> Facts:
+def about(manifest: Manifest) -> AboutFacts:
     """Who asks, what for, until when."""
     rounds = manifest.rounds
     return {
@@ -63,7 +74,7 @@ def about(manifest: Manifest) -> Facts:
     }
 
 
-def attribute_facts(manifest: Manifest, index: int) -> Facts:
+def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
     """One question: its answers, its odds, and the bytes a report of it has."""
     attribute, calibration = manifest.attributes[index], manifest.calibrations[index]
     example = attribute.values[0]
@@ -85,7 +96,7 @@ def attribute_facts(manifest: Manifest, index: int) -> Facts:
     }
 
 
-def invitation_facts(invitation: Invitation, device: str | None) -> Facts:
+def invitation_facts(invitation: Invitation, device: str | None) -> InvitationFacts:
     """Everything an owner should see before agreeing."""
     manifest = invitation.manifest
     topics = Topics(manifest.campaign, invitation.namespace)
@@ -100,10 +111,10 @@ def invitation_facts(invitation: Invitation, device: str | None) -> Facts:
     }
 
 
-def campaign_facts(client: EdgeClient, membership: Membership) -> Facts:
+def campaign_facts(client: EdgeClient, membership: Membership) -> CampaignFacts:
     """What left, what is queued, what it cost: for `show`."""
     spent = client.store.spent(membership)
-    rows = client.store.outbox(membership.name)
+    rows = client.store.outbox.rows(membership.name)
     topics = membership.topics
     return {
         **about(membership.manifest),
@@ -119,18 +130,16 @@ def campaign_facts(client: EdgeClient, membership: Membership) -> Facts:
         "reports": spent.reports,
         "epsilon_exact": spent.exact,
         "epsilon_charged": spent.charged,
-        "decisions": [{"at": _instant(at), "what": w} for at, w in decisions(client, membership)],
+        "decisions": [
+            {"at": _instant(at), "what": what}
+            for at, what in client.store.campaigns.decisions(membership.name)
+        ],
         "never_leaves": list(NEVER_LEAVES),
         "broker_sees": list(BROKER_SEES),
     }
 
 
-def decisions(client: EdgeClient, membership: Membership) -> list[tuple[int, str]]:
-    """What the owner decided about a campaign."""
-    return client.store.decisions(membership.name)
-
-
-def report_facts(membership: Membership, row: Queued) -> Facts:
+def report_facts(membership: Membership, row: Queued) -> ReportFacts:
     """A report decoded: exactly the bytes, and what they say."""
     report = decode_report(row.payload)
     if isinstance(report, Rejected):
@@ -153,30 +162,47 @@ def state_of(membership: Membership, clock: Clock) -> str:
     return allowed.value if isinstance(allowed, Wait) else f"round {allowed.round} is open"
 
 
-def status_facts(client: EdgeClient) -> Facts:
+def status_facts(client: EdgeClient) -> StatusFacts:
     """A few lines for people and monitors."""
     beat = last_heartbeat(client.store.directory)
     return {
         "agent": beat["state"] if beat else "not running",
         "pid": beat["pid"] if beat else None,
-        "campaigns": [
-            {
-                "campaign": m.name,
-                "status": m.status,
-                "state": state_of(m, client.clock),
-                "attribute": m.attribute.name,
-                "last_round": m.last_round if m.last_round >= 0 else None,
-                "queued": len(client.store.outbox(m.name, queued_only=True)),
-                "reports": client.store.spent(m).reports,
-                "epsilon_exact": client.store.spent(m).exact,
-                "epsilon_charged": client.store.spent(m).charged,
-            }
-            for m in client.memberships()
-        ],
+        "campaigns": [_campaign_status(client, m) for m in client.memberships()],
     }
 
 
-def ledger_facts(client: EdgeClient) -> list[Facts]:
+def _campaign_status(client: EdgeClient, membership: Membership) -> CampaignStatus:
+    spent, name = client.store.spent(membership), membership.name
+    return {
+        "campaign": name,
+        "status": membership.status,
+        "state": state_of(membership, client.clock),
+        "attribute": membership.attribute.name,
+        "last_round": membership.last_round if membership.last_round >= 0 else None,
+        "queued": len(client.store.outbox.rows(name, queued_only=True)),
+        "reports": spent.reports,
+        "epsilon_exact": spent.exact,
+        "epsilon_charged": spent.charged,
+    }
+
+
+def show_facts(client: EdgeClient, memberships: Sequence[Membership]) -> ShowFacts:
+    """All that `show` tells: these campaigns, and the ledger of all."""
+    campaigns = [campaign_facts(client, membership) for membership in memberships]
+    return {"campaigns": campaigns, "ledger": ledger_facts(client)}
+
+
+def joined_facts(membership: Membership) -> JoinedFacts:
+    """What joining has settled."""
+    return {
+        "campaign": membership.name,
+        "device": membership.device,
+        "attribute": membership.attribute.name,
+    }
+
+
+def ledger_facts(client: EdgeClient) -> list[LedgerFacts]:
     """Every charge, also of campaigns since forgotten."""
     return [
         {
@@ -186,7 +212,7 @@ def ledger_facts(client: EdgeClient) -> list[Facts]:
             "epsilon": line.epsilon,
             "reason": line.reason,
         }
-        for line in client.store.ledger()
+        for line in client.store.ledger.lines()
     ]
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import textwrap
 
-from edge_client.show.statement import Facts
+from edge_client.show.facts import (
+    AboutFacts,
+    AttributeFacts,
+    CampaignFacts,
+    InvitationFacts,
+    JoinedFacts,
+    LedgerFacts,
+    ReportFacts,
+    ShowFacts,
+    StatusFacts,
+)
 
 WIDTH = 96
 
@@ -20,7 +30,7 @@ FIRST_ONLY = (
 )
 
 
-def invitation_text(facts: Facts) -> str:
+def invitation_text(facts: InvitationFacts) -> str:
     """The page an owner reads before agreeing."""
     lines = [
         *_about_lines(facts),
@@ -40,7 +50,7 @@ def invitation_text(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def campaign_text(facts: Facts) -> str:
+def campaign_text(facts: CampaignFacts) -> str:
     """The page behind `show`."""
     lines = [*_about_lines(facts), f"Status      {facts['status']}: {facts['state']}", ""]
     lines += [
@@ -48,8 +58,8 @@ def campaign_text(facts: Facts) -> str:
         *_attribute_lines(facts["drawn_attribute"]),
     ]
     lines += ["", f"Sent to     {facts['broker']}", f"Topic       {facts['topic']}"]
-    for title, key in (("Queued", "queued"), ("Left this device", "sent")):
-        lines += ["", f"{title}:"] + (_report_lines(facts[key]) or ["    nothing"])
+    for title, rows in (("Queued", facts["queued"]), ("Left this device", facts["sent"])):
+        lines += ["", f"{title}:"] + (_report_lines(rows) or ["    nothing"])
     lines += [
         "",
         *_limits_lines(facts),
@@ -60,7 +70,19 @@ def campaign_text(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def status_text(facts: Facts) -> str:
+def show_text(facts: ShowFacts) -> str:
+    """Every campaign, and the ledger."""
+    shown = [campaign_text(campaign) for campaign in facts["campaigns"]] or [NONE_JOINED]
+    return "\n\n\n".join([*shown, ledger_text(facts["ledger"])])
+
+
+def joined_text(facts: JoinedFacts) -> str:
+    """What joining has settled."""
+    attribute = facts["attribute"]
+    return f"\nJoined {facts['campaign']}. This device will answer {attribute!r}, for life."
+
+
+def status_text(facts: StatusFacts) -> str:
     """A line for the agent and one per campaign."""
     idle = "" if facts["pid"] else " (`allomfree-edge run` starts it; `report` needs none)"
     lines = [f"agent: {facts['agent']}{idle}"]
@@ -76,7 +98,7 @@ def status_text(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def ledger_text(lines: list[Facts]) -> str:
+def ledger_text(lines: list[LedgerFacts]) -> str:
     """The ledger as a table."""
     if not lines:
         return "Ledger: nothing was ever charged."
@@ -91,7 +113,7 @@ def ledger_text(lines: list[Facts]) -> str:
     )
 
 
-def _about_lines(facts: Facts) -> list[str]:
+def _about_lines(facts: AboutFacts) -> list[str]:
     return [
         facts["title"],
         "=" * len(facts["title"]),
@@ -106,7 +128,7 @@ def _about_lines(facts: Facts) -> list[str]:
     ]
 
 
-def _attribute_lines(facts: Facts) -> list[str]:
+def _attribute_lines(facts: AttributeFacts) -> list[str]:
     shown = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
     octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
     one, every = facts["belief_one_report"], facts["belief_all_reports"]
@@ -123,7 +145,7 @@ def _attribute_lines(facts: Facts) -> list[str]:
     ]
 
 
-def _limits_lines(facts: Facts) -> list[str]:
+def _limits_lines(facts: InvitationFacts | CampaignFacts) -> list[str]:
     """What is not sent, what is seen all the same, and what noise does not hide."""
     several = f"At most {facts['max_values']} different values of yours are ever answered for."
     return [
@@ -133,7 +155,7 @@ def _limits_lines(facts: Facts) -> list[str]:
     ]
 
 
-def _spent_lines(facts: Facts) -> list[str]:
+def _spent_lines(facts: CampaignFacts) -> list[str]:
     if not facts["memos"]:
         return [
             f"Ledger: nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
@@ -153,7 +175,7 @@ def count_text(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _report_lines(rows: list[Facts]) -> list[str]:
+def _report_lines(rows: list[ReportFacts]) -> list[str]:
     lines = []
     for row in rows[-5:]:
         says = ", ".join(row["says"][:6]) or "nothing"

@@ -29,7 +29,7 @@ from tests.support.tally import Tally
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
-AGENT: Final = "import edge_client.cli"
+AGENT: Final = "import edge_client.__main__"
 LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the longest that they get
 
 
@@ -100,7 +100,7 @@ def syncs_per_round(trace: list[syscalls.Call], sent: list[bytes]) -> list[tuple
 def payloads(state: Path) -> list[bytes]:
     """Every report that a state directory remembers, oldest first."""
     with EdgeClient(state) as client:
-        return [row.payload for row in client.store.outbox(client.find().name)]
+        return [row.payload for row in client.store.outbox.rows(client.find().name)]
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _agent(
         _join(state, asked, nats.url)
         config.write_text(f'state_dir = "{state}"\n[sources.fuel]\nvalue = "wood"\n')
         program = find_program("allomfree-edge")
-        start = [program] if program else [sys.executable, "-m", "edge_client.cli"]
+        start = [program] if program else [sys.executable, "-m", "edge_client"]
         command = [*start, "run", "--config", str(config), "--log-level", "error"]
         process = subprocess.Popen(
             syscalls.traced(command, trace_to) if trace_to else command, env=environment

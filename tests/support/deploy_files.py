@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 import collector.commands
-import edge_client.cli
+import edge_client.__main__
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
 PROGRAMS: dict[str, click.Group] = {
-    "allomfree-edge": edge_client.cli.main,
+    "allomfree-edge": edge_client.__main__.main,
     "allomfree-collector": collector.commands.main,
 }
 

@@ -1,21 +1,43 @@
-"""What the agent's tests control: time, randomness, and devices in directories of their own."""
+"""What the agent's tests control: time, randomness, SQLite, and a broker in this process."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edge_client.agent import Agent, Trace
+from edge_client.agent import Agent, MakeRandomiser, ReadValue
 from edge_client.daemon import Runner
+from edge_client.delivery import Delivery
+from edge_client.heartbeat import last_heartbeat
+from edge_client.mqtt.connector import Connector
+from edge_client.mqtt.link import MakeLink, PahoLink
+from edge_client.mqtt.memory import MemoryBroker, Message
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued
 from edge_client.store import Store
-from protocol_spec import Entropy, Manifest
+from edge_client.store.opening import Connect
+from edge_client.timing import Timing
+from edge_client.trace import Trace, no_trace
+from protocol_spec import (
+    Entropy,
+    Manifest,
+    Randomiser,
+    ReceiptPage,
+    Rejected,
+    Topics,
+    decode_report,
+    digest8,
+    parse_from_device,
+    receipt_page,
+    receipt_tag,
+)
+from protocol_spec.programs.address import Credentials
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 
@@ -96,26 +118,30 @@ def joined_agent(
     *,
     policy: Policy | None = None,
     entropy: Entropy | None = None,
-    trace: Trace = lambda _: None,
+    trace: Trace = no_trace,
     device: str | None = None,
+    broker: str = NOBODY,
+    connect: Connect = sqlite3.connect,
+    randomiser: MakeRandomiser = Randomiser,
 ) -> Agent:
     """An agent that holds its store and, given a campaign, has joined it."""
-    store = Store(directory, exclusive=True)
+    store = Store(directory, exclusive=True, trace=trace, connect=connect)
     agent = Agent(
         store,
         policy or Policy(),
         clock=clock,
         entropy=entropy or seeded(str(directory.name)),
         trace=trace,
+        randomiser=randomiser,
     )
     if campaign is not None:
-        agent.join(campaign, broker=NOBODY, namespace="allomfree", device=device)
+        agent.join(campaign, broker=broker, namespace="allomfree", device=device)
     return agent
 
 
 def only(agent: Agent) -> Membership:
     """The one campaign that was joined, as the store has it now."""
-    (membership,) = agent.store.memberships()
+    (membership,) = agent.store.campaigns.all()
     return membership
 
 
@@ -148,21 +174,82 @@ def as_killed(directory: Path, copy: Path) -> Path:
     return copy
 
 
-@contextmanager
-def overridden(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """An attribute replaced for a while."""
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+class Connections:
+    """Opens the store's connections and keeps hold of them, to make SQLite fail on purpose."""
+
+    def __init__(self) -> None:
+        self._opened: list[sqlite3.Connection] = []
+
+    def __call__(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        self._opened.append(sqlite3.connect(*arguments, **options))
+        return self.latest
+
+    @property
+    def latest(self) -> sqlite3.Connection:
+        return self._opened[-1]
+
+    def execute(self, sql: str) -> None:
+        self.latest.execute(sql)
+
+    def refuse_writes(self, refuse: bool = True) -> None:
+        """Not a byte more, as on a disk that is full to the brim."""
+        self.execute(f"PRAGMA query_only = {'ON' if refuse else 'OFF'}")
 
 
-def tick_until(runner: Runner, reached: Callable[[], bool]) -> None:
+QUICK: Final = Timing(step=0.02, reconnect=0.01, reconnect_longest=0.02)
+INSISTENT: Final = Timing(step=0.005, resend=0.01, reconnect=0.005, reconnect_longest=0.005)
+
+
+def runner_of(
+    agent: Agent,
+    read: ReadValue,
+    *,
+    make_link: MakeLink = PahoLink,
+    timing: Timing = QUICK,
+    entropy: Entropy = bytes,  # no randomness: draw and send at once
+) -> Runner:
+    """The daemon's loop around an agent."""
+    connector = Connector(Credentials(), make_link=make_link)
+    delivery = Delivery(agent.store, agent.clock, connector, timing=timing, entropy=entropy)
+    return Runner(agent, read, delivery, timing=timing, entropy=entropy)
+
+
+def tick_until(runner: Runner, reached: Callable[[], bool], timeout: float = 60.0) -> None:
     """Turn the daemon's loop until something has happened."""
-    for _ in range(200):
-        if reached():
-            return
+    limit = time.monotonic() + timeout
+    while not reached():
+        assert time.monotonic() < limit, last_state(runner)
         runner.tick()
-    raise AssertionError("not reached in 200 turns of the loop")
+
+
+def last_state(runner: Runner) -> str:
+    """What `status` would say of it."""
+    beat = last_heartbeat(runner.agent.store.directory)
+    return beat["state"] if beat else ""
+
+
+@dataclass
+class MemoryTally:
+    """A collector on a broker in this process: remembers every report, and gives receipts."""
+
+    broker: MemoryBroker
+    manifest: Manifest
+    receipts: bool = True
+    payloads: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
+    deliveries: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topics = Topics(self.manifest.campaign)
+        self.broker.listen(self.topics.all_reports, self._count)
+
+    def _count(self, message: Message) -> None:
+        origin, report = parse_from_device(message.topic), decode_report(message.payload)
+        assert origin is not None
+        assert not isinstance(report, Rejected)
+        self.deliveries.append((origin.device, message.payload))
+        self.payloads.setdefault((origin.device, report.round), set()).add(message.payload)
+        if self.receipts:
+            page = receipt_page(self.manifest, origin.device)
+            tags = frozenset({receipt_tag(self.manifest, report.round, origin.device)})
+            receipt = ReceiptPage(digest8(self.manifest), report.round, page, tags).encode()
+            self.broker.publish(self.topics.receipt(report.round, page), receipt, retain=True)

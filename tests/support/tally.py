@@ -26,6 +26,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.mqtt import unguessable
 
 
 class Tally:
@@ -48,7 +49,7 @@ class Tally:
         self._ready = threading.Event()
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            "tally",
+            "tally" if keep_session else unguessable("tally"),
             clean_session=not keep_session,
             protocol=MQTTProtocolVersion.MQTTv311,
         )

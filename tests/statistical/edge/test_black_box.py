@@ -15,16 +15,16 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from edge_client import EdgeClient
-from edge_client.agent import Agent
-from edge_client.records import Membership, Queued
+from edge_client import EdgeClient, Policy
+from edge_client.agent import Agent, MakeRandomiser
+from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Randomiser, Rejected, decode_report
 from tests.support.campaigns import manifest
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
@@ -51,23 +51,59 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
+class WithoutNoise(Randomiser):
+    """Sends the memo itself."""
+
+    def report(self, memo: bytes) -> bytes:
+        return memo
+
+
+class Forgetful(Randomiser):
+    """Draws a new memo for every report, of the value that the first one was drawn for."""
+
+    _value: int
+
+    def memoize(self, index: int) -> bytes:
+        self._value = index
+        return super().memoize(index)
+
+    def report(self, memo: bytes) -> bytes:  # noqa: ARG002
+        return super().report(self.memoize(self._value))
+
+
 def run_both(
-    directory: Path, asked: Manifest, devices: int, reports: int, entropy: Entropy = os.urandom
+    directory: Path,
+    asked: Manifest,
+    devices: int,
+    reports: int,
+    entropy: Entropy = os.urandom,
+    randomiser: MakeRandomiser = Randomiser,
 ) -> list[list[Answers]]:
-    """What so many devices of either value say, each with a life of its own."""
+    """What so many devices of either value say, each with a state directory of its own."""
     return [
-        [run_device(directory / "device", asked, value, reports, entropy) for _ in range(devices)]
+        [
+            run_device(directory / "device", asked, value, reports, entropy, randomiser)
+            for _ in range(devices)
+        ]
         for value in "ab"
     ]
 
 
-def run_device(state: Path, asked: Manifest, value: str, reports: int, entropy: Entropy) -> Answers:
+def run_device(
+    state: Path,
+    asked: Manifest,
+    value: str,
+    reports: int,
+    entropy: Entropy,
+    randomiser: MakeRandomiser,
+) -> Answers:
     clock = RoundClock(asked)
     with EdgeClient(state, clock=clock, entropy=entropy) as client:
         client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
+        agent = Agent(client.store, Policy(), clock=clock, entropy=entropy, randomiser=randomiser)
         for clock.round in range(reports):
-            assert isinstance(client.agent.draw(client.find(), lambda _: value), Queued)
-        rows = client.store.outbox(asked.campaign)
+            assert isinstance(agent.draw(client.find(), lambda _: value), Queued)
+        rows = client.store.outbox.rows(asked.campaign)
     shutil.rmtree(state)
     return [supported(asked, row.payload) for row in rows]
 
@@ -122,12 +158,10 @@ def test_one_report(protocol: str, directory: Path) -> None:
 
 @pytest.mark.slow
 @PROTOCOLS
-def test_reports_without_noise_of_their_own_are_noticed(
-    protocol: str, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Randomiser, "report", lambda _self, memo: memo)
+def test_reports_without_noise_of_their_own_are_noticed(protocol: str, directory: Path) -> None:
     asked, entropy = campaign(protocol, eps_1=0.5), random.Random(1).randbytes
-    assert proven_by_one(run_both(directory, asked, 500, 1, entropy)) > asked.eps_1
+    sides = run_both(directory, asked, 500, 1, entropy, WithoutNoise)
+    assert proven_by_one(sides) > asked.eps_1
 
 
 @pytest.mark.slow
@@ -140,17 +174,8 @@ def test_fifty_reports(protocol: str, directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_memo_drawn_every_round_is_noticed(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep: Callable[..., tuple[int, bytes, bool]] = Agent._memo
-
-    def forgetful(self: Agent, membership: Membership, wanted: int) -> tuple[int, bytes, bool]:
-        value, _, is_new = keep(self, membership, wanted)
-        return value, self._randomiser(membership).memoize(wanted), is_new
-
-    monkeypatch.setattr(Agent, "_memo", forgetful)
+def test_a_memo_drawn_every_round_is_noticed(directory: Path) -> None:
     asked, entropy = campaign("L-GRR", eps_1=1.0), random.Random(2).randbytes
-    sides = run_both(directory, asked, 240, REPORTS, entropy)
+    sides = run_both(directory, asked, 240, REPORTS, entropy, Forgetful)
     assert proven_by_one(sides) <= asked.eps_1, "each report by itself is as it should be"
     assert proven_by_all(sides) > asked.eps_inf

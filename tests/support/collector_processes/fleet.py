@@ -7,15 +7,17 @@ import sys
 from pathlib import Path
 
 from edge_client import EdgeClient
-from edge_client import daemon as runner
 from edge_client.daemon import Runner
+from edge_client.mqtt.link import PahoLink
 from edge_client.records import Queued
+from edge_client.timing import Timing
 from protocol_spec import Manifest
-from tests.support.edge_processes.driver import _believe_pubacks
+from tests.support.edge_fakes import runner_of
 from tests.support.edge_processes.processes import environment
+from tests.support.edge_processes.trusting import trusting_link
 from tests.support.places import ROOT
 
-PAUSES = {"RESEND": 1.0, "RECONNECT": 0.2, "RECONNECT_LONGEST": 0.5}
+TIMING = Timing(resend=1.0, reconnect=0.2, reconnect_longest=0.5)
 
 
 class Fleet:
@@ -65,22 +67,20 @@ def _join(state: Path, manifest: Manifest, broker: str) -> None:
 
 def _outbox(state: Path) -> list[Queued]:
     with EdgeClient(state, exclusive=False) as client:
-        return client.store.outbox(client.find().name)
+        return client.store.outbox.rows(client.find().name)
 
 
-def _start(state: Path) -> Runner:
+def _start(state: Path, naive: bool) -> Runner:
+    """Reports at the first moment of each round."""
     client = EdgeClient(state)
-    return client.runner(lambda _: client.find().attribute.values[0])
+    link = trusting_link(client.find().manifest) if naive else PahoLink
+    read = lambda _: client.find().attribute.values[0]  # noqa: E731
+    return runner_of(client.agent, read, make_link=link, timing=TIMING)
 
 
 def main(root: Path, naive: str, *names: str) -> None:
     """Run until killed."""
-    for pause, seconds in PAUSES.items():
-        setattr(runner, pause, seconds)
-    Runner._moment = lambda *_: 0.0  # type: ignore[method-assign]  # a round's first moment
-    if naive == "1":
-        _believe_pubacks()
-    agents = [_start(root / name) for name in names]
+    agents = [_start(root / name, naive == "1") for name in names]
     while True:
         for carrier in agents:
             carrier.tick(wait=0.01)

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
-from edge_client.heartbeat import last_heartbeat
+from edge_client.mqtt.link import MakeLink, PahoLink
 from edge_client.records import Draw, Membership, Queued
 from edge_client.store import Store
+from edge_client.timing import Timing
 from protocol_spec import Manifest, Randomiser, Report, digest8
 from tests.support.campaigns import manifest
+from tests.support.edge_fakes import QUICK
 from tests.support.edge_processes.processes import joined
+
+
+def fresh_manifest(**options: object) -> Manifest:
+    """A campaign that no other test has, for brokers that several tests use."""
+    return manifest(slug=f"t-{os.urandom(4).hex()}", **options)
 
 
 @contextmanager
 def one_queued(
-    state: Path, url: str, asked: Manifest | None = None
+    state: Path,
+    url: str,
+    asked: Manifest | None = None,
+    *,
+    timing: Timing = QUICK,
+    make_link: MakeLink = PahoLink,
 ) -> Iterator[tuple[Runner, bytes]]:
     """An agent with this round's report drawn and not yet sent."""
-    with EdgeClient(state) as client:
+    with EdgeClient(state, timing=timing, make_link=make_link) as client:
         invitation = client.invitation(manifest=asked or manifest(), broker=url)
         drawn = client.agent.draw(client.join(invitation, device="device"), lambda _: "wood")
         assert isinstance(drawn, Queued)
@@ -38,33 +51,19 @@ def many_queued(
     """Rounds of an hour that are over, each with its report queued and not yet too late."""
     asked = manifest(first=int(time.time()) - count * 3600 - 5, grace=count * 7200)
     config = joined(state, asked, url)
-    with EdgeClient(state, keepalive=keepalive) as client:
+    with EdgeClient(state, keepalive=keepalive, timing=QUICK) as client:
         payloads = fill_outbox(client.store, client.find(), range(count))
         with closing(client.runner(lambda _: "wood")) as carrier:
             yield carrier, asked, payloads, config
 
 
-def tick_until(carrier: Runner, done: Callable[[], bool], timeout: float = 30.0) -> None:
-    """Let the daemon's loop turn."""
-    limit = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < limit, state_of(carrier)
-        carrier.tick()
-
-
 def outbox(carrier: Runner) -> list[Queued]:
-    (membership,) = carrier.agent.store.memberships()
-    return carrier.agent.store.outbox(membership.name)
+    (membership,) = carrier.agent.store.campaigns.all()
+    return carrier.agent.store.outbox.rows(membership.name)
 
 
 def queued(carrier: Runner) -> list[bytes]:
     return [row.payload for row in outbox(carrier) if row.fate == "queued"]
-
-
-def state_of(carrier: Runner) -> str:
-    """What `status` would say of it."""
-    beat = last_heartbeat(carrier.agent.store.directory)
-    return str(beat["state"]) if beat else ""
 
 
 class RoundClock(SystemClock):

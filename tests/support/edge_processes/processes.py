@@ -10,15 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from edge_client import EdgeClient
 from edge_client.records import Queued
+from edge_client.timing import Timing
 from protocol_spec import Manifest
 from tests.support.places import ROOT
 
-EDGE = (sys.executable, "-m", "edge_client.cli")
+EDGE = (sys.executable, "-m", "edge_client")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -56,12 +58,22 @@ def draw_now(state: Path, value: str = "wood") -> bytes:
 
 
 class AgentProcess:
-    """`allomfree-edge run`, its log collected line by line. Ended by its own process id."""
+    """`allomfree-edge run`, its log collected line by line. Ended by its own process id.
+
+    With a `timing` of its own it is the same code, started by another program.
+    """
 
     def __init__(
-        self, config: Path, *flags: str, extra_environment: Mapping[str, str] | None = None
+        self,
+        config: Path,
+        *flags: str,
+        extra_environment: Mapping[str, str] | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self.command = [*EDGE, "run", "--config", str(config), *flags]
+        if timing is not None:
+            quick = (sys.executable, "-m", "tests.support.edge_processes.quick_agent")
+            self.command = [*quick, str(config), json.dumps(asdict(timing))]
         self._environment = environment(extra_environment)
         self.lines: list[dict[str, Any]] = []
         self._said = threading.Condition()

@@ -15,7 +15,7 @@ import pytest
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import Pair, ServerCertificate
 from collector.mqtt.link import Link
-from edge_client.mqtt.link import Link as EdgeLink
+from edge_client.mqtt.link import PahoLink, connect
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from tests.support.broker_setup import PASSWORDS, House, Setup, plan
@@ -60,7 +60,7 @@ def as_collector(broker: BrokerUrl, credentials: Credentials) -> None:
 
 
 def as_agent(broker: BrokerUrl, credentials: Credentials) -> None:
-    EdgeLink(broker, credentials).connect()
+    connect(PahoLink(broker, credentials))
 
 
 def refusal(connect: Connect, broker: BrokerUrl, credentials: Credentials) -> str:

@@ -1,30 +1,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from edge_client import daemon as runner
 from tests.support.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
-from tests.support.edge_processes.driver import Nursery
+from tests.support.edge_processes.killable import KillableAgents
 from tests.support.needs import need
 
 
-@pytest.fixture(params=sorted(BROKERS, reverse=True))
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
-    """Each of the real brokers in turn, keeping its sessions on the disk."""
-    chosen = BROKERS[request.param](tmp_path / "broker")
+@contextmanager
+def started(name: str, directory: Path) -> Iterator[Broker]:
+    """A real broker that keeps its sessions on the disk."""
+    chosen = BROKERS[name](directory)
     if isinstance(chosen, Mosquitto):
         need("mosquitto")
-        chosen.extra += f"{AS_OURSELVES}persistence true\npersistence_location {tmp_path}/broker/\n"
+        chosen.extra += f"{AS_OURSELVES}persistence true\npersistence_location {directory}/\n"
     with chosen as running:
         yield running
 
 
-@pytest.fixture
-def nats(tmp_path: Path) -> Iterator[Nats]:
-    with Nats(tmp_path / "nats") as running:
+@pytest.fixture(scope="session", params=sorted(BROKERS, reverse=True))
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """Each of the real brokers, started once: every test has a campaign of its own."""
+    with started(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture(params=sorted(BROKERS, reverse=True))
+def own_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """Each of the real brokers, for a test that stops or kills it."""
+    with started(request.param, tmp_path / "broker") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """One for all tests: every test has a campaign of its own."""
+    with Nats(tmp_path_factory.mktemp("nats")) as running:
         yield running
 
 
@@ -35,20 +52,8 @@ def mosquitto(tmp_path: Path) -> Mosquitto:
     return Mosquitto(tmp_path / "mosquitto")
 
 
-@pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
-    with Nursery(tmp_path / "lives.log") as running:
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableAgents]:
+    """Runs agents, each in a process of its own that may kill itself."""
+    with KillableAgents(tmp_path_factory.mktemp("agents") / "log") as running:
         yield running
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent in this process that reconnects at once."""
-    for pause in ("STEP", "RECONNECT", "RECONNECT_LONGEST"):
-        monkeypatch.setattr(runner, pause, 0.005)
-
-
-@pytest.fixture
-def insistent(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent in this process that reconnects and resends at once."""
-    monkeypatch.setattr(runner, "RESEND", 0.01)

@@ -7,13 +7,15 @@ import random
 import shutil
 import signal
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from edge_client import EdgeClient
 from edge_client.heartbeat import last_heartbeat
-from edge_client.mqtt import link
+from edge_client.mqtt.link import PahoLink
+from edge_client.timing import Timing
 from protocol_spec import (
     Manifest,
     ReceiptPage,
@@ -25,13 +27,13 @@ from protocol_spec import (
 )
 from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest
+from tests.support.edge_fakes import INSISTENT, last_state, tick_until
 from tests.support.edge_processes.loops import (
+    fresh_manifest,
     many_queued,
     one_queued,
     outbox,
     queued,
-    state_of,
-    tick_until,
 )
 from tests.support.edge_processes.processes import AgentProcess, draw_now, edge, joined, wait_until
 from tests.support.peer import CONNACK, Peer, Published, Wire, frame
@@ -40,6 +42,7 @@ from tests.support.tally import Tally
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300
+SOON = Timing(step=0.1, resend=1.0, reconnect=0.2, reconnect_longest=0.4)
 
 
 # --- real brokers, the agent as a process --------------------------------------------------------
@@ -50,7 +53,7 @@ def test_a_broker_that_is_not_there_yet(tmp_path: Path) -> None:
     asked, nats, state = manifest(), Nats(tmp_path / "nats"), tmp_path / "state"
     config = joined(state, asked, nats.url)
     payload = draw_now(state)
-    with AgentProcess(config) as agent:
+    with AgentProcess(config, timing=SOON) as agent:
         agent.wait_for("Connection refused; reports stay queued and are sent later")
         wait_until(lambda: last_heartbeat(state) is not None)
         shown = json.loads(edge("status", "--json", "--config", config).stdout)
@@ -62,11 +65,11 @@ def test_a_broker_that_is_not_there_yet(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("session", ["kept", "lost"])
-def test_a_broker_that_restarts(session: str, broker: Broker, tmp_path: Path) -> None:
-    asked, state = manifest(), tmp_path / "state"
+def test_a_broker_that_restarts(session: str, own_broker: Broker, tmp_path: Path) -> None:
+    asked, state, broker = manifest(), tmp_path / "state", own_broker
     config = joined(state, asked, broker.url)
     payload = draw_now(state)
-    with AgentProcess(config) as agent:
+    with AgentProcess(config, timing=SOON) as agent:
         with Tally(broker.port, asked, receipts=False, keep_session=True) as tally:
             tally.wait_for(1)
         broker.stop()
@@ -80,10 +83,11 @@ def test_a_broker_that_restarts(session: str, broker: Broker, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_broker_killed_in_the_middle_of_delivery(broker: Broker, tmp_path: Path) -> None:
+def test_a_broker_killed_in_the_middle_of_delivery(own_broker: Broker, tmp_path: Path) -> None:
+    broker = own_broker
     with many_queued(tmp_path / "state", 150, broker.url) as (_, asked, payloads, config):
         pass
-    with AgentProcess(config) as agent, Tally(broker.port, asked) as tally:
+    with AgentProcess(config, timing=SOON) as agent, Tally(broker.port, asked) as tally:
         tally.wait_for(20)
         broker.kill()
         agent.wait_for(WRITTEN_OFF)
@@ -97,24 +101,24 @@ def test_a_broker_killed_in_the_middle_of_delivery(broker: Broker, tmp_path: Pat
 @pytest.mark.slow
 def test_a_connection_that_falls_silent(nats: Nats, tmp_path: Path) -> None:
     """Half-open TCP: written off after a single unanswered ping, within 1.5 keepalives."""
-    asked, state = manifest(), tmp_path / "state"
+    asked, state = fresh_manifest(), tmp_path / "state"
     with Proxy(nats.port) as proxy, Tally(nats.port, asked):
         config = joined(state, asked, proxy.url)
         draw_now(state)
-        with AgentProcess(config, "--keepalive", "4") as agent:
+        with AgentProcess(config, "--keepalive", "3") as agent:
             agent.wait_for("round 0 was counted")
             silent = proxy.hush()
             assert silent.client_left.wait(30)
             assert silent.in_silence == b"\xc0\x00"
             agent.wait_for("the connection was lost (Keep alive timeout)")
             agent.wait_for("connected to", times=2)
-    # Two of these without an answer, each noticed within a second, are one and a half of four.
+    # Two of these without an answer, each noticed within a second, are one and a half of three.
     (asked_for,) = struct.unpack_from("!H", silent.from_client, 2 + 6 + 2)
-    assert 2 * (asked_for + 1) <= 1.5 * 4
+    assert 2 * (asked_for + 1) <= 1.5 * 3
 
 
 def test_frames_split_into_single_bytes(broker: Broker, tmp_path: Path) -> None:
-    asked = manifest()
+    asked = fresh_manifest()
     with Proxy(broker.port, one_by_one=True) as proxy, Tally(broker.port, asked) as tally:
         with EdgeClient(tmp_path / "state") as client:
             client.join(client.invitation(manifest=asked, broker=proxy.url), device="device")
@@ -122,16 +126,21 @@ def test_frames_split_into_single_bytes(broker: Broker, tmp_path: Path) -> None:
         assert [len(found) for found in tally.payloads.values()] == [1]
 
 
-@pytest.mark.usefixtures("insistent")
 def test_a_report_that_the_access_list_denies(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """MQTT 5 says so in the PUBACK: the report stays queued, the owner sees why, later it goes."""
     rules = tmp_path / "acl"
     rules.write_text("topic read #\nuser tally\ntopic readwrite #\n")
     mosquitto.extra += f"{AS_OURSELVES}acl_file {rules}\n"
     asked = manifest()
-    with mosquitto, one_queued(tmp_path / "state", mosquitto.url, asked) as (carrier, payload):
-        tick_until(carrier, lambda: state_of(carrier).startswith("REPORT_REFUSED"))
-        assert "Not authorized" in state_of(carrier)
+    with (
+        mosquitto,
+        one_queued(tmp_path / "state", mosquitto.url, asked, timing=INSISTENT) as (
+            carrier,
+            payload,
+        ),
+    ):
+        tick_until(carrier, lambda: last_state(carrier).startswith("REPORT_REFUSED"))
+        assert "Not authorized" in last_state(carrier)
         assert queued(carrier) == [payload]
         rules.write_text("topic readwrite #\n")
         assert mosquitto.process
@@ -140,13 +149,12 @@ def test_a_report_that_the_access_list_denies(mosquitto: Mosquitto, tmp_path: Pa
             tick_until(carrier, lambda: not queued(carrier))
             assert tally.payloads == {("device", 0): {payload}}
         carrier.tick()
-        assert "REFUSED" not in state_of(carrier)
+        assert "REFUSED" not in last_state(carrier)
 
 
 # --- scripted brokers, the agent's loop in this process ------------------------------------------
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("refusal", [b"\x00\x01", b"\x00\x84\x00"], ids=["3.1.1", "5"])
 def test_a_broker_that_does_not_know_mqtt_5(refusal: bytes, tmp_path: Path) -> None:
     levels: list[int] = []
@@ -166,7 +174,6 @@ def test_a_broker_that_does_not_know_mqtt_5(refusal: bytes, tmp_path: Path) -> N
     assert levels[:4] == [5, 4, 4, 4]
 
 
-@pytest.mark.usefixtures("insistent")
 def test_a_puback_that_refuses(tmp_path: Path) -> None:
     """Quota exceeded, three times, then taken: the same bytes each time."""
     payloads: list[bytes] = []
@@ -180,10 +187,13 @@ def test_a_puback_that_refuses(tmp_path: Path) -> None:
             wire.connack()
             wire.serve(answer)
 
-    with Peer(strict) as peer, one_queued(tmp_path / "state", peer.url) as (carrier, payload):
-        tick_until(carrier, lambda: "Quota exceeded" in state_of(carrier))
-        assert state_of(carrier).startswith("REPORT_REFUSED")
-        tick_until(carrier, lambda: len(payloads) > 3 and "REFUSED" not in state_of(carrier))
+    with (
+        Peer(strict) as peer,
+        one_queued(tmp_path / "state", peer.url, timing=INSISTENT) as (carrier, payload),
+    ):
+        tick_until(carrier, lambda: "Quota exceeded" in last_state(carrier))
+        assert last_state(carrier).startswith("REPORT_REFUSED")
+        tick_until(carrier, lambda: len(payloads) > 3 and "REFUSED" not in last_state(carrier))
         assert queued(carrier) == [payload]
     assert set(payloads) == {payload}
 
@@ -224,7 +234,6 @@ def test_duplicated_and_reordered_answers(tmp_path: Path) -> None:
     assert seen == {number: {payload} for number, payload in enumerate(payloads)}
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_broker_that_talks_nonsense(tmp_path: Path) -> None:
     """Bytes that are not MQTT cost the connection, never the agent."""
     noise = random.Random(5)
@@ -248,21 +257,20 @@ def test_a_broker_that_talks_nonsense(tmp_path: Path) -> None:
     asked = manifest()
     with (
         Peer(babbling) as peer,
-        one_queued(tmp_path / "state", peer.url, asked) as (carrier, payload),
+        one_queued(tmp_path / "state", peer.url, asked, timing=INSISTENT) as (carrier, payload),
     ):
         tick_until(carrier, lambda: len(connections) > NONSENSE)
         assert [row.payload for row in outbox(carrier)] == [payload]
         tick_until(carrier, lambda: not queued(carrier))
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+def test_a_broker_that_does_not_answer(tmp_path: Path) -> None:
+    impatient = partial(PahoLink, answer_seconds=0.2)
     with (
         Peer(lambda wire: wire.serve(lambda _: None)) as peer,
-        one_queued(tmp_path / "state", peer.url) as (carrier, payload),
+        one_queued(tmp_path / "state", peer.url, make_link=impatient) as (carrier, payload),
     ):
-        tick_until(carrier, lambda: "did not answer in time" in state_of(carrier))
+        tick_until(carrier, lambda: "did not answer in time" in last_state(carrier))
         assert queued(carrier) == [payload]
 
 

@@ -12,15 +12,29 @@ import pytest
 
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Due, due
+from edge_client.daemon import CampaignSchedule
+from edge_client.mqtt.memory import MemoryBroker
 from edge_client.records import Queued
+from edge_client.timing import Timing
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest
-from tests.support.edge_processes.loops import RoundClock
+from tests.support.edge_fakes import (
+    DAY,
+    FIRST,
+    FakeClock,
+    MemoryTally,
+    daily,
+    joined_agent,
+    runner_of,
+)
+from tests.support.edge_processes.loops import RoundClock, fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 from tests.support.tally import Tally
 
 SEED = 20_261_116
 ROUNDS = 3_000
+FUELS = ("wood", "wood", "gas", "wood", "oil")
+PATIENT = Timing(resend=600.0, reconnect=600.0)
 
 
 def distance_from_uniform(sample: Sequence[float]) -> float:
@@ -33,17 +47,16 @@ def distance_from_uniform(sample: Sequence[float]) -> float:
 def test_the_moment_is_uniform_in_the_round(tmp_path: Path) -> None:
     asked = manifest(count=ROUNDS)
     clock = RoundClock(asked)
-    entropy = random.Random(SEED).randbytes
+    schedule = CampaignSchedule(clock, Timing(), random.Random(SEED).randbytes)
     moments = []
-    with EdgeClient(tmp_path / "state", clock=clock, entropy=entropy) as client:
+    with EdgeClient(tmp_path / "state", clock=clock) as client:
         membership = client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
-        runner = client.runner(lambda _: "wood")
-        for clock.round in range(ROUNDS):
-            allowed = due(membership, clock)
-            assert isinstance(allowed, Due)
-            moment = runner._moment(membership, allowed)
-            assert moment == runner._moment(membership, allowed), "chosen once a round"
-            moments.append((moment - clock.wall()) / asked.rounds.period)
+    for clock.round in range(ROUNDS):
+        allowed = due(membership, clock)
+        assert isinstance(allowed, Due)
+        moment = schedule.moment(membership, allowed)
+        assert moment == schedule.moment(membership, allowed), "chosen once a round"
+        moments.append((moment - clock.wall()) / asked.rounds.period)
     assert min(moments) >= 0
     assert max(moments) < 1
     assert distance_from_uniform(moments) < 1.95, f"seed {SEED}"
@@ -65,29 +78,46 @@ def test_every_value_gives_the_same_length(protocol: str, k: int, tmp_path: Path
             drawn = client.agent.draw(client.find(), lambda _, name=name: name)  # type: ignore[misc]
             assert isinstance(drawn, Queued)
             lengths.add(len(drawn.payload))
-        assert len(client.store.memos(asked.campaign)) == k
+        assert len(client.store.memos.of(asked.campaign)) == k
     assert len(lengths) == 1
 
 
-@pytest.mark.slow
-def test_no_round_is_left_out(nats: Nats, tmp_path: Path) -> None:
-    """Rounds of two seconds, the value changing under the agent, beyond the cap at the end."""
-    asked, state, value = manifest(period=2, grace=60, max_values=2), tmp_path / "s", tmp_path / "v"
-    config = joined(state, asked, nats.url)
-    config.write_text(
-        f'state_dir = "{state}"\n[sources.fuel]\nkind = "json"\nfile = "{value}"\nfield = "fuel"\n'
+def test_no_round_is_left_out(tmp_path: Path) -> None:
+    """A hundred days, the loop turning every few minutes, the value changing beyond the cap."""
+    asked, clock, broker = daily(max_values=2), FakeClock(), MemoryBroker()
+    tally, dice = MemoryTally(broker, asked), random.Random(SEED)
+    agent = joined_agent(tmp_path / "state", clock, asked, device="device")
+    entropy = random.Random(SEED).randbytes
+    runner = runner_of(
+        agent, lambda _: dice.choice(FUELS), make_link=broker.link, timing=PATIENT, entropy=entropy
     )
-    fuels = ["wood", "wood", "gas", "wood", "oil"]
-    value.write_text(json.dumps({"fuel": fuels[0]}))
+    moments = []
+    while clock.now < FIRST + 100 * DAY:
+        known = len(tally.payloads)
+        runner.tick(wait=0.0)
+        moments += [clock.now] * (len(tally.payloads) - known)
+        clock.pass_time(300.0)
+    runner.tick(wait=0.0)
+    assert sorted(tally.payloads) == [("device", number) for number in range(100)]
+    assert all(len(payloads) == 1 for payloads in tally.payloads.values())
+    assert len({len(payload) for _, payload in tally.deliveries}) == 1
+    assert [asked.rounds.round_at(moment) for moment in moments] == list(range(100))
+    assert {row.fate for row in agent.store.outbox.rows(asked.campaign)} == {"counted"}
+    assert len(agent.store.memos.of(asked.campaign)) == 2
+    runner.close()
+    agent.store.close()
+
+
+@pytest.mark.slow
+def test_no_round_is_left_out_by_a_running_agent(nats: Nats, tmp_path: Path) -> None:
+    """The same of `allomfree-edge run`, on rounds of two seconds."""
+    asked, state = fresh_manifest(period=2, grace=60), tmp_path / "state"
+    config = joined(state, asked, nats.url)
     with Tally(nats.port, asked) as tally, AgentProcess(config) as agent:
-        for count, fuel in enumerate(fuels, start=1):
-            agent.wait_for("drawn and stored", times=count)
-            value.write_text(json.dumps({"fuel": fuel}))
-        tally.wait_for(len(fuels))
+        tally.wait_for(3)
         agent.terminate()
     rounds = sorted(number for _, number in tally.payloads)
     assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
-    assert len({len(payload) for _, payload in tally.deliveries}) == 1
     with EdgeClient(state) as client:
-        rows = client.store.outbox(asked.campaign)
+        rows = client.store.outbox.rows(asked.campaign)
     assert all(asked.rounds.round_at(row.drawn) == row.round for row in rows)

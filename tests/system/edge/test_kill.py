@@ -5,6 +5,7 @@ The same check fails for an agent that takes the broker's acknowledgement for de
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 from edge_client import EdgeClient
 from protocol_spec import Manifest
 from tests.support.brokers import Broker, Mosquitto, Nats
-from tests.support.campaigns import manifest
-from tests.support.edge_processes.driver import BEFORE_THE_MARK, Memory, Nursery, Order
+from tests.support.edge_processes.killable import KillableAgents, Memory, Run
+from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
 from tests.support.peer import Peer, Wire
 from tests.support.proxy import Proxy
@@ -23,9 +24,17 @@ from tests.support.tally import Tally
 REPEAT = 3
 
 # What must be found again after a restart. A redrawn 64-bit answer is never the same by chance.
-NOTHING = ("attribute drawn",)
+NOTHING = ("attribute drawn", "transaction begun", "committing")
 ATTRIBUTE = ("joined", "memo drawn", "report drawn")
-ALL = (BEFORE_THE_MARK, "report committed", "sending", "sent", "acknowledged", "receipt seen")
+ALL = (
+    "before the mark",
+    "mark written",
+    "report committed",
+    "sending",
+    "sent",
+    "acknowledged",
+    "receipt seen",
+)
 
 
 def campaign(**options: object) -> Manifest:
@@ -34,12 +43,12 @@ def campaign(**options: object) -> Manifest:
         f'[[attributes]]\nname = "{name}"\nquestion = "?"\nprotocol = "L-OSUE"\nvalues = [{names}]'
         for name in ("left", "right")
     ]
-    return manifest(attributes="\n".join(tables), grace=86_400, **options)
+    return fresh_manifest(attributes="\n".join(tables), grace=86_400, **options)
 
 
-def order(state: Path, asked: Manifest, url: str) -> Order:
+def run_of(state: Path, asked: Manifest, url: str) -> Run:
     values = {attribute.name: "v07" for attribute in asked.attributes}
-    return Order(str(state), asked.to_bytes().hex(), url, state.name, values)
+    return Run(str(state), asked.to_bytes().hex(), url, state.name, values)
 
 
 def assert_counted_once(tally: Tally, devices: list[str], memories: list[Memory]) -> None:
@@ -60,76 +69,90 @@ def assert_survived(point: str, before: Memory) -> None:
 
 
 @pytest.mark.parametrize("point", NOTHING + ATTRIBUTE + ALL)
-def test_killed_at(point: str, broker: Broker, nursery: Nursery, tmp_path: Path) -> None:
+def test_killed_at(point: str, broker: Broker, agents: KillableAgents, tmp_path: Path) -> None:
     asked = campaign()
     states = [tmp_path / f"device-{i}" for i in range(REPEAT)]
     memories = []
     with Tally(broker.port, asked) as tally:
         for state in states:
-            life = order(state, asked, broker.url)
+            run = run_of(state, asked, broker.url)
             tally.receipts = point == "receipt seen"
-            nursery.live(replace(life, die_at=point))
+            agents.run(replace(run, die_at=point))
             tally.receipts = True
-            reborn = nursery.live(life)
-            assert_survived(point, reborn.before)
+            again = agents.run(run)
+            assert_survived(point, again.before)
             if point in ALL:
-                assert reborn.after.memos == reborn.before.memos
-                assert [p for p, _ in reborn.after.outbox.values()] == [
-                    p for p, _ in reborn.before.outbox.values()
+                assert again.after.memos == again.before.memos
+                assert [p for p, _ in again.after.outbox.values()] == [
+                    p for p, _ in again.before.outbox.values()
                 ]
-            assert reborn.states == ["counted"]
-            memories.append(reborn.after)
+            assert again.states == ["counted"]
+            memories.append(again.after)
         assert_counted_once(tally, [state.name for state in states], memories)
         if point == "receipt seen":
             assert len(tally.deliveries) > REPEAT, "a lost receipt is resent, a duplicate"
 
 
-FIRST_ROUND = (*NOTHING, *ATTRIBUTE, BEFORE_THE_MARK)
+FIRST_ROUND = (*NOTHING, *ATTRIBUTE, "before the mark")
 LATER_ROUND = ("memo found", "report drawn", "report committed")
 ON_THE_WAY = ("sending", "sent", "acknowledged")
 
 
-def test_killed_at_every_step_in_turn(broker: Broker, nursery: Nursery, tmp_path: Path) -> None:
+def test_killed_at_every_step_in_turn(
+    broker: Broker, agents: KillableAgents, tmp_path: Path
+) -> None:
     """One device, three rounds, killed at each step of each of them: one memo, one charge."""
     asked = campaign()
-    life = order(tmp_path / "device", asked, broker.url)
+    run = run_of(tmp_path / "device", asked, broker.url)
     memos = set()
     with Tally(broker.port, asked) as tally:
         for number in range(3):
             for point in (LATER_ROUND if number else FIRST_ROUND) + ON_THE_WAY + ("receipt seen",):
                 tally.receipts = point == "receipt seen"
-                killed = nursery.live(replace(life, round=number, die_at=point))
+                killed = agents.run(replace(run, round=number, die_at=point))
                 memos |= set(killed.before.memos.values())
-            done = nursery.live(replace(life, round=number))
+            done = agents.run(replace(run, round=number))
         assert len(memos) == len(done.after.charges) == 1
         assert_counted_once(tally, ["device"], [done.after])
+
+
+SIGNS = ("running for", "connected to", "drawn and stored", "was counted")
 
 
 @pytest.mark.slow
 def test_the_daemon_killed_at_any_time(nats: Nats, tmp_path: Path) -> None:
     """`allomfree-edge run` on rounds of a second, killed as soon as its log says this or that."""
-    asked, state = manifest(period=1, grace=3600), tmp_path / "state"
-    config = joined(state, asked, nats.url)
-    with Tally(nats.port, asked) as tally:
-        for sign in 2 * ["running for", "connected to", "drawn and stored", "was counted"]:
-            with AgentProcess(config) as agent:
-                agent.wait_for(sign)
-                agent.process.kill()
-        with AgentProcess(config) as agent:
-            agent.wait_for("was counted", times=2)
-            wait_until(lambda: not queued_rounds(state))
-            agent.terminate()
+    asked = fresh_manifest(period=1, grace=3600)
+    states = [tmp_path / f"device-{i}" for i in range(2)]
+    with Tally(nats.port, asked) as tally, ThreadPoolExecutor(len(states)) as pool:
+        list(pool.map(lambda state: kill_again_and_again(state, asked, nats.url), states))
+    for state in states:
         with EdgeClient(state) as client:
-            rows = client.store.outbox(asked.campaign)
-            assert len(client.store.ledger()) == len(client.store.memos(asked.campaign)) == 1
-    counted = {("device", row.round): {row.payload} for row in rows if row.fate == "counted"}
-    assert counted == {key: found for key, found in tally.payloads.items() if key in counted}
-    assert tally.payloads.keys() <= {("device", row.round) for row in rows}
+            rows = client.store.outbox.rows(asked.campaign)
+            assert len(client.store.ledger.lines()) == 1
+            assert len(client.store.memos.of(asked.campaign)) == 1
+        seen = {number: p for (device, number), p in tally.payloads.items() if device == state.name}
+        counted = {row.round: {row.payload} for row in rows if row.fate == "counted"}
+        assert len(counted) >= 2
+        assert counted == {number: p for number, p in seen.items() if number in counted}
+        assert seen.keys() <= {row.round for row in rows}
+
+
+def kill_again_and_again(state: Path, asked: Manifest, url: str) -> None:
+    config = joined(state, asked, url, device=state.name)
+    for sign in SIGNS:
+        with AgentProcess(config) as agent:
+            agent.wait_for(sign)
+            agent.process.kill()
+    with AgentProcess(config) as agent:
+        agent.wait_for("was counted", times=2)
+        wait_until(lambda: not queued_rounds(state))
+        agent.terminate()
 
 
 def queued_rounds(state: Path) -> list[int]:
     with EdgeClient(state, exclusive=False) as client:
-        return [row.round for row in client.store.outbox(client.find().name, queued_only=True)]
+        return [row.round for row in client.store.outbox.rows(client.find().name, queued_only=True)]
 
 
 def forgetful(wire: Wire) -> None:
@@ -139,49 +162,59 @@ def forgetful(wire: Wire) -> None:
         wire.serve(lambda published: wire.puback(published.mid))
 
 
-def deliver_past_a_liar(nursery: Nursery, nats: Nats, state: Path, *, trust_puback: bool) -> None:
+def deliver_past_a_liar(
+    agents: KillableAgents, nats: Nats, state: Path, *, trust_puback: bool
+) -> None:
     """First a broker that acknowledges and forgets, then a real one, at the same address."""
     asked = campaign()
     with Peer(forgetful) as liar, Proxy(liar.port) as proxy, Tally(nats.port, asked) as tally:
-        life = order(state, asked, proxy.url)
-        first = replace(life, trust_puback=trust_puback, timeout=0.5)
-        nursery.live(first if trust_puback else replace(first, die_at="acknowledged", timeout=30))
+        run = run_of(state, asked, proxy.url)
+        first = replace(run, trust_puback=trust_puback, timeout=0.5)
+        agents.run(first if trust_puback else replace(first, die_at="acknowledged", timeout=30))
         proxy.upstream = nats.port
-        done = nursery.live(replace(life, trust_puback=trust_puback, timeout=5.0))
+        done = agents.run(replace(run, trust_puback=trust_puback, timeout=5.0))
         assert_counted_once(tally, [state.name], [done.after])
 
 
-def test_an_acknowledgement_is_not_delivery(nursery: Nursery, nats: Nats, tmp_path: Path) -> None:
-    deliver_past_a_liar(nursery, nats, tmp_path / "device", trust_puback=False)
+def test_an_acknowledgement_is_not_delivery(
+    agents: KillableAgents, nats: Nats, tmp_path: Path
+) -> None:
+    deliver_past_a_liar(agents, nats, tmp_path / "device", trust_puback=False)
 
 
-def test_the_check_notices_a_lost_report(nursery: Nursery, nats: Nats, tmp_path: Path) -> None:
+def test_the_check_notices_a_lost_report(
+    agents: KillableAgents, nats: Nats, tmp_path: Path
+) -> None:
     with pytest.raises(AssertionError, match="a report was lost"):
-        deliver_past_a_liar(nursery, nats, tmp_path / "device", trust_puback=True)
+        deliver_past_a_liar(agents, nats, tmp_path / "device", trust_puback=True)
 
 
 def deliver_past_a_crash(
-    nursery: Nursery, broker: Broker, state: Path, *, trust_puback: bool
+    agents: KillableAgents, broker: Broker, state: Path, *, trust_puback: bool
 ) -> None:
     """The collector is away, the broker keeps its session, and is killed -9 before it returns."""
     asked = campaign()
-    life = replace(order(state, asked, broker.url), trust_puback=trust_puback)
+    run = replace(run_of(state, asked, broker.url), trust_puback=trust_puback)
     with Tally(broker.port, asked, keep_session=True):
         pass
-    nursery.live(replace(life, die_at=None if trust_puback else "acknowledged"))
+    agents.run(replace(run, die_at=None if trust_puback else "acknowledged"))
     broker.kill()
     broker.start()
     with Tally(broker.port, asked, keep_session=True) as tally:
-        done = nursery.live(replace(life, timeout=10.0))
+        done = agents.run(replace(run, timeout=10.0))
         assert_counted_once(tally, [state.name], [done.after])
 
 
-def test_a_broker_without_memory(nursery: Nursery, mosquitto: Mosquitto, tmp_path: Path) -> None:
+def test_a_broker_without_memory(
+    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
     """mosquitto without persistence forgets on kill -9; receipts make good for it."""
     with mosquitto:
-        deliver_past_a_crash(nursery, mosquitto, tmp_path / "device", trust_puback=False)
+        deliver_past_a_crash(agents, mosquitto, tmp_path / "device", trust_puback=False)
 
 
-def test_without_receipts_it_loses(nursery: Nursery, mosquitto: Mosquitto, tmp_path: Path) -> None:
+def test_without_receipts_it_loses(
+    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
     with mosquitto, pytest.raises(AssertionError, match="a report was lost"):
-        deliver_past_a_crash(nursery, mosquitto, tmp_path / "device", trust_puback=True)
+        deliver_past_a_crash(agents, mosquitto, tmp_path / "device", trust_puback=True)

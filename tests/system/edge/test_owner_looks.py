@@ -8,23 +8,23 @@ import pytest
 
 from edge_client import EdgeClient
 from tests.support.brokers import Nats
-from tests.support.campaigns import manifest
+from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge, joined
 from tests.support.tally import Tally
 
-ROUNDS = 4
+ROUNDS = 3
 
 
 @pytest.mark.slow
 def test_looking_all_the_time(nats: Nats, tmp_path: Path) -> None:
     """Also in the instant in which the agent is writing: nobody is ever told "locked"."""
-    asked, state = manifest(period=1, grace=3600), tmp_path / "state"
+    asked, state = fresh_manifest(period=1, grace=3600), tmp_path / "state"
     config = joined(state, asked, nats.url)
     with Tally(nats.port, asked), AgentProcess(config) as agent:
         looks = 0
         while agent.said("was counted") < ROUNDS:
             with EdgeClient(state, exclusive=False) as client:
-                client.store.outbox(asked.campaign)
+                client.store.outbox.rows(asked.campaign)
                 looks += 1
             assert agent.is_running, agent.lines
         assert looks > ROUNDS
@@ -33,7 +33,7 @@ def test_looking_all_the_time(nats: Nats, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pausing_a_running_agent(nats: Nats, tmp_path: Path) -> None:
-    asked, state = manifest(period=1, grace=3600), tmp_path / "state"
+    asked, state = fresh_manifest(period=1, grace=3600), tmp_path / "state"
     config = joined(state, asked, nats.url)
     with Tally(nats.port, asked), AgentProcess(config) as agent:
         agent.wait_for("was counted")
@@ -45,4 +45,4 @@ def test_pausing_a_running_agent(nats: Nats, tmp_path: Path) -> None:
         agent.wait_for("was counted", times=agent.said("was counted") + 1)
         with EdgeClient(state, exclusive=False) as client:
             assert client.find().last_round > last
-            assert len(client.store.ledger()) == 1
+            assert len(client.store.ledger.lines()) == 1

@@ -32,8 +32,9 @@ def wait_for(channel: socket.socket, word: str) -> str:
             return message
 
 
-@pytest.mark.parametrize("kind", ["path", "abstract"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("kind", "number"), [("path", signal.SIGTERM), ("abstract", signal.SIGINT)]
+)
 def test_notifications_and_the_end(kind: str, number: signal.Signals, tmp_path: Path) -> None:
     asked, state = manifest(), tmp_path / "state"
     config = joined(state, asked, f"mqtt://127.0.0.1:{free_port()}")
@@ -51,6 +52,6 @@ def test_notifications_and_the_end(kind: str, number: signal.Signals, tmp_path: 
         assert agent.process.wait(30) == 0
     assert not any("Traceback" in line["message"] for line in agent.lines)
     with EdgeClient(state) as client:
-        assert [(r.payload, r.fate) for r in client.store.outbox(asked.campaign)] == [
+        assert [(r.payload, r.fate) for r in client.store.outbox.rows(asked.campaign)] == [
             (payload, "queued")
         ]

@@ -8,7 +8,8 @@ import pytest
 
 from edge_client.mqtt.link import WINDOW
 from protocol_spec import Rejected, decode_report
-from tests.support.edge_processes.loops import many_queued, queued, tick_until
+from tests.support.edge_fakes import tick_until
+from tests.support.edge_processes.loops import many_queued, queued
 from tests.support.peer import DISCONNECT, PINGREQ, PINGRESP, PUBLISH, SUBSCRIBE, Peer, Wire, frame
 
 PENDING = 500
@@ -51,7 +52,6 @@ class Stingy:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("receive_maximum", [None, 7], ids=["own window", "the broker's"])
-@pytest.mark.usefixtures("impatient")
 def test_with_500_rows_pending(receive_maximum: int | None, tmp_path: Path) -> None:
     window = receive_maximum or WINDOW
     stingy = Stingy(receive_maximum)

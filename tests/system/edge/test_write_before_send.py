@@ -12,12 +12,12 @@ import pytest
 from benchmarks.agent import payloads, syncs_per_round
 from benchmarks.syscalls import Call, calls, first, traced, why_not
 from tests.support.brokers import Nats
-from tests.support.campaigns import manifest
+from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 from tests.support.needs import need
 from tests.support.tally import Tally
 
-ROUNDS = 5
+ROUNDS = 4
 
 
 @pytest.fixture
@@ -26,7 +26,11 @@ def trace(nats: Nats, tmp_path: Path) -> tuple[list[Call], list[bytes]]:
     need("strace")
     if reason := why_not():
         pytest.skip(reason)
-    asked, state, output = manifest(period=1, grace=3600), tmp_path / "state", tmp_path / "strace"
+    asked, state, output = (
+        fresh_manifest(period=1, grace=3600),
+        tmp_path / "state",
+        tmp_path / "strace",
+    )
     agent = AgentProcess(joined(state, asked, nats.url))
     agent.command = traced(agent.command, output)
     with Tally(nats.port, asked), agent:

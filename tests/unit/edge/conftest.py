@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.__main__ import main
 from edge_client.agent import Agent
-from edge_client.cli import main
 from tests.support.brokers import Nats
 from tests.support.command_line import Cli, empty_home, invoker
-from tests.support.edge_fakes import FakeClock, daily, joined_agent
+from tests.support.edge_fakes import Connections, FakeClock, daily, joined_agent
 
 
 @pytest.fixture
@@ -25,9 +25,15 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def agent(state: Path, clock: FakeClock) -> Iterator[Agent]:
+def connections() -> Connections:
+    """The connections of the fixture `agent`."""
+    return Connections()
+
+
+@pytest.fixture
+def agent(state: Path, clock: FakeClock, connections: Connections) -> Iterator[Agent]:
     """An agent that has joined a year of daily rounds; the first one is open."""
-    joined = joined_agent(state, clock, daily())
+    joined = joined_agent(state, clock, daily(), connect=connections)
     yield joined
     joined.store.close()
 

@@ -6,15 +6,14 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edge_client import highwater
 from edge_client.agent import Due, Wait, due
 from edge_client.client import accept_loss
 from edge_client.errors import CampaignProblem, StateBusy, StateExposed, StateLost
 from edge_client.policy import Policy
+from edge_client.records import LedgerLine
 from edge_client.store import Store
 from protocol_spec import Manifest
 from tests.support.edge_fakes import (
@@ -26,7 +25,6 @@ from tests.support.edge_fakes import (
     draw_rounds,
     joined_agent,
     only,
-    overridden,
 )
 
 TWO = FUEL + FUEL.replace("fuel", "stove")
@@ -51,8 +49,8 @@ def used(state: Path, clock: FakeClock, campaign: Manifest) -> Path:
 
 def charged(state: Path) -> dict[str, float]:
     with Store(state, exclusive=True) as store:
-        sources = {line.source for line in store.ledger()}
-        return {source: store.charged(source) for source in sources}
+        sources = {line.source for line in store.ledger.lines()}
+        return {source: store.ledger.charged(source) for source in sources}
 
 
 def lose_database(state: Path) -> None:
@@ -72,14 +70,14 @@ def test_charges_and_attribute_outlive_the_database(
     used: Path, clock: FakeClock, campaign: Manifest
 ) -> None:
     with Store(used, exclusive=True) as store:
-        (before,) = store.memberships()
+        (before,) = store.campaigns.all()
     lose_database(used)
     assert accept_loss(used, Policy(), clock) == {before.attribute.name: 4.0}
     agent = joined_agent(used, clock, campaign)
     after = only(agent)
     assert (after.device, after.attribute_index) == (before.device, before.attribute_index)
     draw(agent, "wood")  # a second memo for the same value: it is charged once more
-    assert agent.store.charged(before.attribute.name) == 6.0
+    assert agent.store.ledger.charged(before.attribute.name) == 6.0
     agent.store.close()
 
 
@@ -88,13 +86,13 @@ def test_a_lost_mark_books_an_unknown_loss_on_top(
 ) -> None:
     """The database may be an old copy: what it knows is the least that was spent."""
     with Store(used, exclusive=True) as store:
-        (before,) = store.memberships()
+        (before,) = store.campaigns.all()
     lose_mark(used)
     kept = accept_loss(used, Policy(max_eps_inf=3.0), clock)
     assert kept == {before.attribute.name: 4.0, "*": 3.0}
     agent = joined_agent(used, clock, campaign)
-    assert agent.store.charged(before.attribute.name) == 7.0
-    assert agent.store.charged("anything else") == 3.0
+    assert agent.store.ledger.charged(before.attribute.name) == 7.0
+    assert agent.store.ledger.charged("anything else") == 3.0
     assert only(agent).attribute_index == before.attribute_index
     agent.store.close()
 
@@ -105,13 +103,13 @@ def test_losing_everything_books_a_full_campaign_on_every_source(
     lose_both(used)
     assert accept_loss(used, Policy(max_eps_inf=3.0), clock) == {"*": 3.0}
     with Store(used, exclusive=True) as store:
-        assert store.charged("fuel") == store.charged("stove") == 3.0
+        assert store.ledger.charged("fuel") == store.ledger.charged("stove") == 3.0
 
 
 def test_losses_add_up(used: Path, clock: FakeClock, campaign: Manifest) -> None:
     """Twice lost, also before anything new was drawn: nothing is forgotten by it."""
     with Store(used, exclusive=True) as store:
-        (before,) = store.memberships()
+        (before,) = store.campaigns.all()
     for _ in range(2):
         lose_database(used)
         accept_loss(used, Policy(), clock)
@@ -131,7 +129,7 @@ def test_a_rolled_back_database_counts_for_what_the_mark_knows(
     backup = (used / "state.db").read_bytes()
     agent = joined_agent(used, clock)
     source = only(agent).attribute.name
-    agent.store.charge(0, "elsewhere", source, 1.0, "another campaign")
+    agent.store.ledger.charge(LedgerLine(0, "elsewhere", source, 1.0, "another campaign"))
     agent.store.close()
     (used / "state.db").write_bytes(backup)
     assert accept_loss(used, Policy(), clock) == {source: 5.0}
@@ -167,44 +165,45 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-STEPS: list[tuple[Any, str, int]] = [
-    (highwater, "write", 0),
-    (Path, "unlink", 0),
-    (Path, "unlink", 1),
-    (Path, "unlink", 2),
-    (Store, "inherit", 0),
-    (Store, "_write_mark", 0),
-]
+POINTS = (
+    "left-over read",
+    "left-over marked",
+    "state.db removed",
+    "state.db-wal removed",
+    "state.db-shm removed",
+    "empty memory opened",
+    "transaction begun",
+    "committing",
+    "before the mark",
+    "mark written",
+    "inherited",
+)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("owner", "name", "calls"), STEPS)
+def test_the_points_are_all_there_are(used: Path, clock: FakeClock) -> None:
+    lose_database(used)
+    passed: list[str] = []
+    accept_loss(used, Policy(), clock, passed.append)
+    assert tuple(passed) == POINTS
+
+
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("lose", [lose_database, lose_mark, lose_both])
 def test_a_kill_in_between_forgets_nothing(
-    used: Path,
-    clock: FakeClock,
-    lose: Callable[[Path], None],
-    owner: Any,
-    name: str,
-    calls: int,
-    after: bool,
+    used: Path, clock: FakeClock, lose: Callable[[Path], None], point: str
 ) -> None:
-    """I14: before or after any step, it is refused as lost, and the next try keeps as much."""
+    """I14: between any two steps, it is refused as lost, and the next try keeps as much."""
     undisturbed = used.with_name("undisturbed")
     lose(as_killed(used, undisturbed))
     expected = accept_loss(undisturbed, Policy(), clock)
     lose(used)
-    original, left = getattr(owner, name), iter(range(calls))
 
-    def killed(*arguments: Any, **options: Any) -> Any:
-        if next(left, None) is not None:
-            return original(*arguments, **options)
-        if after:
-            original(*arguments, **options)
-        raise Killed
+    def kill(passed: str) -> None:
+        if passed == point:
+            raise Killed
 
-    with overridden(owner, name, killed), pytest.raises(Killed):
-        accept_loss(used, Policy(), clock)
+    with pytest.raises(Killed):
+        accept_loss(used, Policy(), clock, kill)
     try:
         Store(used, exclusive=True).close()
     except StateLost:

@@ -15,6 +15,7 @@ from protocol_spec.topics import is_device
 from tests.support.edge_fakes import (
     FUEL,
     NOBODY,
+    Connections,
     FakeClock,
     daily,
     draw,
@@ -34,12 +35,13 @@ def attributes(count: int) -> str:
 def test_the_attribute_is_uniform(state: Path, clock: FakeClock, count: int) -> None:
     """Chi-square over 350 devices; the seed is fixed."""
     seed = f"attribute {count}"
-    agent = joined_agent(state, clock, entropy=seeded(seed))
+    connections = Connections()
+    agent = joined_agent(state, clock, entropy=seeded(seed), connect=connections)
     campaign, drawn = daily(attributes=attributes(count)), Counter[int]()
     for _ in range(350):
         membership = agent.join(campaign, broker=NOBODY, namespace="allomfree")
         drawn[membership.attribute_index] += 1
-        agent.store._db.execute("DELETE FROM campaign")  # another device with other randomness
+        connections.execute("DELETE FROM campaign")  # another device with other randomness
     assert uniform_z([drawn[i] for i in range(count)]) < LIMIT, f"seed {seed!r}: {drawn}"
     assert sum(drawn.values()) == 350
     agent.store.close()
@@ -54,7 +56,7 @@ def test_the_attribute_survives_restart_leaving_and_rejoining(
     for seed in range(20):
         agent.store.close()
         agent = joined_agent(state, clock, entropy=seeded(str(seed)))
-        agent.store.set_status(first.name, "left", 0)
+        agent.store.campaigns.set_status(first.name, "left", 0)
         agent.join(campaign, broker=NOBODY, namespace="allomfree")
         assert only(agent).attribute_index == first.attribute_index
         assert only(agent).device == first.device
@@ -104,9 +106,9 @@ def test_a_user_name_that_is_no_device_name_is_refused(
     state: Path, clock: FakeClock, device: str
 ) -> None:
     agent = joined_agent(state, clock)
-    with pytest.raises(SettingsError, match="no device name; nothing was drawn or sent"):
+    with pytest.raises(SettingsError, match=r"invalid device name .* Nothing was drawn or sent"):
         agent.join(daily(), broker=NOBODY, namespace="allomfree", device=device)
-    assert agent.store.memberships() == []
+    assert agent.store.campaigns.all() == []
     agent.store.close()
 
 

@@ -10,6 +10,9 @@ import pytest
 
 import edge_client
 from edge_client.errors import SettingsError
+from edge_client.mqtt.connector import Connector
+from edge_client.mqtt.link import Link
+from edge_client.mqtt.memory import MemoryBroker
 from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
 
 CAMPAIGN = "home-heat-1a2b3c4d"
@@ -166,13 +169,33 @@ def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
     )
 
 
-def test_whoever_opens_a_link_has_checked_for_plain_text() -> None:
-    """Each module that makes a `Link` also calls `check_plaintext`."""
-    makers = {
-        module
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Link"
+def calls(tree: ast.AST) -> set[str]:
+    """The names and methods that a module calls."""
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {str(getattr(f, "id", getattr(f, "attr", ""))) for f in called}
+
+
+def test_whoever_makes_a_link_has_checked_for_plain_text() -> None:
+    """One module makes links, and its one function checks first; nobody calls an adapter."""
+    made = {module: calls(tree) for module, tree in trees().items()}
+    assert {m for m, called in made.items() if "make_link" in called} == {
+        "edge_client/mqtt/connector.py"
     }
-    assert makers == {f"edge_client/{name}.py" for name in ("client", "daemon", "doctor")}
-    assert all("check_plaintext" in names(trees()[module]) for module in makers)
+    assert not {m for m, called in made.items() if "PahoLink" in called}
+    source = (ROOT / "edge_client/mqtt/connector.py").read_text("utf-8")
+    assert source.index("check_plaintext(") < source.index("self.make_link(")
+
+
+def test_a_link_in_plain_text_is_not_made() -> None:
+    made: list[BrokerUrl] = []
+
+    def make(broker: BrokerUrl, credentials: Credentials, **options: object) -> Link:
+        made.append(broker)
+        return MemoryBroker().link(broker, credentials)
+
+    elsewhere = parse_broker("mqtt://192.0.2.1")
+    with pytest.raises(SettingsError, match="nothing was sent"):
+        Connector(Credentials(), make_link=make).link(elsewhere)
+    assert made == []
+    Connector(Credentials(), allow_plaintext=True, make_link=make).link(elsewhere)
+    assert made == [elsewhere]

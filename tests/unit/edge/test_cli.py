@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from edge_client import EdgeClient
-from edge_client.cli import main
+from edge_client.__main__ import main
 from edge_client.settings import SETTINGS
 from edge_client.store import Store
 from tests.support.brokers import Nats
@@ -297,7 +297,7 @@ def test_everything_works_beside_a_running_agent(cli: Cli, joined: Path) -> None
 
 
 def test_the_installed_program_ends_with_the_same_code(joined: Path, home: Path) -> None:
-    command = [sys.executable, "-m", "edge_client.cli", "report", "--value", "fuel=marmalade"]
+    command = [sys.executable, "-m", "edge_client", "report", "--value", "fuel=marmalade"]
     done = subprocess.run(
         [*command, "--state-dir", str(joined)],
         env=os.environ | {"PYTHONPATH": str(Path.cwd())},

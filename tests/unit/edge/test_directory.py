@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.directory import STATE_FILES
 from edge_client.errors import StateExposed, StorageFailure
 from edge_client.heartbeat import Heartbeat
 from edge_client.store import Store
+from edge_client.store.directory import STATE_FILES
 from tests.support.edge_fakes import FakeClock, daily, draw, joined_agent
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
 
-from edge_client import highwater
 from edge_client.errors import StorageFailure
-from edge_client.highwater import SLOT, Life, Mark
-from edge_client.store import Store
+from edge_client.records import LedgerLine
+from edge_client.store import Store, highwater
+from edge_client.store.highwater import SLOT, Mark, Participation
 from tests.support.edge_fakes import FakeClock, daily, draw, draw_rounds, joined_agent, only, rows
 
 
@@ -19,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def mark(sequence: int, **charged: float) -> Mark:
-    return Mark("a1b2", sequence, charged, {"test-00000000": Life("device", 3, 7)})
+    return Mark("a1b2", sequence, charged, {"test-00000000": Participation("device", 3, 7)})
 
 
 def damage_slot(path: Path, slot: int, content: bytes = b"\xa5" * 100) -> None:
@@ -33,6 +34,16 @@ def test_what_was_written_is_read(path: Path) -> None:
         written = mark(sequence, fuel=2.0 * sequence, **{"*": 0.1})
         highwater.write(path, written)
         assert highwater.read(path) == written
+
+
+def test_the_bytes_are_those_of_every_version(path: Path) -> None:
+    """A device may be upgraded and downgraded; the mark must be readable by both."""
+    highwater.write(path, mark(5, fuel=2.0))
+    text = (
+        b'{"charged":{"fuel":2.0},"lives":{"test-00000000":["device",3,7]},'
+        b'"sequence":5,"store":"a1b2"}'
+    )
+    assert path.read_bytes()[SLOT:].rstrip(b" ") == b"%08x %s" % (zlib.crc32(text), text)
 
 
 def test_no_file_is_no_mark(path: Path) -> None:
@@ -92,7 +103,8 @@ def test_too_many_campaigns_are_refused_before_anything_is_drawn(
     state: Path, clock: FakeClock
 ) -> None:
     agent = joined_agent(state, clock, daily())
-    agent.store.charge(0, "", "x" * (SLOT - 100), 1.0, "as much as a hundred campaigns")
+    long = "x" * (SLOT - 100)  # as much as a hundred campaigns
+    agent.store.ledger.charge(LedgerLine(0, "", long, 1.0, "one line"))
     before = rows(state)
     with pytest.raises(StorageFailure, match="too many campaigns; nothing new was drawn or sent"):
         draw(agent)
@@ -148,7 +160,7 @@ def test_the_mark_follows_every_draw(state: Path, clock: FakeClock) -> None:
         membership = only(agent)
         assert found.sequence == sequence
         assert found.charged == {"fuel": 2.0}
-        assert found.lives == {membership.name: (membership.device, 0, sequence - 1)}
+        assert found.participations == {membership.name: (membership.device, 0, sequence - 1)}
     agent.store.close()
 
 
@@ -159,7 +171,7 @@ def test_a_mark_that_cannot_be_written_is_said(state: Path, clock: FakeClock) ->
     (state / "highwater").mkdir()
     with pytest.raises(StorageFailure, match="highwater cannot be written"):
         draw(agent)
-    assert [row.round for row in agent.store.outbox(only(agent).name, queued_only=True)] == [0]
+    assert [row.round for row in agent.store.outbox.rows(only(agent).name, queued_only=True)] == [0]
     (state / "highwater").rmdir()
     clock.pass_time(86_400)
     draw(agent)

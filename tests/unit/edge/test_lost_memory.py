@@ -13,8 +13,9 @@ from random import Random
 import pytest
 
 from edge_client.errors import StateLost, StateTooNew, StorageFailure
-from edge_client.highwater import SLOT
-from edge_client.store import RECOVER, Store
+from edge_client.store import Store
+from edge_client.store.highwater import SLOT
+from edge_client.store.opening import RECOVER
 from tests.support.edge_fakes import (
     FakeClock,
     as_killed,
@@ -159,7 +160,7 @@ def test_damage_anywhere_is_refused_by_name_or_does_not_show(
         except (StateLost, StateTooNew) as refused:
             outcomes[type(refused).__name__] += 1
             continue
-        assert agent.store.outbox(only(agent).name)
+        assert agent.store.outbox.rows(only(agent).name)
         outcomes["not noticed"] += 1
         agent.store.close()
     assert outcomes["StateLost"] > 10, f"seed {seed}: {outcomes}"

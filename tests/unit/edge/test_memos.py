@@ -34,7 +34,7 @@ unit = "°C"
 
 
 def memos(agent: Agent) -> dict[int, Memo]:
-    return agent.store.memos(only(agent).name)
+    return agent.store.memos.of(only(agent).name)
 
 
 def test_the_memo_of_a_value_is_drawn_once(state: Path, clock: FakeClock) -> None:
@@ -43,7 +43,7 @@ def test_the_memo_of_a_value_is_drawn_once(state: Path, clock: FakeClock) -> Non
     body = memos(agent)[3].body
     draw_rounds(agent, clock, 20, "c3")
     assert memos(agent) == {3: Memo(3, body, 21)}
-    assert [line.epsilon for line in agent.store.ledger()] == [2.0]
+    assert [line.epsilon for line in agent.store.ledger.lines()] == [2.0]
     agent.store.close()
 
 
@@ -52,7 +52,7 @@ def test_a_returning_value_finds_its_memo(state: Path, clock: FakeClock) -> None
     for value in ("c1", "c2", "c1", "c3", "c2", "c1"):
         draw_rounds(agent, clock, 1, value)
     assert {v: m.reports for v, m in memos(agent).items()} == {1: 3, 2: 2, 3: 1}
-    assert agent.store.charged("colour") == 6.0
+    assert agent.store.ledger.charged("colour") == 6.0
     agent.store.close()
 
 
@@ -65,14 +65,14 @@ def test_at_the_cap_the_last_memo_serves(
     campaign = daily(attributes=COLOUR, max_values=cap)
     agent = joined_agent(state, clock, campaign, policy=policy)
     lengths = {len(draw_rounds(agent, clock, 1, f"c{i}")[0]) for i in range(cap)}
-    frozen, charged = memos(agent), agent.store.charged("colour")
+    frozen, charged = memos(agent), agent.store.ledger.charged("colour")
     assert len(frozen) == cap
     for value in ("c100", "c101", "c102"):
         lengths.add(len(draw_rounds(agent, clock, 1, value)[0]))
         assert only(agent).last_value == cap - 1
     assert {v: m.body for v, m in memos(agent).items()} == {v: m.body for v, m in frozen.items()}
     assert memos(agent)[cap - 1].reports == 1 + 3
-    assert agent.store.charged("colour") == charged == 2.0 * cap
+    assert agent.store.ledger.charged("colour") == charged == 2.0 * cap
     assert len(lengths) == 1
     agent.store.close()
 
@@ -95,7 +95,7 @@ def test_at_the_end_of_the_lifetime_budget_the_last_memo_serves(
     for value in ("c0", "c1", "c2", "c3"):
         draw_rounds(agent, clock, 1, value)
     assert {v: m.reports for v, m in memos(agent).items()} == {0: 1, 1: 3}
-    assert agent.store.charged("colour") == 4.0
+    assert agent.store.ledger.charged("colour") == 4.0
     agent.store.close()
 
 
@@ -106,7 +106,7 @@ def test_the_lifetime_budget_counts_all_campaigns_of_a_source(
     agent = joined_agent(state, clock, policy=policy)
     for slug in ("one", "two", "three"):
         agent.join(daily(slug=slug), broker=NOBODY, namespace="allomfree")
-    one, two, three = agent.store.memberships()
+    one, two, three = agent.store.campaigns.all()
     agent.draw(one, lambda _: "wood")
     agent.draw(two, lambda _: "wood")
     before = rows(state)
@@ -125,7 +125,7 @@ def test_a_budget_reached_exactly_is_not_exceeded_by_rounding(
         agent.join(
             daily(slug=f"s{i}", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree"
         )
-    for membership in agent.store.memberships():
+    for membership in agent.store.campaigns.all():
         agent.draw(membership, lambda _: "wood")
     with pytest.raises(PolicyRefusal):
         agent.join(daily(slug="s10", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree")
@@ -139,7 +139,7 @@ def test_the_ledger_is_never_below_the_exact_loss(state: Path, clock: FakeClock)
     for value in ("c0", "c0", "c1", "c0", "c2", "c9", "c1"):
         draw_rounds(agent, clock, 1, value)
         spent = agent.store.spent(only(agent))
-        assert exact < spent.exact <= spent.charged == agent.store.charged("colour")
+        assert exact < spent.exact <= spent.charged == agent.store.ledger.charged("colour")
         exact = spent.exact
     counts = [m.reports for m in memos(agent).values()]
     assert exact == spending(only(agent).calibration, counts).exact

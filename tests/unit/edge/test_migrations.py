@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import schema
-from edge_client.store import Store
+from edge_client.store import Store, schema
 from tests.support.edge_fakes import FakeClock, daily, draw_rounds, joined_agent, rows
 
 
@@ -41,41 +40,36 @@ def used(state: Path, clock: FakeClock) -> Path:
     return state
 
 
-def test_an_upgrade_that_stops_is_undone(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, shipped = rows(used), schema.STEPS
-    monkeypatch.setattr(schema, "STEPS", (*shipped, add_column, add_table_then_stop))
+def test_an_upgrade_that_stops_is_undone(used: Path) -> None:
+    before, steps = rows(used), (*schema.STEPS, add_column, add_table_then_stop)
     with pytest.raises(Interrupted):
-        Store(used, exclusive=True)
+        Store(used, exclusive=True, steps=steps)
     assert rows(used) == before
-    monkeypatch.setattr(schema, "STEPS", shipped)
     Store(used, exclusive=True).close()
     assert rows(used) == before
 
 
-def test_an_upgrade_that_ends_is_complete(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = rows(used)
-    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, add_column, add_table))
-    Store(used, exclusive=True).close()
+def test_an_upgrade_that_ends_is_complete(used: Path) -> None:
+    before, steps = rows(used), (*schema.STEPS, add_column, add_table)
+    Store(used, exclusive=True, steps=steps).close()
     after = rows(used)
     assert after["memo"] == [(*row, "red") for row in before["memo"]]
     assert after["half"] == []
     assert all(after[name] == before[name] for name in before if name != "memo")
-    Store(used, exclusive=True).close()  # and is not done twice
+    Store(used, exclusive=True, steps=steps).close()  # and is not done twice
 
 
 DIE = """
 import os, sys
 from pathlib import Path
-from edge_client import schema
-from edge_client.store import Store
+from edge_client.store import Store, schema
 
 def die(db):
     db.execute("CREATE TABLE half (done INTEGER)")
     db.execute("DELETE FROM memo")
     os._exit(7)
 
-schema.STEPS = (*schema.STEPS, die)
-Store(Path(sys.argv[1]), exclusive=True)
+Store(Path(sys.argv[1]), exclusive=True, steps=(*schema.STEPS, die))
 """
 
 

@@ -66,7 +66,7 @@ def looking(state: Path, clock: FakeClock, tmp_path: Path) -> Iterator[EdgeClien
     """A client that may not draw, on a copy of a device that sent three reports."""
     agent = joined_agent(state, clock, daily())
     draw_rounds(agent, clock, 3)
-    agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
+    agent.store.outbox.finish(only(agent).name, {0: "counted", 1: "missed"})
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, entropy=no_entropy, exclusive=False) as client:
@@ -135,7 +135,7 @@ def test_the_true_value_and_the_memo_are_not_in_it(
 ) -> None:
     agent = joined_agent(state, clock, daily(attributes=COLOUR))
     draw_rounds(agent, clock, 2, "c77")
-    memo = agent.store.memos(only(agent).name)[77].body
+    memo = agent.store.memos.of(only(agent).name)[77].body
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:
@@ -252,6 +252,6 @@ def test_the_command(cli: Cli, state: Path, tmp_path: Path, clock: FakeClock) ->
 
 def test_it_needs_no_more_than_the_agent_has() -> None:
     assert "edge_client.show.owner_page" in sys.modules
-    source = Path(sys.modules["edge_client.cli"].__file__ or "").read_text(encoding="utf-8")
+    source = Path(sys.modules["edge_client"].__file__ or "").read_text(encoding="utf-8")
     top_level = [line for line in source.splitlines() if line.startswith(("import", "from"))]
     assert not [line for line in top_level if "owner_page" in line or "curve" in line]

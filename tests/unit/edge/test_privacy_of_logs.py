@@ -17,7 +17,6 @@ import pytest
 
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent
-from edge_client.daemon import SOURCE_RETRY, Runner
 from edge_client.store import Store
 from protocol_spec import Presence, State, digest8
 from tests.support.brokers import Nats
@@ -26,12 +25,15 @@ from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
     DAY,
     NOBODY,
+    QUICK,
+    Connections,
     FakeClock,
     colours,
     daily,
     draw_rounds,
     joined_agent,
     only,
+    runner_of,
     tick_until,
 )
 from tests.support.tally import Tally
@@ -59,8 +61,8 @@ def spellings(secret: bytes) -> set[str]:
 def private(agent: Agent) -> set[str]:
     """Everything that may not be told: the value, the memos, the bits of the reports."""
     name, length = only(agent).name, 256 // 8
-    secrets = [memo.body for memo in agent.store.memos(name).values()]
-    secrets += [row.payload[-length:] for row in agent.store.outbox(name)]
+    secrets = [memo.body for memo in agent.store.memos.of(name).values()]
+    secrets += [row.payload[-length:] for row in agent.store.outbox.rows(name)]
     assert secrets
     return {SECRET}.union(*(spellings(secret) for secret in secrets))
 
@@ -81,7 +83,7 @@ def test_the_search_finds_what_is_there(state: Path, clock: FakeClock) -> None:
     """A negative control: each spelling of a memo is found when it is told."""
     agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
     draw_rounds(agent, clock, 1, SECRET)
-    memo = agent.store.memos(only(agent).name)[77].body
+    memo = agent.store.memos.of(only(agent).name)[77].body
     secrets = private(agent)
     for text in (
         f"{memo!r}",
@@ -100,14 +102,15 @@ def test_a_running_agent_tells_nothing(
     """Draws, receipts, missed rounds, a failing source, a strict policy, a full disk, the end."""
     caplog.set_level(logging.DEBUG)
     campaign = daily(attributes=ATTRIBUTE, slug="marked", max_values=2, grace=3 * DAY)
-    agent = joined_agent(state, clock)
-    device = os.urandom(8).hex()
-    agent.join(campaign, broker=nats.url, namespace="allomfree", device=device)
+    connections, device = Connections(), os.urandom(8).hex()
+    agent = joined_agent(
+        state, clock, campaign, broker=nats.url, device=device, connect=connections
+    )
     values: list[object] = [SECRET]
-    runner = Runner(agent, lambda _: values[0], entropy=bytes)
+    runner = runner_of(agent, lambda _: values[0])
 
     def next_round() -> None:
-        clock.pass_time(DAY + SOURCE_RETRY)
+        clock.pass_time(DAY + QUICK.source_retry)
         runner.tick()
 
     with Tally(nats.port, campaign) as tally:
@@ -119,9 +122,9 @@ def test_a_running_agent_tells_nothing(
         agent.policy = Policy(max_eps_inf=0.1)
         next_round()
         agent.policy = Policy()
-        agent.store._db.execute("PRAGMA query_only = ON")
+        connections.refuse_writes()
         next_round()
-        agent.store._db.execute("PRAGMA query_only = OFF")
+        connections.refuse_writes(False)
         tally.publish(tally.topics.receipt(0, 0), b"not a receipt")
         closed = State(digest8(campaign), Presence.CLOSED, None)
         tally.publish(tally.topics.state, closed.encode(), retain=True)
@@ -137,7 +140,8 @@ def test_a_running_agent_tells_nothing(
 
 
 def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
+    connections = Connections()
+    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE), connect=connections)
     draw_rounds(agent, clock, 2, SECRET)
     secrets, membership = private(agent), only(agent)
 
@@ -153,7 +157,7 @@ def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
 
     def read_only() -> None:
         clock.pass_time(DAY)
-        agent.store._db.execute("PRAGMA query_only = ON")
+        connections.refuse_writes()
         ask(SECRET)
 
     for attempt in (

@@ -9,6 +9,7 @@ import pytest
 from edge_client.agent import Agent
 from edge_client.errors import CampaignProblem, EdgeError, PolicyRefusal
 from edge_client.policy import Policy
+from edge_client.records import LedgerLine
 from protocol_spec import Manifest
 from tests.support.edge_fakes import (
     DAY,
@@ -70,7 +71,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
 ) -> None:
     """Else the attribute would not be uniform: those that are spent could not be drawn."""
     agent = joined_agent(state, clock, entropy=no_entropy)
-    agent.store.charge(0, "earlier", "stove", 11.0, "memo drawn")
+    agent.store.ledger.charge(LedgerLine(0, "earlier", "stove", 11.0, "memo drawn"))
     before = files(state)
     campaign = daily(attributes=FUEL + FUEL.replace("fuel", "stove"))
     with pytest.raises(PolicyRefusal, match="source 'stove', of whose 12 already 11 is spent"):
@@ -81,7 +82,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
 
 def test_a_loss_of_unknown_size_counts_for_every_source(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=5.0))
-    agent.store.charge(0, "", "*", 4.0, "memory lost")
+    agent.store.ledger.charge(LedgerLine(0, "", "*", 4.0, "memory lost"))
     with pytest.raises(PolicyRefusal, match="already 4 is spent"):
         agent.join(daily(), broker=NOBODY, namespace="allomfree")
     agent.store.close()
@@ -91,7 +92,7 @@ def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) ->
     """A budget that is used up does not stop a campaign that is paid for."""
     draw(agent)
     spent = Agent(agent.store, Policy(lifetime_budget=2.0), clock=clock)
-    spent.store.set_status(only(spent).name, "left", 0)
+    spent.store.campaigns.set_status(only(spent).name, "left", 0)
     spent.join(daily(), broker=NOBODY, namespace="allomfree")
     clock.pass_time(DAY)
     draw(spent)

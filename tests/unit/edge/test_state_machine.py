@@ -32,14 +32,21 @@ from tests.support.edge_fakes import (
     daily,
     joined_agent,
     only,
-    overridden,
 )
 from tests.support.protocol.entropy import seeded
 
 CAMPAIGN = daily(attributes=colours(64), max_values=3, count=4000)
 YEARS = 3650 * DAY
-IN_AGENT = ("memo drawn", "memo found", "report drawn", "report committed")
-IN_STORE = ("_insist_on_joined", "_prune", "_write_mark")
+POINTS = (
+    "memo drawn",
+    "memo found",
+    "report drawn",
+    "transaction begun",
+    "committing",
+    "before the mark",
+    "mark written",
+    "report committed",
+)
 
 
 class Killed(BaseException):
@@ -111,12 +118,8 @@ class World:
     def report_killed(self, point: str) -> None:
         """Try to report, and die at that point if the draw comes by."""
         try:
-            if point in IN_AGENT:
-                self.kill_at = point
-                self.report()
-            else:
-                with overridden(Store, point, self._die):
-                    self.report()
+            self.kill_at = point
+            self.report()
         except Killed:
             self._come_back()
         finally:
@@ -125,14 +128,14 @@ class World:
     def pause_for_a_while(self) -> None:
         statuses: tuple[Status, Status] = ("paused", "joined")
         for status in statuses:
-            self.agent.store.set_status(CAMPAIGN.campaign, status, 0)
+            self.agent.store.campaigns.set_status(CAMPAIGN.campaign, status, 0)
             assert status == "joined" or self.report() is Wait.PAUSED
 
     def settle(self) -> None:
         """The oldest queued report is counted."""
         if self.queued:
             oldest = min(self.queued)
-            self.agent.store.finish(CAMPAIGN.campaign, {oldest: "counted"})
+            self.agent.store.outbox.finish(CAMPAIGN.campaign, {oldest: "counted"})
             self.queued.remove(oldest)
 
     def check(self) -> None:
@@ -140,13 +143,13 @@ class World:
         assert (membership.device, membership.attribute_index) == self.life
         assert membership.last_round >= self.last_round
         self.last_round = membership.last_round
-        for value, memo in store.memos(CAMPAIGN.campaign).items():
+        for value, memo in store.memos.of(CAMPAIGN.campaign).items():
             assert self.memos.setdefault(value, memo.body) == memo.body
-        for row in store.outbox(CAMPAIGN.campaign):
+        for row in store.outbox.rows(CAMPAIGN.campaign):
             if row.round not in self.payloads:
                 self._saw(row, membership.last_value)
             assert self.payloads[row.round] == row.payload
-        queued = store.outbox(CAMPAIGN.campaign, queued_only=True)
+        queued = store.outbox.rows(CAMPAIGN.campaign, queued_only=True)
         assert {row.round for row in queued} == self.queued
         self._check_ledger(store)
         self._check_distance()
@@ -160,12 +163,12 @@ class World:
         self.draws.append((self.clock.boots, self.clock.uptime))
 
     def _check_ledger(self, store: Store) -> None:
-        counts = {value: memo.reports for value, memo in store.memos(CAMPAIGN.campaign).items()}
+        counts = {value: memo.reports for value, memo in store.memos.of(CAMPAIGN.campaign).items()}
         assert counts == self.reports
         assert counts.keys() == self.memos.keys()
         assert len(counts) <= CAMPAIGN.max_values
         exact = spending(CAMPAIGN.calibrations[0], counts.values()).exact
-        charged = store.charged("colour")
+        charged = store.ledger.charged("colour")
         assert exact <= charged == len(counts) * CAMPAIGN.eps_inf
 
     def _check_distance(self) -> None:
@@ -197,7 +200,7 @@ class DeviceLife(RuleBasedStateMachine):
     def report(self) -> None:
         self.world.report()
 
-    @rule(point=st.sampled_from(IN_AGENT + IN_STORE))
+    @rule(point=st.sampled_from(POINTS))
     def report_and_die(self, point: str) -> None:
         self.world.report_killed(point)
 
@@ -269,7 +272,7 @@ def mishaps(world: World, chance: Random) -> list[Callable[[], object]]:
         world.restart,
         world.settle,
         world.clock.reboot,
-        lambda: world.report_killed(chance.choice(IN_AGENT + IN_STORE)),
+        lambda: world.report_killed(chance.choice(POINTS)),
         lambda: world.clock.set_forward(chance.choice([-YEARS, -3600, 3600, DAY])),
         lambda: setattr(world, "value", chance.randrange(6)),
     ]

@@ -16,8 +16,18 @@ import pytest
 from edge_client.agent import Agent, Wait
 from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import Draw
-from edge_client.store import KEPT_FOR_SHOW, Store
-from tests.support.edge_fakes import DAY, FIRST, FakeClock, draw, draw_rounds, only, rows
+from edge_client.store import Store
+from edge_client.store.outbox import KEPT_FOR_SHOW
+from tests.support.edge_fakes import (
+    DAY,
+    FIRST,
+    Connections,
+    FakeClock,
+    draw,
+    draw_rounds,
+    only,
+    rows,
+)
 
 
 def a_draw(number: int, *, value: int = 0, new_memo: bytes | None = b"\x01") -> Draw:
@@ -32,10 +42,12 @@ def interruptions() -> Iterator[Callable[[], int]]:
         yield lambda now=instructions, then=moment: int(next(now) == then)  # type: ignore[misc]
 
 
-def test_a_round_is_written_as_a_whole_or_not_at_all(agent: Agent, state: Path) -> None:
+def test_a_round_is_written_as_a_whole_or_not_at_all(
+    agent: Agent, state: Path, connections: Connections
+) -> None:
     """I1, I2: memo, charge, report and round number have one transaction, wherever it stops."""
     membership, before, attempts = only(agent), rows(state), 0
-    database = agent.store._db
+    database = connections.latest
     for interruption in interruptions():
         database.set_progress_handler(interruption, 1)
         try:
@@ -54,11 +66,13 @@ def test_a_round_is_written_as_a_whole_or_not_at_all(agent: Agent, state: Path) 
     assert only(agent).last_round == 0
 
 
-def test_a_report_exists_only_with_its_memo(agent: Agent, state: Path) -> None:
+def test_a_report_exists_only_with_its_memo(
+    agent: Agent, state: Path, connections: Connections
+) -> None:
     """I1."""
     draw(agent)
-    with pytest.raises(sqlite3.IntegrityError), Store(state, exclusive=False) as other:
-        other._db.execute("INSERT INTO outbox VALUES ('unknown-00000000', 0, x'', 0, 0, 'queued')")
+    with pytest.raises(sqlite3.IntegrityError):
+        connections.execute("INSERT INTO outbox VALUES ('other-00000000', 0, x'', 0, 0, 'queued')")
     (report,), (memo,) = rows(state)["outbox"], rows(state)["memo"]
     assert report[0] == memo[0] == only(agent).name
     assert memo[1] == only(agent).last_value
@@ -99,22 +113,22 @@ def test_a_row_leaves_the_outbox_only_by_its_fate(agent: Agent, clock: FakeClock
     """I5: neither other rounds, pausing, time nor a restart removes a queued report."""
     payloads = draw_rounds(agent, clock, 3)
     name = only(agent).name
-    agent.store.set_status(name, "paused", 0)
-    agent.store.set_status(name, "joined", 0)
+    agent.store.campaigns.set_status(name, "paused", 0)
+    agent.store.campaigns.set_status(name, "joined", 0)
     clock.pass_time(1000 * DAY)
-    agent.store.finish(name, {1: "counted"})
-    agent.store.finish(name, {1: "missed"})  # too late: it has left already
-    queued = agent.store.outbox(name, queued_only=True)
+    agent.store.outbox.finish(name, {1: "counted"})
+    agent.store.outbox.finish(name, {1: "missed"})  # too late: it has left already
+    queued = agent.store.outbox.rows(name, queued_only=True)
     assert [row.payload for row in queued] == [payloads[0], payloads[2]]
-    assert [row.fate for row in agent.store.outbox(name)] == ["queued", "counted", "queued"]
+    assert [row.fate for row in agent.store.outbox.rows(name)] == ["queued", "counted", "queued"]
 
 
 def test_leaving_withdraws_what_is_queued(agent: Agent, clock: FakeClock) -> None:
     draw_rounds(agent, clock, 2)
     name = only(agent).name
-    agent.store.finish(name, {0: "counted"})
-    agent.store.set_status(name, "left", 0)
-    assert [row.fate for row in agent.store.outbox(name)] == ["counted", "withdrawn"]
+    agent.store.outbox.finish(name, {0: "counted"})
+    agent.store.campaigns.set_status(name, "left", 0)
+    assert [row.fate for row in agent.store.outbox.rows(name)] == ["counted", "withdrawn"]
 
 
 def test_pruning_spares_queued_rows(agent: Agent, clock: FakeClock) -> None:
@@ -123,9 +137,9 @@ def test_pruning_spares_queued_rows(agent: Agent, clock: FakeClock) -> None:
     name = only(agent).name
     for number in range(1, 3 * KEPT_FOR_SHOW):
         draw_rounds(agent, clock, 1)
-        agent.store.finish(name, {number: "counted"})
+        agent.store.outbox.finish(name, {number: "counted"})
     draw_rounds(agent, clock, 1)
-    kept = agent.store.outbox(name)
+    kept = agent.store.outbox.rows(name)
     assert kept[0].payload == first[0]
     assert [row.fate for row in kept if row.fate == "queued"] == ["queued"] * 2
     assert len(kept) == KEPT_FOR_SHOW + 2
@@ -144,7 +158,7 @@ def test_a_pause_from_another_process_is_noticed(agent: Agent, state: Path) -> N
     """The owner's `pause` opens the same store beside the running agent."""
     seen = agent.store.changed_elsewhere()
     assert agent.store.changed_elsewhere() == seen
-    command = [sys.executable, "-m", "edge_client.cli", "pause", "--state-dir", str(state)]
+    command = [sys.executable, "-m", "edge_client", "pause", "--state-dir", str(state)]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(Path.cwd())})
     assert agent.store.changed_elsewhere() != seen
     assert only(agent).status == "paused"
@@ -157,7 +171,7 @@ def test_a_pause_while_the_value_is_read_stops_the_draw(
 ) -> None:
     def read_slowly(_attribute: str) -> str:
         with Store(state, exclusive=False) as owner:
-            owner.set_status(membership.name, status, 0)  # type: ignore[arg-type]
+            owner.campaigns.set_status(membership.name, status, 0)  # type: ignore[arg-type]
         return "wood"
 
     membership = only(agent)

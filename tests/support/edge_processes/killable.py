@@ -1,9 +1,8 @@
-"""Lives of an agent, each in a process of its own that may kill itself -9 at a named step.
+"""Runs of an agent, each in a process of its own that may kill itself -9 at a named point.
 
-Run as a program it reads one order a line, forks a child that lives it, and answers with what the
-child found at its start, what it left at its end, and what it died of. The parent opens nothing
-and starts no thread, so that every child begins like a freshly started agent; only the imports are
-saved.
+As a program it reads one run a line, forks a child for it, and answers with what the child found at
+its start, what it left at its end, and how it ended. The parent opens nothing and starts no thread,
+so that every child begins like a freshly started agent; only the imports are saved.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Self, TextIO
+from typing import NoReturn, Self, TextIO
 
-from edge_client import EdgeClient, highwater
-from edge_client import daemon as runner
+from edge_client import EdgeClient
 from edge_client.clock import SystemClock
-from edge_client.mqtt.link import Acknowledged
+from edge_client.mqtt.link import PahoLink
+from edge_client.timing import Timing
 from protocol_spec import Manifest
+from tests.support.edge_processes.trusting import trusting_link
 from tests.support.places import ROOT
 
 BEFORE_THE_MARK = "before the mark"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One life: join if need be, report once, and die at the n-th passing of a point, if any."""
+class Run:
+    """Join if need be, report once, and die when a point is passed, if one is named."""
 
     state: str
     manifest: str
@@ -38,7 +37,6 @@ class Order:
     device: str
     values: dict[str, str]
     die_at: str | None = None
-    nth: int = 1
     round: int | None = None
     timeout: float = 30.0
     trust_puback: bool = False
@@ -55,8 +53,8 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Life:
-    """What was remembered at its birth and, unless it was killed, at its end."""
+class Ended:
+    """What was in the memory at the start of a run and, unless it was killed, at its end."""
 
     before: Memory
     _after: Memory | None
@@ -68,7 +66,7 @@ class Life:
         return self._after
 
 
-class Nursery:
+class KillableAgents:
     """The program above, seen from a test."""
 
     def __init__(self, log: Path) -> None:
@@ -93,30 +91,30 @@ class Nursery:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def live(self, order: Order) -> Life:
-        """Live one life; a killed one must have been killed where it was ordered."""
+    def run(self, run: Run) -> Ended:
+        """Run an agent to its end; a killed one must have been killed where it was to be."""
         assert self._process.stdin
         assert self._process.stdout
-        print(json.dumps(asdict(order)), file=self._process.stdin, flush=True)
+        print(json.dumps(asdict(run)), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline() or "null")
         assert answer is not None, self._log.read_text()
         assert answer["code"] in (0, -signal.SIGKILL), self._log.read_text()
         killed = answer["code"] == -signal.SIGKILL
-        assert killed == (order.die_at is not None), (answer, order)
+        assert killed == (run.die_at is not None), (answer, run)
         if killed:
-            return Life(Memory(**answer["told"][0]), None, [])
+            return Ended(Memory(**answer["told"][0]), None, [])
         before, after, states = answer["told"]
-        return Life(Memory(**before), Memory(**after), states)
+        return Ended(Memory(**before), Memory(**after), states)
 
 
 def _main() -> None:
     for line in sys.stdin:
-        order = Order(**json.loads(line))
+        run = Run(**json.loads(line))
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _be_born(order, writing)
+            _run_and_exit(run, writing)
         os.close(writing)
         with os.fdopen(reading) as told:
             heard = [json.loads(word) for word in told]
@@ -126,11 +124,11 @@ def _main() -> None:
         sys.stdout.flush()
 
 
-def _be_born(order: Order, writing: int) -> NoReturn:
+def _run_and_exit(run: Run, writing: int) -> NoReturn:
     code = 1
     try:
         with os.fdopen(writing, "w") as tell:
-            _live(order, tell)
+            _run(run, tell)
         code = 0
     finally:
         if code:
@@ -138,32 +136,22 @@ def _be_born(order: Order, writing: int) -> NoReturn:
         os._exit(code)
 
 
-def _live(order: Order, tell: TextIO) -> None:
-    manifest = Manifest.from_bytes(bytes.fromhex(order.manifest))
-    if order.trust_puback:
-        _believe_pubacks()
-    clock = _Clock(manifest, order.round)
-    with EdgeClient(order.state, clock=clock, trace=_tripwire(order)) as client:
+def _run(run: Run, tell: TextIO) -> None:
+    manifest = Manifest.from_bytes(bytes.fromhex(run.manifest))
+    with EdgeClient(
+        run.state,
+        clock=_Clock(manifest, run.round),
+        trace=lambda point: _die() if point == run.die_at else None,
+        timing=Timing(step=0.1),
+        make_link=trusting_link(manifest) if run.trust_puback else PahoLink,
+    ) as client:
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
         if not client.memberships():
-            invitation = client.invitation(manifest=manifest, broker=order.broker)
-            client.join(invitation, device=order.device)
-        reported = client.report(order.values, timeout=order.timeout)
+            invitation = client.invitation(manifest=manifest, broker=run.broker)
+            client.join(invitation, device=run.device)
+        reported = client.report(run.values, timeout=run.timeout)
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
-        print(json.dumps([r.state for r in reported]), file=tell, flush=True)
-
-
-def _tripwire(order: Order) -> Callable[[str], None]:
-    passed: list[str] = []
-
-    def trace(point: str) -> None:
-        passed.append(point)
-        if point == "report drawn" and order.die_at == BEFORE_THE_MARK:
-            highwater.write = lambda *_: _die()
-        if point == order.die_at and passed.count(point) == order.nth:
-            _die()
-
-    return trace
+        print(json.dumps([r.text for r in reported]), file=tell, flush=True)
 
 
 def _die() -> NoReturn:
@@ -172,27 +160,14 @@ def _die() -> NoReturn:
 
 
 def _memory(client: EdgeClient) -> Memory:
-    memory = Memory(charges=[line.epsilon for line in client.store.ledger()])
+    memory = Memory(charges=[line.epsilon for line in client.store.ledger.lines()])
     for membership in client.memberships():
         memory.attribute = membership.attribute_index
-        for value, memo in client.store.memos(membership.name).items():
+        for value, memo in client.store.memos.of(membership.name).items():
             memory.memos[str(value)] = memo.body.hex()
-        for row in client.store.outbox(membership.name):
+        for row in client.store.outbox.rows(membership.name):
             memory.outbox[str(row.round)] = (row.payload.hex(), row.fate)
     return memory
-
-
-def _believe_pubacks() -> None:
-    """The agent as it must not be: what the broker acknowledged counts as delivered."""
-    keep = runner.Runner._acknowledged
-
-    def acknowledged(self: Any, connection: runner.Connection, event: Acknowledged) -> None:
-        delivery = connection.in_flight.get(event.mid)
-        keep(self, connection, event)
-        if delivery:
-            self._fates.setdefault(delivery.row.campaign, {})[delivery.row.round] = "counted"
-
-    runner.Runner._acknowledged = acknowledged  # type: ignore[method-assign]
 
 
 class _Clock(SystemClock):

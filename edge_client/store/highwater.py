@@ -14,16 +14,17 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from edge_client.directory import open_private
+from protocol_spec.programs.private_files import open_private
 
+FILE: Final = "highwater"
 SLOT: Final = 8_192
 
 
-class Life(NamedTuple):
+class Participation(NamedTuple):
     """What a campaign has been shown of this device, and how far its rounds had come."""
 
     device: str
@@ -38,7 +39,7 @@ class Mark:
     store: str
     sequence: int
     charged: dict[str, float] = field(default_factory=dict)
-    lives: dict[str, Life] = field(default_factory=dict)
+    participations: dict[str, Participation] = field(default_factory=dict)
 
 
 def read(path: Path) -> Mark | None:
@@ -69,7 +70,13 @@ def fits(mark: Mark) -> bool:
 
 
 def _format(mark: Mark) -> bytes:
-    text = json.dumps(asdict(mark), separators=(",", ":"), sort_keys=True).encode()
+    fields = {
+        "store": mark.store,
+        "sequence": mark.sequence,
+        "charged": mark.charged,
+        "lives": mark.participations,  # the key that earlier versions wrote
+    }
+    text = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     return b"%08x %s" % (zlib.crc32(text), text)
 
 
@@ -79,7 +86,9 @@ def _parse(record: bytes) -> Mark | None:
         if int(checksum, 16) != zlib.crc32(text):
             return None
         fields = json.loads(text)
-        lives = {name: Life(str(d), int(a), int(r)) for name, (d, a, r) in fields["lives"].items()}
-        return Mark(fields["store"], fields["sequence"], fields["charged"], lives)
+        shown = {
+            n: Participation(str(d), int(a), int(r)) for n, (d, a, r) in fields["lives"].items()
+        }
+        return Mark(fields["store"], fields["sequence"], fields["charged"], shown)
     except (ValueError, KeyError, TypeError):
         return None

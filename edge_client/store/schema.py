@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+Step = Callable[[sqlite3.Connection], None]
 
 APPLICATION_ID: Final = 0x414C4F46  # "ALOF", so that `file` and others can tell
 
@@ -69,15 +71,15 @@ def _first_tables(db: sqlite3.Connection) -> None:
     )
 
 
-STEPS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_first_tables,)
+STEPS: Final[tuple[Step, ...]] = (_first_tables,)
 
 
-def migrate(db: sqlite3.Connection) -> None:
+def migrate(db: sqlite3.Connection, steps: Sequence[Step]) -> None:
     """Bring a database to the latest schema: all steps or none, in one transaction."""
     db.execute("BEGIN IMMEDIATE")
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        for number, step in enumerate(STEPS[version:], start=version + 1):
+        for number, step in enumerate(steps[version:], start=version + 1):
             step(db)
             db.execute(f"PRAGMA user_version = {number}")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")

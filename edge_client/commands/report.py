@@ -1,0 +1,102 @@
+"""`run` and `report`: draw and deliver, as a daemon or once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import click
+
+from edge_client.agent import Wait
+from edge_client.client import Reported
+from edge_client.commands.common import open_client
+from edge_client.errors import SettingsError
+from edge_client.settings import Settings
+from edge_client.sources import Source, build, build_all, reader
+from edge_client.states import ReportState
+from edge_client.timing import Timing
+from protocol_spec.programs.commands import AS_JSON, fail
+from protocol_spec.programs.commands import show as print_facts
+from protocol_spec.programs.systemd import notify
+
+
+def run(settings: Settings) -> None:
+    """Report every round until stopped: for systemd, or in the foreground.
+
+    \b
+    allomfree-edge run
+    """
+    serve(settings)
+
+
+def serve(settings: Settings, timing: Timing | None = None) -> None:
+    """What `run` does, until a signal ends it."""
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: stopping.append(received))
+    with open_client(settings, exclusive=True, timing=timing) as client:
+        runner = client.runner(reader(build_all(settings.sources)))
+        names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
+        started = f"running for {names}: a report leaves at a random moment of each round"
+        idle = "running; no campaign is joined, see: allomfree-edge join"
+        logging.getLogger("allomfree.edge").info(started if names else idle)
+        notify("READY=1")
+        runner.run(lambda: bool(stopping), lambda text: notify(f"WATCHDOG=1\nSTATUS={text[:120]}"))
+        notify("STOPPING=1")
+
+
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="ATTRIBUTE=VALUE",
+    help="A value instead of the configured source; may be repeated.",
+)
+@click.option(
+    "--timeout", default=30.0, show_default=True, help="Seconds to wait for broker and receipt."
+)
+@AS_JSON
+def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json: bool) -> None:
+    """Report this round once and exit: for cron and battery-powered devices.
+
+    \b
+    allomfree-edge report
+    allomfree-edge report --value fuel=wood
+    """
+    sources = {**build_all(settings.sources), **_given(values)}
+    with open_client(settings, exclusive=True) as client:
+        done = client.report_from(reader(sources), timeout=timeout)
+        facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
+        print_facts({"reports": facts}, as_json, lambda _: _report_text(done))
+    for one in done:
+        _fail_if_stuck(one)
+
+
+def _given(values: tuple[str, ...]) -> dict[str, Source]:
+    """The sources that `--value` names."""
+    sources = {}
+    for given in values:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise SettingsError(
+                "--value: write ATTRIBUTE=VALUE, as in fuel=wood; nothing was drawn or sent"
+            )
+        sources[name] = build(name, {"value": value})
+    return sources
+
+
+def _fail_if_stuck(one: Reported) -> None:
+    """What the owner should look at ends with an error; what only takes time does not."""
+    if one.state is ReportState.QUEUED:
+        fail(f"{one.campaign}: stored but not sent, {one.reason}. Run `report` again, or `run`", 1)
+    if one.reason == Wait.CLOCK_EARLY:
+        fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
+
+
+def _report_text(done: list[Reported]) -> str:
+    if not done:
+        return "No campaign joined; nothing was drawn or sent."
+    return "\n".join(
+        f"{one.campaign}: {'' if one.round is None else f'round {one.round}: '}{one.text}"
+        for one in done
+    )

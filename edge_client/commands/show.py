@@ -1,0 +1,79 @@
+"""`show`, `status` and `doctor`: what left, how the agent is doing, and what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from edge_client.client import EdgeClient
+from edge_client.commands.common import CAMPAIGN, open_client
+from edge_client.records import Membership
+from edge_client.settings import Settings
+from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.commands import show as print_facts
+
+
+@CAMPAIGN
+@click.option(
+    "--html", metavar="FILE", help="Write it as a page for a browser; `-` prints the page."
+)
+@AS_JSON
+def show(settings: Settings, campaign: str | None, html: str | None, as_json: bool) -> None:
+    """Show what left, what is queued, what never leaves, and the ledger.
+
+    \b
+    allomfree-edge show
+    allomfree-edge show home-heat --json
+    allomfree-edge show --html statement.html
+    """
+    from edge_client.show import statement, text  # noqa: PLC0415 - `run` does not need it
+
+    with open_client(settings) as client:
+        found = [client.find(campaign)] if campaign else client.memberships()
+        if html is not None:
+            _write_html(client, found, html)
+            return
+        facts = statement.show_facts(client, found)
+    print_facts(facts, as_json, text.show_text)
+
+
+def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
+    from edge_client.show import owner_page  # noqa: PLC0415 - `run` does not need it
+
+    text = owner_page.page(client, found)
+    if file == "-":
+        click.echo(text, nl=False)
+    else:
+        owner_page.write_page(Path(file), text)
+        click.echo(f"wrote {file}; only you can read it", err=True)
+
+
+@AS_JSON
+def status(settings: Settings, as_json: bool) -> None:
+    """Show the agent's status.
+
+    \b
+    allomfree-edge status
+    allomfree-edge status --json
+    """
+    from edge_client.show import statement, text  # noqa: PLC0415 - `run` does not need it
+
+    with open_client(settings) as client:
+        print_facts(statement.status_facts(client), as_json, text.status_text)
+
+
+@AS_JSON
+def doctor(settings: Settings, as_json: bool) -> None:
+    """Check state, clock, sources, brokers and policy, and name the next step.
+
+    \b
+    allomfree-edge doctor
+    """
+    from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
+
+    findings = examine(settings)
+    print_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    if any(not f.ok for f in findings):
+        sys.exit(1)

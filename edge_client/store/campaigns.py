@@ -1,0 +1,109 @@
+"""The campaigns joined: consent, pseudonym, attribute and progress, and the owner's decisions."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from edge_client.errors import CampaignProblem
+from edge_client.records import Draw, Membership, Status
+from edge_client.store.database import Database
+from edge_client.store.highwater import Participation
+from edge_client.store.outbox import Outbox
+from edge_client.store.surviving import kept_participation
+from protocol_spec import Manifest
+
+
+class Campaigns:
+    """The tables `campaign` and `decision`."""
+
+    def __init__(self, database: Database, outbox: Outbox) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._manifests: dict[bytes, Manifest] = {}  # read once: they never change
+
+    def all(self) -> list[Membership]:
+        """Every campaign this device knows, in the order of joining."""
+        rows = self._database.execute("SELECT * FROM campaign ORDER BY joined, name").fetchall()
+        return [self._membership(row) for row in rows]
+
+    def join(
+        self,
+        manifest: Manifest,
+        *,
+        broker: str,
+        namespace: str,
+        participation: Participation,
+        at: int,
+    ) -> None:
+        """Remember consent, pseudonym and attribute; or take part again after `leave`."""
+        with self._database.transaction():
+            self._database.execute(
+                """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
+                       last_round, status, joined) VALUES (?, ?, ?, ?, ?, ?, ?, 'joined', ?)
+                   ON CONFLICT (name) DO UPDATE SET status = 'joined',
+                       broker = excluded.broker, namespace = excluded.namespace""",
+                (manifest.campaign, manifest.to_bytes(), broker, namespace, *participation, at),
+            )
+            self._decide(manifest.campaign, "joined", at)
+
+    def set_status(self, campaign: str, status: Status, at: int) -> None:
+        """Pause, resume or leave. Leaving withdraws what has not been counted yet."""
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE campaign SET status = ? WHERE name = ?", (status, campaign)
+            )
+            self._decide(campaign, status, at)
+            if status == "left":
+                self._outbox.withdraw(campaign)
+
+    def insist_on_joined(self, campaign: str) -> None:
+        """The owner may have paused or left while the value was being read."""
+        rows = self._database.execute("SELECT status FROM campaign WHERE name = ?", (campaign,))
+        if rows.fetchone()["status"] != "joined":
+            raise CampaignProblem(f"{campaign} was paused or left; nothing was drawn or sent")
+
+    def advance(self, campaign: str, draw: Draw) -> None:
+        """Move on to the round that is being drawn: never back, and never twice the same."""
+        moved = self._database.execute(
+            """UPDATE campaign SET last_round = ?, last_value = ?, boot = ?, round_opened = ?
+               WHERE name = ? AND last_round < ?""",
+            (draw.round, draw.value, draw.boot, draw.round_opened, campaign, draw.round),
+        )
+        if moved.rowcount != 1:
+            raise AssertionError("a round was about to be drawn twice")
+
+    def before_loss(self, campaign: str) -> Participation | None:
+        """Pseudonym, attribute and last round of a campaign before the memory was lost."""
+        return kept_participation(self._database.connection, campaign)
+
+    def decisions(self, campaign: str) -> list[tuple[int, str]]:
+        """What the owner or the policy decided about a campaign, and when."""
+        rows = self._database.execute(
+            "SELECT at, what FROM decision WHERE campaign = ? ORDER BY line", (campaign,)
+        )
+        return [(at, what) for at, what in rows]
+
+    def decide(self, campaign: str, what: str, at: int) -> None:
+        """Remember a decision that changes nothing else."""
+        with self._database.transaction():
+            self._decide(campaign, what, at)
+
+    def erase(self, campaign: str, at: int) -> None:
+        """Remove a campaign and all that belongs to it, inside a transaction."""
+        self._database.execute("DELETE FROM campaign WHERE name = ?", (campaign,))
+        self._database.execute("DELETE FROM decision WHERE campaign = ?", (campaign,))
+        self._decide(campaign, "forgotten", at)
+
+    def _decide(self, campaign: str, what: str, at: int) -> None:
+        self._database.execute(
+            "INSERT INTO decision (at, campaign, what) VALUES (?, ?, ?)", (at, campaign, what)
+        )
+
+    def _membership(self, row: sqlite3.Row) -> Membership:
+        fields = dict(row)
+        content = fields["manifest"]
+        if content not in self._manifests:
+            self._manifests[content] = Manifest.from_bytes(content)
+        fields["manifest"] = self._manifests[content]
+        fields["attribute_index"] = fields.pop("attribute")
+        return Membership(**fields)

@@ -1,0 +1,220 @@
+"""What an agent relies on in a link: one body of tests for paho on real brokers and for memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edge_client.errors import BrokerUnreachable
+from edge_client.mqtt.link import (
+    WINDOW,
+    Acknowledged,
+    Arrived,
+    Connected,
+    Event,
+    Link,
+    Lost,
+    MakeLink,
+    PahoLink,
+    connect,
+)
+from edge_client.mqtt.memory import MemoryBroker
+from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker
+from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
+from tests.support.brokers import BROKERS, Broker, Mosquitto
+from tests.support.needs import need
+
+PATIENCE = 30.0
+
+
+@dataclass
+class World:
+    """A broker, how to link to it, and how others publish what is retained."""
+
+    url: BrokerUrl
+    make_link: MakeLink
+    retain: Callable[[str, bytes], None]
+    stop: Callable[[], None]
+    start: Callable[[], object]
+
+    def link(self) -> Link:
+        return self.make_link(self.url, Credentials(), keepalive=60, version=MQTT_5)
+
+
+def in_memory() -> World:
+    broker = MemoryBroker()
+    return World(
+        parse_broker("mqtt://localhost"),
+        broker.link,
+        lambda topic, payload: broker.publish(topic, payload, retain=True),
+        broker.stop,
+        broker.start,
+    )
+
+
+def over_tcp(broker: Broker) -> World:
+    def retain(topic: str, payload: bytes) -> None:
+        other = mqtt.Client(CallbackAPIVersion.VERSION2, f"other-{os.urandom(4).hex()}")
+        other.connect("127.0.0.1", broker.port)
+        other.loop_start()
+        other.publish(topic, payload, 1, retain=True).wait_for_publish(PATIENCE)
+        other.disconnect()
+        other.loop_stop()
+
+    return World(parse_broker(broker.url), PahoLink, retain, broker.stop, broker.start)
+
+
+@pytest.fixture(params=["memory", *sorted(BROKERS)])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "memory":
+        yield in_memory()
+        return
+    chosen = BROKERS[request.param](tmp_path / "broker")
+    if isinstance(chosen, Mosquitto):
+        need("mosquitto")
+    with chosen:
+        yield over_tcp(chosen)
+
+
+@contextmanager
+def connected(world: World) -> Iterator[Link]:
+    with closing(world.link()) as link:
+        connect(link)
+        yield link
+
+
+def events_until(link: Link, done: Callable[[list[Event]], bool]) -> list[Event]:
+    """What happens on a link until enough has."""
+    events: list[Event] = []
+    limit = time.monotonic() + PATIENCE
+    while not done(events):
+        assert time.monotonic() < limit, events
+        events += link.step(0.1)
+    return events
+
+
+def arrived(link: Link, count: int) -> list[Arrived]:
+    def messages(events: list[Event]) -> list[Arrived]:
+        return [event for event in events if isinstance(event, Arrived)]
+
+    return messages(events_until(link, lambda events: len(messages(events)) >= count))
+
+
+def acknowledged(link: Link, count: int) -> list[int]:
+    def numbers(events: list[Event]) -> list[int]:
+        return [event.mid for event in events if isinstance(event, Acknowledged)]
+
+    return numbers(events_until(link, lambda events: len(numbers(events)) >= count))
+
+
+def test_a_link_is_ready_when_it_says_so(world: World) -> None:
+    with closing(world.link()) as link:
+        assert not link.ready
+        assert link.broker == world.url
+        link.start()
+        assert not link.ready
+        assert Connected() in events_until(link, lambda _: link.ready)
+        assert link.version in (MQTT_5, MQTT_311)
+        assert link.step(0.0) == []
+
+
+def test_publishing_is_acknowledged_by_its_number_and_once(world: World) -> None:
+    with connected(world) as link:
+        numbers = [link.publish("a/b", b"%d" % i, expires_in=60) for i in range(5)]
+        assert len(set(numbers)) == 5
+        assert sorted(acknowledged(link, 5)) == sorted(numbers)
+        assert acknowledged(link, 0) == []
+        assert link.step(0.1) == []
+
+
+def test_the_window_fills_and_empties(world: World) -> None:
+    with connected(world) as link:
+        assert link.free == WINDOW
+        for number in range(WINDOW):
+            assert link.free == WINDOW - number
+            link.publish("a/b", b"x")
+        assert link.free == 0
+        acknowledged(link, WINDOW)
+        assert link.free == WINDOW
+
+
+def test_messages_arrive_whole_and_only_those_asked_for(world: World) -> None:
+    every_byte = bytes(range(256)) * 20
+    with connected(world) as reader, connected(world) as writer:
+        reader.subscribe(["pub/one", "down/+/answer", "receipts/#"])
+        settle(world, reader)
+        sent = [
+            ("pub/one", every_byte),
+            ("pub/two", b"not asked for"),
+            ("down/me/answer", b"yes"),
+            ("down/me/other", b"not asked for"),
+            ("receipts/7/3", b""),
+            ("receipts", b"the parent too"),
+        ]
+        for message in sent:
+            writer.publish(*message)
+        acknowledged(writer, len(sent))
+        found = {(event.topic, event.payload) for event in arrived(reader, 4)}
+        assert found == {message for message in sent if message[1] != b"not asked for"}
+        assert reader.step(0.1) == []
+
+
+def settle(world: World, reader: Link) -> None:
+    """Until the subscription is known to be granted: a retained message on it has come."""
+    reader.subscribe(["settled"])
+    world.retain("settled", b"now")
+    assert Arrived("settled", b"now") in arrived(reader, 1)
+    while reader.step(0.1):
+        pass
+
+
+def test_a_message_to_oneself_arrives(world: World) -> None:
+    with connected(world) as link:
+        link.subscribe(["echo"])
+        settle(world, link)
+        link.publish("echo", b"me")
+        assert [event.payload for event in arrived(link, 1)] == [b"me"]
+
+
+def test_what_is_retained_arrives_with_the_subscription(world: World) -> None:
+    world.retain("pub/manifest", b"first")
+    world.retain("pub/manifest", b"second")
+    world.retain("pub/gone", b"first")
+    world.retain("pub/gone", b"")
+    with connected(world) as link:
+        link.subscribe(["pub/gone", "pub/manifest"])
+        assert [event.payload for event in arrived(link, 1)] == [b"second"]
+        assert link.step(0.1) == []
+
+
+def test_a_broker_that_goes_is_noticed_and_comes_back(world: World) -> None:
+    with ExitStack() as stack:
+        link = stack.enter_context(connected(world))
+        world.stop()
+        events = events_until(link, lambda seen: any(isinstance(e, Lost) for e in seen))
+        (lost,) = [event for event in events if isinstance(event, Lost)]
+        assert lost.reason.startswith("the connection was lost (")
+        with pytest.raises(BrokerUnreachable, match=f"the broker {world.url} cannot be used: Conn"):
+            world.link().start()
+        world.start()
+        again = stack.enter_context(connected(world))
+        number = again.publish("a/b", b"after")
+        assert acknowledged(again, 1) == [number]
+
+
+def test_closing_one_link_leaves_the_others(world: World) -> None:
+    with connected(world) as other:
+        with connected(world) as link:
+            link.subscribe(["a/b"])
+        number = other.publish("a/b", b"x")
+        assert acknowledged(other, 1) == [number]
+    for closed in (link, other):
+        closed.close()  # closing twice does no harm
