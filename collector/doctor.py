@@ -19,7 +19,8 @@ from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.mqtt import MQTT_5, unguessable
+from protocol_spec.programs.mqtt import MQTT_5
+from protocol_spec.programs.names import unguessable
 
 
 def examine_all(settings: Settings) -> list[Finding]:

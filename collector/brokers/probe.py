@@ -21,7 +21,7 @@ from collector.mqtt.link import Link
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.mqtt import unguessable
+from protocol_spec.programs.names import unguessable
 from protocol_spec.topics import CANARY_CAMPAIGN, canary, everything_of
 
 ARRIVES: Final = 5.0

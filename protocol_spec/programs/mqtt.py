@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from typing import Any, Final
 
@@ -49,11 +48,6 @@ def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any
     except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
         text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise unreachable(broker, str(text)) from None
-
-
-def unguessable(prefix: str) -> str:
-    """A name for a session at the broker: whoever knows one can take the session over."""
-    return f"{prefix}-{os.urandom(8).hex()}"
 
 
 def wants_older(code: ReasonCode, version: Version) -> bool:
