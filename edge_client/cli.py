@@ -43,7 +43,7 @@ def main() -> None:
     """
 
 
-command = command_of(main, SETTINGS, resolve, "edge")
+command = command_of(SETTINGS, resolve, "edge", main)
 
 
 def _client(settings: Settings, *, exclusive: bool = False) -> EdgeClient:
