@@ -25,14 +25,21 @@ from protocol_spec import (
     Manifest,
     ManifestError,
 )
-from protocol_spec.programs.commands import AS_JSON, STYLE, command_of, fail, version_option
+from protocol_spec.programs.commands import (
+    AS_JSON,
+    STYLE,
+    Program,
+    command_of,
+    fail,
+    version_option,
+)
 from protocol_spec.programs.commands import show as show_facts
 from protocol_spec.programs.systemd import notify
 
 CAMPAIGN = click.argument("campaign", required=False)
 
 
-@click.group(context_settings=STYLE)
+@click.group(cls=Program, context_settings=STYLE)
 @version_option("allomfree-edge")
 def main() -> None:
     """Answer a campaign's question with noise, for years, and see exactly what leaves.

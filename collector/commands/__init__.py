@@ -17,27 +17,27 @@ from __future__ import annotations
 import click
 
 from collector.commands import broker, campaigns, checks, collecting, page, reading
-from protocol_spec.programs.commands import STYLE, version_option
+from protocol_spec.programs.commands import STYLE, Program, version_option
 
 COMMANDS = (
     campaigns.plan,
     campaigns.open,
-    campaigns.close,
     collecting.run,
-    collecting.seal,
     reading.status,
     reading.estimate,
     reading.export,
+    page.page,
+    collecting.seal,
+    campaigns.close,
     checks.health,
     checks.doctor,
     broker.broker_config,
     broker.enrol,
     broker.revoke,
-    page.page,
 )
 
 
-@click.group(context_settings=STYLE, commands=COMMANDS)
+@click.group(cls=Program, context_settings=STYLE, commands=COMMANDS)
 @version_option("allomfree-collector")
 def main() -> None:
     """Collect statistics from fleets of devices under local differential privacy.

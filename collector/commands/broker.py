@@ -71,14 +71,15 @@ def broker_config(
     run_as: str | None,
     as_json: bool,
 ) -> None:
-    """Write a broker's configuration, access list, passwords and certificates.
+    """Write a broker's configuration, with access control.
 
+    That is its access list, its passwords or client certificates, and its own certificate.
     Run again, it writes them again and renews certificates that need it. Options that are not
     given keep their values, and enrolled devices stay enrolled.
 
-    \b
-    allomfree-collector broker-config mosquitto --host broker.example
-    allomfree-collector broker-config nats --host pi.local --host 192.168.1.10
+        \b
+        allomfree-collector broker-config mosquitto --host broker.example
+        allomfree-collector broker-config nats --host pi.local --host 192.168.1.10
     """
     directory = settings.broker_dir.absolute()
     server = _server(server_cert, server_key, server_ca)
@@ -120,9 +121,9 @@ def broker_config(
 def enrol(
     settings: Settings, names: tuple[str, ...], count: int, file: TextIO | None, as_json: bool
 ) -> None:
-    """Create credentials for devices at the broker that broker-config configured.
+    """Create credentials for devices at the configured broker.
 
-    The broker and the collector see a device's name: a random one says nothing about its owner.
+    Broker and collector see a device's name: a random one says nothing about its owner.
 
     \b
     allomfree-collector enrol --count 3
@@ -162,7 +163,9 @@ def _check_names(names: list[str]) -> None:
 @click.option("--undo", is_flag=True, help="Let the device connect and report again.")
 @AS_JSON
 def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
-    """Refuse a device's reports, and revoke its credential if it was enrolled here.
+    """Refuse a device's reports and revoke its credential.
+
+    The credential is the broker's, so only one that was enrolled here can be revoked.
 
     \b
     allomfree-collector revoke kitchen-7

@@ -57,7 +57,7 @@ def plan(
 @MANIFEST
 @AS_JSON
 def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A001 - the verb
-    """Check a manifest, open its campaign and publish it to devices.
+    """Check a manifest, open its campaign and publish it.
 
     \b
     allomfree-collector open heat.toml --broker mqtts://broker.example
@@ -100,7 +100,9 @@ def _not_over(manifest: Manifest) -> Manifest:
 @CAMPAIGN
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def close(settings: Settings, campaign: str | None, yes: bool) -> None:
-    """End a campaign: refuse further reports, seal its rounds, tell the devices.
+    """End a campaign.
+
+    Further reports are refused, its rounds are sealed and the devices are told.
 
     \b
     allomfree-collector close home-heat

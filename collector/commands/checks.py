@@ -13,7 +13,9 @@ from protocol_spec.programs.commands import AS_JSON, show
 @command
 @AS_JSON
 def health(settings: Settings, as_json: bool) -> None:
-    """Exit 0 if the collector is connected and counting, else 1, and say why.
+    """Exit 0 if the collector is connected and counting.
+
+    Otherwise say why not, and exit 1.
 
     \b
     allomfree-collector health

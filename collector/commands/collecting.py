@@ -106,7 +106,9 @@ def _print_nothing(_campaign: Campaign, _result: Result) -> None:
 @click.option("--early", is_flag=True, help="Also rounds that have ended but are in their grace.")
 @AS_JSON
 def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -> None:
-    """Seal rounds whose deadline has passed, without waiting for the service.
+    """Seal rounds whose deadline has passed.
+
+    The running service does so by itself; this does not wait for it.
 
     \b
     allomfree-collector seal home-heat

@@ -23,7 +23,9 @@ log = logging.getLogger("allomfree.page")
     help="File descriptor of a listening socket; `run` uses it.",
 )
 def page(settings: Settings, link: bool, descriptor: int | None) -> None:
-    """Serve the analyst's page without collecting; `run` serves it too.
+    """Serve the analyst's page without collecting.
+
+    `run` serves it too, as its child process.
 
     \b
     allomfree-collector page

@@ -24,6 +24,14 @@ Function = Callable[..., None]
 Facts = TypeVar("Facts")
 
 
+class Program(click.Group):
+    """A program whose help lists its commands in the order they were registered."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """The commands' names, in order."""
+        return list(self.commands)
+
+
 class SettingsCommand(click.Command):
     """A command whose help shows its own options first and the shared ones in a group below."""
 

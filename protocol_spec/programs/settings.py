@@ -141,7 +141,7 @@ def resolve(
 
 
 def wrong(what: str) -> SettingsError:
-    """The error for any of these; it says that nothing has happened yet."""
+    """The error for a wrong setting; it says that nothing has happened yet."""
     return SettingsError(f"{what}. Nothing was drawn or sent")
 
 
