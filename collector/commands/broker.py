@@ -77,9 +77,9 @@ def broker_config(
     Run again, it writes them again and renews certificates that need it. Options that are not
     given keep their values, and enrolled devices stay enrolled.
 
-        \b
-        allomfree-collector broker-config mosquitto --host broker.example
-        allomfree-collector broker-config nats --host pi.local --host 192.168.1.10
+    \b
+    allomfree-collector broker-config mosquitto --host broker.example
+    allomfree-collector broker-config nats --host pi.local --host 192.168.1.10
     """
     directory = settings.broker_dir.absolute()
     server = _server(server_cert, server_key, server_ca)
