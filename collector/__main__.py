@@ -1,4 +1,4 @@
-"""Where `allomfree-collector` begins: says what to install where only the agent is installed."""
+"""Where `allomfree-collector` starts; says what to install where only the agent is installed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 def main() -> None:
     """Run the command line, or say in one line why it cannot run."""
     try:
-        from collector.commands import main as run  # noqa: PLC0415 - it needs what may not be there
+        from collector import commands  # noqa: PLC0415 - it needs what may not be installed
     except ModuleNotFoundError as missing:
         sys.stderr.write(
             f"error: the collector needs {missing.name}, which is not installed; nothing was done. "
-            "Install it with: pip install 'allomfree[collector]'\n"
+            "Run: pip install 'allomfree[collector]'\n"
         )
         sys.exit(2)
-    run()
+    commands.main()
 
 
 if __name__ == "__main__":

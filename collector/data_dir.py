@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from collector.brokers.files import write_private
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.settings import Settings
 from collector.store.sqlite import SqliteStore
-from protocol_spec.programs.mqtt import unguessable
+from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.private_files import write_durably
 
 
 def make_private(directory: Path) -> None:
@@ -92,5 +92,5 @@ def session_name(directory: Path) -> str:
         return file.read_text(encoding="ascii")
     except FileNotFoundError:
         name = unguessable("coll")
-        write_private(file, name)
+        write_durably(file, name)
         return name

@@ -1,8 +1,7 @@
-"""One check after the other, each with its finding and, where it failed, the next step."""
+"""Checks data, key, service, broker and campaigns: findings, and the next step where one failed."""
 
 from __future__ import annotations
 
-import stat
 import time
 from collections.abc import Iterator
 
@@ -19,7 +18,9 @@ from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.mqtt import MQTT_5, unguessable
+from protocol_spec.programs.mqtt import MQTT_5
+from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.private_files import exposed_mode
 
 
 def examine_all(settings: Settings) -> list[Finding]:
@@ -35,10 +36,10 @@ def _data(settings: Settings) -> Iterator[Finding]:
     if not settings.data_dir.exists():
         yield Finding("data", False, f"{settings.data_dir} does not exist; open a campaign first")
         return
-    mode = stat.S_IMODE(settings.data_dir.stat().st_mode)
+    open_to_others = exposed_mode(settings.data_dir) is not None
     private = f"{settings.data_dir} is private"
-    exposed = f"others can read {settings.data_dir}; run: chmod 700 {settings.data_dir}"
-    yield Finding("data", not mode & 0o077, exposed if mode & 0o077 else private)
+    exposed = f"other users can read {settings.data_dir}; run: chmod 700 {settings.data_dir}"
+    yield Finding("data", not open_to_others, exposed if open_to_others else private)
     try:
         store = read_store(settings.data_dir)
         known = store.campaigns()
@@ -57,7 +58,9 @@ def _data(settings: Settings) -> Iterator[Finding]:
     try:
         if received or key.exists():
             DeviceKey(key, make=False)
-        yield Finding("device key", True, "in place" if key.exists() else "made at the first run")
+        yield Finding(
+            "device key", True, "in place" if key.exists() else "created at the first run"
+        )
     except CollectorError as error:
         yield Finding("device key", False, str(error))
 
@@ -65,7 +68,7 @@ def _data(settings: Settings) -> Iterator[Finding]:
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         if (settings.broker_dir / "port").exists() or BrokerDirectory.exists(settings.broker_dir):
-            settings, _ = choose_broker(settings)  # a box never used is not made by looking
+            settings, _ = choose_broker(settings)  # looking must not set an embedded broker up
         broker = settings.required_broker()
         if settings.username is not None:
             yield from _named(settings, broker)
@@ -84,10 +87,10 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 
 def _access(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
-    """Whether the broker keeps everybody to their limits: tried, where it was configured here."""
+    """Whether the broker enforces the access list: tried, where it was configured here."""
     path = settings.broker_dir.absolute()
     if not BrokerDirectory.exists(path):
-        text = "not tried: only a broker that broker-config configured has a device to try with"
+        text = "not tried: only a broker configured by broker-config has a test device"
         yield Finding("access", True, text)
         return
     configured = BrokerDirectory.load(path)
@@ -107,12 +110,12 @@ def _certificate(configured: BrokerDirectory) -> Finding:
     if left < RENEW_DAYS:
         how = "" if configured.plan.own_certificate else " with --server-cert"
         advice = f"; run broker-config again{how} to renew it"
-    return Finding("certificate", left >= 30, f"the broker's lasts {left} more days{advice}")
+    return Finding("certificate", left >= 30, f"the broker's is valid for {left} more days{advice}")
 
 
 def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
-    """A broker may use the user name as the client's: a check with it would take over the session,
-    and a clean one would drop what waits in it. So ask the service, or connect to keep."""
+    """A broker may use the user name as the session's: a check with it would take the session over,
+    and a clean one would drop the messages in it. So ask the service, or keep the session."""
     beat = examine(settings.data_dir).beat
     if beat is not None:
         yield Finding("broker", beat.status.connected, f"{broker}, as the service sees it")

@@ -54,18 +54,45 @@ def _prefix_or_off(value: Any) -> str | None:
 
 
 SETTINGS: Final = (
-    Setting("data_dir", common.path, None, "directory of the collector's database and device key"),
-    Setting("broker", parse_broker, None, "the broker's address, mqtts://host or mqtt://localhost"),
+    Setting(
+        "data_dir",
+        common.path,
+        None,
+        "directory of the collector's database and device key",
+        "DIRECTORY",
+    ),
+    Setting(
+        "broker",
+        parse_broker,
+        None,
+        "the broker's address, mqtts://host or mqtt://localhost",
+        "URL",
+    ),
     Setting("namespace", check_namespace, DEFAULT_NAMESPACE, "first level of all topics"),
-    Setting("broker_dir", common.path, None, "what broker-config writes; DATA-DIR/broker if unset"),
-    Setting("client_id", common.text, None, "the session's name at the broker; made up if unset"),
-    Setting("listen", _port_or_off, PAGE, "HOST:PORT of page, metrics and health; or off"),
-    Setting("page_token_file", common.path, None, "file holding the page's token, off loopback"),
+    Setting(
+        "broker_dir",
+        common.path,
+        None,
+        "what broker-config writes; DATA-DIR/broker if unset",
+        "DIRECTORY",
+    ),
+    Setting("client_id", common.text, None, "the session's name at the broker; random if unset"),
+    Setting(
+        "listen", _port_or_off, PAGE, "HOST:PORT of page, metrics and health; or off", "ADDRESS"
+    ),
+    Setting(
+        "page_token_file",
+        common.path,
+        None,
+        "access token file, for listening beyond localhost; made if unset",
+        "FILE",
+    ),
     Setting(
         "home_assistant",
         _prefix_or_off,
         None,
-        "discovery prefix of Home Assistant, homeassistant; off by default",
+        "discovery prefix of Home Assistant, homeassistant; off if unset",
+        "PREFIX",
     ),
     *common.BROKER_SETTINGS,
 )
@@ -93,7 +120,7 @@ class Settings:
     log_level: str
 
     def credentials(self) -> Credentials:
-        """What to show the broker; reads the password now."""
+        """What the broker asks for; reads the password file now."""
         files = (self.ca_file, self.cert_file, self.key_file)
         return Credentials(
             self.username,

@@ -1,11 +1,18 @@
-"""Brokers: the one in the box, and the configuration of those that run elsewhere.
+"""Brokers: the embedded one, and the configuration of those that run elsewhere.
 
-access      who may do what, once, for every kind of broker
-authority   certificates: an authority of our own, servers, clients
-passwords   made by us, stored by the broker as hashes
-mosquitto   that broker's files
-nats        that broker's files
-directory   everything a broker needs, in one private directory; enrolment and revocation
-embedded    NATS from its wheel as a child process
-probe       tries what must be refused
+Each module imports only those above it; from outside come errors, settings, mqtt.link (probe) and
+child_process (embedded).
+
+access        who may do what, once, for every kind of broker
+plan          what a broker's configuration says
+passwords     created here, stored by the broker as hashes
+authority     certificates issued by an authority of our own
+mosquitto     that broker's files
+nats          that broker's files
+certificates  the broker's certificate, our own or given
+credentials   one name's credential as files
+directory     everything a broker needs in one private directory; enrolment and revocation
+embedded      NATS from its wheel as a child process
+choose        which broker to use
+probe         tries what must be refused
 """

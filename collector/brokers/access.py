@@ -1,9 +1,9 @@
 """Who may do what at the broker: least privilege, said once for every kind of broker.
 
 A device writes only under its own name and reads only what is for all or for itself; the collector
-cannot write reports. The auditor, whom only `doctor` uses, may do everything, but only where no
-campaign can be: there it shows whether the others are kept to their limits. (On mosquitto it can
-also read what every device can, because patterns are everybody's.)
+cannot write reports. The auditor, which only `doctor` uses, may do everything, but only below a
+name that no campaign can have: there it shows whether the others are kept to their limits. (On
+mosquitto it can also read what every device can, because patterns apply to everyone.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROBE: Final = "doctor-probe"
 
 
 class Role(StrEnum):
-    """What a name at the broker stands for."""
+    """What kind of client a name at the broker is."""
 
     DEVICE = "device"
     COLLECTOR = "collector"

@@ -1,4 +1,4 @@
-"""Certificates: an authority of our own, one for the broker, one for each device that wants one.
+"""An authority of our own, and the certificates it issues to the broker and to devices.
 
 The authority's key never leaves its directory. Everything is EC P-256 with the extensions that
 strict verifiers (Python 3.13 and newer, OpenSSL 3) insist on.
@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from collector.brokers.files import write_private
 from collector.brokers.plan import RENEW_DAYS, Pair
+from protocol_spec.programs.private_files import write_durably
 
 AUTHORITY_DAYS: Final = 7300
 SERVER_DAYS: Final = 730
@@ -27,46 +27,46 @@ _CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 class Authority:
-    """The authority in a directory; made there at the first use."""
+    """The authority in a directory; created there at the first use."""
 
     def __init__(self, directory: Path) -> None:
         self.files = Pair(directory / "ca.crt", directory / "ca.key")
         if not self.files.certificate.exists():  # written last
-            self._found()
+            self._create()
         self._certificate = read_certificate(self.files.certificate)
         self._key = _read_key(self.files.key)
 
     @staticmethod
     def still_fits(files: Pair, hosts: Sequence[str]) -> bool:
-        """Whether a server's certificate is for these names and will last a while."""
+        """Whether a server's certificate is for these names and not yet due for renewal."""
         if not files.certificate.exists() or names_of(files.certificate) != set(hosts):
             return False
         return days_left(files.certificate) >= RENEW_DAYS
 
-    def issue_server(self, files: Pair, hosts: Sequence[str]) -> None:
-        """A certificate for the broker under these names and addresses."""
-        self._issue(files, "allomfree broker", SERVER_DAYS, hosts=hosts)
+    def issue_server(self, files: Pair, hosts: Sequence[str], days: int = SERVER_DAYS) -> None:
+        """Issue the broker's certificate, for these names and addresses."""
+        self._issue(files, "allomfree broker", days, hosts=hosts)
 
     def issue_client(self, files: Pair, name: str) -> int:
-        """A certificate that says who a client is; returns its serial number."""
+        """Issue a certificate that says who a client is; returns its serial number."""
         return self._issue(files, name, CLIENT_DAYS)
 
     def revoke(self, file: Path, serials: Iterable[int]) -> None:
-        """Write the list of certificates that are no longer good."""
+        """Write the list of revoked certificates."""
         now = datetime.now(UTC)
         builder = x509.CertificateRevocationListBuilder(
             issuer_name=self._certificate.subject,
             last_update=now - _CLOCK_SKEW,
-            # The broker reads this file only when told to: an expired list would lock all out.
+            # The broker reads this file only on reload: an expired list would lock everyone out.
             next_update=now + timedelta(days=AUTHORITY_DAYS),
         )
         for serial in serials:
             entry = x509.RevokedCertificateBuilder(serial, now - _CLOCK_SKEW).build()
             builder = builder.add_revoked_certificate(entry)
         signed = builder.sign(self._key, hashes.SHA256())
-        write_private(file, signed.public_bytes(serialization.Encoding.PEM))
+        write_durably(file, signed.public_bytes(serialization.Encoding.PEM))
 
-    def _found(self) -> None:
+    def _create(self) -> None:
         key = _new_key()
         name = _name("allomfree broker authority")
         builder = _builder(name, name, key, AUTHORITY_DAYS)
@@ -75,7 +75,6 @@ class Authority:
         _write(self.files, builder, key, key)
 
     def _issue(self, files: Pair, subject: str, days: int, hosts: Sequence[str] = ()) -> int:
-
         key = _new_key()
         builder = _builder(_name(subject), self._certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
@@ -92,18 +91,16 @@ class Authority:
 
 def read_certificate(file: Path) -> x509.Certificate:
     """The first certificate of a file."""
-
     return x509.load_pem_x509_certificate(file.read_bytes())
 
 
 def days_left(file: Path) -> int:
-    """How long a certificate is good for."""
+    """How many days a certificate is still valid."""
     return (read_certificate(file).not_valid_after_utc - datetime.now(UTC)).days
 
 
 def names_of(file: Path) -> set[str]:
     """The host names and addresses a certificate is for."""
-
     try:
         found = read_certificate(file).extensions.get_extension_for_class(
             x509.SubjectAlternativeName
@@ -139,8 +136,8 @@ def _write(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    write_private(files.key, pem)
-    write_private(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write_durably(files.key, pem)
+    write_durably(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
     return certificate.serial_number
 
 

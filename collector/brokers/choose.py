@@ -1,4 +1,4 @@
-"""Which broker to use: the one named, the one configured here, or the one in the box."""
+"""Which broker to use: the one named, the one configured here, or the embedded one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from protocol_spec.programs.address import BrokerUrl
 
 
 def choose_broker(settings: Settings) -> tuple[Settings, EmbeddedBroker | None]:
-    """The settings with a broker and how to be let in; and the box, if it has to be running."""
+    """The settings with a broker and its credential; and the embedded broker, if it is that."""
     if settings.broker is not None:
         return settings, None
     if not BrokerDirectory.exists(settings.broker_dir):
-        box = EmbeddedBroker(settings.broker_dir)
-        return replace(settings, broker=box.url), box
+        embedded = EmbeddedBroker(settings.broker_dir)
+        return replace(settings, broker=embedded.url), embedded
     configured = BrokerDirectory.load(settings.broker_dir)
     known = replace(settings, **configured.settings())
-    inside = configured.plan.kind == "nats"
-    return known, EmbeddedBroker(settings.broker_dir) if inside else None
+    ours = configured.plan.kind == "nats"
+    return known, EmbeddedBroker(settings.broker_dir) if ours else None
 
 
 def address_for_devices(settings: Settings) -> BrokerUrl:
-    """What a person types on a device."""
+    """The broker's address as devices use it."""
     if settings.broker is None and BrokerDirectory.exists(settings.broker_dir):
         return BrokerDirectory.load(settings.broker_dir).plan.url
     known, _ = choose_broker(settings)

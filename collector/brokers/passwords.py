@@ -1,4 +1,4 @@
-"""Passwords that we make: long and random, so that even a cheap hash of one cannot be reversed.
+"""Passwords, created here: long and random, so that even a cheap hash cannot be reversed.
 
 The cheap hash matters: a fleet that reconnects after a broker's restart is thousands of hashes at
 once, and a password chosen by `new_password` has 192 random bits whatever the hash costs.

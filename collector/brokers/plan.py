@@ -1,4 +1,4 @@
-"""What a broker's configuration says, apart from how one broker or another writes it down."""
+"""What a broker's configuration says, whichever broker's files it becomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Auth = Literal["password", "certificate"]
 KINDS: Final[tuple[Kind, ...]] = ("mosquitto", "nats")
 AUTHS: Final[tuple[Auth, ...]] = ("password", "certificate")
 PORT: Final = 8883
-RENEW_DAYS: Final = 240  # a third of the time that a certificate of ours is good for
+RENEW_DAYS: Final = 240  # a third of the time that a server certificate of ours is valid
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - TLS and users guard it
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
@@ -55,7 +55,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
-    """A broker for one namespace, reachable over TLS and by nobody without a credential.
+    """A broker for one namespace, reachable over TLS only, and only with a credential.
 
     `root` is the directory as the broker sees it, which in a container is not where we write it.
     """
@@ -72,14 +72,16 @@ class BrokerPlan:
     own_certificate: bool = True
 
     def __post_init__(self) -> None:
-        """What goes into a broker's files is its access control: nothing odd may get there."""
+        """These texts go into files that control access: nothing else may be smuggled in."""
         object.__setattr__(self, "hosts", tuple(host_name(host) for host in self.hosts))
         if self.bind:
             object.__setattr__(self, "bind", _address(self.bind))
         if self.run_as is not None and not _USER.fullmatch(self.run_as):
-            raise SettingsError(f"--run-as {self.run_as!r} is no user's name; nothing was written")
+            raise SettingsError(
+                f"invalid user name {self.run_as!r} in --run-as; nothing was written"
+            )
         if not str(self.root).isprintable():
-            raise SettingsError(f"{str(self.root)!r} is no usable path; nothing was written")
+            raise SettingsError(f"invalid path {str(self.root)!r}; nothing was written")
 
     @property
     def url(self) -> BrokerUrl:
@@ -93,12 +95,12 @@ class BrokerPlan:
 
     @property
     def certified(self) -> list[str]:
-        """What a certificate of our own is for."""
+        """The names and addresses that a certificate of our own is for."""
         return list(dict.fromkeys((*self.hosts, *_LOOPBACK, self.reachable_at)))
 
     @property
     def local_url(self) -> BrokerUrl:
-        """What the broker's own machine connects to, without asking a name server."""
+        """What clients on the broker's own machine connect to, without asking a name server."""
         return BrokerUrl(True, self.reachable_at, self.port) if self.own_certificate else self.url
 
     def access(self, user: User) -> Access:
@@ -107,14 +109,14 @@ class BrokerPlan:
 
 
 def host_name(text: str) -> str:
-    """A host's name, or its address in the one way it is written."""
+    """A host name, or an address in its canonical form."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
         if len(text) <= 253 and _NAME.fullmatch(text):
             return text
     raise SettingsError(
-        f"--host {text!r} is no host's name or address; nothing was written. Write it as in "
+        f"invalid host name or address {text!r} in --host; nothing was written. Write it like "
         "broker.example or 192.168.1.10 (a name with other letters in its xn-- form)"
     )
 
@@ -123,4 +125,4 @@ def _address(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise SettingsError(f"--bind {text!r} is no address; nothing was written") from None
+        raise SettingsError(f"invalid address {text!r} in --bind; nothing was written") from None

@@ -1,9 +1,9 @@
-"""Trying what must be refused, because a broker's word is not to be trusted: mosquitto grants
+"""Tries what must be refused, because a broker's answers prove nothing: mosquitto grants
 subscriptions that its access list forbids, and NATS acknowledges publishes that it drops.
 
-All of it happens where no campaign can be, under a device of our own and an auditor who may do
-everything there and elsewhere at most what every device may read. A refusal is proven by what does
-*not* arrive before something that was sent later and may arrive.
+All of it happens below a name that no campaign can have, as a device of our own and as an auditor
+who may do everything there. A refusal is proven by what does *not* arrive before something that
+was sent later and may arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collector.mqtt.link import Link
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.mqtt import unguessable
+from protocol_spec.programs.names import unguessable
 from protocol_spec.topics import CANARY_CAMPAIGN, canary, everything_of
 
 ARRIVES: Final = 5.0
@@ -29,37 +29,37 @@ _OTHER: Final = "doctor-other"
 _REMEDY: Final = "use the configuration that broker-config wrote"
 
 
-class _Party:
-    """Somebody at the broker who speaks and remembers what was heard."""
+class _Client:
+    """A client of the broker that publishes, and remembers what it received."""
 
     def __init__(self, link: Link, *, acknowledges: bool = True) -> None:
         self.link = link
-        self.heard: set[bytes] = set()
+        self.received: set[bytes] = set()
         self._acknowledges = acknowledges
         link.connect()
 
     def wait(self, enough: Callable[[], bool], seconds: float = ARRIVES) -> None:
-        """Listen until it is enough."""
+        """Receive until there is enough, or the time is over."""
         limit = time.monotonic() + seconds
         while time.monotonic() < limit and not self.link.lost and not enough():
             arrived = self.link.step(0.05)
             if self._acknowledges:
                 self.link.acknowledge(arrived)
-            self.heard.update(message.payload for message in arrived)
+            self.received.update(message.payload for message in arrived)
 
-    def listen(self, topic_filter: str) -> None:
-        """Subscribe, and wait for the broker's word."""
+    def subscribe(self, topic_filter: str) -> None:
+        """Subscribe, and wait for the broker's answer."""
         wanted = self.link.granted + 1
         # NATS stores what it delivers with QoS 1, each subscription's apart: in no common order.
         self.link.subscribe([topic_filter], qos=0)
         self.wait(lambda: self.link.granted == wanted)
 
-    def say(self, topic: str) -> bytes:
-        """Publish a word nobody else says; returns once the broker has dealt with it."""
-        word = unguessable("canary").encode()
-        sent = self.link.publish(topic, word, retain=False)
+    def publish(self, topic: str) -> bytes:
+        """Publish a random message and wait for the broker's answer; returns the message."""
+        message = unguessable("canary").encode()
+        sent = self.link.publish(topic, message, retain=False)
         self.wait(lambda: sent in self.link.answers())
-        return word
+        return message
 
 
 class AccessProbe:
@@ -73,17 +73,17 @@ class AccessProbe:
         self._stack = ExitStack()
 
     def examine(self, *, collector_free: bool) -> Iterator[Finding]:
-        """All trials. With `collector_free` also as the collector, whose session must be idle."""
+        """All trials; with `collector_free` also as the collector, whose session must be idle."""
         with self._stack:
             try:
-                self._party(AUDITOR)  # a refusal means something only where others are let in
+                self._client(AUDITOR)  # a refusal means something only where others are let in
                 self._stack.close()
             except BrokerUnreachable as error:
                 yield Finding("access", False, f"could not be tried: {error}")
                 return
-            yield self._shut_out("nobody enters without a credential", Credentials())
+            yield self._refused("nobody enters without a credential", Credentials())
             wrong = Credentials(PROBE, "not the password")
-            yield self._shut_out("nobody enters with a wrong credential", wrong)
+            yield self._refused("nobody enters with a wrong credential", wrong)
             try:
                 yield from self._trials(collector_free)
             except BrokerUnreachable as error:
@@ -110,7 +110,7 @@ class AccessProbe:
             text = "not tried while the service holds the session; stop it and run doctor again"
             yield Finding(limits, True, text)
 
-    def _shut_out(self, what: str, credentials: Credentials) -> Finding:
+    def _refused(self, what: str, credentials: Credentials) -> Finding:
         trusting = replace(credentials, ca_file=self._configured.credentials(AUDITOR).ca_file)
         link = Link(self._broker, trusting, client_id=unguessable("try"), persistent=False)
         try:
@@ -118,56 +118,57 @@ class AccessProbe:
         except BrokerUnreachable:
             return Finding(what, True, "refused")
         link.close()
-        return Finding(what, False, f"LET IN; {_REMEDY}")
+        return Finding(what, False, f"ACCEPTED; {_REMEDY}")
 
     def _write(self, name: str, what: str, topic: str, *, allowed: bool = False) -> Finding:
-        """Somebody writes; the auditor hears it, or only what it said itself afterwards."""
-        auditor, writer = self._party(AUDITOR), self._party(name)
-        auditor.listen(everything_of(CANARY_CAMPAIGN, self._configured.plan.namespace))
-        word = writer.say(topic)
-        return self._judge(what, auditor, word, auditor.say(self._marker), allowed)
+        """A client writes; the auditor receives it, or only what it sent itself afterwards."""
+        auditor, writer = self._client(AUDITOR), self._client(name)
+        auditor.subscribe(everything_of(CANARY_CAMPAIGN, self._configured.plan.namespace))
+        word = writer.publish(topic)
+        return self._judge(what, auditor, word, auditor.publish(self._marker), allowed)
 
     def _read(self, what: str, topic: str, *, allowed: bool = False) -> Finding:
-        """The auditor writes; the device hears it, or only what it may hear afterwards."""
-        auditor, reader = self._party(AUDITOR), self._party(PROBE)
-        reader.listen(topic)
+        """The auditor writes; the device receives it, or only what it may read afterwards."""
+        auditor, reader = self._client(AUDITOR), self._client(PROBE)
+        reader.subscribe(topic)
         if reader.link.denied:
             self._stack.close()
             return Finding(what, not allowed, "refused" if not allowed else f"REFUSED; {_REMEDY}")
-        reader.listen(self._marker)
-        word = auditor.say(topic)
-        return self._judge(what, reader, word, auditor.say(self._marker), allowed)
+        reader.subscribe(self._marker)
+        word = auditor.publish(topic)
+        return self._judge(what, reader, word, auditor.publish(self._marker), allowed)
 
     def _judge(
-        self, what: str, listener: _Party, word: bytes, later: bytes, allowed: bool
+        self, what: str, listener: _Client, word: bytes, later: bytes, allowed: bool
     ) -> Finding:
-        # NATS serves each subscription by itself: what was said later may come first.
-        listener.wait(lambda: later in listener.heard and (word in listener.heard or not allowed))
-        came_through = word in listener.heard
+        # NATS serves each subscription by itself: what was sent later may come first.
+        ordered = self._configured.plan.kind == "mosquitto" or not allowed
+        listener.wait(lambda: later in listener.received and (ordered or word in listener.received))
+        came_through = word in listener.received
         self._stack.close()
-        if later not in listener.heard:
+        if later not in listener.received:
             return Finding(what, False, "could not be tried: the broker delivers nothing here")
         fact = ("works" if allowed else "possible") if came_through else "refused"
         ok = came_through == allowed
         return Finding(what, ok, fact if ok else f"{fact.upper()}; {_REMEDY}")
 
     def _take_over(self) -> Finding:
-        """Another's session cannot be had by its name; where names are not tied to users, because
-        nobody can guess it."""
+        """A session cannot be taken over by its name; where the broker does not tie names to
+        users, because nobody can guess it."""
         what = "nobody takes over another's session"
         if self._configured.plan.kind == "nats":
-            return Finding(what, True, "its name is random and told to nobody")
+            return Finding(what, True, "its name is random and secret")
         name = unguessable("try")
-        victim = self._party(AUDITOR, name)
-        self._party(PROBE, name)
-        victim.say(self._marker)
+        victim = self._client(AUDITOR, name)
+        self._client(PROBE, name)
+        victim.publish(self._marker)
         kept = victim.link.lost is None
         self._stack.close()
         return Finding(what, kept, "refused" if kept else f"POSSIBLE; {_REMEDY}")
 
-    def _party(self, name: str, client_id: str | None = None) -> _Party:
-        """A connection that is closed with the trial. What waits for the collector is not ours to
-        acknowledge, and a clean session in its name would drop it."""
+    def _client(self, name: str, client_id: str | None = None) -> _Client:
+        """A connection that is closed after the trial. Messages that wait for the collector are
+        not acknowledged here, and a clean session in its name would drop them."""
         collector = name == COLLECTOR
         link = Link(
             self._broker,
@@ -176,4 +177,4 @@ class AccessProbe:
             persistent=collector and self._configured.plan.kind == "mosquitto",
         )
         self._stack.callback(link.close)
-        return _Party(link, acknowledges=not collector)
+        return _Client(link, acknowledges=not collector)

@@ -1,17 +1,17 @@
-"""Commands about the broker: its configuration, and who is let in."""
+"""The broker: its configuration, and which devices may connect."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
-from collector.brokers.access import PROBE
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import (
     AUTHS,
@@ -23,31 +23,38 @@ from collector.brokers.plan import (
     Pair,
     ServerCertificate,
 )
-from collector.commands import broker_text as broker_pages
-from collector.commands.group import command
+from collector.commands import broker_text
+from collector.commands.broker_text import ConfiguredFacts, EnrolledFacts, RevokedFacts
+from collector.commands.options import FILE, command
 from collector.data_dir import make_private, open_store
 from collector.settings import Settings
 from protocol_spec.programs.commands import AS_JSON, show
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.topics import DEFAULT_NAMESPACE, is_device
 
-A_PATH = click.Path(path_type=Path)
-
 
 @command
 @click.argument("kind", type=click.Choice(KINDS))
 @click.option(
-    "--host", "hosts", multiple=True, help="Name or address devices use; may be repeated."
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name or address by which devices reach the broker; may be repeated.",
 )
-@click.option("--port", type=click.IntRange(1, 65_535), help=f"Port to serve TLS on [{PORT}].")
-@click.option("--bind", help="Address to listen on; every one if not given.")
-@click.option("--auth", type=click.Choice(AUTHS), help="How devices prove who they are [password].")
-@click.option("--server-cert", type=A_PATH, help="A certificate made elsewhere, with its chain.")
-@click.option("--server-key", type=A_PATH, help="Its key.")
-@click.option("--server-ca", type=A_PATH, help="What devices must trust, if not the system does.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help=f"Port of the TLS listener.  [default: {PORT}]"
+)
+@click.option("--bind", metavar="ADDRESS", help="Address to listen on.  [default: all]")
+@click.option(
+    "--auth", type=click.Choice(AUTHS), help="How devices authenticate.  [default: password]"
+)
+@click.option("--server-cert", type=FILE, help="Server certificate made elsewhere, with its chain.")
+@click.option("--server-key", type=FILE, help="Key of the server certificate.")
+@click.option("--server-ca", type=FILE, help="Authority devices must trust, if not the system's.")
 @click.option("--own-cert", is_flag=True, help="Go back to a certificate made here.")
-@click.option("--root", type=A_PATH, help="The directory as the broker sees it, in a container.")
-@click.option("--run-as", help="User that a broker started by root becomes.")
+@click.option("--root", type=FILE, help="The directory as a broker in a container sees it.")
+@click.option("--run-as", metavar="USER", help="User that a broker started by root becomes.")
 @AS_JSON
 def broker_config(
     settings: Settings,
@@ -64,10 +71,11 @@ def broker_config(
     run_as: str | None,
     as_json: bool,
 ) -> None:
-    """Write a broker's configuration, access list, passwords and certificates.
+    """Write a broker's configuration, with access control.
 
-    Run again, it writes the same anew, with certificates renewed where they need it; what is not
-    given stays as it was, and everybody enrolled stays so.
+    That is its access list, its passwords or client certificates, and its own certificate.
+    Run again, it writes them again and renews certificates that need it. Options that are not
+    given keep their values, and enrolled devices stay enrolled.
 
     \b
     allomfree-collector broker-config mosquitto --host broker.example
@@ -92,47 +100,43 @@ def broker_config(
         plan = _plan(kind, settings, directory, before, given)
         trusted = before.authority_digest if before else ""
         configured = BrokerDirectory.configure(directory, plan, server)
-    facts = {
+    facts: ConfiguredFacts = {
         "kind": kind,
         "directory": str(directory),
         "broker": str(plan.url),
         "auth": plan.auth,
         "namespace": plan.namespace,
-        "enrolled": _enrolled(configured),
+        "enrolled": len(configured.enrolled),
         "authority_changed": before is not None and trusted != configured.authority_digest,
         "reloaded": configured.reload(),
     }
-    show(facts, as_json, broker_pages.configured_text)
+    show(facts, as_json, broker_text.configured_text)
 
 
 @command
 @click.argument("names", nargs=-1)
-@click.option("--count", type=int, default=0, help="So many devices with names made up.")
-@click.option("--from", "file", type=click.File(), help="Names, one a line; - is standard input.")
+@click.option("--count", type=int, default=0, help="Also enrol this many under random names.")
+@click.option("--from", "file", type=click.File(), help="File of names, one a line; - is stdin.")
 @AS_JSON
-def enrol(settings: Settings, names: tuple[str, ...], count: int, file: Any, as_json: bool) -> None:
-    """Give devices credentials for the broker that broker-config wrote.
+def enrol(
+    settings: Settings, names: tuple[str, ...], count: int, file: TextIO | None, as_json: bool
+) -> None:
+    """Create credentials for devices at the configured broker.
 
-    A name is seen by broker and collector: one that is made up says nothing about its owner.
+    Broker and collector see a device's name: a random one says nothing about its owner.
 
     \b
     allomfree-collector enrol --count 3
     allomfree-collector enrol kitchen garden
     """
     path = settings.broker_dir.absolute()
-    BrokerDirectory.load(path)  # says so where there is none
+    BrokerDirectory.load(path)  # an error where there is none
     wanted = [*names, *_lines(file), *(secrets.token_hex(8) for _ in range(count))]
-    if not wanted:
-        raise SettingsError("no device is named; nobody was enrolled. Give names, or --count 1")
-    twice = {name for name in wanted if wanted.count(name) > 1} if len(wanted) < 1000 else set()
-    if twice or len(set(wanted)) < len(wanted):
-        raise SettingsError(
-            f"{', '.join(sorted(twice)) or 'a name'} is named twice; nobody was enrolled"
-        )
+    _check_names(wanted)
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         directories = configured.enrol(wanted)
-    facts = {
+    facts: EnrolledFacts = {
         "broker": str(configured.plan.url),
         "namespace": configured.plan.namespace,
         "enrolled": [
@@ -141,41 +145,54 @@ def enrol(settings: Settings, names: tuple[str, ...], count: int, file: Any, as_
         "reloaded": configured.reload(),
         "kind": configured.plan.kind,
     }
-    show(facts, as_json, broker_pages.enrolled_text)
+    show(facts, as_json, broker_text.enrolled_text)
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise SettingsError("no device is named; no device was enrolled. Give names, or --count 1")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SettingsError(f"{name} is named twice; no device was enrolled")
+        seen.add(name)
 
 
 @command
 @click.argument("device")
-@click.option("--undo", is_flag=True, help="Let it in and take its reports again.")
+@click.option("--undo", is_flag=True, help="Let the device connect and report again.")
 @AS_JSON
 def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
-    """Take no more reports from a device, and its credential back if it was enrolled here.
+    """Refuse a device's reports and revoke its credential.
+
+    The credential is the broker's, so only one that was enrolled here can be revoked.
 
     \b
     allomfree-collector revoke kitchen-7
     """
     if not is_device(device):
-        raise SettingsError(f"{device!r} is no device name: it is 1 to 32 of a-z, 0-9 and -")
-    store = open_store(settings.data_dir)
-    if undo:
-        store.reinstate(device)
-    else:
-        store.revoke(device, int(time.time()))
-    store.close()
+        raise SettingsError(
+            f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and -. Nothing was changed"
+        )
+    with closing(open_store(settings.data_dir)) as store:
+        if undo:
+            store.reinstate(device)
+        else:
+            store.revoke(device, int(time.time()))
     path = settings.broker_dir.absolute()
     configured, enrolled = None, False
     if BrokerDirectory.exists(path):
         with BrokerDirectory.changing(path):
             configured = BrokerDirectory.load(path)
             enrolled = configured.revoke(device, undo=undo)
-    facts = {
+    facts: RevokedFacts = {
         "device": device,
         "revoked": not undo,
         "enrolled": enrolled,
         "kind": configured.plan.kind if configured else None,
         "reloaded": bool(configured and enrolled and configured.reload()),
     }
-    show(facts, as_json, broker_pages.revoked_text)
+    show(facts, as_json, broker_text.revoked_text)
 
 
 def _plan(
@@ -185,7 +202,7 @@ def _plan(
     before: BrokerDirectory | None,
     given: Mapping[str, Any],
 ) -> BrokerPlan:
-    """What was decided before, or the beginning of a plan, with what is given now."""
+    """The plan made before, or a new one, with the options given now."""
     chosen = {name: value for name, value in given.items() if value is not None}
     chosen["home_assistant"] = settings.home_assistant
     if before is not None:
@@ -208,11 +225,6 @@ def _server(
     if certificate is None or key is None:
         raise SettingsError("--server-cert and --server-key belong together; nothing was written")
     return ServerCertificate(Pair(certificate, key), authority)
-
-
-def _enrolled(configured: BrokerDirectory) -> int:
-    users = configured.users.values()
-    return sum(is_device(u.name) and u.name != PROBE and not u.revoked for u in users)
 
 
 def _lines(file: Iterable[str] | None) -> list[str]:

@@ -1,8 +1,10 @@
-"""What the commands about the broker say."""
+"""What the commands about the broker print: typed facts, and their text."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypedDict
+
+from collector.brokers.plan import Auth, Kind
 
 _START: Final = {
     "mosquitto": "mosquitto -c {directory}/mosquitto.conf",
@@ -14,10 +16,50 @@ _RELOAD: Final = {
 }
 
 
-def configured_text(facts: dict[str, Any]) -> str:
-    """After broker-config."""
+class ConfiguredFacts(TypedDict):
+    """What `broker-config --json` prints."""
+
+    kind: Kind
+    directory: str
+    broker: str
+    auth: Auth
+    namespace: str
+    enrolled: int
+    authority_changed: bool
+    reloaded: bool
+
+
+class EnrolledDevice(TypedDict):
+    """A device, and the directory to carry to it."""
+
+    device: str
+    credentials: str
+
+
+class EnrolledFacts(TypedDict):
+    """What `enrol --json` prints."""
+
+    broker: str
+    namespace: str
+    enrolled: list[EnrolledDevice]
+    reloaded: bool
+    kind: Kind
+
+
+class RevokedFacts(TypedDict):
+    """What `revoke --json` prints; `kind` is None where no broker is configured here."""
+
+    device: str
+    revoked: bool
+    enrolled: bool
+    kind: Kind | None
+    reloaded: bool
+
+
+def configured_text(facts: ConfiguredFacts) -> str:
+    """What was written, and what to do next."""
     start = _START[facts["kind"]].format(directory=facts["directory"])
-    next_steps = "The broker has taken it over." if facts["reloaded"] else f"Start it:  {start}"
+    reloaded = "The broker has reloaded its configuration."
     changed = (
         "Devices enrolled before must trust another authority now: give each the new "
         f"{facts['directory']}/tls/trusted.crt as its ca.crt.\n"
@@ -25,44 +67,43 @@ def configured_text(facts: dict[str, Any]) -> str:
     return (
         f"Wrote {facts['kind']}'s configuration, access list and credentials (by "
         f"{facts['auth']}) into {facts['directory']}.\n"
-        f"Devices reach it at {facts['broker']}; {facts['enrolled']} are enrolled.\n"
+        f"Devices connect to {facts['broker']}; {facts['enrolled']} are enrolled.\n"
         f"{changed if facts['authority_changed'] else ''}"
-        f"{next_steps}\n"
+        f"{reloaded if facts['reloaded'] else f'Start it:  {start}'}\n"
         "Enrol:     allomfree-collector enrol --count 1\n"
-        "Prove it:  allomfree-collector doctor"
+        "Check it:  allomfree-collector doctor"
     )
 
 
-def enrolled_text(facts: dict[str, Any]) -> str:
-    """After enrol."""
-    rows = [f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]]
+def enrolled_text(facts: EnrolledFacts) -> str:
+    """Where the credentials are, and what to do with them."""
     address = f"{facts['broker']}/{facts['namespace']}/CAMPAIGN"
     return "\n".join(
         [
-            *rows,
-            "Carry each directory to its device as /etc/allomfree, then delete it here.",
+            *(f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]),
+            "Copy each directory to its device as /etc/allomfree, then delete it here.",
             f"Then, on the device:  allomfree-edge join {address}",
-            _taken(facts),
+            _reloaded(facts["reloaded"], facts["kind"]),
         ]
     )
 
 
-def revoked_text(facts: dict[str, Any]) -> str:
-    """After revoke."""
+def revoked_text(facts: RevokedFacts) -> str:
+    """What the device can no longer do, or can do again."""
     device = facts["device"]
     if facts["revoked"]:
         lines = [f"{device} is revoked: its reports are refused."]
-        taken = "Its credential for the broker is taken back."
+        credential = "Its credential for the broker is no longer valid."
     else:
-        lines = [f"{device} is welcome again."]
-        taken = "Its credential for the broker is good again."
-    if facts["enrolled"]:
-        return "\n".join([*lines, taken, _taken(facts)])
-    lines.append("It is not enrolled here: its credential is a matter of whoever runs the broker.")
+        lines = [f"{device} is no longer revoked: its reports are counted again."]
+        credential = "Its credential for the broker is valid again."
+    if facts["enrolled"] and facts["kind"] is not None:
+        return "\n".join([*lines, credential, _reloaded(facts["reloaded"], facts["kind"])])
+    lines.append("It was not enrolled here: whoever runs the broker manages its credential.")
     return "\n".join(lines)
 
 
-def _taken(facts: dict[str, Any]) -> str:
-    if facts["reloaded"]:
-        return "The broker has taken it over."
-    return f"The broker must be told: {_RELOAD[facts['kind']]}"
+def _reloaded(done: bool, kind: Kind) -> str:
+    if done:
+        return "The broker has reloaded its configuration."
+    return f"The broker must reload its configuration: {_RELOAD[kind]}"

@@ -1,4 +1,4 @@
-"""The verb `page`: the analyst's page by itself, on data that is there."""
+"""The analyst's page by itself, without collecting."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import logging
 
 import click
 
-from collector.commands.group import command
+from collector.commands.options import command
 from collector.settings import PAGE, Settings
+from collector.web import listen, token
 
 log = logging.getLogger("allomfree.page")
 
 
 @command
-@click.option("--link", is_flag=True, help="Print the page's address, with its token, and end.")
-@click.option("--socket", "descriptor", type=int, help="Listening socket to take over, for `run`.")
+@click.option("--link", is_flag=True, help="Print the page's address, with its token, and exit.")
+@click.option(
+    "--socket",
+    "descriptor",
+    type=int,
+    metavar="NUMBER",
+    help="File descriptor of a listening socket; `run` uses it.",
+)
 def page(settings: Settings, link: bool, descriptor: int | None) -> None:
-    """Serve the analyst's page on data that is there; `run` does so by itself.
+    """Serve the analyst's page without collecting.
+
+    `run` serves it too, as its child process.
 
     \b
     allomfree-collector page
     allomfree-collector page --link
     """
-    from collector.web import listen, token  # noqa: PLC0415 - only when asked for
-
     address = settings.listen or PAGE
     secret = token.needed(settings, address)
     if link:
         click.echo(listen.link(address, secret))
         return
-    from collector.web.server import serve  # noqa: PLC0415 - only when asked for
+    from collector.web.server import serve  # noqa: PLC0415 - the web server, only when asked for
 
     if descriptor is None:
         sock = listen.listening(address)

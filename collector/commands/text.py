@@ -1,53 +1,82 @@
-"""The views' facts as text for people."""
+"""Typed facts as text for the terminal."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
-from collector.show.facts import Facts, outcome_help
+from collector.show.facts import (
+    CampaignStatus,
+    FillingFacts,
+    Overview,
+    ResultFacts,
+    outcome_help,
+)
+from collector.show.planning import AttributePlan, Plan
+from collector.show.tables import Row
+from collector.show.terminal import heading, withheld_text
 
 
-def plan_text(facts: Facts) -> str:
+class OpenedFacts(TypedDict):
+    """What `open --json` prints."""
+
+    campaign: str
+    digest: str
+    join: str
+    running: bool
+    published: bool
+    trouble: str | None
+
+
+class SealedFacts(TypedDict):
+    """What `seal --json` prints."""
+
+    campaign: str
+    sealed: list[int]
+
+
+def plan_text(plan: Plan) -> str:
     """What to expect, attribute by attribute."""
-    f, n = facts["f"], facts["n"]
     lines = [
-        f"{n:,} devices, eps_inf {facts['eps_inf']:g}, eps_1 {facts['eps_1']:g}",
-        f"half-widths of 95 % intervals at a true frequency of {f:g}, in percentage points",
-        f"set receipt_pages to about {facts['receipt_pages']} (a thousand devices a page)",
+        f"{plan.n:,} devices, eps_inf {plan.eps_inf:g}, eps_1 {plan.eps_1:g}",
+        f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
+        f"set receipt_pages to about {plan.receipt_pages} (a thousand devices a page)",
     ]
-    for a in facts["attributes"]:
-        lines += ["", *_attribute_plan(a, facts["precision"])]
+    for attribute in plan.attributes:
+        lines += ["", *_attribute_plan(attribute, plan.precision)]
     return "\n".join(lines)
 
 
-def _attribute_plan(a: Facts, precision: float | None) -> list[str]:
-    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a["half_width_pooled"].items())
+def _attribute_plan(a: AttributePlan, precision: float | None) -> list[str]:
+    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
     lines = [
-        f"{a['name']} ({a['k']} values): {a['protocol']} ({a['why']})",
+        f"{a.name} ({a.k} values): {a.protocol} ({a.why})",
         (
-            f"  one round of {a['devices']:,} devices   ±{100 * a['half_width']:.2f}"
-            f"   all bars at once ±{100 * a['half_width_all']:.2f}"
+            f"  one round of {a.devices:,} devices   ±{100 * a.half_width:.2f}"
+            f"   all values at once ±{100 * a.half_width_all:.2f}"
         ),
         f"  pooled over rounds          {pooled}",
-        f"  floor, however many rounds  ±{100 * a['floor']:.2f} (noise of the one memo per device)",
+        f"  floor, however many rounds  ±{100 * a.floor:.2f} (noise of the one memo per device)",
     ]
-    if a["split_budget_ratio"] is not None and a["split_budget_ratio"] > 1.0:
+    if a.split_budget_ratio is not None and a.split_budget_ratio > 1.0:
         lines.append(
-            f"  if every device answered everything instead of one question, "
-            f"{a['split_budget_ratio']:.2f} times wider"
+            f"  if every device answered all questions instead of one: "
+            f"{a.split_budget_ratio:.2f} times wider"
         )
     if precision is not None:
-        needed = f"{a['devices_for_precision']:,}"
-        lines.append(f"  for ±{100 * precision:g} in one round: {needed} devices in all")
+        lines.append(
+            f"  for ±{100 * precision:g} in one round: {a.devices_for_precision:,} devices in all"
+        )
     return lines
 
 
-def opened_text(facts: Facts) -> str:
+def opened_text(facts: OpenedFacts) -> str:
     """What to do next with a new campaign."""
     published = "Published: devices can join it now."
-    waiting = "Not published yet: the collector does that when it runs."
+    waiting = "Not published yet: the collector publishes it when it runs."
     if facts["trouble"]:
-        waiting = f"Not published yet, the collector does that when it runs: {facts['trouble']}"
+        waiting = (
+            f"Not published yet ({facts['trouble']}): the collector publishes it when it runs."
+        )
     return "\n".join(
         [
             f"Opened {facts['campaign']}",
@@ -60,36 +89,39 @@ def opened_text(facts: Facts) -> str:
     )
 
 
-def sealed_text(facts: Facts) -> str:
+def sealed_text(facts: SealedFacts) -> str:
     """Which rounds became final."""
     shown = ", ".join(map(str, facts["sealed"]))
     return f"{facts['campaign']}: " + (f"sealed {shown}" if shown else "nothing was due")
 
 
-def status_text(facts: Facts) -> str:
-    """How everything stands."""
+def status_text(facts: Overview) -> str:
+    """The service, then every campaign."""
     lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
-    for c in facts["campaigns"]:
-        state = "open" if c["open"] else "closed"
-        now = "no round now" if c["round"] is None else f"round {c['round']}"
-        lines += [
-            "",
-            f"{c['campaign']} ({state}): {c['title']}",
-            f"  {now} of {c['rounds']}; {c['sealed']} sealed{_next_sealing(c)}",
-        ]
-        lines += [_filling_line(row) for row in c["filling"]]
-        lines += _outcome_lines(c["outcomes"])
+    for campaign in facts["campaigns"]:
+        lines += ["", *_campaign_lines(campaign)]
     if facts["elsewhere"]:
         lines += ["", "messages of no campaign here:", *_outcome_lines(facts["elsewhere"])]
     return "\n".join(lines)
 
 
-def _next_sealing(c: Facts) -> str:
+def _campaign_lines(c: CampaignStatus) -> list[str]:
+    state = "open" if c["open"] else "closed"
+    now = "no round now" if c["round"] is None else f"round {c['round']}"
+    return [
+        f"{c['campaign']} ({state}): {c['title']}",
+        f"  {now} of {c['rounds']}; {c['sealed']} sealed{_next_sealing(c)}",
+        *map(_filling_line, c["filling"]),
+        *_outcome_lines(c["outcomes"]),
+    ]
+
+
+def _next_sealing(c: CampaignStatus) -> str:
     ahead = c["open"] and c["sealed"] < c["rounds"]
     return f", next sealing at {c['next_seal']}" if ahead else ""
 
 
-def _filling_line(row: Facts) -> str:
+def _filling_line(row: FillingFacts) -> str:
     counts = ", ".join(f"{name} {n:,}" for name, n in row["reports"].items())
     return f"  round {row['round']} fills: {counts} (a histogram needs {row['enough']:,})"
 
@@ -99,42 +131,25 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
     return [f"  {n:>10,}  {name:<18} {texts[name]}" for name, n in sorted(outcomes.items())]
 
 
-def result_text(facts: Facts) -> str:
+def result_text(facts: ResultFacts) -> str:
     """A histogram as a table."""
     head = heading(facts)
-    if facts["withheld"]:
+    if facts["smallest_visible"] is None or facts["device_bound"] is None:
         return "\n".join([*head, f"  {withheld_text(facts)}"])
     width = max(5, *(len(row["value"]) for row in facts["histogram"]))
-    lines = [f"  {'value':<{width}}      raw   95 % interval     for all at once   projected"]
-    lines += [_row(row, width) for row in facts["histogram"]]
-    lines.append(
-        f"  the smallest difference this can show is about ±{100 * facts['smallest_visible']:.1f} "
-        "points"
+    smallest, shift = 100 * facts["smallest_visible"], 100 * facts["device_bound"]
+    return "\n".join(
+        [
+            *head,
+            f"  {'value':<{width}}      raw   95 % interval     for all at once   projected",
+            *(_row(row, width) for row in facts["histogram"]),
+            f"  the smallest difference this can show is about ±{smallest:.1f} points",
+            f"  one dishonest device can move a raw bar by at most {shift:.3g} points",
+        ]
     )
-    shift = f"{100 * facts['device_bound']:.3g} points"
-    lines.append(f"  one dishonest device can move a raw bar by at most {shift}")
-    return "\n".join([*head, *lines])
 
 
-def withheld_text(facts: Facts) -> str:
-    """Why there is no histogram."""
-    return f"not enough reports: {facts['n']:,} of {facts['min_reports']:,}; withheld"
-
-
-def heading(facts: Facts) -> list[str]:
-    """Which question, which rounds, how many reports."""
-    which = f"round {facts['round']}"
-    if facts["round"] is None:
-        which = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
-    if not facts["final"]:
-        which += " so far, not sealed"
-    return [
-        f"{facts['attribute']}: {facts['question']}",
-        f"  {which}, {facts['n']:,} reports of {facts['devices']:,} devices, {facts['protocol']}",
-    ]
-
-
-def _row(row: dict[str, Any], width: int) -> str:
+def _row(row: Row, width: int) -> str:
     one = f"{100 * row['low']:5.1f} … {100 * row['high']:5.1f}"
     every = f"{100 * row['low_all']:5.1f} … {100 * row['high_all']:5.1f}"
     return (

@@ -11,7 +11,7 @@ from collector.records import Campaign
 from collector.settings import Settings
 from protocol_spec import Topics
 from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.mqtt import unguessable
+from protocol_spec.programs.names import unguessable
 
 ANSWER_SECONDS: Final = 10.0
 

@@ -1,1 +1,11 @@
-"""show."""
+"""What people and programs read: nothing here writes, and nothing here knows the broker.
+
+planning      a campaign's precision before it begins
+facts         typed facts, shared by the commands, JSON and the page
+selection     which results somebody asked for
+tables        results as rows: CSV, JSON, NDJSON
+charts        what a figure draws; svg, html and png are its files, figure_files chooses one
+terminal      histograms drawn in the terminal
+metrics       Prometheus
+truth         a simulation's true frequencies
+"""

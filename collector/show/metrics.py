@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from collector.data_dir import read_store
 from collector.health import Beat, Status, examine
+from collector.records import NO_CAMPAIGN
 from collector.store import Store
 from protocol_spec import Outcome
 
@@ -81,7 +82,7 @@ class _Source:
 
 
 def _outcomes(store: Store) -> Iterator[tuple[str, dict[Outcome, int]]]:
-    yield "", store.outcomes(0)
+    yield "", store.outcomes(NO_CAMPAIGN)
     for campaign in store.campaigns():
         yield campaign.name, store.outcomes(campaign.id)
 

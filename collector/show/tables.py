@@ -10,58 +10,147 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from collector.records import Campaign
 from protocol_spec import Manifest, Result
 from protocol_spec.limits import MAX_JSON_BYTES
 
 Format = Literal["csv", "json", "ndjson"]
-
-COLUMNS: Final = (
-    "campaign",
-    "digest",
-    "attribute",
-    "round",
-    "rounds",
-    "value",
-    "protocol",
-    "n",
-    "devices",
-    "min_reports",
-    "withheld",
-    "count",
-    "raw",
-    "projected",
-    "privacy_error",
-    "sampling_error",
-    "confidence",
-    "low",
-    "high",
-    "low_all",
-    "high_all",
-    "device_bound",
-)
+FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
 
 
-def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[dict[str, Any]]:
+class RowHead(TypedDict):
+    """What a row says whether or not its histogram is withheld; `round` is None for pooled."""
+
+    campaign: str
+    digest: str
+    attribute: str
+    round: int | None
+    rounds: int
+    value: str
+    protocol: str
+    n: int
+    devices: int
+    min_reports: int
+    withheld: bool
+
+
+class Row(RowHead):
+    """One value of a histogram; frequencies and errors are shares of 1."""
+
+    count: int
+    raw: float
+    projected: float
+    privacy_error: float
+    sampling_error: float
+    confidence: float
+    low: float
+    high: float
+    low_all: float
+    high_all: float
+    device_bound: float
+
+
+class WithheldRow(RowHead):
+    """One value of a histogram that has too few reports to be shown."""
+
+    count: None
+    raw: None
+    projected: None
+    privacy_error: None
+    sampling_error: None
+    confidence: float
+    low: None
+    high: None
+    low_all: None
+    high_all: None
+    device_bound: None
+
+
+COLUMNS: Final = tuple(Row.__annotations__)
+
+
+class Bar(TypedDict):
+    """One value in a summary."""
+
+    value: str
+    count: int
+    raw: float
+    projected: float
+    low: float
+    high: float
+    low_all: float
+    high_all: float
+
+
+class Summary(TypedDict):
+    """One result as one object."""
+
+    campaign: str
+    attribute: str
+    round: int | None
+    rounds: int
+    protocol: str
+    n: int
+    devices: int
+    withheld: bool
+    min_reports: int
+    digest: str
+    outcomes: dict[str, int]
+    values: int
+    confidence: float
+    device_bound: float | None
+    histogram: list[Bar]
+
+
+def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row | WithheldRow]:
     """One row per value; numbers are None where the histogram is withheld."""
     for result in results:
-        names = _values(campaign.manifest, result.attribute)
-        for i, value in enumerate(names):
-            yield _row(campaign, result, i, value)
+        yield from (
+            _withheld_rows(campaign, result) if result.withheld else histogram(campaign, result)
+        )
 
 
-def _values(manifest: Manifest, attribute: str) -> tuple[str, ...]:
-    return next(a.values for a in manifest.attributes if a.name == attribute)
+def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
+    """One row per value of a result that is not withheld."""
+    for i, value in enumerate(_values(campaign.manifest, result.attribute)):
+        yield {
+            **_head(campaign, result, value),
+            "count": result.counts[i],
+            "raw": result.raw[i],
+            "projected": result.projected[i],
+            "privacy_error": result.privacy_error[i],
+            "sampling_error": result.sampling_error[i],
+            "confidence": result.confidence,
+            "low": result.low[i],
+            "high": result.high[i],
+            "low_all": result.low_all[i],
+            "high_all": result.high_all[i],
+            "device_bound": result.device_bound,
+        }
 
 
-def _row(campaign: Campaign, result: Result, i: int, value: str) -> dict[str, Any]:
-    shown = not result.withheld
-    series = ("raw", "projected", "privacy_error", "sampling_error")
-    bounds = ("low", "high", "low_all", "high_all")
-    numbers = {name: getattr(result, name)[i] if shown else None for name in series + bounds}
-    row = {
+def _withheld_rows(campaign: Campaign, result: Result) -> Iterator[WithheldRow]:
+    for value in _values(campaign.manifest, result.attribute):
+        yield {
+            **_head(campaign, result, value),
+            "count": None,
+            "raw": None,
+            "projected": None,
+            "privacy_error": None,
+            "sampling_error": None,
+            "confidence": result.confidence,
+            "low": None,
+            "high": None,
+            "low_all": None,
+            "high_all": None,
+            "device_bound": None,
+        }
+
+
+def _head(campaign: Campaign, result: Result, value: str) -> RowHead:
+    return {
         "campaign": campaign.name,
         "digest": result.digest.hex(),
         "attribute": result.attribute,
@@ -73,12 +162,11 @@ def _row(campaign: Campaign, result: Result, i: int, value: str) -> dict[str, An
         "devices": result.devices,
         "min_reports": result.min_reports,
         "withheld": result.withheld,
-        "count": result.counts[i] if shown else None,
-        "confidence": result.confidence,
-        "device_bound": result.device_bound if shown else None,
-        **numbers,
     }
-    return {name: row[name] for name in COLUMNS}
+
+
+def _values(manifest: Manifest, attribute: str) -> tuple[str, ...]:
+    return next(a.values for a in manifest.attributes if a.name == attribute)
 
 
 def write(campaign: Campaign, results: Iterable[Result], form: Format) -> str:
@@ -107,10 +195,10 @@ def _safe(value: Any) -> Any:
     return f"'{value}" if risky else value
 
 
-def summary(campaign: Campaign, result: Result) -> dict[str, Any]:
+def summary(campaign: Campaign, result: Result) -> Summary:
     """One result as one object, for a line on standard output and for dashboards."""
-    names = _values(campaign.manifest, result.attribute)
-    head = {
+    shown = [] if result.withheld else list(histogram(campaign, result))
+    return {
         "campaign": campaign.name,
         "attribute": result.attribute,
         "round": result.round,
@@ -122,14 +210,24 @@ def summary(campaign: Campaign, result: Result) -> dict[str, Any]:
         "min_reports": result.min_reports,
         "digest": result.digest.hex(),
         "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
-        "values": len(names),
+        "values": len(_values(campaign.manifest, result.attribute)),
         "confidence": result.confidence,
         "device_bound": None if result.withheld else result.device_bound,
+        "histogram": [_bar(row) for row in shown],
     }
-    table = rows(campaign, [result])
-    keep = ("value", "count", "raw", "projected", "low", "high", "low_all", "high_all")
-    histogram = [{name: row[name] for name in keep} for row in table] if not result.withheld else []
-    return {**head, "histogram": histogram}
+
+
+def _bar(row: Row) -> Bar:
+    return {
+        "value": row["value"],
+        "count": row["count"],
+        "raw": row["raw"],
+        "projected": row["projected"],
+        "low": row["low"],
+        "high": row["high"],
+        "low_all": row["low_all"],
+        "high_all": row["high_all"],
+    }
 
 
 def as_json(campaign: Campaign, result: Result) -> bytes:
@@ -139,5 +237,5 @@ def as_json(campaign: Campaign, result: Result) -> bytes:
     return whole if len(whole) <= MAX_JSON_BYTES else _packed({**facts, "histogram": []})
 
 
-def _packed(facts: dict[str, Any]) -> bytes:
+def _packed(facts: Mapping[str, Any]) -> bytes:
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()

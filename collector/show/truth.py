@@ -6,20 +6,17 @@ Nothing that collects from devices writes this file: a campaign that has one is 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collector.errors import StorageFailure
+from protocol_spec.programs.private_files import write_durably
 
 
 def write_truth(directory: Path, campaign: str, frequencies: Mapping[str, Sequence[float]]) -> None:
-    """Keep each attribute's true frequencies beside the data, whole or not at all."""
-    path = _path(directory, campaign)
+    """Keep each attribute's true frequencies beside the data."""
     text = json.dumps({name: [float(f) for f in row] for name, row in frequencies.items()})
-    unfinished = path.with_suffix(".new")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)  # noqa: PTH105 - replaces a file that is there, on every system
+    write_durably(_path(directory, campaign), text)
 
 
 def read_truth(directory: Path, campaign: str) -> dict[str, list[float]] | None:

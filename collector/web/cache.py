@@ -17,7 +17,8 @@ from typing import Final, Generic, TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-KEPT: Final = 1.0
+from collector.web.limits import LIMITS
+
 TIMES: Final = 10.0
 MOST: Final = 128
 MOST_BYTES: Final = 64 << 20
@@ -41,9 +42,15 @@ class _Slot(Generic[T]):
 class Cache(Generic[T]):
     """One answer a key, made once while several wait for it, in a thread beside the loop."""
 
-    def __init__(self, size: Callable[[T], int], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        size: Callable[[T], int],
+        clock: Callable[[], float] = time.time,
+        keep_seconds: float = LIMITS.cache_seconds,
+    ) -> None:
         self._size = size
         self._clock = clock
+        self._keep_seconds = keep_seconds
         self._slots: OrderedDict[str, _Slot[T]] = OrderedDict()
         self._threads: CapacityLimiter | None = None
 
@@ -57,9 +64,9 @@ class Cache(Generic[T]):
                 slot.made, slot.size, slot.began = None, 0, self._clock()
                 slot.made = made = await run_sync(make, limiter=self._limiter())
                 slot.size, now = self._size(made), self._clock()
-                slot.until = now + max(KEPT, TIMES * (now - slot.began))
+                slot.until = now + max(self._keep_seconds, TIMES * (now - slot.began))
                 if slot.size > MOST_BYTES and self._slots.get(key) is slot:
-                    del self._slots[key]  # who waits for it already still gets it
+                    del self._slots[key]  # those who wait for it still get it
                 self._tidy()
                 return made, slot.began
             return slot.made, slot.began

@@ -1,6 +1,6 @@
-"""Server-sent events: a word to every open page when its data has changed, at most once a second.
+"""Server-sent events: every open page is told when its data has changed, at most once a second.
 
-One look at the database serves all readers. The message is small and holds no histogram; the page
+One read of the database serves all readers. The message is small and holds no histogram; the page
 then asks for what it shows, which the cache answers for all of them at once.
 """
 
@@ -10,21 +10,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from collector.data_dir import read_store
 from collector.errors import UnknownCampaign
 from collector.health import examine
-from collector.show.facts import Facts, filling
+from collector.show.facts import FillingFacts, filling
 from collector.store import Store
-
-EVERY: Final = 1.0
-SIGN_OF_LIFE: Final = 15.0
-MOST: Final = 64
+from collector.web.limits import LIMITS, Limits
 
 ALL: Final = ""
 
@@ -32,11 +29,33 @@ log = logging.getLogger("allomfree.page")
 _Mailbox = asyncio.Queue[str | None]
 
 
+class ServiceEvent(TypedDict):
+    """Something has changed; `received` counts messages of all campaigns."""
+
+    healthy: bool
+    service: str
+    received: int
+
+
+class CampaignEvent(ServiceEvent):
+    """Something has changed in one campaign; `received` counts its messages only."""
+
+    last_sealed: int | None
+    filling: list[FillingFacts]
+
+
 class Hub:
     """Tells readers of a campaign, or of `ALL`, what changed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits = LIMITS,
+        open_store: Callable[[Path], Store] = read_store,
+    ) -> None:
         self._directory = directory
+        self._limits = limits
+        self._open_store = open_store
         self._readers: dict[_Mailbox, str] = {}
         self._told: dict[_Mailbox, str] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -46,7 +65,7 @@ class Hub:
     @property
     def full(self) -> bool:
         """Whether there are as many readers as can be served."""
-        return len(self._readers) >= MOST
+        return len(self._readers) >= self._limits.readers
 
     async def stream(self, campaign: str) -> AsyncIterator[str]:
         """Events for one reader, until it leaves or the server stops."""
@@ -56,7 +75,7 @@ class Hub:
             self._watching = asyncio.create_task(self._watch())
         try:
             yield "retry: 3000\n\n"
-            while (event := await _next(mailbox)) is not None:
+            while (event := await self._next(mailbox)) is not None:
                 yield event
         finally:
             self._readers.pop(mailbox, None)
@@ -72,25 +91,25 @@ class Hub:
         loop = asyncio.get_running_loop()
         while self._readers:
             wanted = set(self._readers.values())
-            seen = await loop.run_in_executor(self._thread, self._look, wanted)
+            seen = await loop.run_in_executor(self._thread, self._read, wanted)
             at = time.time()
             for mailbox, campaign in self._readers.items():
                 facts = seen.get(campaign)
                 if facts is not None and self._told.get(mailbox) != facts:
                     self._told[mailbox] = facts
                     _put(mailbox, f"event: change\nid: {at:.3f}\ndata: {facts}\n\n")
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(self._limits.event_seconds)
 
-    def _look(self, wanted: set[str]) -> dict[str, str]:
-        """What there is to tell of each campaign."""
-        found = {name: self._seen(name) for name in wanted}
+    def _read(self, wanted: set[str]) -> dict[str, str]:
+        """The event of each campaign, as JSON."""
+        found = {name: self._event(name) for name in wanted}
         return {name: facts for name, facts in found.items() if facts is not None}
 
-    def _seen(self, name: str) -> str | None:
-        """Nothing while there is no database or no such campaign: its readers wait."""
+    def _event(self, name: str) -> str | None:
+        """None while there is no database or no such campaign: its readers wait."""
         try:
             if self._store is None:
-                self._store = read_store(self._directory)
+                self._store = self._open_store(self._directory)
             return json.dumps(self._facts(self._store, name))
         except UnknownCampaign:
             return None
@@ -100,31 +119,34 @@ class Hub:
             return None
 
     def _close(self) -> None:
-        """A connection that failed once may fail for ever; the next look opens another."""
+        """A connection that failed once may fail for ever; the next read opens another."""
         store, self._store = self._store, None
         with suppress(Exception):
             if store is not None:
                 store.close()
 
-    def _facts(self, store: Store, name: str) -> Facts:
+    def _facts(self, store: Store, name: str) -> ServiceEvent | CampaignEvent:
         health = examine(self._directory)
-        facts = {"healthy": health.well, "service": health.finding}
+        event: ServiceEvent = {
+            "healthy": health.well,
+            "service": health.finding,
+            "received": store.received(),
+        }
         if name == ALL:
-            return {**facts, "received": store.received()}
+            return event
         found = store.campaign(name)
         return {
-            **facts,
+            **event,
             "received": sum(store.outcomes(found.id).values()),
             "last_sealed": store.last_sealed(found.id),
             "filling": [filling(store, found, n) for n in store.open_rounds(found.id)],
         }
 
-
-async def _next(mailbox: _Mailbox) -> str | None:
-    try:
-        return await asyncio.wait_for(mailbox.get(), SIGN_OF_LIFE)
-    except TimeoutError:
-        return ": still here\n\n"
+    async def _next(self, mailbox: _Mailbox) -> str | None:
+        try:
+            return await asyncio.wait_for(mailbox.get(), self._limits.alive_seconds)
+        except TimeoutError:
+            return ": still here\n\n"
 
 
 def _put(mailbox: _Mailbox, event: str | None) -> None:

@@ -1,62 +1,146 @@
-"""What each page shows, as plain facts: the templates, `.json` and `.csv` say the same."""
+"""What each page shows, as typed facts: the templates, `.json` and `.csv` say the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 from collector.records import Campaign
 from collector.show.facts import (
-    Facts,
-    attribute_index,
+    CampaignStatus,
+    Overview,
+    ResultFacts,
     campaign_status,
     instant,
-    latest_results,
     result_facts,
 )
 from collector.show.planning import floor, why
+from collector.show.selection import attribute_index, latest_results
 from collector.show.truth import read_truth
 from collector.store import Store
+from collector.web.limits import LIMITS
 from protocol_spec import Result, largest_shift, lifetime_odds, report_odds
 
-MOST_ROWS: Final = 50_000  # of an attribute's values and rounds in one answer, for its memory
-
-ROUND_COLUMNS: Final = (
-    "campaign",
-    "round",
-    "attribute",
-    "state",
-    "opens",
-    "closes",
-    "deadline",
-    "received",
-    "expected",
-)
-CAMPAIGN_COLUMNS: Final = (
-    "campaign",
-    "title",
-    "open",
-    "round",
-    "rounds",
-    "sealed",
-    "next_seal",
-    "accepted",
-    "refused",
-)
+RoundState = Literal["open", "grace", "due", "sealed"]
 
 
-def home_rows(facts: Facts) -> list[Facts]:
-    """One row a campaign."""
-    rows = []
-    for c in facts["campaigns"]:
-        accepted = c["outcomes"].get("accepted", 0)
-        counts = {"accepted": accepted, "refused": sum(c["outcomes"].values()) - accepted}
-        rows.append({name: {**c, **counts}[name] for name in CAMPAIGN_COLUMNS})
-    return rows
+class AttributeFacts(TypedDict):
+    """One question, and how its answers are randomised."""
+
+    name: str
+    question: str
+    values: list[str]
+    protocol: str
+    why: str
+    one_report: str
+    all_reports: str
 
 
-def campaign(store: Store, found: Campaign, directory: Path, now: float, last: int) -> Facts:
+class RoundFacts(TypedDict):
+    """One round: its times, and its reports and those expected by attribute."""
+
+    round: int
+    state: RoundState
+    opens: str
+    closes: str
+    deadline: str
+    reports: dict[str, int]
+    expected: dict[str, int | None]
+
+
+class CampaignFacts(CampaignStatus):
     """A campaign: what is asked, with how much noise and why, and how its rounds fill."""
+
+    purpose: str
+    owner: str
+    contact: str
+    digest: str
+    eps_inf: float
+    eps_1: float
+    belief_one_report: str
+    belief_all_reports: str
+    min_reports: int
+    max_values: int
+    first: str
+    period_seconds: int
+    grace_seconds: int
+    expires: str
+    simulation: bool
+    attributes: list[AttributeFacts]
+    latest_rounds: list[RoundFacts]
+
+
+class OverTimeFacts(TypedDict):
+    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below."""
+
+    campaign: str
+    attribute: str
+    question: str
+    values: list[str]
+    sealed: int
+    cut: bool
+    rounds: list[ResultFacts]
+    pooled: ResultFacts | None
+    floor: list[float]
+    truth: list[float] | None
+
+
+class CampaignRow(TypedDict):
+    """A campaign as a row of `/index.csv`."""
+
+    campaign: str
+    title: str
+    open: bool
+    round: int | None
+    rounds: int
+    sealed: int
+    next_seal: str
+    accepted: int
+    refused: int
+
+
+class RoundRow(TypedDict):
+    """A round and attribute as a row of a campaign's `.csv`."""
+
+    campaign: str
+    round: int
+    attribute: str
+    state: RoundState
+    opens: str
+    closes: str
+    deadline: str
+    received: int
+    expected: int | None
+
+
+CAMPAIGN_COLUMNS: Final = tuple(CampaignRow.__annotations__)
+ROUND_COLUMNS: Final = tuple(RoundRow.__annotations__)
+
+
+def home_rows(overview: Overview) -> list[CampaignRow]:
+    """One row a campaign."""
+    return [_campaign_row(status) for status in overview["campaigns"]]
+
+
+def _campaign_row(c: CampaignStatus) -> CampaignRow:
+    accepted = c["outcomes"].get("accepted", 0)
+    return {
+        "campaign": c["campaign"],
+        "title": c["title"],
+        "open": c["open"],
+        "round": c["round"],
+        "rounds": c["rounds"],
+        "sealed": c["sealed"],
+        "next_seal": c["next_seal"],
+        "accepted": accepted,
+        "refused": sum(c["outcomes"].values()) - accepted,
+    }
+
+
+def campaign(
+    store: Store, found: Campaign, directory: Path, now: float, last: int
+) -> CampaignFacts:
+    """The facts of one campaign with its latest rounds."""
     manifest, schedule = found.manifest, found.manifest.rounds
     return {
         **campaign_status(store, found, now),
@@ -80,7 +164,7 @@ def campaign(store: Store, found: Campaign, directory: Path, now: float, last: i
     }
 
 
-def _attribute(found: Campaign, index: int) -> Facts:
+def _attribute(found: Campaign, index: int) -> AttributeFacts:
     attribute, drawn = found.manifest.attributes[index], found.manifest.calibrations[index]
     example = attribute.values[0]
     kept = "the one answer a device keeps for all its reports"
@@ -95,16 +179,16 @@ def _attribute(found: Campaign, index: int) -> Facts:
     }
 
 
-def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[Facts]:
-    """The latest rounds, newest first. Expected is what the fullest of the rounds before brought:
-    a device reports in every round."""
+def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[RoundFacts]:
+    """The latest rounds, newest first. As many reports are expected as the fullest of the rounds
+    before had, because a device reports in every round."""
     schedule, names = found.manifest.rounds, [a.name for a in found.manifest.attributes]
     sealed = store.last_sealed(found.id)
     begun = -1 if now < schedule.first else (int(now) - schedule.first) // schedule.period
     filled = [-1 if sealed is None else sealed, *store.open_rounds(found.id)]
     newest = max(min(begun, schedule.count - 1), *filled)
     expected: dict[str, int | None] = dict.fromkeys(names)
-    rows = []
+    rows: list[RoundFacts] = []
     for number in range(max(0, newest + 1 - 2 * last), newest + 1):
         tallies = store.tallies(found.id, number)
         reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
@@ -123,7 +207,7 @@ def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[Facts]
     return rows[::-1][:last]
 
 
-def _state(found: Campaign, number: int, sealed: int | None, now: float) -> str:
+def _state(found: Campaign, number: int, sealed: int | None, now: float) -> RoundState:
     schedule = found.manifest.rounds
     if sealed is not None and number <= sealed:
         return "sealed"
@@ -132,48 +216,61 @@ def _state(found: Campaign, number: int, sealed: int | None, now: float) -> str:
     return "grace" if now < schedule.deadline(number) else "due"
 
 
-def campaign_rows(facts: Facts) -> list[Facts]:
+def campaign_rows(shown: CampaignFacts) -> list[RoundRow]:
     """One row a round and attribute."""
     return [
         {
-            "campaign": facts["campaign"],
+            "campaign": shown["campaign"],
             "round": row["round"],
             "attribute": name,
-            **{key: row[key] for key in ("state", "opens", "closes", "deadline")},
+            "state": row["state"],
+            "opens": row["opens"],
+            "closes": row["closes"],
+            "deadline": row["deadline"],
             "received": row["reports"][name],
             "expected": row["expected"][name],
         }
-        for row in facts["latest_rounds"]
+        for row in shown["latest_rounds"]
         for name in row["reports"]
     ]
 
 
-def over_time_results(store: Store, found: Campaign, attribute: str, last: int) -> list[Result]:
+def over_time_results(
+    store: Store, found: Campaign, attribute: str, last: int, most_rows: int = LIMITS.rows
+) -> list[Result]:
     """The pooled result and the latest sealed rounds of one attribute, as many as may be shown."""
     index = attribute_index(found, attribute)
-    return latest_results(store, found, index, min(last, _most_rounds(found, index)))
+    return latest_results(store, found, index, min(last, _most_rounds(found, index, most_rows)))
 
 
-def _most_rounds(found: Campaign, index: int) -> int:
-    """So that one answer holds at most `MOST_ROWS` rows."""
-    return max(1, MOST_ROWS // len(found.manifest.attributes[index].values))
+def _most_rounds(found: Campaign, index: int, most_rows: int) -> int:
+    """How many rounds fit into one answer."""
+    return max(1, most_rows // len(found.manifest.attributes[index].values))
 
 
-def over_time(store: Store, found: Campaign, directory: Path, attribute: str, last: int) -> Facts:
-    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below."""
+def over_time(
+    store: Store,
+    found: Campaign,
+    directory: Path,
+    attribute: str,
+    last: int,
+    most_rows: int = LIMITS.rows,
+) -> OverTimeFacts:
+    """One attribute over its latest rounds."""
     index = attribute_index(found, attribute)
-    results = over_time_results(store, found, attribute, last)
-    sealed = store.last_sealed(found.id)
+    results = over_time_results(store, found, attribute, last, most_rows)
+    last_sealed = store.last_sealed(found.id)
+    sealed = 0 if last_sealed is None else last_sealed + 1
     pooled = next((r for r in results if r.round is None), None)
     return {
         "campaign": found.name,
         "attribute": attribute,
         "question": found.manifest.attributes[index].question,
         "values": list(found.manifest.attributes[index].values),
-        "sealed": 0 if sealed is None else sealed + 1,
-        "cut": _most_rounds(found, index) < min(last, 0 if sealed is None else sealed + 1),
-        "rounds": [result_facts(found, r, sealed) for r in results if r.round is not None],
-        "pooled": None if pooled is None else result_facts(found, pooled, sealed),
+        "sealed": sealed,
+        "cut": _most_rounds(found, index, most_rows) < min(last, sealed),
+        "rounds": [result_facts(found, r, last_sealed) for r in results if r.round is not None],
+        "pooled": None if pooled is None else result_facts(found, pooled, last_sealed),
         "floor": [] if pooled is None else _floors(found, index, pooled),
         "truth": truth_of(directory, found, attribute),
     }

@@ -23,7 +23,7 @@ from collector.settings import Address
 COOKIE: Final = "allomfree_page"
 LONGEST_ADDRESS: Final = 2048
 OPEN: Final = ("/health", "/static/page.css")
-KNOWN: Final = "allomfree.known"  # in the scope: whether whoever asks may read everything
+KNOWN: Final = "allomfree.known"  # in the scope: whether the request may read everything
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 # Neither scripts nor styles inline: plotly's own rules go into page.css (see base.html).
@@ -68,11 +68,13 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         if scope["method"] not in ("GET", "HEAD"):
-            answer = self._refuse(405, "There is nothing to change here: only GET and HEAD.")
+            answer = self._refuse(
+                405, "This page only answers GET and HEAD; nothing can be changed here."
+            )
             answer.headers["Allow"] = "GET, HEAD"
             return answer
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
-            return self._refuse(414, f"An address has at most {LONGEST_ADDRESS} characters.")
+            return self._refuse(414, f"An address may have at most {LONGEST_ADDRESS} characters.")
         headers = Headers(scope=scope)
         if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
             return self._refuse(
@@ -90,7 +92,7 @@ class Guard:
             return None
         answer = self._refuse(
             401,
-            "This page needs its token. Its owner gets a link that holds it with: "
+            "This page needs its access token. Its owner gets a link with it from: "
             "allomfree-collector page --link",
         )
         answer.headers["WWW-Authenticate"] = "Bearer"

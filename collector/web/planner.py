@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from collector.show.facts import Facts
 from collector.show.planning import POOLED_ROUNDS, Plan, plan, plan_manifest
 from collector.store import Store
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError
@@ -28,8 +27,8 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked of the planner. With a campaign, its own budget and attributes are used."""
+class Parameters:
+    """What the planner is asked. With a campaign, its own budget and attributes are used."""
 
     n: int = 10_000
     k: int = 5
@@ -42,43 +41,43 @@ class Wish:
     campaign: str = ""
 
 
-def read_wish(query: Mapping[str, str]) -> Wish:
-    """The wish in an address; what is not named is at its default."""
+def read_parameters(query: Mapping[str, str]) -> Parameters:
+    """The parameters in an address; what is not named has its default."""
     given: dict[str, Any] = {}
-    for field in fields(Wish):
+    for field in fields(Parameters):
         text = query.get(field.name, "").strip()
         if text:
             given[field.name] = _READ[field.name](field.name, text)
-    return Wish(**given)
+    return Parameters(**given)
 
 
-def fulfil(wish: Wish, store: Store | None) -> Plan:
+def make_plan(asked: Parameters, store: Store | None) -> Plan:
     """The plan: the same numbers as `allomfree-collector plan` prints."""
-    if wish.campaign and store is not None:
-        manifest = store.campaign(wish.campaign).manifest
-        return plan_manifest(manifest, n=wish.n, f=wish.f, precision=wish.precision)
-    values = tuple(map(str, range(wish.k)))
+    if asked.campaign and store is not None:
+        manifest = store.campaign(asked.campaign).manifest
+        return plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
+    values = tuple(map(str, range(asked.k)))
     return plan(
         tuple(
-            Attribute(f"attribute-{i + 1}", "", values, protocol=wish.protocol)
-            for i in range(wish.d)
+            Attribute(f"attribute-{i + 1}", "", values, protocol=asked.protocol)
+            for i in range(asked.d)
         ),
-        n=wish.n,
-        eps_inf=wish.eps_inf,
-        eps_1=wish.eps_1,
-        f=wish.f,
-        precision=wish.precision,
+        n=asked.n,
+        eps_inf=asked.eps_inf,
+        eps_1=asked.eps_1,
+        f=asked.f,
+        precision=asked.precision,
     )
 
 
-def rows(facts: Facts) -> list[Facts]:
+def rows(planned: Plan) -> list[dict[str, object]]:
     """One row an attribute, the pooled widths in columns of their own."""
     return [
         {
-            **a,
-            **{f"half_width_pooled_{t}": width for t, width in a["half_width_pooled"].items()},
+            **asdict(a),
+            **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
         }
-        for a in facts["attributes"]
+        for a in planned.attributes
     ]
 
 

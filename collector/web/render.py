@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -12,7 +12,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
-from collector.show.facts import Facts, outcome_help
+from collector.health import Health
+from collector.show.facts import outcome_help
 from collector.show.tables import write_rows
 from collector.web.assets import address, map_sheet
 
@@ -22,13 +23,13 @@ TYPES: Final = {
     "csv": "text/csv; charset=utf-8",
 }
 TITLES: Final = {
-    400: "That cannot be asked",
-    401: "A token is needed",
-    404: "Not here",
+    400: "Invalid request",
+    401: "Access token required",
+    404: "Not found",
     405: "Read only",
-    414: "Too long",
-    421: "Another name",
-    503: "Not now",
+    414: "Address too long",
+    421: "Wrong host name",
+    503: "Temporarily unavailable",
 }
 
 
@@ -45,13 +46,14 @@ class Answer:
         return Response(self.body, self.status, media_type=TYPES[self.kind])
 
 
-def page(template: str, status: int = 200, **facts: Any) -> Answer:
-    """A page for people."""
-    text = _environment().get_template(template).render(outcome_help=outcome_help(), **facts)
+def page(template: str, health: Health | None, status: int = 200, **shown: Any) -> Answer:
+    """A page for people; the service's health is at the top of every one but error pages."""
+    made = _environment().get_template(template)
+    text = made.render(health=health, outcome_help=outcome_help(), **shown)
     return Answer(text.encode(), "html", status)
 
 
-def as_json(facts: Any, status: int = 200) -> Answer:
+def as_json(facts: object, status: int = 200) -> Answer:
     """What a command prints with --json, byte for byte."""
     return Answer(json.dumps(facts, ensure_ascii=False).encode() + b"\n", "json", status)
 
@@ -61,20 +63,20 @@ def as_csv(text: str) -> Answer:
     return Answer(text.encode(), "csv")
 
 
-def table(columns: Sequence[str], rows: Iterable[Facts]) -> Answer:
+def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Answer:
     """Rows with fixed columns."""
     chosen = ({name: row[name] for name in columns} for row in rows)
     return as_csv(write_rows(chosen, columns, "csv"))
 
 
-def refusal(status: int, sentence: str, kind: str = "html", **strip: Any) -> Answer:
+def refusal(status: int, sentence: str, kind: str = "html") -> Answer:
     """Why there is no answer, in the form that was asked for."""
     if kind == "json":
         return as_json({"error": sentence}, status)
     if kind == "csv":
         return Answer(f"error: {sentence}\n".encode(), "csv", status)
     title = TITLES.get(status, "Something went wrong")
-    return page("message.html", status, title=title, sentence=sentence, health=None, **strip)
+    return page("message.html", None, status, title=title, sentence=sentence)
 
 
 @cache

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,11 +21,12 @@ from starlette.types import ASGIApp
 
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
-from collector.health import examine
+from collector.health import Health, examine
 from collector.records import Campaign
 from collector.settings import Address
-from collector.show.facts import chosen_results, overview, plan_facts, result_facts
+from collector.show.facts import overview, result_facts
 from collector.show.metrics import exposition, registry
+from collector.show.selection import chosen_results
 from collector.show.tables import write
 from collector.store import Store
 from collector.web import facts, planner
@@ -33,6 +35,7 @@ from collector.web.assets import asset
 from collector.web.cache import Cache
 from collector.web.events import ALL, Hub
 from collector.web.guard import KNOWN, Guard
+from collector.web.limits import LIMITS, Limits
 from collector.web.render import Answer, as_csv, as_json, page, refusal, table
 from protocol_spec import ParameterError
 
@@ -74,10 +77,19 @@ register_url_convertor("asset", _Asset())
 class Pages:
     """The application's state: where the data is, what was answered a moment ago, who listens."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits = LIMITS,
+        open_store: Callable[[Path], Store] = read_store,
+    ) -> None:
         self.directory = directory
-        self.hub = Hub(directory)
-        self._cache: Cache[Answer] = Cache(lambda answer: len(answer.body))
+        self.limits = limits
+        self.hub = Hub(directory, limits, open_store)
+        self._open_store = open_store
+        self._cache: Cache[Answer] = Cache(
+            lambda answer: len(answer.body), keep_seconds=limits.cache_seconds
+        )
 
     def routes(self) -> list[Route]:
         """Every address there is."""
@@ -104,12 +116,11 @@ class Pages:
 
     def store(self) -> closing[Store]:
         """The database, for as long as one answer takes."""
-        return closing(read_store(self.directory))
+        return closing(self._open_store(self.directory))
 
-    def strip(self) -> dict[str, Any]:
-        """How the service stands, on top of every page."""
-        health = examine(self.directory)
-        return {"well": health.well, "text": health.finding, **health.facts()}
+    def health(self) -> Health:
+        """The service's health, at the top of every page."""
+        return examine(self.directory)
 
     def _shown(self, make: Make) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -144,7 +155,7 @@ class Pages:
         return StreamingResponse(self.hub.stream(name), media_type="text/event-stream")
 
     def _health(self, request: Request) -> Response:
-        """Open to everyone; in words, which name places and hosts, to those who may read."""
+        """Open to everyone; the words, which name directories and hosts, only for readers."""
         health = examine(self.directory)
         well, beat = health.well, health.beat
         trouble = "" if well else health.finding if beat else "no collector is running"
@@ -167,7 +178,7 @@ def _sentence(error: Exception) -> str:
 
 def _not_found(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
-    return refusal(status, "There is no such page; the campaigns are at the beginning.").response()
+    return refusal(status, "There is no such page; the first page lists the campaigns.").response()
 
 
 def _broken(_request: Request, error: Exception) -> Response:
@@ -175,14 +186,14 @@ def _broken(_request: Request, error: Exception) -> Response:
 
 
 def _fault(error: Exception, form: str) -> Answer:
-    """Something nobody thought of; the log says no more than its kind."""
+    """An error nobody foresaw; the log says no more than its type."""
     log.error("a page failed: %s", type(error).__name__)
     return refusal(503, "This cannot be shown just now; counting goes on. Try again soon.", form)
 
 
 # --- the pages --------------------------------------------------------------------------------
 
-PARAMETERS = ("last", "value", *(planner.Wish.__slots__))
+PARAMETERS = ("last", "value", *(planner.Parameters.__slots__))
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
@@ -192,7 +203,7 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Ans
         return as_json(shown)
     if form == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.home_rows(shown))
-    return page("home.html", facts=shown, health=pages.strip())
+    return page("home.html", pages.health(), facts=shown)
 
 
 def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -203,7 +214,7 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> A
         return as_json(shown)
     if form == "csv":
         return table(facts.ROUND_COLUMNS, facts.campaign_rows(shown))
-    return page("campaign.html", facts=shown, health=pages.strip())
+    return page("campaign.html", pages.health(), facts=shown)
 
 
 def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -211,13 +222,13 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         if form == "csv":
-            results = facts.over_time_results(store, found, attribute, last)
+            results = facts.over_time_results(store, found, attribute, last, pages.limits.rows)
             return as_csv(write(found, results, "csv"))
-        shown = facts.over_time(store, found, pages.directory, attribute, last)
+        shown = facts.over_time(store, found, pages.directory, attribute, last, pages.limits.rows)
     if form == "json":
         return as_json(shown)
     chosen = _value(query, shown["values"])
-    return page("over_time.html", facts=shown, chosen=chosen, **_around(pages, found))
+    return page("over_time.html", pages.health(), facts=shown, chosen=chosen, **_around(found))
 
 
 def _round(pages: Pages, words: dict[str, str], _query: Query, form: str) -> Answer:
@@ -235,34 +246,32 @@ def _round(pages: Pages, words: dict[str, str], _query: Query, form: str) -> Ans
         return as_json(shown)
     return page(
         "round.html",
+        pages.health(),
         facts=shown[0],
         which=number,
         sealed=sealed,
         truth=facts.truth_of(pages.directory, found, attribute),
-        **_around(pages, found),
+        **_around(found),
     )
 
 
 def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
-    wish = planner.read_wish(query)
-    if wish.campaign:
+    asked = planner.read_parameters(query)
+    if asked.campaign:
         with pages.store() as store:
-            planned = planner.fulfil(wish, store)
+            planned = planner.make_plan(asked, store)
     else:
-        planned = planner.fulfil(wish, None)
-    shown = plan_facts(planned)
+        planned = planner.make_plan(asked, None)
     if form == "json":
-        return as_json(shown)
+        return as_json(asdict(planned))
     if form == "csv":
-        return table(planner.COLUMNS, planner.rows(shown))
-    return page(
-        "planner.html", facts=shown, wish=wish, query=urlencode(query), health=pages.strip()
-    )
+        return table(planner.COLUMNS, planner.rows(planned))
+    return page("planner.html", pages.health(), facts=planned, asked=asked, query=urlencode(query))
 
 
-def _around(pages: Pages, found: Campaign) -> dict[str, Any]:
-    """What stands around an attribute's page."""
-    return {"manifest": found.manifest, "campaign": found.name, "health": pages.strip()}
+def _around(found: Campaign) -> dict[str, Any]:
+    """What an attribute's page says of its campaign."""
+    return {"manifest": found.manifest, "campaign": found.name}
 
 
 def _last(query: Query) -> int:
@@ -275,5 +284,5 @@ def _last(query: Query) -> int:
 def _value(query: Query, values: list[str]) -> int:
     wanted = query.get("value", values[0])
     if wanted not in values:
-        raise ParameterError("value", wanted[:40], "is none of this attribute's values")
+        raise ParameterError("value", wanted[:40], "is not one of this attribute's values")
     return values.index(wanted)

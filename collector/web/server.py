@@ -31,13 +31,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(directory: Path, address: Address, token: str | None) -> uvicorn.Server:
+def make_server(pages: Pages, address: Address, token: str | None) -> uvicorn.Server:
     """A server for a socket that listens; a token is needed unless it is None."""
-    pages = Pages(directory)
     config = uvicorn.Config(
         pages.application(address, token),
         log_config=None,
-        log_level="critical",  # what strangers send is not worth a line each
+        log_level="critical",  # not a line for every malformed request
         lifespan="off",
         access_log=False,
         server_header=False,
@@ -56,4 +55,4 @@ def serve(directory: Path, address: Address, token: str | None, sock: socket.soc
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))  # while it runs, the server takes both
     os.nice(NICE)
-    make_server(directory, address, token).run([sock])
+    make_server(Pages(directory), address, token).run([sock])

@@ -1,21 +1,25 @@
-"""The page's token, needed wherever others than this machine can connect."""
+"""The page's token, needed wherever other machines can connect."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from collector.settings import Address, Settings
 from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.private_files import create_durably
 
 VARIABLE: Final = "ALLOMFREE_PAGE_TOKEN"
 FILE: Final = "page.token"
 SHORTEST: Final = 16
+
+
+def new_token() -> str:
+    """192 random bits as text."""
+    return secrets.token_urlsafe(24)
 
 
 def needed(settings: Settings, address: Address) -> str | None:
@@ -25,36 +29,27 @@ def needed(settings: Settings, address: Address) -> str | None:
     return page_token(settings.data_dir, settings.page_token_file)
 
 
-def page_token(directory: Path, file: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+def page_token(
+    directory: Path,
+    file: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    make: Callable[[], str] = new_token,
+) -> str:
     """The token from its file or the environment, else one made once and kept with the data."""
     if file is not None:
         return _checked(_read(file), str(file))
     if environ.get(VARIABLE):
         return _checked(environ[VARIABLE], VARIABLE)
-    return _checked(_kept(directory / FILE), str(directory / FILE))
-
-
-def _kept(path: Path) -> str:
-    if not path.exists():
+    kept = directory / FILE
+    if not kept.exists():
         try:
-            _make(path)
+            create_durably(kept, make())  # of several processes that do, the first one's stays
         except OSError as error:
-            raise SettingsError(f"{path} cannot be made: {error.strerror}") from None
-    return _read(path)
-
-
-def _make(path: Path) -> None:
-    """Whole or not at all; of several processes that make one at once, the first one's stays."""
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-            opened.write(secrets.token_urlsafe(24))
-            opened.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            os.link(unfinished, path)
-    finally:
-        Path(unfinished).unlink()
+            raise SettingsError(
+                f"{kept} cannot be created: {error.strerror}. Nothing was served; name a token "
+                "file with --page-token-file"
+            ) from None
+    return _checked(_read(kept), str(kept))
 
 
 def _read(path: Path) -> str:
@@ -63,8 +58,8 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise SettingsError(
-            f"the page's token {path} cannot be read: {reason}. Nothing was served; mend the file, "
-            "or name another with --page-token-file"
+            f"the page's token {path} cannot be read: {reason}. Nothing was served; correct the "
+            "file, or name another with --page-token-file"
         ) from None
 
 

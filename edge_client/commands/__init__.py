@@ -21,7 +21,7 @@ from edge_client.commands.join import join
 from edge_client.commands.report import report, run
 from edge_client.commands.show import doctor, show, status
 from edge_client.settings import SETTINGS, resolve
-from protocol_spec.programs.commands import STYLE, command_of, version_option
+from protocol_spec.programs.commands import STYLE, Program, command_of, version_option
 
 VERBS: Final = (join, show, status, run, report, pause, resume, leave, forget, doctor)
 
@@ -29,7 +29,7 @@ VERBS: Final = (join, show, status, run, report, pause, resume, leave, forget, d
 def program() -> click.Group:
     """The whole command line."""
 
-    @click.group("allomfree-edge", context_settings=STYLE)
+    @click.group("allomfree-edge", cls=Program, context_settings=STYLE)
     @version_option("allomfree-edge")
     def edge() -> None:
         """Report to campaigns under local differential privacy, and see exactly what leaves.
@@ -39,7 +39,7 @@ def program() -> click.Group:
         allomfree-edge run
         """
 
-    add = command_of(edge, SETTINGS, resolve, "edge")
+    add = command_of(SETTINGS, resolve, "edge", edge)
     for verb in VERBS:
         add(verb)
     return edge

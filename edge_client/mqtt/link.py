@@ -35,10 +35,10 @@ from protocol_spec.programs.mqtt import (
     prepare,
     reach,
     refused,
-    unguessable,
     unreachable,
     wants_older,
 )
+from protocol_spec.programs.names import unguessable
 
 WINDOW: Final = 20
 

@@ -1,4 +1,4 @@
-"""Where the broker is, and how to prove who we are to it.
+"""Addresses of brokers and campaigns, and the credentials a broker asks for.
 
 `mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
 machine, unless the owner asks for it by name. A campaign's address is the broker's with the
@@ -95,7 +95,7 @@ def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
     except ParameterError as error:
         raise SettingsError(f"{url!r}: {error}") from None
     if not is_campaign(campaign):
-        raise SettingsError(f"{url!r} names no campaign; write it like {_EXAMPLE}")
+        raise SettingsError(f"{url!r} does not name a campaign; write it like {_EXAMPLE}")
     return broker, namespace, campaign
 
 

@@ -1,4 +1,4 @@
-"""Commands that take every setting as a flag and end in one clear line, never in a traceback."""
+"""The command lines: every setting is a flag, and an error is one clear line, never a traceback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,13 +16,94 @@ from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, 
 from protocol_spec.programs.logs import set_up
 from protocol_spec.programs.settings import Setting, wrong
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
+AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
+SHARED: Final = "Connection and settings"
 
-Command = Callable[..., None]
+Function = Callable[..., None]
+Facts = TypeVar("Facts")
 
 
-def version_option(program: str) -> Callable[[Command], Command]:
+class Program(click.Group):
+    """A program whose help lists its commands in the order they were registered."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """The commands' names, in order."""
+        return list(self.commands)
+
+
+class SettingsCommand(click.Command):
+    """A command whose help shows its own options first and the shared ones in a group below."""
+
+    def __init__(self, *args: Any, shared: frozenset[str] = frozenset(), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._shared = shared
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write both groups of options."""
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        own = [p for p in options if p.name not in self._shared]
+        shared = [p for p in options if p.name in self._shared]
+        for title, group in (("Options", own), (SHARED, shared)):
+            with formatter.section(title):
+                formatter.write_dl([row for p in group if (row := p.get_help_record(ctx))])
+
+
+def command_of(
+    settings: Sequence[Setting],
+    resolve: Callable[..., Any],
+    program: str,
+    group: click.Group | None = None,
+) -> Callable[[Function], click.Command]:
+    """A decorator that turns a function of resolved settings into a command.
+
+    The command takes every setting as a flag. With a group it also becomes one of its commands.
+    """
+    names = [setting.name for setting in settings]
+
+    def decorate(function: Function) -> click.Command:
+        def resolved(*, config: Path | None, **options: Any) -> None:
+            flags = {name: options.pop(name) for name in names}
+            with_clear_errors(
+                lambda: _call(function, _resolved(resolve, flags, config), options), program
+            )
+
+        update_wrapper(resolved, function)  # with the options that were declared on it
+        wrapped: Function = resolved
+        for option in reversed([_config_option(program), *map(_option, settings)]):
+            wrapped = option(wrapped)
+        made = click.command(
+            cls=SettingsCommand,
+            shared=frozenset(["config", *names]),
+            short_help=(function.__doc__ or "").strip().splitlines()[0],
+            context_settings=STYLE,
+        )(wrapped)
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorate
+
+
+def _option(setting: Setting) -> Callable[[Function], Function]:
+    kind: dict[str, Any] = {"metavar": setting.metavar}
+    if setting.default is False:
+        kind = {"is_flag": True, "default": None}
+    default = f"  [default: {setting.default}]" if setting.default else ""
+    return click.option(setting.flag, setting.name, help=_sentence(setting.help) + default, **kind)
+
+
+def _config_option(program: str) -> Callable[[Function], Function]:
+    file = f"allomfree/{program}.toml"
+    text = f"Configuration file.  [default: ~/.config/{file} or /etc/{file}]"
+    return click.option("--config", type=click.Path(path_type=Path), help=text)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def version_option(program: str) -> Callable[[Function], Function]:
     """`--version`, which looks it up only when asked: that costs a device 0.7 MB."""
 
     def show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
@@ -47,36 +128,7 @@ def version_option(program: str) -> Callable[[Command], Command]:
     )
 
 
-def command_of(
-    group: click.Group, settings: Sequence[Setting], resolve: Callable[..., Any], program: str
-) -> Callable[[Command], click.Command]:
-    """A decorator that makes a function of resolved settings into a command of a group."""
-
-    def decorate(function: Command) -> click.Command:
-        @wraps(function)
-        def resolved(*, config: Path | None, **options: Any) -> None:
-            flags = {setting.name: options.pop(setting.name) for setting in settings}
-            with_clear_errors(
-                lambda: _call(function, _resolved(resolve, flags, config), options), program
-            )
-
-        wrapped: Command = resolved
-        for setting in reversed(settings):
-            kind: dict[str, Any] = {"is_flag": True, "default": None}
-            options = kind if setting.default is False else {}
-            text = setting.help + (f" [{setting.default}]" if setting.default else "")
-            wrapped = click.option(setting.flag, setting.name, help=text, **options)(wrapped)
-        where = click.Path(path_type=Path)
-        name = f"{program}.toml"
-        text = f"configuration file [~/.config/allomfree/{name} or /etc/allomfree/{name}]"
-        short = (function.__doc__ or "").strip().splitlines()[0]
-        with_config = click.option("--config", type=where, help=text)(wrapped)
-        return group.command(short_help=short, context_settings=STYLE)(with_config)
-
-    return decorate
-
-
-def _call(function: Command, settings: Any, options: dict[str, Any]) -> None:
+def _call(function: Function, settings: Any, options: dict[str, Any]) -> None:
     set_up(settings.log_level)
     function(settings, **options)
 
@@ -85,12 +137,12 @@ def _resolved(resolve: Callable[..., Any], flags: dict[str, Any], config: Path |
     try:
         return resolve(flags, config=config)
     except OSError as error:  # such as a home of somebody else's, kept by sudo
-        what = f"{error.filename} cannot be looked at: {error.strerror}"
+        what = f"{error.filename} cannot be read: {error.strerror}"
         raise wrong(f"{what}. Name the configuration with --config") from None
 
 
 def with_clear_errors(call: Callable[[], None], program: str) -> None:
-    """Turn what a user can mend into one message and an exit code."""
+    """Turn what a user can correct into one message and an exit code."""
     try:
         call()
     except (ManifestError, ParameterError, UnknownValue) as error:
@@ -108,11 +160,11 @@ def with_clear_errors(call: Callable[[], None], program: str) -> None:
 
 
 def fail(message: str, code: int) -> None:
-    """One message on standard error, and the end."""
+    """Print one message on standard error and exit."""
     click.echo(f"error: {message}", err=True)
     sys.exit(code)
 
 
-def show(facts: Any, as_json: bool, text: Callable[[Any], str]) -> None:
+def show(facts: Facts, as_json: bool, text: Callable[[Facts], str]) -> None:
     """Print facts as JSON or as text."""
     click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text(facts))

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
+
+
+class FindingFacts(TypedDict):
+    """One finding as `doctor --json` prints it."""
+
+    check: str
+    ok: bool
+    finding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +25,6 @@ class Finding:
     def __str__(self) -> str:
         return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
 
-    def facts(self) -> dict[str, Any]:
-        """For JSON."""
+    def facts(self) -> FindingFacts:
+        """What `doctor --json` prints of it."""
         return {"check": self.what, "ok": self.ok, "finding": self.text}

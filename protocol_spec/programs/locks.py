@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from protocol_spec.programs.private_files import open_private
@@ -24,6 +25,17 @@ def try_lock(path: Path) -> int | None:
     with suppress(OSError):  # only a note for people: a full disk must not stop anybody
         os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
     return descriptor
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, after waiting for whoever holds it."""
+    descriptor = open_private(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def holder(path: Path) -> str:

@@ -1,8 +1,7 @@
-"""What both programs' link adapters do alike with paho: prepare, reach, and name a refusal."""
+"""What both programs' MQTT links do alike with paho: prepare, connect, explain a refusal."""
 
 from __future__ import annotations
 
-import os
 import ssl
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ _CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authoris
 
 
 def prepare(client: mqtt.Client, broker: BrokerUrl, credentials: Credentials, window: int) -> None:
-    """Everything a new client needs before it connects."""
+    """Configure a new client before it connects."""
     client.connect_timeout = CONNECT_SECONDS
     client.max_inflight_messages_set(window)
     if credentials.username is not None:
@@ -33,7 +32,7 @@ def prepare(client: mqtt.Client, broker: BrokerUrl, credentials: Credentials, wi
 
 
 def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any) -> None:
-    """Connect to the broker's port and ask to be let in; its answer comes later.
+    """Open the connection and send CONNECT; the broker's answer comes later.
 
     paho declares a connection dead after two of its own keepalives without an answer, and each is
     noticed up to a second late; what is passed on makes one and a half of the nominal one.
@@ -49,11 +48,6 @@ def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any
     except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
         text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise unreachable(broker, str(text)) from None
-
-
-def unguessable(prefix: str) -> str:
-    """A name for a session at the broker: whoever knows one can take the session over."""
-    return f"{prefix}-{os.urandom(8).hex()}"
 
 
 def wants_older(code: ReasonCode, version: Version) -> bool:
@@ -73,10 +67,10 @@ def closed_at_once(broker: BrokerUrl, credentials: Credentials) -> str:
     """A connection that ends before any answer, with the likeliest reason."""
     hint = ""
     if broker.tls and not credentials.cert_file:
-        hint = "; it may want a client certificate, see --cert-file"
+        hint = "; it may require a client certificate, see --cert-file"
     return f"it closed the connection at once{hint}"
 
 
 def unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
-    """The error for all of these."""
+    """The error for every way of not reaching a broker."""
     return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

@@ -40,16 +40,33 @@ def write_durably(file: Path, content: str | bytes) -> None:
     The file is synced before it gets its name, and the directory after that, because a rename is
     a change of the directory.
     """
-    data = content.encode() if isinstance(content, str) else content
     temporary = file.with_name(f".{file.name}.new")
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    _write_synced(temporary, content)
+    temporary.replace(file)
+    sync_directory(file.parent)
+
+
+def create_durably(file: Path, content: str | bytes) -> None:
+    """Create a file in one step; keep the one that exists, also if it was created a moment ago."""
+    temporary = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
+    try:
+        _write_synced(temporary, content)
+        with suppress(FileExistsError):
+            os.link(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(file.parent)
+
+
+def _write_synced(file: Path, content: str | bytes) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as out:
+        os.fchmod(descriptor, 0o600)  # the umask may have taken more than it should
         out.write(data)
         out.flush()
         os.fsync(descriptor)
-    temporary.replace(file)
-    sync_directory(file.parent)
 
 
 def overwrite(path: Path, record: bytes) -> None:

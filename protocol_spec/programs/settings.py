@@ -24,6 +24,7 @@ class Setting:
     parse: Callable[[Any], Any]
     default: Any
     help: str
+    metavar: str = "TEXT"
 
     @property
     def flag(self) -> str:
@@ -37,7 +38,7 @@ class Setting:
 
 
 def text(value: Any) -> str:
-    """Any text."""
+    """A text that is not empty."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be text")
     return value
@@ -57,7 +58,7 @@ def seconds(value: Any) -> int:
 
 
 def flag(value: Any) -> bool:
-    """Yes or no."""
+    """Whether something is switched on."""
     if isinstance(value, bool):
         return value
     if str(value).lower() in ("1", "true", "yes", "on"):
@@ -75,14 +76,18 @@ def level(value: Any) -> str:
 
 
 BROKER_SETTINGS = (
-    Setting("username", text, None, "name the broker knows us by"),
-    Setting("password_file", path, None, "file holding the broker's password"),
-    Setting("ca_file", path, None, "certificate authority to trust instead of the system's"),
-    Setting("cert_file", path, None, "client certificate, for mutual TLS"),
-    Setting("key_file", path, None, "the client certificate's key"),
+    Setting("username", text, None, "name the broker knows us by", "NAME"),
+    Setting("password_file", path, None, "file holding the broker's password", "FILE"),
+    Setting(
+        "ca_file", path, None, "certificate authority to trust instead of the system's", "FILE"
+    ),
+    Setting("cert_file", path, None, "client certificate, for mutual TLS", "FILE"),
+    Setting("key_file", path, None, "the client certificate's key", "FILE"),
     Setting("allow_plaintext", flag, False, "accept mqtt:// to another machine, unencrypted"),
-    Setting("keepalive", seconds, 60, "seconds after which a silent connection is tested"),
-    Setting("log_level", level, "info", "debug, info, warning or error"),
+    Setting(
+        "keepalive", seconds, 60, "seconds after which a silent connection is tested", "SECONDS"
+    ),
+    Setting("log_level", level, "info", "what to log: debug, info, warning or error", "LEVEL"),
 )
 
 
@@ -136,7 +141,7 @@ def resolve(
 
 
 def wrong(what: str) -> SettingsError:
-    """The error for any of these; it says that nothing has happened yet."""
+    """The error for a wrong setting; it says that nothing has happened yet."""
     return SettingsError(f"{what}. Nothing was drawn or sent")
 
 
@@ -168,8 +173,7 @@ def _value(
             try:
                 return setting.parse(value)
             except (ValueError, TypeError) as error:
-                shown = (
-                    "(hidden)" if "@" in str(value) else repr(str(value))
-                )  # it may hold a secret
+                # An address with an @ in it may hold a password.
+                shown = "(hidden)" if "@" in str(value) else repr(str(value))
                 raise wrong(f"{where} = {shown}: {error}") from None
     return setting.default

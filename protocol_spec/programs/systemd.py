@@ -1,4 +1,4 @@
-"""A word to the service manager, if there is one."""
+"""Messages to the service manager, if there is one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def notify(message: str) -> None:
-    """Tell systemd how we are, if it started us (`Type=notify`); otherwise do nothing."""
+    """Send systemd our state, if it started us (`Type=notify`); otherwise do nothing."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

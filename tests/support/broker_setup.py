@@ -80,7 +80,7 @@ def plan(setup: Setup, directory: Path, **options: Any) -> BrokerPlan:
     return BrokerPlan(setup.kind, "allomfree", root=directory, **known)
 
 
-class House(Broker):
+class ConfiguredBroker(Broker):
     """A configured broker; the files are those of the product, unless a test spoils them."""
 
     def __init__(self, setup: Setup, directory: Path, *names: str) -> None:
@@ -89,10 +89,10 @@ class House(Broker):
             BrokerDirectory.configure(directory, plan(setup, directory))
         super().__init__(directory, BrokerDirectory.load(directory).plan.port)
         if names:
-            self.book.enrol(names)
+            self.configured.enrol(names)
 
     @property
-    def book(self) -> BrokerDirectory:
+    def configured(self) -> BrokerDirectory:
         """What is on the disk now."""
         return BrokerDirectory.load(self.directory)
 
@@ -117,14 +117,14 @@ class House(Broker):
         trusted = authority or self.directory / "tls" / "ca.crt"
         context = ssl.create_default_context(cafile=str(trusted))
         if name is not None and self.setup.auth == "certificate":
-            known = self.book.credentials(name)
+            known = self.configured.credentials(name)
             assert known.cert_file
             context.load_cert_chain(known.cert_file, known.key_file)
         return context
 
     def guest(self, name: str | None, /, **options: Any) -> Guest:
         """Somebody with the credential of a name, not yet connected; None has none."""
-        password = None if name is None else self.book.credentials(name).password
+        password = None if name is None else self.configured.credentials(name).password
         options = {"name": name, "password": password} | options
         if "context" not in options:
             options["context"] = self.context(name)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
+from collector.data_dir import read_store
 from collector.settings import Address
+from collector.store import Store
+from collector.web.limits import Limits
 from collector.web.listen import bound, listening
+from collector.web.routes import Pages
 from collector.web.server import make_server
 
 
@@ -53,15 +57,22 @@ class Site:
 
 
 ANY_PORT = Address("127.0.0.1", 0)
+# As fresh as it can be: a test waits for what changed, not for the next second.
+PROMPT = Limits(cache_seconds=0.05, event_seconds=0.05)
 
 
 @contextmanager
 def serving(
-    directory: Path, address: Address = ANY_PORT, token: str | None = None
+    directory: Path,
+    address: Address = ANY_PORT,
+    token: str | None = None,
+    *,
+    limits: Limits = PROMPT,
+    open_store: Callable[[Path], Store] = read_store,
 ) -> Iterator[Site]:
     """Serve while the context lasts; the end is as quick as the operator's."""
     sock = listening(address)
-    server = make_server(directory, address, token)
+    server = make_server(Pages(directory, limits, open_store), address, token)
     thread = threading.Thread(target=server.run, args=([sock],), name="page")
     thread.start()
     try:

@@ -26,7 +26,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.mqtt import unguessable
+from protocol_spec.programs.names import unguessable
 
 
 class Tally:

@@ -153,12 +153,12 @@ if (value) {
 
 const form = document.getElementById("planner");
 
-function wish() {
+function parameters() {
   return new URLSearchParams([...new FormData(form)].filter(([, text]) => text !== ""));
 }
 
 async function plan() {
-  const query = wish();
+  const query = parameters();
   source = "/planner.json?" + query;
   const answer = await fetch(source, { cache: "no-store" });
   const facts = await answer.json();

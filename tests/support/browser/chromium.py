@@ -87,13 +87,13 @@ class Browser:
         """Through a window of that width, by day or by night."""
         shape = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == NARROW}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
-        wish = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def save_into(self, place: Path) -> None:
         """Where files go that a link offers."""
-        wish = {"behavior": "allow", "downloadPath": str(place)}
-        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", wish)
+        behaviour = {"behavior": "allow", "downloadPath": str(place)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
 
     def until(self, condition: Callable[[], T | None]) -> T:
         """Wait until something is so; parts that were replaced meanwhile are looked up again."""

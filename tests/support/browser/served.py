@@ -24,7 +24,7 @@ PAGES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ServedSample:
     """An address, and the data behind it."""
 
     url: str

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.unit.collector.conftest import cli, home
+from tests.support.collector_cli import cli, data, home
 
-__all__ = ["cli", "home"]
+__all__ = ["cli", "data", "home"]

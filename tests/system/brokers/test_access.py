@@ -19,7 +19,15 @@ from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.authority import Authority
 from collector.brokers.plan import Pair
 from protocol_spec.topics import CANARY_CAMPAIGN
-from tests.support.broker_setup import CERTIFICATES, EVERY, NATS, PASSWORDS, ROOT, Guest, House
+from tests.support.broker_setup import (
+    CERTIFICATES,
+    EVERY,
+    NATS,
+    PASSWORDS,
+    ROOT,
+    ConfiguredBroker,
+    Guest,
+)
 
 KITCHEN, GARDEN, ATTIC, LOFT = "kitchen", "garden", "attic", "loft"
 MARK = f"allomfree/v1/{CANARY_CAMPAIGN}/pub/mark"  # the collector writes it, all may read it
@@ -31,19 +39,19 @@ READABLE = {
 
 
 @pytest.fixture(scope="module", params=EVERY)
-def house(
+def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    place = tmp_path_factory.mktemp("house") / "broker"
-    with House(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT) as running:
+) -> Iterator[ConfiguredBroker]:
+    place = tmp_path_factory.mktemp("broker") / "broker"
+    with ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def parties(house: House) -> Iterator[dict[str, Guest]]:
+def parties(broker: ConfiguredBroker) -> Iterator[dict[str, Guest]]:
     with ExitStack() as stack:
         found = {
-            name: stack.enter_context(house.guest(name))
+            name: stack.enter_context(broker.guest(name))
             for name in (COLLECTOR, KITCHEN, GARDEN, ATTIC, AUDITOR, PROBE)
         }
         yield found
@@ -108,12 +116,12 @@ def test_writing(parties: dict[str, Guest], who: str, topic: str, heard: set[str
 
 @pytest.mark.parametrize("who", [KITCHEN, AUDITOR])
 def test_nobody_plants_a_manifest_for_those_who_come_later(
-    house: House, parties: dict[str, Guest], who: str
+    broker: ConfiguredBroker, parties: dict[str, Guest], who: str
 ) -> None:
     parties[COLLECTOR].say(f"{ROOT}/pub/manifest", b"the real one", retain=True)
     parties[who].say(f"{ROOT}/pub/manifest", b"a planted one", retain=True)
     parties[who].say(f"{ROOT}/pub/planted", b"another one", retain=True)
-    with house.guest(LOFT) as late:
+    with broker.guest(LOFT) as late:
         late.listen(READABLE[KITCHEN][0], MARK)
         assert late.hears(b"the real one")
         assert late.hears(parties[COLLECTOR].say(MARK))
@@ -131,21 +139,21 @@ def test_nobody_plants_a_manifest_for_those_who_come_later(
     ],
 )
 def test_a_last_will_is_no_way_round(
-    house: House, parties: dict[str, Guest], topic: str, heard: set[str]
+    broker: ConfiguredBroker, parties: dict[str, Guest], topic: str, heard: set[str]
 ) -> None:
     """The broker has spoken a will when that of the same name's next connection came."""
     tried = (topic, b"last words on " + topic.encode())
     later = (f"{ROOT}/up/{LOFT}/request", b"said after " + topic.encode())
     with listening(parties):
         for will in (tried, later):
-            guest = house.guest(LOFT, will=will)
+            guest = broker.guest(LOFT, will=will)
             if guest.enter():
                 guest.vanish()
             else:  # a broker may refuse the whole connection
                 assert (will, heard) == (tried, NOBODY)
         assert parties[COLLECTOR].hears(later[1])
         assert heard_by(parties, tried[1]) == heard
-    with house.guest(LOFT) as late:
+    with broker.guest(LOFT) as late:
         late.listen(READABLE[KITCHEN][0], MARK)
         assert late.hears(parties[COLLECTOR].say(MARK))
         assert tried[1] not in late.words, "nor is it kept"
@@ -206,9 +214,14 @@ def traffic(parties: dict[str, Guest]) -> dict[str, bytes]:
     [*((*row, False) for row in READS), *((*row, True) for row in TOO_WIDE)],
 )
 def test_reading(
-    house: House, parties: dict[str, Guest], who: str, wanted: str, heard: set[str], wide: bool
+    broker: ConfiguredBroker,
+    parties: dict[str, Guest],
+    who: str,
+    wanted: str,
+    heard: set[str],
+    wide: bool,
 ) -> None:
-    refused = wide and house.setup.kind == "nats"
+    refused = wide and broker.setup.kind == "nats"
     reader = parties[who]
     already = len(reader.heard)
     assert reader.listen(wanted, qos=1) == [not refused]
@@ -226,51 +239,51 @@ def test_reading(
 # --- entering -------------------------------------------------------------------------------------
 
 
-def with_certificate(house: House, pair: Pair) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(house.directory / "tls" / "ca.crt"))
+def with_certificate(broker: ConfiguredBroker, pair: Pair) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(broker.directory / "tls" / "ca.crt"))
     context.load_cert_chain(pair.certificate, pair.key)
     return context
 
 
-def test_nobody_enters_without_a_credential(house: House) -> None:
-    assert not house.guest(None).enter()
-    assert not house.guest(None, context=None).enter(), "in plain text"
-    assert not house.guest(None, name=KITCHEN).enter()
-    assert not house.guest(None, name=COLLECTOR, password="").enter()
-    with house.guest(LOFT):
+def test_nobody_enters_without_a_credential(broker: ConfiguredBroker) -> None:
+    assert not broker.guest(None).enter()
+    assert not broker.guest(None, context=None).enter(), "in plain text"
+    assert not broker.guest(None, name=KITCHEN).enter()
+    assert not broker.guest(None, name=COLLECTOR, password="").enter()
+    with broker.guest(LOFT):
         pass
 
 
-@pytest.mark.parametrize("house", PASSWORDS, indirect=True)
-def test_a_password_is_good_for_its_owner_only(house: House) -> None:
-    kitchens = house.book.credentials(KITCHEN).password
-    assert not house.guest(GARDEN, password=kitchens).enter()
-    assert not house.guest(COLLECTOR, password=kitchens).enter()
-    assert not house.guest(GARDEN, password=WRONG).enter()
-    assert not house.guest(GARDEN, name="stranger").enter()
-    hashed = house.book.users[GARDEN].password
-    assert not house.guest(GARDEN, password=hashed).enter(), "what the broker stores opens nothing"
+@pytest.mark.parametrize("broker", PASSWORDS, indirect=True)
+def test_a_password_is_good_for_its_owner_only(broker: ConfiguredBroker) -> None:
+    kitchens = broker.configured.credentials(KITCHEN).password
+    assert not broker.guest(GARDEN, password=kitchens).enter()
+    assert not broker.guest(COLLECTOR, password=kitchens).enter()
+    assert not broker.guest(GARDEN, password=WRONG).enter()
+    assert not broker.guest(GARDEN, name="stranger").enter()
+    hashed = broker.configured.users[GARDEN].password
+    assert not broker.guest(GARDEN, password=hashed).enter(), "what the broker stores opens nothing"
 
 
-@pytest.mark.parametrize("house", CERTIFICATES, indirect=True)
+@pytest.mark.parametrize("broker", CERTIFICATES, indirect=True)
 def test_a_certificate_must_be_ours_and_made_for_a_client(
-    house: House, tmp_path_factory: pytest.TempPathFactory
+    broker: ConfiguredBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     forger = Authority(tmp_path_factory.mktemp("forger"))
     forged = Pair(forger.files.certificate.with_name("f.crt"), forger.files.key.with_name("f.key"))
     forger.issue_client(forged, KITCHEN)
-    assert not house.guest(None, context=with_certificate(house, forged)).enter()
-    tls = house.directory / "tls"
+    assert not broker.guest(None, context=with_certificate(broker, forged)).enter()
+    tls = broker.directory / "tls"
     servers = Pair(tls / "server.crt", tls / "server.key")
-    assert not house.guest(None, context=with_certificate(house, servers)).enter()
+    assert not broker.guest(None, context=with_certificate(broker, servers)).enter()
 
 
-@pytest.mark.parametrize("house", CERTIFICATES, indirect=True)
+@pytest.mark.parametrize("broker", CERTIFICATES, indirect=True)
 @pytest.mark.parametrize("claimed", [COLLECTOR, GARDEN, f"CN={COLLECTOR}", f"CN={GARDEN}"])
 def test_a_certificate_says_who_one_is_whatever_name_is_claimed(
-    house: House, parties: dict[str, Guest], claimed: str
+    broker: ConfiguredBroker, parties: dict[str, Guest], claimed: str
 ) -> None:
-    liar = house.guest(LOFT, name=claimed, password=WRONG)
+    liar = broker.guest(LOFT, name=claimed, password=WRONG)
     if liar.enter():
         with listening(parties):
             assert heard_by(parties, liar.say(f"{ROOT}/pub/state")) == NOBODY
@@ -279,14 +292,14 @@ def test_a_certificate_says_who_one_is_whatever_name_is_claimed(
         liar.leave()
 
 
-@pytest.mark.parametrize("house", NATS, indirect=True)
+@pytest.mark.parametrize("broker", NATS, indirect=True)
 @pytest.mark.parametrize("name", [KITCHEN, COLLECTOR])
-def test_nats_has_no_back_door(house: House, name: str) -> None:
+def test_nats_has_no_back_door(broker: ConfiguredBroker, name: str) -> None:
     """Its own protocol has a port too, on this machine: no credential of ours opens it."""
-    log = (house.directory / "broker.log").read_text()
+    log = (broker.directory / "broker.log").read_text()
     found = re.search(r"Listening for client connections on 127\.0\.0\.1:(\d+)", log)
     assert found, log
-    known = house.book.credentials(name)
+    known = broker.configured.credentials(name)
     claims = [{}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}]
     for claim in claims:
         with socket.create_connection(("127.0.0.1", int(found[1])), 20) as sock:

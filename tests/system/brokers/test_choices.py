@@ -25,11 +25,6 @@ MOSQUITTO, NATS_BY_PASSWORD = Setup("mosquitto", "password"), Setup("nats", "pas
 OURS = (COLLECTOR, AUDITOR, PROBE)
 
 
-@pytest.fixture
-def data(home: Path) -> Path:
-    return home / "data"
-
-
 def configured(cli: Cli, data: Path, *words: str | Path, setup: Setup = NATS_BY_PASSWORD) -> str:
     done = cli(*broker_config(setup, data, *words))
     assert done.exit_code == 0, done.stderr
@@ -70,16 +65,16 @@ def test_an_address_is_known_however_it_is_written(cli: Cli, data: Path) -> None
 @pytest.mark.parametrize("setup", NATS)
 def test_a_broker_on_one_address_only(cli: Cli, data: Path, setup: Setup, bind: str) -> None:
     configured(cli, data, "--host", "pi.local", "--bind", bind, "--port", str(free_port()))
-    with EmbeddedBroker(data / "broker") as box:
+    with EmbeddedBroker(data / "broker") as embedded:
         configured_here = BrokerDirectory.load(data / "broker")
-        link = Link(box.url, configured_here.credentials(COLLECTOR), client_id="test")
+        link = Link(embedded.url, configured_here.credentials(COLLECTOR), client_id="test")
         link.connect()
         link.close()
 
 
 def test_a_port_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "port").write_text("")
-    with pytest.raises(SettingsError, match="holds no port"):
+    with pytest.raises(SettingsError, match="does not hold a port number"):
         EmbeddedBroker(tmp_path)
 
 

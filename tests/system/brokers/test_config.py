@@ -13,11 +13,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
-from collector.brokers.authority import AUTHORITY_DAYS, SERVER_DAYS, days_left, names_of
+from collector.brokers.authority import (
+    AUTHORITY_DAYS,
+    SERVER_DAYS,
+    Authority,
+    days_left,
+    names_of,
+)
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import RENEW_DAYS
+from collector.brokers.plan import RENEW_DAYS, Pair
 from edge_client.settings import resolve
-from tests.support.broker_setup import BOTH, House, Setup, broker_config, users_of
+from tests.support.broker_setup import BOTH, ConfiguredBroker, Setup, broker_config, users_of
 from tests.support.brokers import free_port
 from tests.support.certificates import Files
 from tests.support.command_line import Cli
@@ -25,11 +31,6 @@ from tests.support.edge_processes.processes import environment
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")
-
-
-@pytest.fixture
-def data(home: Path) -> Path:
-    return home / "data"
 
 
 @pytest.fixture
@@ -85,17 +86,16 @@ def test_the_brokers_certificate_is_for_its_hosts(cli: Cli, data: Path) -> None:
 
 
 @pytest.mark.parametrize(("left", "renewed"), [(RENEW_DAYS + 1, False), (RENEW_DAYS - 1, True)])
-def test_a_certificate_is_renewed_in_time(
-    cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch, left: int, renewed: bool
-) -> None:
+def test_a_certificate_is_renewed_in_time(cli: Cli, data: Path, left: int, renewed: bool) -> None:
     words = broker_config(MOSQUITTO, data, "--host", "pi.example")
-    with monkeypatch.context() as patched:
-        patched.setattr("collector.brokers.authority.SERVER_DAYS", left)
-        done(cli(*words))
-    file = data / "broker" / "tls" / "server.crt"
-    before = file.read_bytes()
     done(cli(*words))
-    assert (file.read_bytes() != before) == renewed
+    tls = data / "broker" / "tls"
+    server = Pair(tls / "server.crt", tls / "server.key")
+    hosts = BrokerDirectory.load(data / "broker").plan.certified
+    Authority(tls).issue_server(server, hosts, days=left)
+    before = server.certificate.read_bytes()
+    done(cli(*words))
+    assert (server.certificate.read_bytes() != before) == renewed
 
 
 def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path) -> None:
@@ -153,8 +153,8 @@ def test_a_broker_serves_a_certificate_made_elsewhere(
     done(
         cli(*broker_config(setup, data, "--host", "localhost", *given, "--port", str(free_port())))
     )
-    with House(setup, data / "broker", "kitchen") as house:
-        guest = house.guest("kitchen", context=house.context("kitchen", authority=ca))
+    with ConfiguredBroker(setup, data / "broker", "kitchen") as broker:
+        guest = broker.guest("kitchen", context=broker.context("kitchen", authority=ca))
         assert guest.enter()
         guest.leave()
 
@@ -168,7 +168,7 @@ def test_a_broker_serves_a_certificate_made_elsewhere(
         (("--server-cert", "server.pem", "--server-key", "other.key"), "KEY_VALUES_MISMATCH"),
         (("--server-cert", "server.pem", "--server-key", "locked.key"), "without a passphrase"),
         (("--server-cert", "server.pem", "--server-key", "no.key"), "No such file or directory"),
-        (("--server-cert", "server.key", "--server-key", "server.key"), "cannot serve together"),
+        (("--server-cert", "server.key", "--server-key", "server.key"), "do not work together"),
     ],
 )
 def test_a_certificate_and_a_key_that_cannot_serve(

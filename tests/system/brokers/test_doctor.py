@@ -11,7 +11,7 @@ import pytest
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
-from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, House, Setup
+from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
 from tests.support.collector_processes.campaign import Desk
 from tests.support.command_line import Cli
 
@@ -52,7 +52,7 @@ TRIALS = {
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, desk: Desk) -> None:
-    with House(setup, desk.data / "broker"):
+    with ConfiguredBroker(setup, desk.data / "broker"):
         found = examine(cli, desk)
     assert failed(found) == NO_SERVICE
     assert found.keys() >= TRIALS | {"broker", "certificate"}
@@ -110,9 +110,9 @@ NATS_LAX = [
 def test_a_lax_broker_is_found_out(
     cli: Cli, desk: Desk, kind: Any, lax: tuple[str, str, str], finding: str
 ) -> None:
-    house = House(Setup(kind, "password"), desk.data / "broker")
-    house.spoil(*lax)
-    with house:
+    broker = ConfiguredBroker(Setup(kind, "password"), desk.data / "broker")
+    broker.spoil(*lax)
+    with broker:
         found = examine(cli, desk)
     assert failed(found) == NO_SERVICE | {finding}
     assert "use the configuration that broker-config wrote" in found[finding]["finding"]
@@ -121,27 +121,27 @@ def test_a_lax_broker_is_found_out(
 @NEEDS_MOSQUITTO
 def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
     """It must not tie sessions to users then, who have none; so that is found out, too."""
-    house = House(Setup("mosquitto", "password"), desk.data / "broker")
-    house.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
-    house.spoil(CONF, "clientid true", "clientid false")
-    with house:
+    broker = ConfiguredBroker(Setup("mosquitto", "password"), desk.data / "broker")
+    broker.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
+    broker.spoil(CONF, "clientid true", "clientid false")
+    with broker:
         found = failed(examine(cli, desk))
     anybody, session = "nobody enters without a credential", "nobody takes over another's session"
     assert found == NO_SERVICE | {anybody, session}
 
 
 def test_nats_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
-    house = House(Setup("nats", "password"), desk.data / "broker")
-    house.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
-    house.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
-    with house:
+    broker = ConfiguredBroker(Setup("nats", "password"), desk.data / "broker")
+    broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
+    broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
+    with broker:
         found = failed(examine(cli, desk))
     assert found == NO_SERVICE | {"nobody enters without a credential"}
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
 def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Desk) -> None:
-    House(setup, desk.data / "broker")
+    ConfiguredBroker(setup, desk.data / "broker")
     assert failed(examine(cli, desk)) == NO_SERVICE | {"broker"}
 
 
@@ -153,23 +153,23 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
     cli: Cli, setup: Setup, desk: Desk
 ) -> None:
     """Reports that wait for the collector are still delivered to it, and nothing else is."""
-    house = House(setup, desk.data / "broker", GARDEN)
+    broker = ConfiguredBroker(setup, desk.data / "broker", GARDEN)
     if setup.kind == "nats":  # or it delivers again after half a minute
-        house.spoil("nats.conf", "mqtt {", 'mqtt {\n  ack_wait: "1s"')
+        broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  ack_wait: "1s"')
     ours = {"client_id": session_name(desk.data), "clean": False}
-    with house:
-        with house.guest(COLLECTOR, **ours) as collectors:
+    with broker:
+        with broker.guest(COLLECTOR, **ours) as collectors:
             assert collectors.listen(*from_all_devices(), qos=1) == [True, True]
-        with house.guest(GARDEN) as garden:
+        with broker.guest(GARDEN) as garden:
             waiting = {garden.say(desk.topics.report(GARDEN)) for _ in range(5)}
         before = desk.look()
         assert failed(examine(cli, desk)) == NO_SERVICE
         assert desk.look() == before
-        with house.guest(AUDITOR) as auditor:
+        with broker.guest(AUDITOR) as auditor:
             auditor.listen(everything_of(CANARY_CAMPAIGN))
             assert auditor.hears(auditor.say(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
             assert len(auditor.heard) == 1
-        with house.guest(COLLECTOR, **ours) as collectors:
+        with broker.guest(COLLECTOR, **ours) as collectors:
             assert collectors.session_present
             collectors.wait_for(lambda: collectors.words >= waiting)
             assert collectors.words == waiting

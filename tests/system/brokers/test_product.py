@@ -19,7 +19,7 @@ import pytest
 from collector.brokers.access import COLLECTOR
 from collector.data_dir import read_store, session_name
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
-from tests.support.broker_setup import BOTH, NATS, Guest, House, Setup, broker_config
+from tests.support.broker_setup import BOTH, NATS, ConfiguredBroker, Guest, Setup, broker_config
 from tests.support.brokers import free_port
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
@@ -37,7 +37,7 @@ class Product:
     """A running collector and the broker it found; where devices keep what was carried to them."""
 
     data: Path
-    house: House
+    broker: ConfiguredBroker
     service: CollectorProcess
     manifest: Manifest
     address: str
@@ -46,7 +46,7 @@ class Product:
     def carry(self, name: str) -> Path:
         """A credential brought to its device; returns the configuration there."""
         place = self.devices / name
-        shutil.copytree(self.house.book.credentials_dir(name), place)
+        shutil.copytree(self.broker.configured.credentials_dir(name), place)
         config = place / "edge.toml"
         config.write_text(config.read_text().replace("/etc/allomfree", str(place)))
         return config
@@ -75,15 +75,15 @@ def product(
     words = broker_config(setup, data, "--host", "localhost", "--port", str(free_port()))
     done = collector(*words)
     assert done.returncode == 0, done.stderr
-    house = House(setup, data / "broker", SENDER, THIEF)
+    broker = ConfiguredBroker(setup, data / "broker", SENDER, THIEF)
     with ExitStack() as stack:
         if setup.kind == "mosquitto":
-            stack.enter_context(house)
+            stack.enter_context(broker)
         opened = facts("open", file, "--data-dir", data)
         service = stack.enter_context(CollectorProcess(data, "--listen", "off"))
         service.wait_for("collecting for")
         address = opened["join"].split()[-1]
-        yield Product(data, house, service, Manifest.from_file(file), address, place / "devices")
+        yield Product(data, broker, service, Manifest.from_file(file), address, place / "devices")
         assert service.said("connected to") == 1, service.lines
         assert service.terminate() == 0
 
@@ -105,12 +105,12 @@ def test_a_device_is_enrolled_joins_and_is_counted(cli: Cli, product: Product) -
 def test_nobody_takes_the_collectors_session(product: Product) -> None:
     """Neither its connection, which ends nowhere in this module, nor what is meant for it."""
     names = [COLLECTOR, "allomfree-collector", SENDER]
-    if product.house.setup.kind == "mosquitto":  # which gives sessions to users, not to names
+    if product.broker.setup.kind == "mosquitto":  # which gives sessions to users, not to names
         names.append(session_name(product.data))
     for name in names:
         with (
-            product.house.guest(SENDER) as sender,
-            product.house.guest(THIEF, client_id=name, clean=False) as thief,
+            product.broker.guest(SENDER) as sender,
+            product.broker.guest(THIEF, client_id=name, clean=False) as thief,
         ):
             product.deliver(sender)
             assert (thief.heard, sender.lost) == ([], False)
@@ -122,7 +122,7 @@ def test_the_sessions_name_is_a_secret(product: Product) -> None:
     random = name.removeprefix("coll-")
     assert len(bytes.fromhex(random)) * 8 >= 64
     assert stat.S_IMODE((product.data / "session").stat().st_mode) == 0o600
-    with product.house.guest(THIEF) as thief, product.house.guest(SENDER) as sender:
+    with product.broker.guest(THIEF) as thief, product.broker.guest(SENDER) as sender:
         thief.listen("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{THIEF}/#")
         product.deliver(sender)
         topics = Topics(product.manifest.campaign)
@@ -143,7 +143,7 @@ def test_doctor_beside_the_service(cli: Cli, product: Product) -> None:
     assert [f for f in findings.values() if not f["ok"]] == []
     assert shown.exit_code == 0
     tried = findings["the collector does not write reports"]["finding"]
-    assert tried.startswith("refused" if product.house.setup.kind == "nats" else "not tried")
+    assert tried.startswith("refused" if product.broker.setup.kind == "nats" else "not tried")
     assert product.outcomes() == before
 
 
@@ -151,8 +151,8 @@ def test_doctor_beside_the_service(cli: Cli, product: Product) -> None:
 def test_why_the_name_must_be_secret_on_nats(setup: Setup, tmp_path: Path) -> None:
     """The negative control: NATS does not tie sessions to users."""
     with (
-        House(setup, tmp_path / "broker", THIEF) as house,
-        house.guest(COLLECTOR, client_id="known", clean=False) as collectors,
-        house.guest(THIEF, client_id="known", clean=False),
+        ConfiguredBroker(setup, tmp_path / "broker", THIEF) as broker,
+        broker.guest(COLLECTOR, client_id="known", clean=False) as collectors,
+        broker.guest(THIEF, client_id="known", clean=False),
     ):
         collectors.wait_for(lambda: collectors.lost)

@@ -12,7 +12,15 @@ import pytest
 
 from collector.brokers.access import COLLECTOR
 from collector.data_dir import open_store, read_store
-from tests.support.broker_setup import BOTH, PASSWORDS, ROOT, Guest, House, Setup, users_of
+from tests.support.broker_setup import (
+    BOTH,
+    PASSWORDS,
+    ROOT,
+    ConfiguredBroker,
+    Guest,
+    Setup,
+    users_of,
+)
 from tests.support.command_line import Cli
 from tests.support.edge_processes.processes import wait_until
 
@@ -20,31 +28,31 @@ STOLEN, GARDEN = "stolen", "garden"
 
 
 @pytest.fixture(params=BOTH)
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConfiguredBroker]:
     """A running broker, in the directory of a collector that is not."""
     data = tmp_path / "data"
     open_store(data).close()
-    with House(request.param, data / "broker", STOLEN, GARDEN) as running:
+    with ConfiguredBroker(request.param, data / "broker", STOLEN, GARDEN) as running:
         wait_until((data / "broker" / "broker.pid").exists)
         yield running
 
 
-def say(cli: Cli, house: House, *words: object) -> dict[str, object]:
-    done = cli(*words, "--data-dir", house.directory.parent, "--json")
+def say(cli: Cli, broker: ConfiguredBroker, *words: object) -> dict[str, object]:
+    done = cli(*words, "--data-dir", broker.directory.parent, "--json")
     assert done.exit_code == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
-def revoked(house: House) -> frozenset[str]:
-    store = read_store(house.directory.parent)
+def revoked(broker: ConfiguredBroker) -> frozenset[str]:
+    store = read_store(broker.directory.parent)
     try:
         return store.revoked()
     finally:
         store.close()
 
 
-def gets_in(house: House, name: str) -> bool:
-    guest = house.guest(name)
+def gets_in(broker: ConfiguredBroker, name: str) -> bool:
+    guest = broker.guest(name)
     entered = guest.enter()
     guest.leave()
     return entered
@@ -57,68 +65,68 @@ def is_heard(guest: Guest, name: str, witness: Guest, other: Guest) -> bool:
     return word in witness.words
 
 
-def test_revoke_and_undo(cli: Cli, house: House) -> None:
+def test_revoke_and_undo(cli: Cli, broker: ConfiguredBroker) -> None:
     up = f"{ROOT}/up/{STOLEN}/report"
     with (
-        house.guest(COLLECTOR) as collectors,
-        house.guest(GARDEN) as garden,
-        house.guest(STOLEN) as stolen,
+        broker.guest(COLLECTOR) as collectors,
+        broker.guest(GARDEN) as garden,
+        broker.guest(STOLEN) as stolen,
     ):
         collectors.listen("allomfree/v1/+/up/+/#")
         stolen.listen("allomfree/v1/+/pub/#")
         garden.listen("allomfree/v1/+/pub/#")
         assert collectors.hears(stolen.say(up))
-        told = say(cli, house, "revoke", STOLEN)
+        told = say(cli, broker, "revoke", STOLEN)
         assert (told["revoked"], told["enrolled"], told["reloaded"]) == (True, True, True)
-        assert revoked(house) == {STOLEN}, "the collector refuses its reports, too"
+        assert revoked(broker) == {STOLEN}, "the collector refuses its reports, too"
         wait_until(lambda: not is_heard(stolen, STOLEN, collectors, garden))
         news = collectors.say(f"{ROOT}/pub/state")
         assert garden.hears(news)
         assert not is_heard(stolen, STOLEN, collectors, garden)
         assert news not in stolen.words
-        assert not gets_in(house, STOLEN)
+        assert not gets_in(broker, STOLEN)
         assert not collectors.lost
         assert not garden.lost
-    told = say(cli, house, "revoke", STOLEN, "--undo")
+    told = say(cli, broker, "revoke", STOLEN, "--undo")
     assert (told["revoked"], told["enrolled"], told["reloaded"]) == (False, True, True)
-    assert revoked(house) == frozenset()
-    wait_until(lambda: gets_in(house, STOLEN))
-    with house.guest(COLLECTOR) as collectors, house.guest(STOLEN) as welcome:
+    assert revoked(broker) == frozenset()
+    wait_until(lambda: gets_in(broker, STOLEN))
+    with broker.guest(COLLECTOR) as collectors, broker.guest(STOLEN) as welcome:
         collectors.listen("allomfree/v1/+/up/+/#")
         assert collectors.hears(welcome.say(up))
 
 
-def test_enrolment_while_the_broker_runs(cli: Cli, house: House) -> None:
-    with house.guest(GARDEN) as garden:
-        assert say(cli, house, "enrol", "late")["reloaded"] is True
-        wait_until(lambda: gets_in(house, "late"))
+def test_enrolment_while_the_broker_runs(cli: Cli, broker: ConfiguredBroker) -> None:
+    with broker.guest(GARDEN) as garden:
+        assert say(cli, broker, "enrol", "late")["reloaded"] is True
+        wait_until(lambda: gets_in(broker, "late"))
         garden.say(f"{ROOT}/up/{GARDEN}/report")
         assert not garden.lost
 
 
-@pytest.mark.parametrize("house", PASSWORDS, indirect=True)
-def test_a_broker_that_is_not_there_must_be_told_later(cli: Cli, house: House) -> None:
+@pytest.mark.parametrize("broker", PASSWORDS, indirect=True)
+def test_a_broker_that_is_not_there_must_be_told_later(cli: Cli, broker: ConfiguredBroker) -> None:
     """Also when its process number now belongs to something else, which a signal would end."""
-    house.kill()
-    assert say(cli, house, "revoke", STOLEN)["reloaded"] is False
+    broker.kill()
+    assert say(cli, broker, "revoke", STOLEN)["reloaded"] is False
     with subprocess.Popen(["sleep", "60"]) as other:
-        (house.directory / "broker.pid").write_text(str(other.pid))
-        told = cli("revoke", STOLEN, "--data-dir", house.directory.parent)
-        assert "The broker must be told: send" in told.stdout
+        (broker.directory / "broker.pid").write_text(str(other.pid))
+        told = cli("revoke", STOLEN, "--data-dir", broker.directory.parent)
+        assert "The broker must reload its configuration: send" in told.stdout
         other.terminate()
         assert other.wait(20) == -signal.SIGTERM
-    house.start()
-    assert not gets_in(house, STOLEN)
-    assert gets_in(house, GARDEN)
+    broker.start()
+    assert not gets_in(broker, STOLEN)
+    assert gets_in(broker, GARDEN)
 
 
 def test_a_device_that_was_never_enrolled(cli: Cli, tmp_path: Path) -> None:
     """Its reports are refused; about its credential there is nothing to do here."""
     data = tmp_path / "data"
     open_store(data).close()
-    House(Setup("mosquitto", "password"), data / "broker")
+    ConfiguredBroker(Setup("mosquitto", "password"), data / "broker")
     for name in ("stranger", "collector"):
         told = cli("revoke", name, "--data-dir", data)
         assert told.exit_code == 0
-        assert "It is not enrolled here" in told.stdout
+        assert "It was not enrolled here" in told.stdout
     assert not any(user["revoked"] for user in users_of(data / "broker").values())

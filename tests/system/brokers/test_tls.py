@@ -18,7 +18,7 @@ from collector.mqtt.link import Link
 from edge_client.mqtt.link import PahoLink, connect
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
-from tests.support.broker_setup import PASSWORDS, House, Setup, plan
+from tests.support.broker_setup import PASSWORDS, ConfiguredBroker, Setup, plan
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import FAULTS, Files
 from tests.support.collector_processes.processes import facts
@@ -105,7 +105,7 @@ def test_the_collector_says_why_it_does_not_trust_a_broker(
     data = tmp_path / "data"
     planned = plan(setup, data / "broker", hosts=(host,), own_certificate=False)
     BrokerDirectory.configure(data / "broker", planned, given)
-    with House(setup, data / "broker"):
+    with ConfiguredBroker(setup, data / "broker"):
         found = {f["check"]: f for f in facts("doctor", "--data-dir", data)}
     assert not found["broker"]["ok"]
     told = found["broker"]["finding"]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.browser.chromium import Browser
 from tests.support.browser.sample import build
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 from tests.support.site import serving
 
 
@@ -17,8 +17,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSample]:
     """The sample, served while a module's tests run."""
     sample = build(tmp_path_factory.mktemp("sample"))
     with serving(sample.data) as site:
-        yield House(site.url, sample)
+        yield ServedSample(site.url, sample)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser.chromium import Browser
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 from tests.support.collector_processes.processes import collector
 
 pytestmark = pytest.mark.slow
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("kind", "number"), [("round", "latest"), ("over-time", "all")])
 def test_the_rows_are_those_of_the_command(
-    browser: Browser, house: House, tmp_path: Path, kind: str, number: str
+    browser: Browser, served: ServedSample, tmp_path: Path, kind: str, number: str
 ) -> None:
-    browser.read(house.page(kind))
+    browser.read(served.page(kind))
     browser.save_into(tmp_path)
     browser.part("#as-csv").click()
     browser.until(lambda: [*tmp_path.glob("*.csv")])
     (saved,) = tmp_path.iterdir()
-    wanted = ("--attribute", "heating", "--round", number, "--data-dir", house.sample.data)
-    told = collector("export", house.sample.simulation, "--format", "csv", *wanted)
+    wanted = ("--attribute", "heating", "--round", number, "--data-dir", served.sample.data)
+    told = collector("export", served.sample.simulation, "--format", "csv", *wanted)
     assert saved.read_bytes() == told.stdout.encode()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.browser.chromium import Browser
 from tests.support.browser.sample import HARM, JAVASCRIPT
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 
 pytestmark = pytest.mark.slow
 
@@ -24,29 +24,31 @@ MARKUP = "return document.querySelectorAll('#chart text a, #chart text tspan[sty
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_runs_links_or_loads(browser: Browser, house: House, place: str) -> None:
-    browser.read(house.url + PLACES[place].replace("NAME", house.sample.hostile))
+def test_nothing_runs_links_or_loads(browser: Browser, served: ServedSample, place: str) -> None:
+    browser.read(served.url + PLACES[place].replace("NAME", served.sample.hostile))
     assert browser.run("return typeof window.hurt") == "undefined"
     assert browser.parts(MADE) == []
     assert browser.complaints() == []
     assert [url for url in browser.requests() if "hurt" in url] == []
 
 
-def test_title_purpose_and_owner_are_shown_as_written(browser: Browser, house: House) -> None:
-    browser.read(f"{house.url}/campaigns/{house.sample.hostile}")
+def test_title_purpose_and_owner_are_shown_as_written(
+    browser: Browser, served: ServedSample
+) -> None:
+    browser.read(f"{served.url}/campaigns/{served.sample.hostile}")
     assert browser.text("#title") == HARM[0]
     assert browser.driver.title.startswith(HARM[0])
     assert browser.text(".lead") == HARM[1]
     assert browser.text(".about dd") == f"{HARM[2]}, {JAVASCRIPT}"
 
 
-def test_values_are_shown_as_written(browser: Browser, house: House) -> None:
-    browser.read(house.attribute("harm", "/rounds/latest", house.sample.hostile))
+def test_values_are_shown_as_written(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.attribute("harm", "/rounds/latest", served.sample.hostile))
     shown = [cell.text for cell in browser.parts("#table tbody th")]
     assert shown == [*HARM, JAVASCRIPT]
 
 
-def test_values_in_the_chart_are_shown_as_written(browser: Browser, house: House) -> None:
-    browser.read(house.attribute("harm", "/rounds/latest", house.sample.hostile))
+def test_values_in_the_chart_are_shown_as_written(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.attribute("harm", "/rounds/latest", served.sample.hostile))
     assert set(browser.run(TICKS)) == {*HARM, JAVASCRIPT}
     assert browser.run(MARKUP) == 0

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser.chromium import Browser
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,8 @@ def walk(browser: Browser) -> list[dict[str, Any]]:
     raise AssertionError("the focus never leaves the page")
 
 
-def test_the_first_stop_skips_to_the_content(browser: Browser, house: House) -> None:
-    browser.read(house.page("campaign"))
+def test_the_first_stop_skips_to_the_content(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.page("campaign"))
     browser.part("body").send_keys(Keys.TAB)
     stop = browser.run(STANDS)
     assert stop["kind"] == "skip"
@@ -41,17 +41,19 @@ def test_the_first_stop_skips_to_the_content(browser: Browser, house: House) -> 
     assert browser.run(STANDS)["id"] == "main"
 
 
-def test_switch_table_and_links_are_reached_in_order(browser: Browser, house: House) -> None:
-    browser.read(house.page("round"))
+def test_switch_table_and_links_are_reached_in_order(
+    browser: Browser, served: ServedSample
+) -> None:
+    browser.read(served.page("round"))
     stops = [stop["id"] or stop["to"] or stop["kind"] for stop in walk(browser)]
-    base = f"/campaigns/{house.sample.simulation}/attributes/heating"
+    base = f"/campaigns/{served.sample.simulation}/attributes/heating"
     wanted = ["#main", "/planner", f"{base}/rounds/pooled", "simultaneous", "scroll", "as-csv"]
     assert [stop for stop in stops if stop in wanted] == wanted
 
 
 @pytest.mark.parametrize("kind", ["home", "campaign", "round", "planner"])
-def test_every_stop_is_seen(browser: Browser, house: House, kind: str) -> None:
-    browser.read(house.page(kind))
+def test_every_stop_is_seen(browser: Browser, served: ServedSample, kind: str) -> None:
+    browser.read(served.page(kind))
     stops = walk(browser)
     assert len(stops) > 5
     assert [stop for stop in stops if not stop["outline"] > 1] == []

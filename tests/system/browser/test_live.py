@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collector.data_dir import open_store
 from collector.settings import Address
-from collector.web import events
 from tests.support.brokers import Nats, free_port
 from tests.support.browser.chromium import Browser
 from tests.support.collector_fakes import candidate
 from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess, facts
 from tests.support.collector_processes.wire import Publisher
-from tests.support.site import serving
+from tests.support.site import PROMPT, serving
 from tests.unit.web.test_events import status
 
 pytestmark = pytest.mark.slow
@@ -83,13 +83,10 @@ def test_the_chart_of_a_filling_round_follows(browser: Browser, tmp_path: Path) 
         assert browser.run(SAME)
 
 
-def test_a_tab_that_nobody_sees_holds_no_connection(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tab_that_nobody_sees_holds_no_connection(browser: Browser, tmp_path: Path) -> None:
     """There is room for one reader: whether the tab is that one shows in the next one's answer."""
-    monkeypatch.setattr(events, "MOST", 1)
     desk = opened(tmp_path)
-    with serving(desk.data) as site:
+    with serving(desk.data, limits=replace(PROMPT, readers=1)) as site:
         stay(browser, f"{site.url}/campaigns/{desk.manifest.campaign}")
         count(desk, 0)
         browser.until(lambda: received(browser, NOW) == "1")

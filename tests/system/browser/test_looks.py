@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser.chromium import NARROW, WIDE, Browser
-from tests.support.browser.served import PAGES, House
+from tests.support.browser.served import PAGES, ServedSample
 
 pytestmark = pytest.mark.slow
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("kind", PAGES)
 def test_dark_and_light(
-    browser: Browser, house: House, tmp_path: Path, kind: str, width: int
+    browser: Browser, served: ServedSample, tmp_path: Path, kind: str, width: int
 ) -> None:
-    browser.read(house.page(kind), width, "light")
+    browser.read(served.page(kind), width, "light")
     light = browser.brightness(tmp_path / f"{kind}-{width}-light.png")
     browser.look(width, "dark")
     assert light > 200
@@ -26,6 +26,6 @@ def test_dark_and_light(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", PAGES)
-def test_no_serious_finding(browser: Browser, house: House, kind: str, scheme: str) -> None:
-    browser.read(house.page(kind), scheme=scheme)
+def test_no_serious_finding(browser: Browser, served: ServedSample, kind: str, scheme: str) -> None:
+    browser.read(served.page(kind), scheme=scheme)
     assert browser.grave_findings() == []

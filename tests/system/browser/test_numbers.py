@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.browser.chromium import Browser
 from tests.support.browser.sample import ENOUGH, FEW
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 
 pytestmark = pytest.mark.slow
 
@@ -39,10 +39,10 @@ def row(entry: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(("attribute", "number"), HISTOGRAMS)
 def test_the_table_says_what_the_command_says(
-    browser: Browser, house: House, attribute: str, number: str
+    browser: Browser, served: ServedSample, attribute: str, number: str
 ) -> None:
-    told = house.estimate(attribute, number)
-    browser.read(house.attribute(attribute, f"/rounds/{number}"))
+    told = served.estimate(attribute, number)
+    browser.read(served.attribute(attribute, f"/rounds/{number}"))
     assert browser.text("#reports") == f"{told['n']:,}"
     for entry in told["histogram"]:
         assert browser.cells(f'#table tr[data-value="{entry["value"]}"]')[:-1] == row(entry)
@@ -51,10 +51,10 @@ def test_the_table_says_what_the_command_says(
 
 @pytest.mark.parametrize(("attribute", "number"), HISTOGRAMS)
 def test_the_chart_draws_what_the_command_says(
-    browser: Browser, house: House, attribute: str, number: str
+    browser: Browser, served: ServedSample, attribute: str, number: str
 ) -> None:
-    entries = house.estimate(attribute, number)["histogram"]
-    browser.read(house.attribute(attribute, f"/rounds/{number}"))
+    entries = served.estimate(attribute, number)["histogram"]
+    browser.read(served.attribute(attribute, f"/rounds/{number}"))
     chart = browser.chart()
     for name in ("raw", "projected"):
         assert chart[name]["y"] == [entry["value"] for entry in entries]
@@ -64,8 +64,8 @@ def test_the_chart_draws_what_the_command_says(
     assert ends[1::3] == [100 * entry["high"] for entry in entries]
 
 
-def test_the_simulated_truth_is_dotted(browser: Browser, house: House) -> None:
-    browser.read(house.attribute("heating", "/rounds/latest"))
+def test_the_simulated_truth_is_dotted(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.attribute("heating", "/rounds/latest"))
     truth = browser.chart()["simulated truth"]
     assert truth["dash"] == "dot"
     ends = truth["x"][1::3]  # a dotted line from zero to each
@@ -74,16 +74,18 @@ def test_the_simulated_truth_is_dotted(browser: Browser, house: House) -> None:
     assert browser.cells("#table tr[data-value=gas]")[-1] == percent(ends[1] / 100)
 
 
-def test_a_real_campaign_has_no_truth(browser: Browser, house: House) -> None:
-    browser.read(house.attribute("harm", "/rounds/latest", house.sample.hostile))
+def test_a_real_campaign_has_no_truth(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.attribute("harm", "/rounds/latest", served.sample.hostile))
     assert "raw" in browser.chart()
     assert "simulated truth" not in browser.chart()
     assert browser.parts("#simulation") == []
 
 
-def test_too_few_reports_show_a_sentence_and_no_chart(browser: Browser, house: House) -> None:
-    assert house.estimate("rare", "latest")["withheld"]
-    browser.read(house.page("withheld"))
+def test_too_few_reports_show_a_sentence_and_no_chart(
+    browser: Browser, served: ServedSample
+) -> None:
+    assert served.estimate("rare", "latest")["withheld"]
+    browser.read(served.page("withheld"))
     assert browser.text("#withheld") == f"not enough reports: {FEW} of {ENOUGH}"
     assert not browser.part("#figure").is_displayed()
     assert browser.parts("#table") == []

@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser.chromium import Browser
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.processes import facts
 
@@ -59,8 +59,10 @@ def assert_shown(browser: Browser, plan: Any) -> None:
     ],
     ids=lambda word: word if word.isascii() else "",
 )
-def test_a_slider(browser: Browser, house: House, tmp_path: Path, slider: str, keys: str) -> None:
-    browser.read(house.page("planner"))
+def test_a_slider(
+    browser: Browser, served: ServedSample, tmp_path: Path, slider: str, keys: str
+) -> None:
+    browser.read(served.page("planner"))
     before = browser.part(f"#{slider}").get_property("value")
     drawn = browser.part("#chart").get_attribute("data-drawn")
     browser.part(f'input[type=range][data-for="{slider}"]').send_keys(keys)
@@ -70,17 +72,17 @@ def test_a_slider(browser: Browser, house: House, tmp_path: Path, slider: str, k
 
 
 def test_many_values_are_answered_by_another_protocol(
-    browser: Browser, house: House, tmp_path: Path
+    browser: Browser, served: ServedSample, tmp_path: Path
 ) -> None:
-    browser.read(house.page("planner"))
+    browser.read(served.page("planner"))
     assert browser.text(f"{LAST} [data-protocol]") == "L-GRR"
     browser.type("#k", "64")
     browser.until(lambda: browser.text(f"{LAST} [data-protocol]") == "L-OSUE")
     assert_shown(browser, planned(tmp_path, browser))
 
 
-def test_what_cannot_be_is_said_and_forgotten(browser: Browser, house: House) -> None:
-    browser.read(house.page("planner"))
+def test_what_cannot_be_is_said_and_forgotten(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.page("planner"))
     shown = browser.text("#plan")
     browser.type("#eps_1", "9")
     browser.until(lambda: browser.part("#planner-error").is_displayed())
@@ -90,9 +92,9 @@ def test_what_cannot_be_is_said_and_forgotten(browser: Browser, house: House) ->
     browser.until(lambda: not browser.part("#planner-error").is_displayed())
 
 
-def test_the_questions_of_a_campaign(browser: Browser, house: House) -> None:
-    told = facts("plan", house.sample.manifest, "--devices", "10000")
-    browser.read(house.page("planner-of-campaign"))
+def test_the_questions_of_a_campaign(browser: Browser, served: ServedSample) -> None:
+    told = facts("plan", served.sample.manifest, "--devices", "10000")
+    browser.read(served.page("planner-of-campaign"))
     for attribute in told["attributes"]:
         section = f'#plan section[data-plan="{attribute["name"]}"]'
         half = f"±{100 * attribute['half_width']:.1f} points"

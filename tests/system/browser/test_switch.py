@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser.chromium import Browser
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +21,9 @@ def ends(entries: list[dict[str, float]], low: str, high: str) -> list[float | N
     return found
 
 
-def test_the_mouse_turns_it_on_and_off(browser: Browser, house: House) -> None:
-    entries = house.estimate("heating", "latest")["histogram"]
-    browser.read(house.page("round"))
+def test_the_mouse_turns_it_on_and_off(browser: Browser, served: ServedSample) -> None:
+    entries = served.estimate("heating", "latest")["histogram"]
+    browser.read(served.page("round"))
     switch = browser.part("#simultaneous")
     assert switch.get_attribute("aria-checked") == "false"
     switch.click()
@@ -36,15 +36,15 @@ def test_the_mouse_turns_it_on_and_off(browser: Browser, house: House) -> None:
 
 
 @pytest.mark.parametrize("key", [Keys.SPACE, Keys.ENTER], ids=["space", "enter"])
-def test_the_keyboard_turns_it(browser: Browser, house: House, key: str) -> None:
-    browser.read(house.page("round"))
+def test_the_keyboard_turns_it(browser: Browser, served: ServedSample, key: str) -> None:
+    browser.read(served.page("round"))
     switch = browser.part("#simultaneous")
     switch.send_keys(key)
     assert switch.get_attribute("aria-checked") == "true"
     assert ALL in browser.chart()
 
 
-def test_an_address_may_ask_for_it(browser: Browser, house: House) -> None:
-    browser.read(f"{house.page('round')}?intervals=all")
+def test_an_address_may_ask_for_it(browser: Browser, served: ServedSample) -> None:
+    browser.read(f"{served.page('round')}?intervals=all")
     assert browser.part("#simultaneous").get_attribute("aria-checked") == "true"
     assert ALL in browser.chart()

@@ -10,7 +10,7 @@ import pytest
 
 from collector.settings import Address
 from tests.support.browser.chromium import Browser
-from tests.support.browser.served import House
+from tests.support.browser.served import ServedSample
 from tests.support.site import serving
 
 pytestmark = pytest.mark.slow
@@ -30,28 +30,28 @@ def own_address() -> str:
 
 
 @pytest.fixture
-def outside(house: House) -> Iterator[str]:
+def outside(served: ServedSample) -> Iterator[str]:
     """The sample's page as another machine sees it."""
     host = own_address()
-    with serving(house.sample.data, EVERYWHERE, TOKEN) as site:
+    with serving(served.sample.data, EVERYWHERE, TOKEN) as site:
         yield f"http://{host}:{site.port}"
 
 
 def test_without_it_nothing_is_shown(browser: Browser, outside: str) -> None:
     browser.driver.delete_all_cookies()
     browser.open(f"{outside}/")
-    assert browser.text("#sentence").startswith("This page needs its token.")
+    assert browser.text("#sentence").startswith("This page needs its access token.")
     assert browser.parts("#campaigns") == []
 
 
 def test_the_link_opens_every_page_and_leaves_the_address(
-    browser: Browser, house: House, outside: str
+    browser: Browser, served: ServedSample, outside: str
 ) -> None:
     browser.open(f"{outside}/?token={TOKEN}")
     browser.until(lambda: browser.part("#campaigns"))
     assert browser.driver.current_url == f"{outside}/"
-    browser.part(f'li[data-campaign="{house.sample.simulation}"] a').click()
+    browser.part(f'li[data-campaign="{served.sample.simulation}"] a').click()
     browser.until(lambda: browser.part("#rounds"))
-    browser.read(f"{outside}/campaigns/{house.sample.simulation}/attributes/heating")
+    browser.read(f"{outside}/campaigns/{served.sample.simulation}/attributes/heating")
     assert "pooled" in browser.chart(), "charts and events ask with the token too"
     assert TOKEN not in browser.run("return document.cookie")

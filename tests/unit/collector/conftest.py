@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import logging
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from collector.commands import main
 from collector.device_key import DeviceKey
 from collector.records import Campaign
 from collector.store.sqlite import SqliteStore
+from tests.support.collector_cli import cli, home
 from tests.support.collector_fakes import FIRST, Engine, three_questions
-from tests.support.command_line import Cli, empty_home, invoker
+
+__all__ = ["cli", "home"]
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")
@@ -44,23 +43,6 @@ def store(tmp_path: Path, engine: Engine) -> Iterator[SqliteStore]:
 def campaign(store: SqliteStore) -> Campaign:
     """An open campaign whose attributes have bodies of every kind."""
     return store.open_campaign(three_questions(), FIRST)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own."""
-    return empty_home(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def cli(home: Path) -> Iterator[Cli]:
-    """The command line in this process. An exception that reaches the top fails the test."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield invoker(main)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    logger = logging.getLogger("allomfree")
-    logger.handlers, logger.propagate = [], True
 
 
 @pytest.fixture

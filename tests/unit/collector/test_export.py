@@ -67,7 +67,7 @@ def test_every_value_has_a_row_in_the_manifests_order() -> None:
 
 def test_numbers_are_the_results_own() -> None:
     (shown, _, _) = results()
-    for i, row in enumerate(rows(CAMPAIGN, [shown])):
+    for i, row in enumerate(map(dict, rows(CAMPAIGN, [shown]))):
         assert row["count"] == shown.counts[i]
         for name in NUMBERS[1:-1]:
             assert row[name] == getattr(shown, name)[i]

@@ -15,13 +15,17 @@ import pytest
 from collector.errors import CollectorError
 from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
-from collector.show.charts import MOST_BARS, MOST_PANELS, Chart, charts, svg, unbroken
-from collector.show.figure_files import figure, html
+from collector.show.charts import MOST_BARS, MOST_PANELS, Chart, charts, unbroken
+from collector.show.figure_files import figure
+from collector.show.html import html
+from collector.show.svg import svg
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
+from tests.support.collector_cli import data, file, mistaken, used
 from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
 from tests.support.command_line import Cli
-from tests.unit.collector.test_cli import data, file, mistaken, used  # noqa: F401 - fixtures
+
+__all__ = ["data", "file", "used"]  # fixtures
 
 HOSTILE = '</title><script>alert("x")</script>&'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -167,8 +171,8 @@ def test_another_ending_is_refused() -> None:
 @pytest.mark.parametrize("ending", [".svg", ".html", ".png"])
 def test_before_a_round_is_sealed_there_is_nothing_to_draw(
     cli: Cli,
-    data: Path,  # noqa: F811
-    file: Path,  # noqa: F811
+    data: Path,
+    file: Path,
     home: Path,
     ending: str,
 ) -> None:
@@ -179,7 +183,7 @@ def test_before_a_round_is_sealed_there_is_nothing_to_draw(
     assert not picture.exists()
 
 
-def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:  # noqa: F811
+def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
     words: list[Any] = ["export", "--data-dir", data, "--round", "pooled"]
     drawn = cli(*words, "--figure", home / "heat.svg")
     assert (drawn.exit_code, drawn.stdout) == (0, "")

@@ -125,7 +125,7 @@ def test_a_manifest_is_planned_with_its_own_budget() -> None:
         ({"eps_1": 2.0}, "eps_1"),
     ],
 )
-def test_impossible_wishes_are_refused_by_name(options: dict[str, float], field: str) -> None:
+def test_impossible_parameters_are_refused_by_name(options: dict[str, float], field: str) -> None:
     asked = {"n": 1000, "eps_inf": 2.0, "eps_1": 0.6, **options}
     with pytest.raises(ParameterError) as refused:
         plan((attribute(4),), **asked)  # type: ignore[arg-type]

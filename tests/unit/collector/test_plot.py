@@ -9,28 +9,65 @@ from typing import Any
 import pytest
 
 from collector.records import Campaign
+from collector.show.facts import ResultFacts
+from collector.show.tables import Row
 from collector.show.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
 from collector.show.truth import write_truth
+from tests.support.collector_cli import data, file, used
 from tests.support.command_line import Cli
-from tests.unit.collector.test_cli import data, file, used  # noqa: F401 - fixtures
 
-ROWS = [
-    {"value": "gas", "projected": 0.4, "low": 0.3, "high": 0.5},
-    {"value": "heat pump", "projected": 0.1, "low": 0.0, "high": 0.2},
-    {"value": "木" * 40, "projected": 0.0, "low": 0.0, "high": 0.1},
-]
-FACTS: dict[str, Any] = {
+__all__ = ["data", "file", "used"]  # fixtures
+
+
+def row(value: str, projected: float, low: float, high: float) -> Row:
+    return {
+        "campaign": "heat-1",
+        "digest": "00",
+        "attribute": "fuel",
+        "round": None,
+        "rounds": 3,
+        "value": value,
+        "protocol": "L-GRR",
+        "n": 1234,
+        "devices": 500,
+        "min_reports": 200,
+        "withheld": False,
+        "count": 0,
+        "raw": projected,
+        "projected": projected,
+        "privacy_error": 0.05,
+        "sampling_error": 0.02,
+        "confidence": 0.95,
+        "low": low,
+        "high": high,
+        "low_all": low,
+        "high_all": high,
+        "device_bound": 0.01,
+    }
+
+
+FACTS: ResultFacts = {
+    "campaign": "heat-1",
+    "digest": "00",
     "attribute": "fuel",
     "question": "What heats your home?",
     "round": None,
     "rounds": 3,
     "final": True,
+    "protocol": "L-GRR",
     "n": 1234,
     "devices": 500,
-    "protocol": "L-GRR",
     "min_reports": 200,
     "withheld": False,
-    "histogram": ROWS,
+    "confidence": 0.95,
+    "smallest_visible": 0.1,
+    "device_bound": 0.01,
+    "histogram": [
+        row("gas", 0.4, 0.3, 0.5),
+        row("heat pump", 0.1, 0.0, 0.2),
+        row("木" * 40, 0.0, 0.0, 0.1),
+    ],
+    "outcomes": {},
 }
 
 
@@ -67,7 +104,8 @@ def test_the_legend_tells_of_truth_only_where_it_is_known() -> None:
 
 
 def test_withheld_says_so() -> None:
-    shown = plot_text({**FACTS, "withheld": True, "histogram": [], "n": 12}, width=80)
+    few: ResultFacts = {**FACTS, "withheld": True, "histogram": [], "n": 12}
+    shown = plot_text(few, width=80)
     assert shown.splitlines()[-1] == "  not enough reports: 12 of 200; withheld"
 
 
@@ -106,7 +144,7 @@ def test_colours_change_nothing_but_colours() -> None:
     assert coloured != plain == re.sub(r"\x1b\[[0-9;]*m", "", coloured)
 
 
-def test_estimate_draws(cli: Cli, data: Any, used: Campaign) -> None:  # noqa: F811
+def test_estimate_draws(cli: Cli, data: Any, used: Campaign) -> None:
     shown = cli("estimate", "--data-dir", data, "--plot", "--attribute", "fuel")
     assert shown.exit_code == 0
     assert "\x1b" not in shown.stdout

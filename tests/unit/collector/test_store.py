@@ -15,7 +15,7 @@ from sqlite_utils import Database, Migrations
 
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.records import NO_CAMPAIGN, NO_ROUND, POOLED, Campaign, Candidate, Refusal
-from collector.show import facts as views
+from collector.show import selection as views
 from collector.store import schema
 from collector.store import sqlite as sqlite_engine
 from collector.store.sqlite import SqliteStore, count_bodies

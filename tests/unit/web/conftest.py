@@ -9,8 +9,11 @@ from collector.data_dir import open_store
 from collector.records import Campaign, Refusal
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
+from tests.support.collector_cli import cli, home
 from tests.support.collector_fakes import COLOUR, FIRST, candidate, seal, three_questions
 from tests.support.site import Site, serving
+
+__all__ = ["cli", "home"]
 
 ENOUGH = 4
 

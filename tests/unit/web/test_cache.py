@@ -1,4 +1,4 @@
-"""Ten readers cost as much as one, and none sees anything older than a second."""
+"""Ten readers cost as much as one, and none sees anything older than the answer's time."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collector.web import cache, events, facts, guard, planner, routes, server
+from collector.web import cache, guard, planner, routes, server
+from collector.web.limits import LIMITS
 from collector.web.token import FILE, VARIABLE
 from tests.support.places import ROOT
 
@@ -35,12 +36,12 @@ def test_every_address_is_documented(tmp_path: Path) -> None:
 def test_every_limit_is_documented() -> None:
     assert f"from 1 to {routes.MOST_SHOWN} rounds to show ({routes.SHOWN})" in TEXT
     assert f"longer than {guard.LONGEST_ADDRESS} characters with 414" in TEXT
-    assert f"at most {facts.MOST_ROWS:,} rows" in TEXT
-    assert f"with 4,096 values the latest {facts.MOST_ROWS // 4096} rounds" in TEXT
+    assert f"at most {LIMITS.rows:,} rows" in TEXT
+    assert f"with 4,096 values the latest {LIMITS.rows // 4096} rounds" in TEXT
     assert f"At most {cache.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
-    assert f"At most {events.MOST} readers get live events" in TEXT
+    assert f"At most {LIMITS.readers} readers get live events" in TEXT
     assert f"(nice {server.NICE})" in TEXT
-    assert (cache.KEPT, cache.TIMES) == (1.0, 10.0)
+    assert (LIMITS.cache_seconds, cache.TIMES) == (1.0, 10.0)
     assert "up to a second old, or ten times as old as it took to make" in TEXT
 
 
@@ -49,5 +50,5 @@ def test_where_the_token_comes_from_is_documented() -> None:
     assert f"`{FILE}` in the data directory, mode 0600" in TEXT
 
 
-def test_the_wishes_of_the_planner_are_parameters() -> None:
-    assert set(planner.Wish.__slots__) <= set(routes.PARAMETERS)
+def test_what_the_planner_is_asked_are_parameters() -> None:
+    assert set(planner.Parameters.__slots__) <= set(routes.PARAMETERS)

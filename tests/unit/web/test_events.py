@@ -15,8 +15,7 @@ import pytest
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from collector.web import events
-from collector.web.events import MOST
+from collector.web.limits import Limits
 from tests.support.collector_fakes import candidate, seal
 from tests.support.edge_processes.processes import wait_until
 from tests.support.site import Site, serving
@@ -88,13 +87,24 @@ def test_events_hold_no_histogram(site: Site, campaign: Campaign) -> None:
     assert facts.keys() == {"healthy", "service", "received", "last_sealed", "filling"}
 
 
-def test_readers_beyond_the_limit_are_told(site: Site) -> None:
-    with ExitStack() as stack:
-        for _ in range(MOST):
-            stack.enter_context(stream(site, "/events"))
-        assert site.get("/events").status == 503
-        assert site.get("/").status == 200
-    wait_until(lambda: status(site, "/events") == 200)  # once the server sees that they are gone
+def test_readers_beyond_the_limit_are_told(data: Path, campaign: Campaign) -> None:
+    limits = Limits(event_seconds=0.05, readers=3)
+    with serving(data, limits=limits) as site:
+        with ExitStack() as stack:
+            for _ in range(limits.readers):
+                stack.enter_context(stream(site, "/events"))
+            assert site.get("/events").status == 503
+            assert site.get("/").status == 200
+        wait_until(lambda: status(site, "/events") == 200)  # once it sees that they are gone
+
+
+def test_a_silent_stream_shows_that_it_is_alive(data: Path, campaign: Campaign) -> None:
+    with serving(data, limits=Limits(alive_seconds=0.05)) as site:
+        connection = site.connect()
+        connection.request("GET", "/campaigns/nosuch/events")
+        response = connection.getresponse()
+        assert [response.readline() for _ in range(3)][2] == b": still here\n"
+        connection.close()
 
 
 def test_the_server_stops_at_once_with_readers_attached(data: Path, campaign: Campaign) -> None:
@@ -117,9 +127,7 @@ def test_readers_of_an_unknown_campaign_disturb_nobody(
         assert following()["received"] == 43
 
 
-def test_a_database_that_failed_is_opened_anew(
-    data: Path, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_failed_is_opened_anew(data: Path, campaign: Campaign) -> None:
     opened: list[Store] = []
     closed: list[Store] = []
 
@@ -137,8 +145,7 @@ def test_a_database_that_failed_is_opened_anew(
         opened.append(Failing(directory / "collector.db", read_only=True))
         return opened[-1]
 
-    monkeypatch.setattr(events, "read_store", opening)
-    with serving(data) as site, stream(site, "/events") as following:
+    with serving(data, open_store=opening) as site, stream(site, "/events") as following:
         wait_until(lambda: len(opened) == 2)
         assert following()["received"] == 42
     assert (len(opened), closed) == (2, opened[:1])

@@ -11,55 +11,62 @@ import pytest
 
 from collector.records import Campaign
 from collector.show.tables import COLUMNS
-from collector.web import facts
 from collector.web.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
+from collector.web.limits import Limits
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import ATTRIBUTES, FIRST
-from tests.support.collector_processes.processes import collector
-from tests.support.site import Site
+from tests.support.command_line import Cli
+from tests.support.site import Site, serving
 
 
 @pytest.mark.parametrize("which", ["0", "1", "2", "latest", "pooled"])
-def test_a_round_is_what_estimate_prints(site: Site, data: Path, fuel: str, which: str) -> None:
+def test_a_round_is_what_estimate_prints(
+    cli: Cli, site: Site, data: Path, fuel: str, which: str
+) -> None:
     words = ("estimate", "--attribute", "fuel", "--round", which, "--data-dir", data, "--json")
-    assert site.get(f"{fuel}/rounds/{which}.json").text == collector(*words).stdout
+    assert site.get(f"{fuel}/rounds/{which}.json").text == cli(*words).stdout
 
 
 @pytest.mark.parametrize("which", ["0", "pooled"])
-def test_a_rounds_rows_are_those_of_export(site: Site, data: Path, fuel: str, which: str) -> None:
+def test_a_rounds_rows_are_those_of_export(
+    cli: Cli, site: Site, data: Path, fuel: str, which: str
+) -> None:
     words = ("export", "--attribute", "fuel", "--round", which, "--data-dir", data)
     reply = site.get(f"{fuel}/rounds/{which}.csv")
-    assert reply.text == collector(*words).stdout
+    assert reply.text == cli(*words).stdout
     assert reply.headers["content-type"] == "text/csv; charset=utf-8"
 
 
-def test_over_time_has_the_rows_of_export(site: Site, data: Path, fuel: str) -> None:
+def test_over_time_has_the_rows_of_export(cli: Cli, site: Site, data: Path, fuel: str) -> None:
     shown = site.get(f"{fuel}.csv").text
-    assert shown == collector("export", "--attribute", "fuel", "--data-dir", data).stdout
+    assert shown == cli("export", "--attribute", "fuel", "--data-dir", data).stdout
     assert shown.splitlines()[0] == ",".join(COLUMNS)
 
 
-def test_over_time_holds_what_estimate_prints(site: Site, data: Path, fuel: str) -> None:
+def test_over_time_holds_what_estimate_prints(cli: Cli, site: Site, data: Path, fuel: str) -> None:
     words = ("estimate", "--attribute", "fuel", "--round", "all", "--data-dir", data, "--json")
     shown = json.loads(site.get(f"{fuel}.json").text)
-    assert [shown["pooled"], *shown["rounds"]] == json.loads(collector(*words).stdout)
+    assert [shown["pooled"], *shown["rounds"]] == json.loads(cli(*words).stdout)
 
 
 def test_over_time_shows_no_more_rounds_than_fit_and_says_so(
-    site: Site, fuel: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, data: Path, fuel: str
 ) -> None:
     assert 'id="cut"' not in site.get(f"{fuel}?last=2").text
-    monkeypatch.setattr(facts, "MOST_ROWS", 7)  # four values: one round
-    shown = json.loads(site.get(f"{fuel}.json?last=1000").text)
-    assert ([r["round"] for r in shown["rounds"]], shown["cut"]) == ([1], True)
-    assert shown["pooled"]["rounds"] == 2
-    assert {row["round"] for row in rows(site, f"{fuel}.csv?last=999")} == {"", "1"}
-    assert "With 4 values no more rounds fit into one answer" in site.get(f"{fuel}?last=9").text
-    assert json.loads(site.get(f"{fuel}.json?last=1").text)["cut"] is False
+    with serving(data, limits=Limits(rows=7)) as small:  # four values: one round
+        shown = json.loads(small.get(f"{fuel}.json?last=1000").text)
+        assert ([r["round"] for r in shown["rounds"]], shown["cut"]) == ([1], True)
+        assert shown["pooled"]["rounds"] == 2
+        assert {row["round"] for row in rows(small, f"{fuel}.csv?last=999")} == {"", "1"}
+        told = "With 4 values no more rounds fit into one answer"
+        assert told in small.get(f"{fuel}?last=9").text
+        assert json.loads(small.get(f"{fuel}.json?last=1").text)["cut"] is False
 
 
-def test_the_first_page_is_what_status_prints(site: Site, data: Path, campaign: Campaign) -> None:
-    assert site.get("/index.json").text == collector("status", "--data-dir", data, "--json").stdout
+def test_the_first_page_is_what_status_prints(
+    cli: Cli, site: Site, data: Path, campaign: Campaign
+) -> None:
+    assert site.get("/index.json").text == cli("status", "--data-dir", data, "--json").stdout
     (row,) = rows(site, "/index.csv")
     assert tuple(row) == CAMPAIGN_COLUMNS
     assert (row["campaign"], row["accepted"], row["refused"]) == (campaign.name, "36", "6")
@@ -79,7 +86,7 @@ def test_a_campaigns_rounds_as_rows(site: Site, campaign: Campaign) -> None:
 
 @pytest.mark.parametrize("query", ["n=5000", "n=20000&f=0.3&precision=0.01"])
 def test_the_planner_is_what_plan_prints(
-    site: Site, campaign: Campaign, tmp_path: Path, query: str
+    cli: Cli, site: Site, campaign: Campaign, tmp_path: Path, query: str
 ) -> None:
     file = tmp_path / "manifest.toml"
     file.write_text(manifest_text(first=FIRST, grace=3600, attributes=ATTRIBUTES))
@@ -87,7 +94,7 @@ def test_the_planner_is_what_plan_prints(
     flags = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
     words = [word for name, value in given.items() for word in (flags[name], value)]
     shown = site.get(f"/planner.json?campaign={campaign.name}&{query}").text
-    assert shown == collector("plan", file, *words, "--json").stdout
+    assert shown == cli("plan", file, *words, "--json").stdout
 
 
 def test_the_planner_without_a_campaign(site: Site) -> None:

@@ -149,7 +149,7 @@ def test_a_head_has_a_longest_length(site: Site) -> None:
         ("protocol=L-OUE&eps_1=1.9", "L-OUE"),
     ],
 )
-def test_wishes_beyond_reason_get_a_sentence(site: Site, query: str, told: str) -> None:
+def test_parameters_beyond_reason_get_a_sentence(site: Site, query: str, told: str) -> None:
     reply = site.get(f"/planner.json?{quote(query, safe='=&')}")
     assert reply.status == 400
     assert told in json.loads(reply.text)["error"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from collector.records import Campaign
 from collector.settings import Address, resolve
 from collector.web.guard import COOKIE
-from collector.web.token import needed, page_token
+from collector.web.token import needed, new_token, page_token
 from protocol_spec.programs.errors import SettingsError
-from tests.support.collector_processes.processes import collector
+from tests.support.command_line import Cli
 from tests.support.site import Site, serving
 
 TOKEN = "-".join(["a", "word", "that", "nobody", "guesses"])
@@ -105,30 +104,23 @@ def test_one_is_made_once_and_kept_to_its_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "page.token").stat().st_mode) == 0o600
 
 
-def test_of_two_that_make_one_at_once_both_have_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_that_make_one_at_once_both_have_the_same(tmp_path: Path) -> None:
     others = []
 
-    def slowly(length: int) -> str:
-        monkeypatch.undo()
+    def slowly() -> str:
         others.append(page_token(tmp_path, None, {}))
-        return secrets.token_urlsafe(length)
+        return new_token()
 
-    monkeypatch.setattr(secrets, "token_urlsafe", slowly)
-    assert [page_token(tmp_path, None, {})] == others
+    assert [page_token(tmp_path, None, {}, slowly)] == others
     assert [file.name for file in tmp_path.iterdir()] == ["page.token"]
 
 
-def test_a_disk_that_is_full_leaves_no_empty_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_length: int) -> str:
+def test_a_disk_that_is_full_leaves_no_empty_token(tmp_path: Path) -> None:
+    def full() -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(secrets, "token_urlsafe", full)
-    with pytest.raises(SettingsError, match="cannot be made: No space left"):
-        page_token(tmp_path, None, {})
+    with pytest.raises(SettingsError, match="cannot be created: No space left"):
+        page_token(tmp_path, None, {}, full)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,10 +145,10 @@ def test_a_token_that_cannot_be_read(tmp_path: Path) -> None:
         page_token(tmp_path, tmp_path / "nosuch", {})
 
 
-def test_the_owner_gets_a_link(data: Path, campaign: Campaign) -> None:
+def test_the_owner_gets_a_link(cli: Cli, data: Path, campaign: Campaign) -> None:
     where = ("page", "--link", "--data-dir", data)
-    assert collector(*where).stdout == "http://127.0.0.1:9180/\n"
-    shown = collector(*where, "--listen", "192.168.1.9:80")
+    assert cli(*where).stdout == "http://127.0.0.1:9180/\n"
+    shown = cli(*where, "--listen", "192.168.1.9:80")
     token = (data / "page.token").read_text()
     assert shown.stdout == f"http://192.168.1.9:80/?token={token}\n"
     assert token not in shown.stderr

@@ -8,15 +8,14 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from collector.data_dir import open_store
 from collector.health import examine
-from collector.records import Campaign
-from collector.settings import PAGE, Address, resolve
-from collector.web import child
-from collector.web.child import PageProcess
+from collector.settings import PAGE
 from collector.web.server import NICE
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.edge_processes.processes import wait_until
@@ -25,19 +24,46 @@ from tests.support.site import Site
 NOBODY = ("--broker", "mqtt://127.0.0.1:1")
 SERVES = "page, health and metrics on http://127.0.0.1:"
 
+IMPORTED = re.compile(r"import time: .*\| +(\S+)$")
+
 pytestmark = pytest.mark.slow
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A collector's process and its data."""
+
+    process: CollectorProcess
+    data: Path
+
+
 @pytest.fixture
-def fresh(data: Path) -> Path:
+def fresh(tmp_path: Path) -> Path:
     """Data of a collector that has not counted anything."""
+    data = tmp_path / "data"
     data.mkdir(mode=0o700)
     return data
 
 
+def started(data: Path) -> CollectorProcess:
+    """A collector with a page and without a broker."""
+    return CollectorProcess(data, *NOBODY, "--listen", "127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One for the tests that leave it as it is."""
+    data = tmp_path_factory.mktemp("shared") / "data"
+    data.mkdir(mode=0o700)
+    with started(data) as process:
+        process.wait_for(SERVES)
+        yield Running(process, data)
+
+
 @pytest.fixture
 def running(fresh: Path) -> Iterator[CollectorProcess]:
-    with CollectorProcess(fresh, *NOBODY, "--listen", "127.0.0.1:0") as process:
+    """One of its own, for a test that ends it."""
+    with started(fresh) as process:
         process.wait_for(SERVES)
         yield process
 
@@ -59,34 +85,34 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_collector_serves_its_page(running: CollectorProcess, fresh: Path) -> None:
-    site = site_of(running)
+def test_a_collector_serves_its_page(shared: Running) -> None:
+    site = site_of(shared.process)
     assert site.get("/").status == 200
-    wait_until(lambda: examine(fresh).running)
+    wait_until(lambda: examine(shared.data).running)
     reply = site.get("/health")
     assert reply.status == 503
     assert "the broker mqtt://127.0.0.1:1 cannot be used" in reply.text
 
 
-def test_memory_and_standing_are_the_services_not_the_pages(
-    running: CollectorProcess, fresh: Path
-) -> None:
-    site = site_of(running)
-    wait_until(lambda: examine(fresh).running)
-    record = examine(fresh).facts()
-    assert record["pid"] == running.pid
+def test_memory_and_status_are_the_services_not_the_pages(shared: Running) -> None:
+    site = site_of(shared.process)
+    wait_until(lambda: examine(shared.data).running)
+    beat = examine(shared.data).beat
+    assert beat is not None
+    assert beat.pid == shared.process.pid
     text = site.get("/metrics").text
     assert re.search(r"^allomfree_resident_memory_bytes [1-9]", text, re.MULTILINE)
     assert "allomfree_connected 0.0" in text
 
 
-def test_the_page_gives_way_to_ingest(running: CollectorProcess) -> None:
-    site_of(running).get("/")
-    assert os.getpriority(os.PRIO_PROCESS, child_of(running)) == NICE
-    assert os.getpriority(os.PRIO_PROCESS, running.pid) == 0
+def test_the_page_gives_way_to_ingest(shared: Running) -> None:
+    site_of(shared.process).get("/")
+    assert os.getpriority(os.PRIO_PROCESS, child_of(shared.process)) == NICE
+    assert os.getpriority(os.PRIO_PROCESS, shared.process.pid) == 0
 
 
-def test_a_page_that_was_killed_comes_back_at_its_address(running: CollectorProcess) -> None:
+def test_a_page_that_was_killed_comes_back_at_its_address(shared: Running) -> None:
+    running = shared.process
     site = site_of(running)
     assert site.get("/").status == 200
     first = child_of(running)
@@ -95,22 +121,6 @@ def test_a_page_that_was_killed_comes_back_at_its_address(running: CollectorProc
     assert site.get("/").status == 200
     assert child_of(running) != first
     assert running.is_running
-
-
-def test_a_page_that_could_not_be_started_is_tried_again(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = iter([["/no/such/program"], ["/no/such/program"], ["sleep", "60"]])
-    monkeypatch.setattr(PageProcess, "_command", lambda _: next(commands))
-    monkeypatch.setattr(child, "FIRST_PAUSE", 0.0)
-    settings = resolve({"data_dir": fresh}, config=Path("/dev/null"), environ={})
-    with PageProcess(settings, Address("127.0.0.1", 0)) as page:
-        assert page.pid is None
-        page.supervise()
-        assert page.pid is None
-        page.supervise()
-        assert page.pid is not None
-        assert is_there(page.pid)
 
 
 def test_a_collector_that_was_killed_takes_its_page_along(running: CollectorProcess) -> None:
@@ -147,12 +157,20 @@ def test_it_collects_without_a_page_if_nobody_named_the_port_and_it_is_taken(
             assert process.is_running
 
 
-def test_the_page_by_itself_says_where_it_is(data: Path, campaign: Campaign) -> None:
-    process = CollectorProcess(data)
-    process.command[3:] = ["page", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
+def test_the_page_loads_neither_the_service_nor_the_mqtt_client(fresh: Path) -> None:
+    """By itself; the page of a running collector is the same command."""
+    open_store(fresh).close()
+    process = CollectorProcess(fresh, extra_environment={"PYTHONPROFILEIMPORTTIME": "1"})
+    process.command[3:] = ["page", "--data-dir", str(fresh), "--listen", "127.0.0.1:0"]
     with process:
         process.wait_for("page on http://127.0.0.1:")
-        found = re.search(r":(\d+)/", process.lines[0]["message"])
+        (said,) = [line["message"] for line in process.lines if "page on http" in line["message"]]
+        found = re.search(r":(\d+)/", said)
         assert found
-        assert campaign.name in Site(int(found[1])).get("/").text
+        assert Site(int(found[1])).get("/").status == 200
         assert process.terminate() == 0
+    lines = (line["message"].rstrip() for line in process.lines)
+    loaded = {found[1] for line in lines if (found := IMPORTED.match(line))}
+    assert {"collector.web.server", "uvicorn"} <= loaded
+    forbidden = ("paho", "collector.service", "collector.mqtt", "collector.ingest", "edge_client")
+    assert [name for name in loaded if name.startswith(forbidden)] == []

@@ -1,0 +1,42 @@
+"""Checks: is the running collector healthy, and is everything around it in order?"""
+
+from __future__ import annotations
+
+import sys
+
+from collector.commands.options import command
+from collector.health import examine
+from collector.settings import Settings
+from protocol_spec.programs.commands import AS_JSON, show
+
+
+@command
+@AS_JSON
+def health(settings: Settings, as_json: bool) -> None:
+    """Exit 0 if the collector is connected and counting.
+
+    Otherwise say why not, and exit 1.
+
+    \b
+    allomfree-collector health
+    """
+    found = examine(settings.data_dir)
+    show(found.facts(), as_json, lambda _: found.finding)
+    sys.exit(0 if found.well else 1)
+
+
+@command
+@AS_JSON
+def doctor(settings: Settings, as_json: bool) -> None:
+    """Check data, key, broker and campaigns, and say what to do.
+
+    \b
+    allomfree-collector doctor --broker mqtts://broker.example
+    """
+    # Here and not above: it brings the MQTT client in, which other commands do without.
+    from collector.doctor import examine_all  # noqa: PLC0415
+
+    findings = examine_all(settings)
+    show([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    if any(not f.ok for f in findings):
+        sys.exit(1)

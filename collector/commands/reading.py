@@ -1,0 +1,131 @@
+"""Reading: the status of campaigns, their histograms, and results as files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from collector.commands import text
+from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command
+from collector.data_dir import read_store
+from collector.records import Campaign
+from collector.settings import Settings
+from collector.show import figure_files
+from collector.show.facts import ResultFacts, overview, result_facts
+from collector.show.selection import chosen_results
+from collector.show.tables import FORMATS, Format, write
+from collector.show.terminal import ink_of, plot_text
+from collector.show.truth import read_truth
+from protocol_spec.programs.commands import AS_JSON, show
+from protocol_spec.programs.errors import SettingsError
+
+WHICH = "A round's number, `latest`, `pooled` or `all`."
+
+
+@command
+@CAMPAIGN
+@AS_JSON
+def status(settings: Settings, campaign: str | None, as_json: bool) -> None:
+    """Show how rounds fill, and what became of every message.
+
+    \b
+    allomfree-collector status
+    """
+    with closing(read_store(settings.data_dir)) as store:
+        facts = overview(store, settings.data_dir, time.time(), campaign)
+    show(facts, as_json, text.status_text)
+
+
+@command
+@CAMPAIGN
+@ATTRIBUTE
+@click.option("--round", "number", default="pooled", show_default=True, help=WHICH)
+@click.option("--plot", is_flag=True, help="Draw bars as wide as the terminal.")
+@AS_JSON
+def estimate(
+    settings: Settings,
+    campaign: str | None,
+    attribute: str | None,
+    number: str,
+    plot: bool,
+    as_json: bool,
+) -> None:
+    """Print histograms with their intervals.
+
+    \b
+    allomfree-collector estimate
+    allomfree-collector estimate --plot
+    allomfree-collector estimate home-heat --attribute fuel --round latest --json
+    """
+    with closing(read_store(settings.data_dir)) as store:
+        found = store.campaign(campaign)
+        results = chosen_results(store, found, attribute, number)
+        last = store.last_sealed(found.id)
+    facts = [result_facts(found, result, last) for result in results]
+    draw = _plotter(settings, found) if plot else text.result_text
+    show(facts, as_json, lambda shown: "\n\n".join(map(draw, shown)))
+
+
+def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], str]:
+    """What draws a result so that this terminal can show it."""
+    ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
+    truth = read_truth(settings.data_dir, campaign.name) or {}
+    return lambda f: plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"]))
+
+
+@command
+@CAMPAIGN
+@ATTRIBUTE
+@click.option("--round", "number", default="all", show_default=True, help=WHICH)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="csv",
+    show_default=True,
+    help="Format of the rows.",
+)
+@click.option("--output", type=FILE, help="Write the rows to this file instead of printing them.")
+@click.option(
+    "--figure", type=FILE, help="Draw the results instead, as a .svg, .png or .html file."
+)
+def export(
+    settings: Settings,
+    campaign: str | None,
+    attribute: str | None,
+    number: str,
+    form: Format,
+    output: Path | None,
+    figure: Path | None,
+) -> None:
+    """Write results as rows with fixed columns, or as a figure.
+
+    \b
+    allomfree-collector export --format csv --output heat.csv
+    allomfree-collector export --round pooled --figure heat.svg
+    """
+    with closing(read_store(settings.data_dir)) as store:
+        found = store.campaign(campaign)
+        results = chosen_results(store, found, attribute, number)
+    if figure is not None:
+        truth = read_truth(settings.data_dir, found.name)
+        _write_file("--figure", figure, figure_files.figure(found, results, truth, figure))
+    if output is not None:
+        _write_file("--output", output, write(found, results, form).encode())
+    elif figure is None:
+        click.echo(write(found, results, form), nl=False)
+
+
+def _write_file(flag: str, path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SettingsError(f"{flag} {path} cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {path}", err=True)

@@ -1,0 +1,19 @@
+"""What the page may spend, and how fresh its answers are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The page's limits; tests choose smaller ones."""
+
+    cache_seconds: float = 1.0  # how long an answer is kept
+    event_seconds: float = 1.0  # how often the data is checked for open pages
+    alive_seconds: float = 15.0  # how often a silent event stream shows that it is alive
+    readers: int = 64  # of events, at once
+    rows: int = 50_000  # values times rounds in one answer, for its memory
+
+
+LIMITS = Limits()

@@ -1,0 +1,125 @@
+"""The supervisor of child processes: it restarts, later each time, and ends what it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from collector.child_process import ChildProcess, Timing
+from tests.support.edge_processes.processes import wait_until
+
+AT_ONCE = Timing(first_pause_seconds=0.0)
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def ended(child: ChildProcess) -> Iterator[ChildProcess]:
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_it_runs_until_it_is_stopped() -> None:
+    child = ChildProcess("sleep", ["sleep", "60"])
+    assert not child.running
+    child.stop()  # nothing to do
+    child.start()
+    pid = child.pid
+    assert pid is not None
+    assert is_there(pid)
+    assert child.supervise() is False
+    assert child.pid == pid
+    child.stop()
+    assert not is_there(pid)
+    assert not child.running
+
+
+def test_it_is_restarted_when_it_has_died(caplog: pytest.LogCaptureFixture) -> None:
+    with ended(ChildProcess("sleep", ["sleep", "60"], timing=AT_ONCE)) as child:
+        child.start()
+        first = child.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        wait_until(child.supervise)
+        assert child.pid not in (None, first)
+    assert "sleep ended (code -9); restarting" in caplog.text
+
+
+def test_one_that_keeps_dying_is_restarted_later_each_time() -> None:
+    timing = Timing(first_pause_seconds=0.1)
+    with ended(ChildProcess("true", ["true"], timing=timing)) as child:
+        began = time.monotonic()
+        child.start()
+        for earliest_seconds in (0.1, 0.1 + 0.2, 0.1 + 0.2 + 0.4):
+            wait_until(child.supervise)
+            assert time.monotonic() - began >= earliest_seconds
+
+
+def test_one_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "program"
+    command = [str(program), "60"]
+    with ended(ChildProcess("the program", command, timing=AT_ONCE)) as child:
+        child.start()
+        assert not child.running
+        assert child.supervise()
+        assert not child.running
+        program.symlink_to("/bin/sleep")
+        assert child.supervise()
+        assert child.running
+    assert caplog.text.count("the program cannot be started: No such file or directory") == 2
+
+
+def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    timing = Timing(stop_seconds=0.1)
+    child = ChildProcess("it", [sys.executable, "-c", STUBBORN], log_file=log, timing=timing)
+    child.start()
+    wait_until(lambda: log.read_text() == "ready\n")
+    pid = child.pid
+    child.stop()
+    assert pid is not None
+    assert not is_there(pid)
+
+
+def test_its_output_is_appended_to_a_private_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for word in ("one", "two"):
+        with ended(ChildProcess("echo", ["echo", word], log_file=log)) as child:
+            child.start()
+            wait_until(lambda c=child: not c.running)  # type: ignore[misc]
+    assert log.read_text() == "one\ntwo\n"
+    assert log.stat().st_mode & 0o077 == 0
+
+
+def test_it_ends_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
+    program = (
+        "import time; from collector.child_process import ChildProcess\n"
+        "child = ChildProcess('sleep', ['sleep', '60'])\n"
+        "child.start(); print(child.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        assert is_there(pid)
+        parent.kill()
+    wait_until(lambda: not is_there(pid))
