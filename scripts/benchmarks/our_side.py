@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collector.store.sqlite import count_bodies
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate
 from protocol_spec.estimation import Array, estimate
-from simulation.randomise import BulkRandomiser, count
+from simulation.model.bulk_randomiser import BulkRandomiser, count
 
 Values = npt.NDArray[np.int64]
 

@@ -27,8 +27,8 @@ from paper.printed_gains import HALVES, Half
 from protocol_spec import ADAPTIVE, Calibration, calibrate
 from protocol_spec.calibration import Method
 from protocol_spec.estimation import project_to_simplex
-from simulation.datasets import Dataset, load
-from simulation.sufficient import groups, one_round
+from simulation.model.counts import groups, one_round
+from simulation.model.datasets import Dataset, load
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -23,12 +23,12 @@ from collector.ingest.admit import Book, Message, admit
 from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
-from simulation.behaviour import Behaviour
-from simulation.collecting import GROUP
-from simulation.fleet import Fleet
-from simulation.manifests import for_dataset
-from simulation.population import populate
-from simulation.wire import of_round
+from simulation.depths.collecting import GROUP
+from simulation.model.behaviour import Behaviour
+from simulation.model.fleet import Fleet
+from simulation.model.manifests import for_dataset
+from simulation.model.messages import of_round
+from simulation.model.population import populate
 
 Made = TypeVar("Made")
 

@@ -10,7 +10,7 @@ import pytest
 from paper import pipeline
 from paper.pipeline import ARMS, clip_and_renormalise, experiments, group_sizes, mean_squared_errors
 from paper.printed_gains import HALVES
-from simulation.datasets import Dataset, Marginal, load
+from simulation.model.datasets import Dataset, Marginal, load
 
 SEED = 20_220_101
 TINY = Dataset(

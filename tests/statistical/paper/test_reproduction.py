@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import reproduce_paper
 from paper import gains, printed_gains
 from paper.printed_gains import HALVES, Row
-from simulation.datasets import NAMES
+from simulation.model.datasets import NAMES
 from tests.support.places import ROOT
 
 NURSERY = tuple(half for half in HALVES if half.data_set == "nursery")

@@ -16,7 +16,7 @@ from benchmarks.our_side import Round, Timed, Values, campaign, device_round, si
 from benchmarks.peer_environment import peers
 from benchmarks.peers import SPEED_UP, Bench, K, errors, population, rounds, values_of
 from protocol_spec import Calibration, Randomiser, calibrate, calibrate_once
-from simulation.datasets import Dataset, Marginal, load
+from simulation.model.datasets import Dataset, Marginal, load
 from tests.support import benchmark_fakes as fakes
 
 SMALL = Dataset(
