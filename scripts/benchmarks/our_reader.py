@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest
 from protocol_spec.programs.address import parse_broker
+from stage.memory import peak_memory_mib
 
 
 def main(port: int, count: int, directory: Path) -> None:
@@ -35,7 +35,7 @@ def main(port: int, count: int, directory: Path) -> None:
     told = {
         "per_second": count / (time.perf_counter() - began),
         "largest_batch": service.status.largest_batch,
-        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "memory_mib": peak_memory_mib(),
     }
     service.shut_down()
     before = time.perf_counter()

@@ -7,7 +7,6 @@ written; with `--peer` multi-freq-ldpy is another.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from simulation.depths import statistics as statistics_depth
 from simulation.model.behaviour import Behaviour
 from simulation.model.datasets import load
 from simulation.model.fleet import Fleet
+from stage.memory import peak_memory_mib
 
 PROTOCOLS: Final = ("L-OSUE", "L-GRR")
 LOOPED: Final = 20  # the loop is run for one user in so many
@@ -67,12 +67,8 @@ def alone(work: Callable[[], float]) -> Cost:
 
 
 def _measured(work: Callable[[], float]) -> Cost:
-    before = _peak_mib()
-    return Cost(work(), _peak_mib() - before)
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak_memory_mib()
+    return Cost(work(), peak_memory_mib() - before)
 
 
 def _depth(title: str, devices: int, costs: Sequence[Cost]) -> list[Measurement]:

@@ -5,5 +5,6 @@ processes      one child process with its log: start, stop, kill, wait for somet
 collector      the collector and its broker: connect, kill, restart, wait until sealed
 agents         many real agents in a few processes
 agent_process  what one of those processes runs
+memory         the largest size of this process so far
 publisher      the messages of many devices through one connection
 """

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edge_client import EdgeClient, Policy
 from protocol_spec import Manifest
+from stage.memory import peak_memory_mib
 
 TURN_SECONDS = 0.5  # between two turns of an agent, if the machine keeps up
 
@@ -60,7 +61,7 @@ def _allow_many_files() -> None:
 
 def _usage() -> dict[str, float]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"memory_mib": used.ru_maxrss / 1024, "cpu_seconds": used.ru_utime + used.ru_stime}
+    return {"memory_mib": peak_memory_mib(), "cpu_seconds": used.ru_utime + used.ru_stime}
 
 
 def main(root: Path, manifest_file: Path, readings_file: Path, broker: str) -> None:
