@@ -1,11 +1,12 @@
-"""Measure what allomfree costs, beside the limits it sets itself and beside its peers."""
+"""Measure what allomfree costs, against its own limits and against other libraries."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -26,19 +27,36 @@ from benchmarks.measurements import Measurement, as_text, facts, kept
 from benchmarks.peer_environment import PeerFailed, Peers
 from benchmarks.peer_environment import peers as installed_peers
 
+Measure = Callable[..., list[Measurement]]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmarks:
+    """What the commands run, and the page that --write keeps."""
+
+    agent: Measure = agent_benchmark.measure
+    ingest: Measure = ingest_benchmark.measure
+    readers: Measure = readers_benchmark.measure
+    simulate: Measure = simulate_benchmark.measure
+    peers: Measure = peers_benchmark.measure
+    install: Callable[[Path | None], AbstractContextManager[Peers]] = installed_peers
+    page: Path = PAGE
+
+
 AS_JSON = click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
-WRITE = click.option("--write", is_flag=True, help="Put the numbers into docs/benchmarks.md.")
+WRITE = click.option("--write", is_flag=True, help="Write the numbers into docs/benchmarks.md.")
 RUNS = click.option("--runs", default=5, help="Runs of which the median counts.", show_default=True)
 PEER_PYTHON = click.option(
     "--peer-python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="An interpreter that has the peers, instead of a temporary environment.",
+    help="Python that has the other libraries, instead of a temporary environment.",
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
-    """Measure what allomfree costs, beside the limits it sets itself and beside its peers.
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure what allomfree costs, against its own limits and against other libraries.
 
     Every command exits with status 1 when a limit is broken.
 
@@ -47,6 +65,7 @@ def main() -> None:
       python scripts/benchmark.py agent
       python scripts/benchmark.py all --write
     """
+    context.obj = context.obj or Benchmarks()
 
 
 @main.command()
@@ -54,22 +73,26 @@ def main() -> None:
 @WRITE
 @click.pass_context
 def agent(context: click.Context, in_json: bool, write: bool) -> None:
-    """What the agent costs a device: memory, start-up, bytes on the wire, syncs of the disk.
+    """Measure what the agent costs a device: memory, start-up, bytes sent, syncs of the disk.
 
     \b
     Examples:
       python scripts/benchmark.py agent
       python scripts/benchmark.py agent --json | jq '.measurements[] | select(.limit)'
     """
-    _tell(context, "agent", agent_benchmark.measure, in_json, write)
+    _tell(context, "agent", context.obj.agent, in_json, write)
 
 
 @main.command()
 @click.option("--reports", default=100_000, help="Reports in one round.", show_default=True)
 @RUNS
-@click.option("--large", default=1_000_000, help="A larger round; 0 for none.", show_default=True)
+@click.option(
+    "--large", default=1_000_000, help="Reports in a larger round; 0 for none.", show_default=True
+)
 @click.option("--values", "k", default=100, help="Values of the attribute.", show_default=True)
-@click.option("--readers", default=0, help="Compare with so many readers of the page instead.")
+@click.option(
+    "--readers", default=0, help="Instead measure ingest while N readers refresh the page."
+)
 @AS_JSON
 @WRITE
 @click.pass_context
@@ -83,7 +106,7 @@ def ingest(
     in_json: bool,
     write: bool,
 ) -> None:
-    """Durable exactly-once ingest against a bare paho subscriber that only counts.
+    """Measure durable exactly-once ingest against a bare paho subscriber that only counts.
 
     With --readers: the collector's ingest while its page is read, against the same unread.
 
@@ -93,17 +116,26 @@ def ingest(
       python scripts/benchmark.py ingest --reports 20000 --runs 1 --large 0 --json
       python scripts/benchmark.py ingest --readers 10 --reports 300000
     """
-    alone = partial(ingest_benchmark.measure, reports, runs, large, k)
-    read = partial(readers_benchmark.measure, reports, runs, k, readers)
+    alone = partial(context.obj.ingest, reports, runs, large, k)
+    read = partial(context.obj.readers, reports, runs, k, readers)
     name, measured = ("readers", read) if readers else ("ingest", alone)
     _tell(context, name, measured, in_json, write)
 
 
 @main.command()
-@click.option("--devices", default=1_000_000, help="As single reports.", show_default=True)
-@click.option("--statistics", default=100_000_000, help="As counts alone.", show_default=True)
+@click.option(
+    "--devices", default=1_000_000, help="Devices simulated report by report.", show_default=True
+)
+@click.option(
+    "--statistics",
+    default=100_000_000,
+    help="Devices simulated as counts alone.",
+    show_default=True,
+)
 @RUNS
-@click.option("--peer", is_flag=True, help="Also beside multi-freq-ldpy, installed for it.")
+@click.option(
+    "--peer", is_flag=True, help="Also compare with multi-freq-ldpy, which is installed for it."
+)
 @PEER_PYTHON
 @AS_JSON
 @WRITE
@@ -118,7 +150,7 @@ def simulate(
     in_json: bool,
     write: bool,
 ) -> None:
-    """What the simulator costs at each depth, beside a loop over users.
+    """Measure what the simulator costs at each depth, against a loop over users.
 
     \b
     Examples:
@@ -127,15 +159,19 @@ def simulate(
       python scripts/benchmark.py simulate --devices 100000 --runs 3 --json
     """
     with ExitStack() as stack:
-        driver = stack.enter_context(_peers(peer_python)) if peer or peer_python else None
-        measured = partial(simulate_benchmark.measure, statistics, devices, runs, driver)
+        driver = (
+            stack.enter_context(_peers(context.obj, peer_python)) if peer or peer_python else None
+        )
+        measured = partial(context.obj.simulate, statistics, devices, runs, driver)
         _tell(context, "simulate", measured, in_json, write, driver)
 
 
 @main.command()
-@click.option("--devices", default=1_000_000, help="Users in one round.", show_default=True)
+@click.option("--devices", default=1_000_000, help="Devices in one round.", show_default=True)
 @RUNS
-@click.option("--errors", default=20, help="Campaigns of the peer a budget.", show_default=True)
+@click.option(
+    "--errors", default=20, help="Campaigns of multi-freq-ldpy for each budget.", show_default=True
+)
 @PEER_PYTHON
 @AS_JSON
 @WRITE
@@ -149,7 +185,7 @@ def peers(
     in_json: bool,
     write: bool,
 ) -> None:
-    """The same work by multi-freq-ldpy and pure-ldp: speed, and error at equal budgets.
+    """Compare with multi-freq-ldpy and pure-ldp: speed, and error at equal budgets.
 
     They are installed into a temporary environment, which is removed at the end.
 
@@ -158,8 +194,8 @@ def peers(
       python scripts/benchmark.py peers
       python scripts/benchmark.py peers --devices 100000 --runs 3 --errors 5 --json
     """
-    with _peers(peer_python) as driver:
-        measured = partial(peers_benchmark.measure, driver, devices, runs, errors)
+    with _peers(context.obj, peer_python) as driver:
+        measured = partial(context.obj.peers, driver, devices, runs, errors)
         _tell(context, "peers", measured, in_json, write, driver)
 
 
@@ -171,7 +207,7 @@ def peers(
 def everything(
     context: click.Context, peer_python: Path | None, in_json: bool, write: bool
 ) -> None:
-    """Every benchmark, one after the other; with --json a line each. Takes about half an hour.
+    """Run every benchmark; with --json a line each. Takes about half an hour.
 
     \b
     Examples:
@@ -218,16 +254,17 @@ def _tell(
         click.echo(as_text(measured))
     if write:
         text = section(name, _command(context), measured, load, versions)
-        page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        PAGE.write_text(updated(page, described, name, text), encoding="utf-8")
+        page: Path = context.obj.page
+        before = page.read_text(encoding="utf-8") if page.exists() else ""
+        page.write_text(updated(before, described, name, text), encoding="utf-8")
     context.exit(0 if kept(measured) else 1)
 
 
 @contextmanager
-def _peers(python: Path | None) -> Iterator[Peers]:
-    """The peers, or in one sentence why there are none."""
+def _peers(benchmarks: Benchmarks, python: Path | None) -> Iterator[Peers]:
+    """The other libraries, or in one sentence why they are not available."""
     try:
-        with installed_peers(python) as driver:
+        with benchmarks.install(python) as driver:
             yield driver
     except PeerFailed as failure:
         raise click.ClickException(str(failure)) from None

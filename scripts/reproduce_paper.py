@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +15,21 @@ if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from paper import variance, variance_report
-from paper.printed_gains import HALVES
+from paper.printed import TABLES, Table
+from paper.printed_gains import HALVES, Half
 
 if TYPE_CHECKING:
     from paper.pipeline import Experiment
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What the paper printed, and what is compared with it."""
+
+    tables: Sequence[Table] = TABLES
+    halves: Sequence[Half] = HALVES
 
 
 class _Group(click.Group):
@@ -61,7 +71,8 @@ def _simulation(command: Command) -> Command:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Compute the paper's results again and compare them with what it printed.
 
     \b
@@ -69,6 +80,7 @@ def main() -> None:
       python scripts/reproduce_paper.py variance
       python scripts/reproduce_paper.py all
     """
+    context.obj = context.obj or Printed()
 
 
 @main.command("variance")
@@ -85,7 +97,7 @@ def variance_tables(context: click.Context, form: str | None) -> None:
       python scripts/reproduce_paper.py variance | less
       python scripts/reproduce_paper.py variance --json | jq '.tables[].verdicts'
     """
-    comparisons = variance.compare_all()
+    comparisons = variance.compare_all(context.obj.tables)
     click.echo(variance_report.FORMS[form or "text"](comparisons))
     context.exit(0 if variance.reproduced(comparisons) else 1)
 
@@ -107,7 +119,8 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
     """
     from paper import gains, gains_report  # noqa: PLC0415 - they need what may not be there
 
-    comparisons = gains.compare_all(_experiments(runs, seed))
+    experiments = _experiments(context.obj, runs, seed)
+    comparisons = gains.compare_all(experiments, context.obj.halves)
     click.echo(gains_report.FORMS[form or "text"](comparisons, seed))
     context.exit(0 if gains.reproduced(comparisons) else 1)
 
@@ -121,7 +134,8 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
     default=DOCS / "pictures",
     help="Directory to write to.  [default: docs/pictures]",
 )
-def draw_figures(runs: int, seed: int, form: str, output: Path) -> None:
+@click.pass_obj
+def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) -> None:
     """All five figures of the paper, as SVG or PNG.
 
     \b
@@ -131,7 +145,7 @@ def draw_figures(runs: int, seed: int, form: str, output: Path) -> None:
     """
     from paper import figures  # noqa: PLC0415 - it needs what may not be there
 
-    for path in figures.draw_all(_experiments(runs, seed), output, form):
+    for path in figures.draw_all(_experiments(paper, runs, seed), output, form):
         click.echo(path)
 
 
@@ -155,9 +169,9 @@ def everything(context: click.Context, runs: int, seed: int, output: Path) -> No
     """
     from paper import document, figures, gains, gains_report  # noqa: PLC0415 - as above
 
-    tables = variance.compare_all()
-    experiments = _experiments(runs, seed)
-    comparisons = gains.compare_all(experiments)
+    tables = variance.compare_all(context.obj.tables)
+    experiments = _experiments(context.obj, runs, seed)
+    comparisons = gains.compare_all(experiments, context.obj.halves)
     drawn = figures.draw_all(experiments, output / "pictures")
     pictures = [path.relative_to(output) for path in drawn]
     page = output / "reproduction.md"
@@ -170,14 +184,14 @@ def everything(context: click.Context, runs: int, seed: int, output: Path) -> No
     context.exit(0 if variance.reproduced(tables) and gains.reproduced(comparisons) else 1)
 
 
-def _experiments(runs: int, seed: int) -> list[Experiment]:
-    """Run them all, saying on stderr how far it is."""
+def _experiments(paper: Printed, runs: int, seed: int) -> list[Experiment]:
+    """Run them all, with progress on standard error."""
     from paper import pipeline  # noqa: PLC0415 - it needs what may not be there
 
     ran: list[Experiment] = []
-    for place, half in enumerate(HALVES, start=1):
-        budget = f"eps_1 = {half.ratio} eps_inf"
-        click.echo(f"{place} of {len(HALVES)}: {half.data_set}, {budget}, {runs:,} runs", err=True)
+    for place, half in enumerate(paper.halves, start=1):
+        what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"
+        click.echo(f"{place} of {len(paper.halves)}: {what}", err=True)
         ran += pipeline.experiments(half, runs=runs, seed=seed)
     return ran
 

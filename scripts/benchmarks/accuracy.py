@@ -17,8 +17,8 @@ import numpy.typing as npt
 from paper.pipeline import clip_and_renormalise
 from protocol_spec import as_drawn, calibrate
 from protocol_spec.estimation import Array, project_to_simplex
-from simulation.datasets import Dataset
-from simulation.sufficient import groups, one_round
+from simulation.model.counts import groups, one_round
+from simulation.model.datasets import Dataset
 
 
 class Budget(NamedTuple):

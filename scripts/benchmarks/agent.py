@@ -21,7 +21,7 @@ from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
-from simulation import children
+from stage import programs
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest
 from tests.support.needs import find_program
@@ -37,7 +37,7 @@ def measure(repeat: int = 7) -> list[Measurement]:
     """Everything, in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="allomfree-benchmark-") as name:
         directory = Path(name)
-        environment = {**children.environment(), "PYTHONPYCACHEPREFIX": name}
+        environment = {**programs.environment(), "PYTHONPYCACHEPREFIX": name}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for code in (BARE, f"{AGENT}, edge_client.sources.static, encodings.idna"):
             _import_ms(code, environment)  # compiled now, as installed packages are

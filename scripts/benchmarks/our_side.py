@@ -6,6 +6,7 @@ report from it for every user, as the peers do; of a one-time protocol the memo 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from collector.store.sqlite import count_bodies
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate
 from protocol_spec.estimation import Array, estimate
-from simulation.randomise import BulkRandomiser, count
+from simulation.model.bulk_randomiser import BulkRandomiser, count
 
 Values = npt.NDArray[np.int64]
 
@@ -46,11 +47,16 @@ def simulated_round(calibration: Calibration, values: Values, seed: int) -> Time
     return Timed(between - begin, time.process_time() - between, [raw])
 
 
-def device_round(calibration: Calibration, values: Values, _seed: int) -> Timed:
+def device_round(
+    calibration: Calibration,
+    values: Values,
+    _seed: int,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Timed:
     """Each user's device with the system's random bytes, and the collector's counting."""
     indices = values.tolist()
     begin = time.process_time()
-    device = Randomiser(calibration)
+    device = Randomiser(calibration, entropy)
     memos = [device.memoize(index) for index in indices]
     reports = memos if calibration.protocol in ONE_TIME else [device.report(m) for m in memos]
     between = time.process_time()

@@ -31,7 +31,7 @@ from benchmarks.measurements import Measurement, in_turns, ratio_of
 from benchmarks.our_side import Round, Timed, Values, campaign, device_round, simulated_round
 from benchmarks.peer_environment import Peers
 from protocol_spec import Calibration, calibrate, calibrate_once
-from simulation.datasets import Dataset, load
+from simulation.model.datasets import Dataset, load
 
 K: Final = 41  # native-country, the attribute of Adult with the most values
 BUDGET: Final = Budget(2.0, 0.6)

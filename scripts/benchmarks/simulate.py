@@ -7,7 +7,6 @@ written; with `--peer` multi-freq-ldpy is another.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -20,16 +19,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.ingest import manifest
+from benchmarks.campaign import manifest
 from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
 from benchmarks.our_side import Values
 from benchmarks.peer_environment import Peers
 from benchmarks.peers import BUDGET, SPEED_UP, K, values_of
 from protocol_spec import Calibration, calibrate
-from simulation import depths
-from simulation.behaviour import Behaviour
-from simulation.datasets import load
-from simulation.fleet import Fleet
+from simulation.depths import reports as report_depth
+from simulation.depths import statistics as statistics_depth
+from simulation.model.behaviour import Behaviour
+from simulation.model.datasets import load
+from simulation.model.fleet import Fleet
+from stage.memory import peak_memory_mib
 
 PROTOCOLS: Final = ("L-OSUE", "L-GRR")
 LOOPED: Final = 20  # the loop is run for one user in so many
@@ -38,8 +39,8 @@ LOOPED: Final = 20  # the loop is run for one user in so many
 class Cost(NamedTuple):
     """CPU seconds, and MiB at the peak beyond what the imports take."""
 
-    seconds: float
-    peak: float
+    cpu_seconds: float
+    peak_mib: float
 
 
 def measure(statistics: int, reports: int, repeats: int, peers: Peers | None) -> list[Measurement]:
@@ -66,21 +67,17 @@ def alone(work: Callable[[], float]) -> Cost:
 
 
 def _measured(work: Callable[[], float]) -> Cost:
-    before = _peak_mib()
-    return Cost(work(), _peak_mib() - before)
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak_memory_mib()
+    return Cost(work(), peak_memory_mib() - before)
 
 
 def _depth(title: str, devices: int, costs: Sequence[Cost]) -> list[Measurement]:
-    seconds = [cost.seconds for cost in costs]
-    each = float(np.median(seconds)) / devices * 1e9
-    note = f"{devices:,} devices, k = {K}; {each:.3g} ns each"
+    seconds = [cost.cpu_seconds for cost in costs]
+    each_ns = float(np.median(seconds)) / devices * 1e9
+    note = f"{devices:,} devices, k = {K}; {each_ns:.3g} ns each"
     return [
         median_of(f"{title}: one round", [s * 1000 for s in seconds], "ms", note=note),
-        median_of(f"{title}: memory at the peak", [cost.peak for cost in costs], "MiB"),
+        median_of(f"{title}: memory at the peak", [cost.peak_mib for cost in costs], "MiB"),
     ]
 
 
@@ -91,7 +88,7 @@ def as_statistics(protocol: str, devices: int, seed: int) -> float:
     """A round as counts alone."""
     asked, held = manifest(K, protocol=protocol), _held(devices)
     begin = time.process_time()
-    depths.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
+    statistics_depth.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
     return time.process_time() - begin
 
 
@@ -99,7 +96,7 @@ def as_reports(protocol: str, devices: int, seed: int) -> float:
     """A round as individual reports, drawn and counted."""
     asked, held = manifest(K, protocol=protocol), _held(devices)
     begin = time.process_time()
-    depths.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
+    report_depth.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
     return time.process_time() - begin
 
 

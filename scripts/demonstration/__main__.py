@@ -1,5 +1,5 @@
 """`python -m demonstration`: what ./scripts/demo runs."""
 
-from demonstration.story import main
+from demonstration.command import main
 
 main()

@@ -1,4 +1,4 @@
-"""The simulated truth: what every device really holds. Known here only because it is a demo."""
+"""The campaign, and the simulated truth: what every device really holds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from protocol_spec import Manifest
 HEATING = {"gas": 41, "heat pump": 24, "wood": 18, "oil": 12, "district": 5}
 
 
-def manifest(devices: int, rounds: int, period: int, grace: int, lead: int) -> Manifest:
-    """Two questions of different size, so that both L-GRR and L-OSUE are chosen."""
+def manifest(
+    devices: int, rounds: int, *, period_seconds: int, grace_seconds: int, lead_seconds: int
+) -> Manifest:
+    """Two attributes of different size, so that both L-GRR and L-OSUE are chosen."""
     heating = ", ".join(f'"{name}"' for name in HEATING)
     hours = ", ".join(f'"{hour:02d}:00"' for hour in range(24))
     return Manifest.from_toml(
@@ -28,10 +30,10 @@ def manifest(devices: int, rounds: int, period: int, grace: int, lead: int) -> M
         min_reports = {min(20, max(1, devices // 10))}
         receipt_pages = {max(1, devices // 200)}
         [rounds]
-        first = {int(time.time()) + lead}
-        period = {period}
+        first = {int(time.time()) + lead_seconds}
+        period = {period_seconds}
         count = {rounds}
-        grace = {grace}
+        grace = {grace_seconds}
         [[attributes]]
         name = "heating"
         question = "What heats your home?"
@@ -42,6 +44,12 @@ def manifest(devices: int, rounds: int, period: int, grace: int, lead: int) -> M
         values = [{hours}]
         """
     )
+
+
+def readings(asked: Manifest, devices: int) -> dict[int, dict[str, str | float]]:
+    """What every device's sources say."""
+    names = [attribute.name for attribute in asked.attributes]
+    return {device: {name: value(device, name) for name in names} for device in range(devices)}
 
 
 def value(device: int, attribute: str) -> str:

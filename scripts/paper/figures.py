@@ -19,7 +19,7 @@ from paper.pipeline import Experiment
 from paper.printed import N
 from paper.printed_gains import DATA_SETS, HALVES
 from protocol_spec import calibrate
-from simulation.datasets import Dataset, load
+from simulation.model.datasets import Dataset, load
 
 RATIOS: Final = ("0.3", "0.6")
 BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)

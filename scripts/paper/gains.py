@@ -115,12 +115,14 @@ class Comparison:
         )
 
 
-def compare_all(experiments: Iterable[Experiment]) -> tuple[Comparison, ...]:
+def compare_all(
+    experiments: Iterable[Experiment], halves: Iterable[Half] = HALVES
+) -> tuple[Comparison, ...]:
     """Every half table that the experiments belong to, in the order of the paper."""
     ran = list(experiments)
     together = [
         (half, [x for x in ran if (x.data_set, x.ratio) == (half.data_set, half.ratio)])
-        for half in HALVES
+        for half in halves
     ]
     return tuple(compare(half, found) for half, found in together if found)
 

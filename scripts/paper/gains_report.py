@@ -10,7 +10,7 @@ from typing import Final
 
 from paper.gains import LARGEST_RMS_Z, Cell, Comparison, reproduced
 from paper.printed_gains import REFERENCES, RUNS, Half
-from simulation.datasets import load
+from simulation.model.datasets import load
 
 _COLUMNS: Final = ("printed", "ours", "sd", "z", "exact", "both")
 _HEADER: Final = ("eps_inf", *_COLUMNS, *_COLUMNS)

@@ -16,7 +16,7 @@ gains need the first; without it they are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +26,14 @@ import numpy.typing as npt
 from paper.printed_gains import HALVES, Half
 from protocol_spec import ADAPTIVE, Calibration, Method, calibrate
 from protocol_spec.estimation import project_to_simplex
-from simulation.datasets import Dataset, load
-from simulation.sufficient import groups, one_round
+from simulation.model.counts import groups, one_round
+from simulation.model.datasets import Dataset, load
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Measure = Callable[[np.random.Generator, Dataset, float, float, int], Mapping[str, Array]]
+
+_STREAMS: Final = [(half.data_set, half.ratio) for half in HALVES]  # of random numbers
 
 
 def clip_and_renormalise(raw: Array) -> Array:
@@ -89,29 +92,41 @@ class Experiment:
         return self.errors["ALLOMFREE"].size
 
 
-def experiments(half: Half, *, runs: int, seed: int) -> Iterator[Experiment]:
-    """One data set and ratio at every eps_inf; each has a random stream of its own."""
-    data = load(half.data_set)
-    for place, row in enumerate(half.rows):
-        rng = np.random.default_rng([seed, HALVES.index(half), place])
-        eps_inf = float(row.eps_inf)
-        errors = mean_squared_errors(rng, data, eps_inf, float(half.ratio) * eps_inf, runs)
-        yield Experiment(half.data_set, half.ratio, row.eps_inf, errors)
-
-
 def mean_squared_errors(
     rng: np.random.Generator, data: Dataset, eps_inf: float, eps_1: float, runs: int
 ) -> dict[str, Array]:
-    """MSE_avg of every arm in every run: the mean over attributes of the mean over values."""
-    total = {name: np.zeros(runs) for name in ARMS}
+    """MSE_avg of every arm in every run."""
     d = len(data.attributes)
     sizes = np.broadcast_to(group_sizes(data.n, d), (runs, d))
-    populations = [np.array(attribute.counts) for attribute in data.attributes]
-    for population, group in zip(populations, groups(rng, populations, sizes), strict=True):
-        for name, raw in _estimates(rng, group, eps_inf, eps_1).items():
-            off = ARMS[name].finish(raw) - population / data.n
-            total[name] += np.square(off).mean(axis=-1) / d
+    drawn = groups(rng, [attribute.counts for attribute in data.attributes], sizes)
+    return average_errors(data, drawn, lambda group: estimates(rng, group, eps_inf, eps_1))
+
+
+def average_errors(
+    data: Dataset, drawn: Sequence[Counts], estimate: Callable[[Counts], Mapping[str, Array]]
+) -> dict[str, Array]:
+    """The mean over attributes of the mean squared error over values, from each attribute's group
+    `drawn[a][run, value]` and every arm's estimates of it."""
+    total = dict.fromkeys(ARMS, np.zeros(len(drawn[0])))
+    for attribute, group in zip(data.attributes, drawn, strict=True):
+        true = np.array(attribute.counts) / data.n
+        for name, raw in estimate(group).items():
+            off = ARMS[name].finish(raw) - true
+            total[name] = total[name] + np.square(off).mean(axis=-1) / len(drawn)
     return total
+
+
+def experiments(
+    half: Half, *, runs: int, seed: int, measure: Measure = mean_squared_errors
+) -> Iterator[Experiment]:
+    """One data set and ratio at every eps_inf; each has a random stream of its own."""
+    data = load(half.data_set)
+    stream = _STREAMS.index((half.data_set, half.ratio))
+    for place, row in enumerate(half.rows):
+        rng = np.random.default_rng([seed, stream, place])
+        eps_inf = float(row.eps_inf)
+        errors = measure(rng, data, eps_inf, float(half.ratio) * eps_inf, runs)
+        yield Experiment(half.data_set, half.ratio, row.eps_inf, errors)
 
 
 def group_sizes(n: int, d: int) -> list[int]:
@@ -119,7 +134,7 @@ def group_sizes(n: int, d: int) -> list[int]:
     return [n // d + (place < n % d) for place in range(d)]
 
 
-def _estimates(
+def estimates(
     rng: np.random.Generator, group: Counts, eps_inf: float, eps_1: float
 ) -> dict[str, Array]:
     """Every arm's unbiased estimates of one attribute in every run.
@@ -128,14 +143,14 @@ def _estimates(
     differ by that alone, and so do both calibrations of ALLOMFREE where both choose L-OSUE.
     """
     drawn: dict[tuple[str, float], Array] = {}
-    estimates = {}
+    found = {}
     for name, arm in ARMS.items():
         calibration = arm.calibrate(group.shape[-1], eps_inf, eps_1)
         key = calibration.protocol, calibration.p2
         if key not in drawn:
             drawn[key] = _unbiased(one_round(rng, calibration, group), group, calibration)
-        estimates[name] = drawn[key]
-    return estimates
+        found[name] = drawn[key]
+    return found
 
 
 def _unbiased(supports: Counts, group: Counts, calibration: Calibration) -> Array:

@@ -148,3 +148,5 @@ ONE_TIME: Final = Table(
     columns=(*(Column("GRR", k) for k in (2, 32, 1024)), Column("OUE"), Column("SUE")),
     blocks=(Block("a single randomisation", _rows(_ONE_TIME)),),
 )
+
+TABLES: Final = (LONGITUDINAL, ONE_TIME)

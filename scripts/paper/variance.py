@@ -114,9 +114,9 @@ def compare(table: Table) -> Comparison:
     return Comparison(table, tuple(cells))
 
 
-def compare_all() -> tuple[Comparison, ...]:
+def compare_all(tables: Iterable[Table] = printed.TABLES) -> tuple[Comparison, ...]:
     """Both tables."""
-    return compare(printed.LONGITUDINAL), compare(printed.ONE_TIME)
+    return tuple(compare(table) for table in tables)
 
 
 def reproduced(comparisons: Iterable[Comparison]) -> bool:

@@ -1,4 +1,4 @@
-"""The simulator's commands: what they take, not what they do."""
+"""The commands of scripts/simulate_fleet.py: their options; what they do is in `runs`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import click
 
 from protocol_spec import Manifest
 from protocol_spec.programs.commands import STYLE, with_clear_errors
-from simulation import behaviour, datasets, manifests, pages, records, runs
-from simulation.fleet import BATCH
+from simulation import records, runs, text
+from simulation.model import behaviour, datasets, manifests
+from simulation.model.fleet import BATCH
 
 FILE = click.Path(path_type=Path)
 Command = Callable[..., None]
@@ -41,41 +42,82 @@ def _options(*chosen: Option) -> Option:
 
 
 _COMMON: tuple[Option, ...] = (
-    click.option("--population", "words", multiple=True, default=("uniform",), show_default=True,
-                 help="What devices hold: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, a "
-                 "data set, a .csv or .json of counts; or attribute=one of these, repeated."),
-    click.option("--devices", type=int, help="Size of the fleet [a data set's own]."),
+    click.option(
+        "--population",
+        "words",
+        multiple=True,
+        default=("uniform",),
+        show_default=True,
+        help="Distribution of values: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, "
+        "a data set, a .csv or .json of counts; or ATTRIBUTE=one of these; repeatable.",
+    ),
+    click.option(
+        "--devices",
+        type=int,
+        help="Devices in the fleet.  [default: as many as the data set or file has]",
+    ),
     click.option("--rounds", default=1, show_default=True, help="Rounds to simulate."),
-    click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True,
-                 help="Same seed, same numbers."),
-    click.option("--format", "form", type=click.Choice(["csv", "json", "ndjson"]), default="csv",
-                 show_default=True, help="Of the results."),
-    click.option("--output", type=FILE, help="Write the results here [standard output]."),
-    click.option("--figure", type=FILE, help="Draw them, into an .svg or .png file."),
-    click.option("--store", type=FILE, help="Keep the run in this directory, to compare it."),
-)  # fmt: skip
-_DEVICES = (
-    click.option("--dropout", default=0.0, help="Chance to miss a round."),
-    click.option("--dropout-by-value", multiple=True, metavar="[ATTRIBUTE:]VALUE=RATE",
-                 help="The same for devices that hold a value; repeat it."),
-    click.option("--churn", default=0.0, help="Chance per round to be replaced by a new device."),
-    click.option("--dishonest", multiple=True, metavar="N:[ATTRIBUTE:]VALUE",
-                 help="So many devices always support one value; repeat it."),
-)  # fmt: skip
-_SINGLE = (
-    click.option("--changes", default=0.0, help="Chance per round to hold another value."),
-    click.option("--late", default=0.0, help="Chance to be heard only after sealing."),
-    click.option("--duplicates", default=0.0, help="Chance to send a report twice."),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="Seed of all random numbers.",
+    ),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["csv", "json", "ndjson"]),
+        default="csv",
+        show_default=True,
+        help="Format of the results.",
+    ),
+    click.option(
+        "--output", type=FILE, help="Write the results to this file.  [default: standard output]"
+    ),
+    click.option("--figure", type=FILE, help="Draw the results into an .svg or .png file."),
+    click.option("--store", type=FILE, help="Keep the run in this directory, for compare."),
 )
-_INTO = click.option("--into", type=FILE, help="Data directory for a real collector.")
-_BROKER = click.option("--broker", help="A broker's address instead of the embedded one.")
+_DEVICES = (
+    click.option("--dropout", default=0.0, help="Probability that a device misses a round."),
+    click.option(
+        "--dropout-by-value",
+        multiple=True,
+        metavar="[ATTRIBUTE:]VALUE=RATE",
+        help="The same for devices that hold one value; repeatable.",
+    ),
+    click.option(
+        "--churn",
+        default=0.0,
+        help="Probability that a device is replaced by a new one after a round.",
+    ),
+    click.option(
+        "--dishonest",
+        multiple=True,
+        metavar="N:[ATTRIBUTE:]VALUE",
+        help="N devices that always report one value; repeatable.",
+    ),
+)
+_SINGLE = (
+    click.option(
+        "--changes", default=0.0, help="Probability that a device changes its value after a round."
+    ),
+    click.option(
+        "--late", default=0.0, help="Probability that a report arrives after its round is sealed."
+    ),
+    click.option("--duplicates", default=0.0, help="Probability that a report is sent twice."),
+)
+_INTO = click.option(
+    "--into", type=FILE, help="Collect into this data directory with a real collector."
+)
+_BROKER = click.option("--broker", help="Address of a broker to use instead of the embedded one.")
 _PERIOD = click.option("--period", default=10, show_default=True, help="Seconds of a round.")
 
 
 @main.command()
 @_options(*_DEVICES)
 def statistics(**given: Any) -> None:
-    """Counts alone, exact in law: a hundred million devices in seconds.
+    """Simulate counts alone, with their exact distribution: 100 million devices in seconds.
 
     \b
     python scripts/simulate_fleet.py statistics home.toml --population zipf:1.2 --devices 100000000
@@ -85,11 +127,14 @@ def statistics(**given: Any) -> None:
 
 @main.command()
 @_options(*_DEVICES, *_SINGLE, _INTO, _BROKER, _PERIOD)
-@click.option("--live", is_flag=True, help="Send them through a broker to a collector, in time.")
+@click.option(
+    "--live", is_flag=True, help="Send the reports through a broker to a collector, in real time."
+)
 @click.option("--batch", default=BATCH, show_default=True, help="Devices in memory at once.")
-def reports(into: Path | None, live: bool, broker: str | None, period: int, batch: int,
-            **given: Any) -> None:  # fmt: skip
-    """Every single report, counted at once, or by a real collector with --into or --live.
+def reports(
+    into: Path | None, live: bool, broker: str | None, period: int, batch: int, **given: Any
+) -> None:
+    """Simulate every report, counted at once or by a real collector (--into or --live).
 
     \b
     python scripts/simulate_fleet.py reports home.toml --devices 1000000 --dropout 0.1
@@ -103,11 +148,17 @@ def reports(into: Path | None, live: bool, broker: str | None, period: int, batc
 
 @main.command()
 @_options(_INTO, _BROKER, _PERIOD)
-@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True,
-              help="Processes that agents share.")  # fmt: skip
-def agents(into: Path | None, broker: str | None, period: int, processes: int,
-           **given: Any) -> None:  # fmt: skip
-    """Real agents, a real broker and a real collector, in real time.
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Processes to run the agents in.",
+)
+def agents(
+    into: Path | None, broker: str | None, period: int, processes: int, **given: Any
+) -> None:
+    """Run real agents, a real broker and a real collector, in real time.
 
     \b
     python scripts/simulate_fleet.py agents home.toml --devices 500 --rounds 3 --period 8
@@ -121,7 +172,7 @@ def agents(into: Path | None, broker: str | None, period: int, processes: int,
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> None:
-    """Two stored runs side by side; exit status 1 when chance does not explain the difference.
+    """Compare two stored runs; exit status 1 when chance does not explain the difference.
 
     \b
     python scripts/simulate_fleet.py compare run1 run2
@@ -131,7 +182,7 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
         pairs = records.compare(records.Run.load(left), records.Run.load(right))
         agree = all(pair.agree for pair in pairs)
         facts = {"agree": agree, "histograms": [pair.facts() for pair in pairs]}
-        click.echo(json.dumps(facts) if as_json else pages.comparison(pairs, (left, right)))
+        click.echo(json.dumps(facts) if as_json else text.comparison(pairs, (left, right)))
         context.exit(0 if agree else 1)
 
     with_clear_errors(show, "collector")
@@ -139,38 +190,42 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
 
 @main.command()
 @click.argument("name", type=click.Choice(datasets.NAMES))
-@click.option("--eps-inf", default=2.0, show_default=True, help="Of all reports together.")
-@click.option("--eps-1", default=0.6, show_default=True, help="Of one report.")
-@click.option("--rounds", default=365, show_default=True, help="Rounds of a day.")
+@click.option(
+    "--eps-inf", default=2.0, show_default=True, help="Privacy budget of all reports together."
+)
+@click.option("--eps-1", default=0.6, show_default=True, help="Privacy budget of one report.")
+@click.option("--rounds", default=365, show_default=True, help="Number of rounds of a day.")
 def manifest(name: str, eps_inf: float, eps_1: float, rounds: int) -> None:
-    """A manifest that asks for every attribute of a data set of the paper.
+    """Print a manifest for every attribute of one of the paper's data sets.
 
     \b
     python scripts/simulate_fleet.py manifest adult --eps-inf 2 --eps-1 0.6 > adult.toml
     """
 
     def show() -> None:
-        text = manifests.for_dataset(name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
-        Manifest.from_toml(text)
-        click.echo(text, nl=False)
+        toml = manifests.for_dataset(name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
+        Manifest.from_toml(toml)
+        click.echo(toml, nl=False)
 
     with_clear_errors(show, "collector")
 
 
 def _run(given: dict[str, Any], simulate: Callable[[runs.Asked], records.Run]) -> None:
     def run() -> None:
-        pages.check(given["figure"], given["store"])
+        text.check(given["figure"], given["store"])
         made = simulate(_asked(given))
-        wishes = {name: given[name] for name in ("form", "output", "figure", "store")}
-        pages.show(made, **wishes)
+        text.show(made, **{name: given[name] for name in ("form", "output", "figure", "store")})
 
     with_clear_errors(run, "collector")
 
 
 def _asked(given: dict[str, Any]) -> runs.Asked:
     read = Manifest.from_file(given["manifest"])
-    rates = {name: given[name] for name in ("dropout", "churn", "changes", "late", "duplicates")
-             if name in given}  # fmt: skip
+    rates = {
+        name: given[name]
+        for name in ("dropout", "churn", "changes", "late", "duplicates")
+        if name in given
+    }
     return runs.Asked(
         read,
         given["words"],

@@ -6,7 +6,7 @@ Estimates come from the collector's own functions; here is only the comparison w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,11 @@ from collector.rounds.results import pooled_result, round_result
 from collector.show.tables import COLUMNS, rows
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result, as_drawn
-from simulation.sufficient import Counts
+from simulation.model.counts import Counts
 
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
+
+Progress = Callable[[int], None]  # called with the number of reports or rounds done since
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +40,7 @@ class Collected:
 
     @classmethod
     def empty(cls, rounds: int, k: int) -> Collected:
-        """To be added to."""
+        """All zero, for a number of rounds and values."""
         table = np.zeros((rounds, k), dtype=np.int64)
         once = np.zeros(rounds, dtype=np.int64)
         return cls(once, table, table.copy(), np.zeros(rounds + 1, dtype=np.int64))

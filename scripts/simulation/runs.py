@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from protocol_spec import Manifest
-from simulation.behaviour import Behaviour
 from simulation.collected import Simulated
-from simulation.collecting import into
-from simulation.depths import as_reports, as_statistics
+from simulation.depths.agents import holdings, real_agents
+from simulation.depths.collecting import into
+from simulation.depths.live import collecting_live, retimed
+from simulation.depths.reports import as_reports
+from simulation.depths.statistics import as_statistics
+from simulation.depths.through_broker import reports_through_broker
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
-from simulation.live import holdings, real_agents, reports_through_broker
-from simulation.population import Population, populate
+from simulation.model.behaviour import Behaviour
+from simulation.model.fleet import Fleet
+from simulation.model.population import Population, populate
 from simulation.progress import shown
 from simulation.records import Run
-from simulation.stage import Stage, retimed
 
-SLOWEST = 5_000  # messages a second that any machine publishes
+SLOWEST_PER_SECOND = 5_000  # messages that any machine publishes in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Asked:
 
 
 def statistics(asked: Asked) -> Run:
-    """No device at all."""
+    """Counts alone: no device exists."""
     population = asked.population()
     truth = population.drawn(asked.seed)
     with shown("rounds", asked.rounds * len(truth)) as progress:
@@ -82,17 +84,18 @@ def reports_live(
 ) -> Run:
     """Every report through a broker, in real time."""
     population = asked.population()
-    period = max(period, -(-population.devices // SLOWEST))
-    manifest = retimed(asked.manifest, rounds=asked.rounds, period=period, lead=8)
+    period = max(period, -(-population.devices // SLOWEST_PER_SECOND))
+    manifest = retimed(asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=8)
     fleet = _fleet(asked, population, manifest, batch)
     with ExitStack() as stack:
-        stage = stack.enter_context(Stage(_place(stack, directory), manifest, broker))
+        where = _place(stack, directory)
+        live = stack.enter_context(collecting_live(where, manifest, broker))
         progress = stack.enter_context(shown("reports", population.devices * asked.rounds))
         return _timed(
             asked,
             population,
             "reports, broker",
-            lambda: reports_through_broker(stage, fleet, progress),
+            lambda: reports_through_broker(live, fleet, progress),
         )
 
 
@@ -104,16 +107,19 @@ def agents(
     if asked.behaviour != Behaviour():
         raise SimulationError("agents behave as real devices do; other behaviour needs reports")
     lead = 8 + population.devices // 30  # each agent makes its state and syncs it to the disk
-    manifest = retimed(asked.manifest, rounds=asked.rounds, period=period, lead=lead)
+    manifest = retimed(
+        asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=lead
+    )
     devices = holdings(manifest, population, asked.seed)
     with ExitStack() as stack:
-        stage = stack.enter_context(Stage(_place(stack, directory), manifest, broker))
+        where = _place(stack, directory)
+        live = stack.enter_context(collecting_live(where, manifest, broker))
         progress = stack.enter_context(shown("reports", population.devices * asked.rounds))
         return _timed(
             asked,
             population,
             "agents",
-            lambda: real_agents(stage, devices, processes, progress),
+            lambda: real_agents(live, devices, processes, progress),
         )
 
 

@@ -23,12 +23,12 @@ from collector.ingest.admit import Book, Message, admit
 from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
-from simulation.behaviour import Behaviour
-from simulation.collecting import GROUP
-from simulation.fleet import Fleet
-from simulation.manifests import for_dataset
-from simulation.population import populate
-from simulation.wire import of_round
+from simulation.depths.collecting import GROUP
+from simulation.model.behaviour import Behaviour
+from simulation.model.fleet import Fleet
+from simulation.model.manifests import for_dataset
+from simulation.model.messages import of_round
+from simulation.model.population import populate
 
 Made = TypeVar("Made")
 
@@ -38,24 +38,29 @@ class Cost:
     """Of one round: processor seconds of each step, and the largest size of the files."""
 
     devices: int
-    making: float = 0.0
-    admitting: float = 0.0
-    committing: float = 0.0
-    sealing: float = 0.0
-    disk: int = 0
+    making_seconds: float = 0.0
+    admitting_seconds: float = 0.0
+    committing_seconds: float = 0.0
+    sealing_seconds: float = 0.0
+    disk_bytes: int = 0
 
     def spend(self, step: str, work: Callable[[], Made]) -> Made:
-        """Do a piece of work on the account of a step."""
+        """Do a piece of work and add its time to a step's."""
         began = time.process_time()
         made = work()
-        setattr(self, step, getattr(self, step) + time.process_time() - began)
+        name = f"{step}_seconds"
+        setattr(self, name, getattr(self, name) + time.process_time() - began)
         return made
 
     def row(self) -> str:
         """A line of a Markdown table, per report."""
-        steps = (self.making, self.admitting, self.committing, self.sealing)
-        cells = [f"{1e6 * seconds / self.devices:.1f}" for seconds in steps]
-        return f"| {self.devices:,} | {' | '.join(cells)} | {self.disk / self.devices:.0f} |"
+        cells = [f"{1e6 * seconds / self.devices:.1f}" for seconds in self.steps()]
+        return f"| {self.devices:,} | {' | '.join(cells)} | {self.disk_bytes / self.devices:.0f} |"
+
+    def steps(self) -> tuple[float, ...]:
+        """Seconds of each step, in order."""
+        admitted = (self.making_seconds, self.admitting_seconds)
+        return (*admitted, self.committing_seconds, self.sealing_seconds)
 
 
 def measure(devices: int, directory: Path) -> Cost:
@@ -76,7 +81,7 @@ def measure(devices: int, directory: Path) -> Cost:
         while group := cost.spend("making", lambda: list(islice(messages, GROUP))):
             candidates = cost.spend("admitting", partial(admitted, group))
             cost.spend("committing", partial(store.commit, candidates, []))
-        cost.disk = sum(file.stat().st_size for file in directory.iterdir())
+        cost.disk_bytes = sum(file.stat().st_size for file in directory.iterdir())
         at = schedule.deadline(0)
         cost.spend("sealing", lambda: sealing.seal(store, campaign, 0, at))
     return cost

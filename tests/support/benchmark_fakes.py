@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.peer_environment import Peers
+
 LONGITUDINAL = """
 import numpy as np
 
@@ -90,8 +92,11 @@ def interpreter(directory: Path) -> Path:
     return program
 
 
-class Installed:
+class Installed(Peers):
     """Stands for the driver where nothing is asked of it but its versions."""
+
+    def __init__(self) -> None:
+        """No process."""
 
     def versions(self) -> dict[str, str]:
         return {"multi-freq-ldpy": "0.0.1"}

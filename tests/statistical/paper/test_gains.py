@@ -12,7 +12,7 @@ import pytest
 from paper.gains import Measured, compare, compare_all, measure, reproduced
 from paper.pipeline import ARMS, Experiment, mean_squared_errors
 from paper.printed_gains import HALVES, REFERENCES, Row
-from simulation.datasets import load
+from simulation.model.datasets import load
 
 SEED = 20_220_102
 HALF = HALVES[0]

@@ -7,10 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paper import pipeline
-from paper.pipeline import ARMS, clip_and_renormalise, experiments, group_sizes, mean_squared_errors
+from paper.pipeline import (
+    ARMS,
+    Array,
+    average_errors,
+    clip_and_renormalise,
+    estimates,
+    experiments,
+    group_sizes,
+    mean_squared_errors,
+)
 from paper.printed_gains import HALVES
-from simulation.datasets import Dataset, Marginal, load
+from simulation.model.datasets import Dataset, Marginal, load
 
 SEED = 20_220_101
 TINY = Dataset(
@@ -51,16 +59,12 @@ def test_everybody_is_in_one_group(name: str) -> None:
     assert all(earlier - later in (0, 1) for earlier, later in pairwise(sizes))
 
 
-def test_without_noise_the_error_is_that_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noise_the_error_is_that_of_the_groups() -> None:
     """With given groups and reports that tell the truth MSE_avg can be worked out by hand."""
     held = [np.array([[2, 2, 0], [4, 0, 0]]), np.array([[1, 2], [3, 0]])]
-    monkeypatch.setattr(pipeline, "groups", lambda *_: held)
-    monkeypatch.setattr(
-        pipeline,
-        "_estimates",
-        lambda _, group, *__: dict.fromkeys(ARMS, group / group.sum(-1)[:, None]),
+    errors = average_errors(
+        TINY, held, lambda group: dict.fromkeys(ARMS, group / group.sum(-1)[:, None])
     )
-    errors = mean_squared_errors(np.random.default_rng(), TINY, 2.0, 1.0, 2)
     first = ((1 / 2 - 4 / 7) ** 2 + (1 / 2 - 3 / 7) ** 2) / 3 + (2 * (1 / 3 - 5 / 7) ** 2) / 2
     second = ((1 - 4 / 7) ** 2 + (3 / 7) ** 2) / 3 + (2 * (1 - 5 / 7) ** 2) / 2
     for name in ARMS:
@@ -95,11 +99,11 @@ def _expected(data: Dataset, protocol: str, eps_inf: float, eps_1: float) -> flo
 
 def test_arms_with_the_same_chances_share_one_draw() -> None:
     rng = np.random.default_rng(SEED)
-    estimates = pipeline._estimates(rng, np.array([[50, 30, 20] * 10]), 1.0, 0.3)
-    assert estimates["exact"] is estimates["exact + projection"]
-    assert estimates["ALLOMFREE"] is estimates["L-OSUE"]  # k = 30: neither calibration takes L-GRR
-    assert estimates["exact"] is estimates["L-OSUE"]
-    assert estimates["L-SUE"] is not estimates["L-OUE"]
+    found = estimates(rng, np.array([[50, 30, 20] * 10]), 1.0, 0.3)
+    assert found["exact"] is found["exact + projection"]
+    assert found["ALLOMFREE"] is found["L-OSUE"]  # k = 30: neither calibration takes L-GRR
+    assert found["exact"] is found["L-OSUE"]
+    assert found["L-SUE"] is not found["L-OUE"]
 
 
 def test_the_same_seed_gives_the_same_errors_and_another_seed_others() -> None:
@@ -112,15 +116,16 @@ def test_the_same_seed_gives_the_same_errors_and_another_seed_others() -> None:
         assert [x.errors[name].tolist() for x in once] != [x.errors[name].tolist() for x in other]
 
 
-def test_every_experiment_has_a_random_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_experiment_has_a_random_stream_of_its_own() -> None:
     """So that one half table does not depend on which others are run."""
-    monkeypatch.setattr(
-        pipeline, "mean_squared_errors", lambda rng, *_: {"ALLOMFREE": rng.random(1)}
-    )
+
+    def draw(rng: np.random.Generator, *_: object) -> dict[str, Array]:
+        return {"ALLOMFREE": rng.random(1)}
+
     first = [
         (experiment.data_set, experiment.ratio, experiment.eps_inf, *experiment.errors["ALLOMFREE"])
         for half in HALVES
-        for experiment in experiments(half, runs=1, seed=SEED)
+        for experiment in experiments(half, runs=1, seed=SEED, measure=draw)
     ]
     assert [label[:3] for label in first] == [
         (half.data_set, half.ratio, row.eps_inf) for half in HALVES for row in half.rows

@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from paper.printed_gains import DATA_SETS, HALVES, REFERENCES, Half
-from simulation.datasets import NAMES
+from simulation.model.datasets import NAMES
 from tests.support import places
 
 SOURCE = places.SHARED / "paper.tex"

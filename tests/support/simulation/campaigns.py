@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from protocol_spec import Manifest
-from simulation.behaviour import Behaviour
-from simulation.fleet import Fleet
+from simulation.model.behaviour import Behaviour
+from simulation.model.fleet import Fleet
 from tests.support.campaigns import manifest
 
 FIRST = 1_800_000_000

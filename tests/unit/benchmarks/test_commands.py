@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +12,27 @@ import pytest
 from click.testing import CliRunner
 
 import benchmark
-from benchmarks import agent, document, ingest, peers, readers, simulate
+from benchmark import Benchmarks
+from benchmarks import document
 from benchmarks.measurements import Measurement
-from benchmarks.peer_environment import PeerFailed
+from benchmarks.peer_environment import PeerFailed, Peers
 from tests.support import benchmark_fakes as fakes
 
 GOOD = Measurement("size", 19.0, "bytes", 20)
 BAD = Measurement("size", 21.0, "bytes", 20)
 
 
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "benchmarks.md"
-    monkeypatch.setattr(benchmark, "PAGE", path)
-    return path
-
-
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(benchmark.main, words)
+def run(*words: str, given: Benchmarks | None = None) -> tuple[int, str]:
+    done = CliRunner().invoke(benchmark.main, words, obj=given)
     return done.exit_code, done.stdout
+
+
+def good(*_: object) -> list[Measurement]:
+    return [GOOD]
+
+
+def bad(*_: object) -> list[Measurement]:
+    return [BAD]
 
 
 def test_every_benchmark_has_a_command_and_a_place_on_the_page() -> None:
@@ -46,9 +50,8 @@ def test_help_has_examples(command: str) -> None:
     assert all(line.split()[2] == command for line in named)
 
 
-def test_json_says_what_where_and_under_which_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "measure", lambda *_: [GOOD])
-    code, text = run("ingest", "--json")
+def test_json_says_what_where_and_under_which_load() -> None:
+    code, text = run("ingest", "--json", given=Benchmarks(ingest=good))
     told: dict[str, Any] = json.loads(text)
     assert code == 0
     assert told.keys() == {"benchmark", "ok", "measurements", "machine", "load", "peers"}
@@ -59,45 +62,49 @@ def test_json_says_what_where_and_under_which_load(monkeypatch: pytest.MonkeyPat
     assert "cores" in told["load"]
 
 
-def test_a_broken_limit_is_the_exit_status(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
-    monkeypatch.setattr(ingest, "measure", lambda *_: [BAD])
-    code, text = run("ingest")
+def test_a_broken_limit_is_the_exit_status(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    code, text = run("ingest", given=Benchmarks(ingest=bad, page=page))
     assert code == 1
     assert "BROKEN" in text
     assert not page.exists()  # nothing is written unless asked for
 
 
-def test_write_says_how_to_measure_the_same_again(
-    monkeypatch: pytest.MonkeyPatch, page: Path
-) -> None:
-    monkeypatch.setattr(ingest, "measure", lambda *_: [GOOD])
-    assert run("ingest", "--runs", "2", "--large", "1000000", "--write", "--json")[0] == 0
-    text = page.read_text(encoding="utf-8")
+def test_write_says_how_to_measure_the_same_again(tmp_path: Path) -> None:
+    given = Benchmarks(ingest=good, page=tmp_path / "benchmarks.md")
+    words = ("ingest", "--runs", "2", "--large", "1000000", "--write", "--json")
+    assert run(*words, given=given)[0] == 0
+    text = given.page.read_text(encoding="utf-8")
     assert "    python scripts/benchmark.py ingest --runs 2\n" in text
     assert "| size | 19 bytes | <= 20 | ok |" in text
 
 
-def test_all_goes_on_after_a_broken_limit(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
-    for module in (agent, ingest, readers):
-        monkeypatch.setattr(module, "measure", lambda *_: [BAD])
-    for module in (simulate, peers):
-        monkeypatch.setattr(module, "measure", lambda *_: [GOOD])
-    monkeypatch.setattr(benchmark, "installed_peers", fakes.installed)
-    code, text = run("all", "--json", "--write")
+def test_all_goes_on_after_a_broken_limit(tmp_path: Path) -> None:
+    given = Benchmarks(
+        agent=bad,
+        ingest=bad,
+        readers=bad,
+        simulate=good,
+        peers=good,
+        install=fakes.installed,
+        page=tmp_path / "benchmarks.md",
+    )
+    code, text = run("all", "--json", "--write", given=given)
     assert code == 1
     told = [json.loads(line) for line in text.splitlines()]
     assert [t["benchmark"] for t in told] == ["agent", "ingest", "readers", "simulate", "peers"]
     assert [t["ok"] for t in told] == [False, False, False, True, True]
-    written = page.read_text(encoding="utf-8")
+    written = given.page.read_text(encoding="utf-8")
     assert "    python scripts/benchmark.py ingest --reports 300000 --readers 10\n" in written
     assert "Compared with multi-freq-ldpy 0.0.1." in written
 
 
-def test_peers_that_cannot_be_installed_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_directory: Path) -> Path:
+def test_peers_that_cannot_be_installed_are_one_sentence() -> None:
+    @contextmanager
+    def fail(_python: Path | None) -> Iterator[Peers]:
         raise PeerFailed("the peers could not be installed")
+        yield
 
-    monkeypatch.setattr("benchmarks.peer_environment.install", fail)
-    done = CliRunner().invoke(benchmark.main, ["peers"])
+    done = CliRunner().invoke(benchmark.main, ["peers"], obj=Benchmarks(install=fail))
     assert done.exit_code == 1
     assert done.stderr == "Error: the peers could not be installed\n"

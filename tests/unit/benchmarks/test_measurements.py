@@ -21,7 +21,7 @@ from benchmarks.accuracy import (
 from benchmarks.measurements import Measurement, cells, facts, in_turns, median_of, ratio_of
 from paper.pipeline import clip_and_renormalise
 from protocol_spec import as_drawn, calibrate
-from simulation.datasets import Dataset, Marginal
+from simulation.model.datasets import Dataset, Marginal
 
 
 def test_a_ratio_is_taken_repeat_by_repeat() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import readers
-from benchmarks.ingest import manifest
-from benchmarks.readers import Arm, addresses, measure, one_run
+from benchmarks.campaign import manifest
+from benchmarks.page_readers import addresses
+from benchmarks.readers import DAY_SECONDS, Arm, drain, measure, one_run, past_round
+from stage.collector import CollectorProcess
 from tests.support.simulation.users import real_user
 
 COUNT = 2_000
@@ -21,22 +22,21 @@ def test_everything_is_counted_and_every_page_is_read(
     for name, value in real_user(tmp_path).items():
         monkeypatch.setenv(name, value)
     arm = one_run(COUNT, k=5, readers=len(addresses(manifest(5))))
-    assert arm.rate > 0
-    assert arm.ingest_cpu > 0
+    assert arm.per_second > 0
+    assert arm.ingest_cpu_seconds > 0
     assert arm.failures == 0
     assert arm.refreshes >= 1
-    assert arm.slowest > 0
+    assert arm.slowest_seconds > 0
 
 
-def test_the_arms_are_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arms_are_compared_pair_by_pair() -> None:
     slower = iter([90.0, 40.0, 80.0])
 
     def arm(count: int, k: int, number: int) -> Arm:
         assert (count, k) == (COUNT, 5)
         return Arm(next(slower) if number else 100.0, 2.0 if number else 1.0, 0.5, number, 0, 0.1)
 
-    monkeypatch.setattr(readers, "one_run", arm)
-    rows = {row.what: row for row in measure(COUNT, 3, 5, readers=10)}
+    rows = {row.what: row for row in measure(COUNT, 3, 5, readers=10, run=arm)}
     kept = rows["ingest with readers / without"]
     assert (kept.value, kept.low, kept.high) == (0.8, 0.4, 0.9)
     assert kept.verdict == "BROKEN"  # a fall of 20 in 100, where 10 are allowed
@@ -46,6 +46,7 @@ def test_the_arms_are_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_reports_that_all_came_at_once_have_no_rate(tmp_path: Path) -> None:
-    readers._past_round(tmp_path, manifest(5, begun=readers.DAY + 60))
+    tmp_path.chmod(0o700)
+    past_round(tmp_path, manifest(5, begun_seconds=DAY_SECONDS + 60))
     with pytest.raises(RuntimeError, match="came at once"):
-        readers._drain(tmp_path, 0)
+        drain(CollectorProcess(tmp_path), 0)

@@ -9,11 +9,11 @@ import pytest
 from collector.data_dir import read_store
 from collector.show.truth import read_truth
 from protocol_spec import Outcome, Report, decode_report, digest8, parse_from_device
-from simulation.collecting import into
-from simulation.depths import as_reports
+from simulation.depths.collecting import into
+from simulation.depths.reports import as_reports
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
-from simulation.wire import messages
+from simulation.model.fleet import Fleet
+from simulation.model.messages import messages
 from tests.support.simulation.campaigns import both, fleet
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simulation.datasets import NAMES, load
+from simulation.model.datasets import NAMES, load
 from tests.support import places
 
 SHARED = places.SHARED / "marginals"

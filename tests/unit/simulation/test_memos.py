@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocol_spec import Calibration, as_drawn, calibrate
-from simulation.memos import Memos
+from simulation.model.memos import Memos
 from tests.support.protocol.statistics import LIMIT
 from tests.support.simulation.laws import Law, Vector, fit_z, one_report, together, vectors
 

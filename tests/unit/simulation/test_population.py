@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from protocol_spec import Manifest, ManifestError
-from simulation.behaviour import by_value, dishonest
-from simulation.datasets import NAMES, load
 from simulation.errors import SimulationError
-from simulation.manifests import for_dataset
-from simulation.population import MAX_DEVICES, apportion, populate
+from simulation.model.behaviour import by_value, dishonest
+from simulation.model.datasets import NAMES, load
+from simulation.model.manifests import for_dataset
+from simulation.model.population import MAX_DEVICES, apportion, populate
 from tests.support.protocol.statistics import LIMIT, binomial_z
 from tests.support.simulation.campaigns import FUEL, both, hours
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from collector.show.tables import COLUMNS
-from simulation.behaviour import by_value
 from simulation.collected import TRUTH_COLUMNS, Simulated
-from simulation.depths import as_reports, as_statistics
+from simulation.depths.reports import as_reports
+from simulation.depths.statistics import as_statistics
 from simulation.errors import SimulationError
+from simulation.model.behaviour import by_value
 from simulation.records import Run, compare, write
 from tests.support.protocol.statistics import LIMIT
 from tests.support.simulation.campaigns import FUEL, both, fleet

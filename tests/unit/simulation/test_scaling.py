@@ -15,6 +15,6 @@ def test_every_report_of_the_round_is_counted_and_every_step_costs(tmp_path: Pat
     assert store.outcomes() == {Outcome.ACCEPTED: 500}
     assert store.last_sealed(1) == 0
     store.close()
-    assert min(cost.making, cost.admitting, cost.committing, cost.sealing) > 0.0
-    assert cost.disk > 500 * 20
+    assert min(cost.steps()) > 0.0
+    assert cost.disk_bytes > 500 * 20
     assert cost.row().startswith("| 500 | ")

@@ -1,0 +1,74 @@
+"""The runs that take their time, because rounds do: each in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from simulation.collected import Simulated
+from simulation.depths.agents import holdings, real_agents
+from simulation.depths.live import collecting_live, retimed
+from simulation.depths.reports import as_reports
+from simulation.depths.through_broker import reports_through_broker
+from simulation.model.population import populate
+from tests.support.brokers import Nats
+from tests.support.places import ROOT
+from tests.support.simulation.campaigns import FUEL, both, fleet
+from tests.support.simulation.users import real_user
+
+AGENTS = 24
+NUMERIC = """[[attributes]]
+name = "heat"
+question = "?"
+edges = [-inf, 40, 60, inf]
+"""
+
+Demonstrated = subprocess.CompletedProcess[str]
+
+
+def demonstrate(*options: str, **variables: str) -> Demonstrated:
+    """What ./scripts/demo runs, to its end."""
+    path = f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"
+    return subprocess.run(
+        [sys.executable, "-m", "demonstration", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, **variables},
+    )
+
+
+def demonstrate_for_a_real_user(directory: Path) -> Demonstrated:
+    """A whole demonstration, started by somebody who really runs a collector and an agent."""
+    work = directory / "work"
+    work.mkdir()
+    return demonstrate(
+        *("--devices", "40", "--rounds", "2", "--figure", str(work / "demo.svg")),
+        TMPDIR=str(work),
+        **real_user(directory / "home"),
+    )
+
+
+def count_twice(directory: Path) -> tuple[Simulated, Simulated]:
+    """The same reports counted at once, and through a broker by a real collector."""
+    campaign = retimed(both(), rounds=2, period_seconds=3, lead_seconds=5)
+    made = fleet(campaign, 600, dropout=0.1, late=0.1, duplicates=0.1)
+    with (
+        Nats(directory / "broker") as broker,
+        collecting_live(directory / "data", campaign, broker.url) as live,
+    ):
+        return as_reports(made), reports_through_broker(live, made, lambda _: None)
+
+
+def run_agents(directory: Path) -> Simulated:
+    """Real agents over two rounds, their data in `data`."""
+    asked = both(attributes=FUEL + NUMERIC)
+    campaign = retimed(asked, rounds=2, period_seconds=6, lead_seconds=14)
+    devices = holdings(campaign, populate(campaign, ["zipf"], AGENTS, 1), 1)
+    with (
+        Nats(directory / "broker") as broker,
+        collecting_live(directory / "data", campaign, broker.url) as live,
+    ):
+        return real_agents(live, devices, 2, lambda _: None)
