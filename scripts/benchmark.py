@@ -108,7 +108,7 @@ def ingest(
 ) -> None:
     """Measure durable exactly-once ingest against a bare paho subscriber that only counts.
 
-    With --readers: the collector's ingest while its page is read, against the same unread.
+    With --readers: ingest while the analyst's page is read, against ingest while it is not.
 
     \b
     Examples:

@@ -2,4 +2,4 @@
 
 from demonstration.command import main
 
-main()
+main(prog_name="./scripts/demo")

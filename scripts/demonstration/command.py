@@ -34,7 +34,7 @@ FILE = click.Path(path_type=Path)
     "--period",
     "period_seconds",
     type=click.IntRange(4, 3600),
-    help="Seconds of a round.  [default: 8, more for a large fleet or a busy machine]",
+    help="Seconds of a round.  [default: 10 for 500 devices, more on a busy machine]",
 )
 @click.option("--broker", help="Address of a broker to use instead of the embedded one.")
 @click.option("--keep", is_flag=True, help="Keep the page up at the end, until Ctrl-C.")

@@ -45,7 +45,7 @@ def _progress(store: Store, campaign: Campaign, devices: int) -> str:
         for number in store.open_rounds(campaign.id)
     ]
     last = store.last_sealed(campaign.id)
-    sealed = 0 if last is None else last + 1
+    sealed = f"{0 if last is None else last + 1} of {campaign.manifest.rounds.count} rounds sealed"
     if not filling:
-        return f"{sealed} rounds sealed; waiting for reports"
-    return f"{sealed} rounds sealed; {', '.join(filling)} of {devices} devices counted"
+        return f"{sealed}; waiting for reports"
+    return f"{sealed}; {', '.join(filling)} of {devices} devices counted"

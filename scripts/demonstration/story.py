@@ -22,7 +22,7 @@ from stage.agents import AgentProcesses
 from stage.collector import CollectorProcess
 from stage.programs import free_port
 
-QUICK_START_SECONDS = 2.0  # in which a collector runs on an idle desktop machine
+QUICK_START_SECONDS = 1.0  # in which a collector runs on an idle desktop machine
 MOST_PROCESSES = 8  # of agents, which spend their time waiting for the disk
 AGENTS_A_PROCESS = 250  # at least, before there is another
 
@@ -41,8 +41,8 @@ class Pace:
         small or busy, the start of the collector shows."""
         slow = min(4.0, max(1.0, start_seconds / QUICK_START_SECONDS))
         period = period_seconds or round(slow * min(5 + devices // 50, 8 + devices // 200))
-        lead = slow * min(5 + devices // 30, 8 + devices // 60)
-        return cls(period, period + 6, round(lead))
+        lead = slow * min(5 + devices // 30, 6 + devices // 80)
+        return cls(period, max(10, period + 4), round(lead))
 
 
 class Demonstration:

@@ -1,4 +1,4 @@
-"""What a user of the simulator can mend; commands show the message alone and exit with 2."""
+"""What a user of the simulator can fix; commands show the message alone and exit with 2."""
 
 from __future__ import annotations
 

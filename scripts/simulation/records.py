@@ -1,4 +1,4 @@
-"""A run on paper: rows in three formats, a directory to keep them in, two runs side by side."""
+"""A finished run: rows in three formats, a directory to keep them in, two runs side by side."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Pair:
         return self.apart <= self.limit
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
+        """What `compare --json` prints."""
         return {**asdict(self), "agree": self.agree}
 
 

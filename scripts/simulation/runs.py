@@ -105,7 +105,7 @@ def agents(
     """Real agents and a real broker, in real time."""
     population = asked.population()
     if asked.behaviour != Behaviour():
-        raise SimulationError("agents behave as real devices do; other behaviour needs reports")
+        raise SimulationError("agents are real devices; to simulate other behaviour, use reports")
     lead = 8 + population.devices // 30  # each agent makes its state and syncs it to the disk
     manifest = retimed(
         asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=lead

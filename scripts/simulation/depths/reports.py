@@ -11,7 +11,7 @@ from simulation.model.fleet import Fleet
 
 
 def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
-    """Every report, counted at once. `progress` hears of every report."""
+    """Every report, counted at once. `progress` is called with numbers of reports."""
     formats = fleet.manifest.body_formats
     made = [Collected.empty(fleet.rounds, form.k) for form in formats]
     outcomes: tuple[Counter[Outcome], ...] = tuple(Counter() for _ in range(fleet.rounds))

@@ -25,7 +25,7 @@ def as_statistics(
     seed: int,
     progress: Progress = lambda _: None,
 ) -> Simulated:
-    """Counts alone: no device exists. `progress` hears of every round of an attribute."""
+    """Counts alone: no device exists. `progress` is called for every round of an attribute."""
     for name in ("changes", "late", "duplicates"):
         if getattr(behaviour, name):
             raise SimulationError(

@@ -15,12 +15,12 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """All rates are chances per device and round.
+    """All rates are probabilities per device and round.
 
     dropout      to miss a round; by value where `dropout_by_value[attribute][value]` says so
     churn        to be replaced, between rounds, by a new device that holds the same value
     changes      to hold another value, drawn anew from the population, from this round on
-    late         to be heard only after the round was sealed
+    late         to report only after the round was sealed
     duplicates   to send a report twice
     dishonest    so many devices of an attribute support one value always: (attribute, n, value)
     """
@@ -98,7 +98,7 @@ def find_value(manifest: Manifest, name: str) -> tuple[int, int]:
         return found[0]
     if found:
         raise SimulationError(f"{name!r} is a value of several attributes; write attribute:value")
-    raise SimulationError(f"{name!r} is no value of the manifest's attributes")
+    raise SimulationError(f"{name!r} is not a value of any attribute in the manifest")
 
 
 def _check_rate(what: str, number: str | float) -> float:
@@ -107,5 +107,5 @@ def _check_rate(what: str, number: str | float) -> float:
     except ValueError:
         rate = -1.0
     if not 0.0 <= rate <= 1.0:
-        raise SimulationError(f"{what} {number}: a chance lies between 0 and 1")
+        raise SimulationError(f"{what} {number}: must be a probability between 0 and 1")
     return rate

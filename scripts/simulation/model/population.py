@@ -85,11 +85,11 @@ def _word_for(attribute: Attribute, words: Sequence[str]) -> str:
     named = [w.partition("=")[2] for w in words if w.startswith(f"{attribute.name}=")]
     common = [w for w in words if "=" not in w]
     if len(named) > 1 or len(common) > 1:
-        raise SimulationError(f"--population: more than one says what {attribute.name} holds")
+        raise SimulationError(f"--population: more than one distribution for {attribute.name}")
     if not named and not common:
         raise SimulationError(
-            f"--population: nothing says what {attribute.name} holds; add "
-            f"{attribute.name}=uniform, or one word for all attributes"
+            f"--population: no distribution for {attribute.name}; add "
+            f"{attribute.name}=uniform, or one for all attributes"
         )
     return (named or common)[0]
 

@@ -99,8 +99,8 @@ def test_every_device_draws_one_attribute() -> None:
         (["uniform"], 0, "between 1 and"),
         (["uniform"], MAX_DEVICES + 1, "between 1 and"),
         (["adult"], 10, "adult has no attribute 'fuel'"),
-        (["hour=zipf"], 10, "nothing says what fuel holds"),
-        (["zipf", "uniform"], 10, "more than one says what fuel holds"),
+        (["hour=zipf"], 10, "no distribution for fuel"),
+        (["zipf", "uniform"], 10, "more than one distribution for fuel"),
         (["nowhere.csv"], 10, "No such file"),
     ],
 )
