@@ -28,9 +28,11 @@ from collector.data_dir import client_id, only_service, open_store, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
 from collector.health import Heartbeat, examine
+from collector.mqtt.link import PahoConnector
 from collector.records import Campaign
 from collector.rounds import sealing as rounds
 from collector.rounds.announce import publish_manifest
+from collector.rounds.result_json import summary
 from collector.service import Service
 from collector.settings import Settings
 from collector.show.facts import (
@@ -42,7 +44,7 @@ from collector.show.facts import (
     result_facts,
 )
 from collector.show.planning import plan_manifest
-from collector.show.tables import summary, write
+from collector.show.tables import write
 from collector.show.truth import read_truth
 from protocol_spec import Manifest, ManifestError, Problem, Result
 from protocol_spec.programs.commands import AS_JSON, show
@@ -146,11 +148,13 @@ def run(settings: Settings, quiet: bool) -> None:
         service = Service(
             store,
             DeviceKey(settings.data_dir / "device.key", make=store.received() == 0),
-            settings.required_broker(),
-            credentials=settings.credentials(),
+            PahoConnector(
+                settings.required_broker(),
+                settings.credentials(),
+                client_id=client_id(settings),
+                keepalive=settings.keepalive,
+            ),
             namespace=settings.namespace,
-            client_id=client_id(settings),
-            keepalive=settings.keepalive,
             home_assistant=settings.home_assistant,
             emit=_silent if quiet else _emit,
         )

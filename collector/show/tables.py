@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 from collector.records import Campaign
 from protocol_spec import Manifest, Result
-from protocol_spec.result import MAX_JSON_BYTES
 
 Format = Literal["csv", "json", "ndjson"]
 
@@ -105,39 +104,3 @@ def _safe(value: Any) -> Any:
         return str(value).lower()
     risky = isinstance(value, str) and re.match(r"[=+@]|-(?!\d[^(|!]*$)", value)
     return f"'{value}" if risky else value
-
-
-def summary(campaign: Campaign, result: Result) -> dict[str, Any]:
-    """One result as one object, for a line on standard output and for dashboards."""
-    names = _values(campaign.manifest, result.attribute)
-    head = {
-        "campaign": campaign.name,
-        "attribute": result.attribute,
-        "round": result.round,
-        "rounds": result.rounds,
-        "protocol": result.protocol,
-        "n": result.n,
-        "devices": result.devices,
-        "withheld": result.withheld,
-        "min_reports": result.min_reports,
-        "digest": result.digest.hex(),
-        "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
-        "values": len(names),
-        "confidence": result.confidence,
-        "device_bound": None if result.withheld else result.device_bound,
-    }
-    table = rows(campaign, [result])
-    keep = ("value", "count", "raw", "projected", "low", "high", "low_all", "high_all")
-    histogram = [{name: row[name] for name in keep} for row in table] if not result.withheld else []
-    return {**head, "histogram": histogram}
-
-
-def as_json(campaign: Campaign, result: Result) -> bytes:
-    """The summary as it is published; a histogram too long for a broker is left out."""
-    facts = summary(campaign, result)
-    whole = _packed(facts)
-    return whole if len(whole) <= MAX_JSON_BYTES else _packed({**facts, "histogram": []})
-
-
-def _packed(facts: dict[str, Any]) -> bytes:
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()

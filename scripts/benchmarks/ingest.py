@@ -100,10 +100,11 @@ import json, resource, sys, time
 from pathlib import Path
 from collector.rounds import sealing as rounds
 from collector.device_key import DeviceKey
+from collector.mqtt.link import PahoConnector
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.address import Credentials, parse_broker
 port, count, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 store = SqliteStore(directory / "collector.db")
 manifest = Manifest.from_bytes((directory / "manifest").read_bytes())
@@ -112,8 +113,9 @@ began = 0.0
 def trace(what):
     global began
     if what == "batch in memory" and not began: began = time.perf_counter()
-service = Service(store, DeviceKey(directory / "key"), parse_broker(f"mqtt://127.0.0.1:{port}"),
-                  client_id="reader", trace=trace)
+broker = parse_broker(f"mqtt://127.0.0.1:{port}")
+connect = PahoConnector(broker, Credentials(), client_id="reader")
+service = Service(store, DeviceKey(directory / "key"), connect, trace=trace)
 while service.status.accepted < count:
     service.turn(0.5)
 rate = count / (time.perf_counter() - began)

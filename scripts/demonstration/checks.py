@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.records import Campaign
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from demonstration.population import value
 from protocol_spec import Outcome, as_drawn
 from protocol_spec.estimation import estimate
@@ -37,7 +37,7 @@ def truth(campaign: Campaign, drawn: dict[int, str]) -> list[np.ndarray]:
     return found
 
 
-def counted_once(store: SqliteStore, campaign: Campaign, drawn: dict[int, str]) -> list[Check]:
+def counted_once(store: Store, campaign: Campaign, drawn: dict[int, str]) -> list[Check]:
     """Every device exactly once in every round, also across the kill."""
     checks = []
     for number in range(campaign.manifest.rounds.count):
@@ -56,7 +56,7 @@ def counted_once(store: SqliteStore, campaign: Campaign, drawn: dict[int, str]) 
     return checks
 
 
-def intervals_hold(store: SqliteStore, campaign: Campaign, drawn: dict[int, str]) -> list[Check]:
+def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> list[Check]:
     """Every true frequency inside its simultaneous interval, in every round."""
     checks = []
     for index, true in enumerate(truth(campaign, drawn)):

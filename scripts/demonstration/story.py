@@ -19,7 +19,7 @@ import click
 from collector.data_dir import open_store, read_store
 from collector.records import Campaign
 from collector.show.truth import write_truth
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.picture import draw
 from demonstration.population import manifest
@@ -296,7 +296,7 @@ class Demo:
         click.echo("\n".join("    " + line for line in done.stdout.splitlines()))
 
 
-def _progress(store: SqliteStore, campaign: Campaign, devices: int) -> str:
+def _progress(store: Store, campaign: Campaign, devices: int) -> str:
     filling = [
         f"round {number}: {sum(t.n for t in store.tallies(campaign.id, number).values())}"
         for number in store.open_rounds(campaign.id)

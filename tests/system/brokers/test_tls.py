@@ -14,7 +14,7 @@ import pytest
 
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import Pair, ServerCertificate
-from collector.mqtt.link import Link
+from collector.mqtt.link import PahoLink
 from edge_client.mqtt.link import Link as EdgeLink
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
@@ -56,7 +56,7 @@ class Ear:
 
 
 def as_collector(broker: BrokerUrl, credentials: Credentials) -> None:
-    Link(broker, credentials, client_id="test").connect()
+    PahoLink(broker, credentials, client_id="test").connect()
 
 
 def as_agent(broker: BrokerUrl, credentials: Credentials) -> None:
