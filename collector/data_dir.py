@@ -1,49 +1,56 @@
-"""The data directory: private, and written by one service at a time."""
+"""The data directory: private, written by one service at a time, and where the store is chosen."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.settings import Settings
+from collector.store import Store
 from collector.store.sqlite import SqliteStore
+from protocol_spec.programs.locks import try_lock
 from protocol_spec.programs.names import unguessable
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.private_files import (
+    exposed_mode,
+    make_private_directory,
+    write_durably,
+)
+
+DATABASE: Final = "collector.db"
 
 
 def make_private(directory: Path) -> None:
     """Create the directory if need be, and insist that only its owner can enter (R22)."""
     try:
+        make_private_directory(directory)
         if not directory.is_dir():
-            directory.mkdir(mode=0o700, parents=True)
-            directory.chmod(0o700)  # the umask may have taken more than it should
-        mode = stat.S_IMODE(directory.stat().st_mode)
+            raise NotADirectoryError(0, "it is a file")
+        mode = exposed_mode(directory)
     except OSError as error:
         raise StorageFailure(
             f"the data directory {directory} cannot be used: {error.strerror}. Nothing was "
             "changed; choose another with --data-dir"
         ) from None
-    if mode & 0o077:
+    if mode is not None:
         raise StorageFailure(
-            f"the data directory {directory} is open to other users (mode {mode:o}); nothing was "
+            f"other users can read the data directory {directory} (mode {mode:o}); nothing was "
             f"changed. Run: chmod 700 {directory}"
         )
 
 
-def open_store(directory: Path) -> SqliteStore:
+def open_store(directory: Path) -> Store:
     """The database, made if need be."""
     make_private(directory)
-    return SqliteStore(directory / "collector.db")
+    return SqliteStore(directory / DATABASE)
 
 
-def read_store(directory: Path) -> SqliteStore:
+def read_store(directory: Path) -> Store:
     """The database for reading only; it never waits for the service, nor the service for it."""
-    path = directory / "collector.db"
+    path = directory / DATABASE
     if not path.exists():
         raise UnknownCampaign(
             f"there is no collector's database in {directory}; open a campaign first, or name the "
@@ -57,23 +64,21 @@ def only_service(directory: Path) -> Iterator[None]:
     """Be the one service on this data; the lock ends with the process, however it ends."""
     make_private(directory)
     try:
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = try_lock(directory / "lock")
     except OSError as error:
         raise StorageFailure(
-            f"{directory / 'lock'} cannot be opened: {error.strerror}; nothing was changed. Mend "
-            "its permissions, or choose another directory with --data-dir"
+            f"{directory / 'lock'} cannot be opened: {error.strerror}; nothing was changed. "
+            "Correct its permissions, or choose another directory with --data-dir"
         ) from None
+    if lock is None:
+        raise DataBusy(
+            f"another collector is running on {directory}; nothing was changed. Stop it first, or "
+            "choose another directory with --data-dir"
+        )
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataBusy(
-                f"another collector is running on {directory}; nothing was changed. Stop it "
-                "first, or choose another directory with --data-dir"
-            ) from None
         yield
     finally:
-        os.close(descriptor)
+        os.close(lock)
 
 
 def client_id(settings: Settings) -> str:
@@ -92,5 +97,10 @@ def session_name(directory: Path) -> str:
         return file.read_text(encoding="ascii")
     except FileNotFoundError:
         name = unguessable("coll")
+    try:
         write_durably(file, name)
-        return name
+    except OSError as error:
+        raise StorageFailure(
+            f"{file} cannot be written: {error.strerror}. Nothing was changed; check the disk"
+        ) from None
+    return name

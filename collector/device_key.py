@@ -7,13 +7,12 @@ device. 63 bits make two devices of a million share a number with probability 5e
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
-import stat
 from pathlib import Path
 
 from collector.errors import StorageFailure
 from protocol_spec import Manifest
+from protocol_spec.programs.private_files import exposed_mode, write_durably
 
 
 class DeviceKey:
@@ -25,20 +24,21 @@ class DeviceKey:
     def __init__(self, path: Path, *, make: bool = True) -> None:
         try:
             if make and not path.exists():
-                _make(path)
+                write_durably(path, secrets.token_bytes(32))
             self._key = path.read_bytes()
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = exposed_mode(path)
         except FileNotFoundError:
             raise _not_the_key(path, "is missing") from None
         except OSError as error:
             raise StorageFailure(
-                f"the device key {path} cannot be used: {error.strerror}"
+                f"the device key {path} cannot be used: {error.strerror}. Nothing was changed; "
+                "check the disk and the file's permissions"
             ) from None
         if len(self._key) != 32:
             raise _not_the_key(path, "is damaged")
-        if mode & 0o077:
+        if mode is not None:
             raise StorageFailure(
-                f"the device key {path} can be read by other users (mode {mode:o}); nothing was "
+                f"other users can read the device key {path} (mode {mode:o}); nothing was "
                 f"changed. Run: chmod 600 {path}"
             )
 
@@ -50,20 +50,8 @@ class DeviceKey:
         return int.from_bytes(keyed.digest()) >> 1
 
 
-def _make(path: Path) -> None:
-    """Write beside and rename, so that a process killed meanwhile leaves no damaged key."""
-    draft = path.with_suffix(".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(descriptor, secrets.token_bytes(32))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    draft.rename(path)
-
-
 def _not_the_key(path: Path, fault: str) -> StorageFailure:
     return StorageFailure(
-        f"the device key {path} {fault}; put the right one back. With another key every device "
-        "would look new and could be counted twice"
+        f"the device key {path} {fault}; nothing was changed. Restore it from a backup: with "
+        "another key every device would look new and could be counted twice"
     )

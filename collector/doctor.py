@@ -13,7 +13,7 @@ from collector.data_dir import client_id, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.mqtt.link import Link
+from collector.mqtt.link import PahoLink
 from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
 from protocol_spec.programs.address import BrokerUrl
@@ -74,7 +74,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             yield from _named(settings, broker)
             yield from _access(settings, broker)
             return
-        link = Link(
+        link = PahoLink(
             broker, settings.credentials(), client_id=unguessable("doctor"), persistent=False
         )
         link.connect()
@@ -122,19 +122,19 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
         return
     known = settings.client_id is not None or (settings.data_dir / "session").exists()
     name = client_id(settings) if known else unguessable("doctor")
-    link = Link(broker, settings.credentials(), client_id=name, persistent=known)
+    link = PahoLink(broker, settings.credentials(), client_id=name, persistent=known)
     link.connect()
     yield _answers(broker, link)
     link.close()
 
 
-def _answers(broker: BrokerUrl, link: Link) -> Finding:
+def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
     kind = "encrypted" if broker.tls else "not encrypted"
     version = "5" if link.version == MQTT_5 else "3.1.1"
     return Finding("broker", True, f"{broker} answers, MQTT {version} ({kind})")
 
 
-def _manifests(settings: Settings, link: Link) -> Iterator[Finding]:
+def _manifests(settings: Settings, link: PahoLink) -> Iterator[Finding]:
     """Whether devices would find each open campaign: its manifest must be retained and right."""
     try:
         store = read_store(settings.data_dir)

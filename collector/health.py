@@ -70,15 +70,16 @@ class Health:
 class Heartbeat:
     """Writes the service's status every few seconds, in place."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, every_seconds: float = EVERY_SECONDS) -> None:
         self._path = directory / FILE
+        self._every_seconds = every_seconds
         self._next = 0.0
 
     def beat(self, status: Status) -> None:
         """Write, if it is time."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + EVERY_SECONDS
+        self._next = time.monotonic() + self._every_seconds
         record = {
             "pid": os.getpid(),
             "at": time.time(),

@@ -17,7 +17,7 @@ from typing import Final
 
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory
-from collector.mqtt.link import Link
+from collector.mqtt.link import PahoLink
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.findings import Finding
@@ -32,7 +32,7 @@ _REMEDY: Final = "use the configuration that broker-config wrote"
 class _Client:
     """A client of the broker that publishes, and remembers what it received."""
 
-    def __init__(self, link: Link, *, acknowledges: bool = True) -> None:
+    def __init__(self, link: PahoLink, *, acknowledges: bool = True) -> None:
         self.link = link
         self.received: set[bytes] = set()
         self._acknowledges = acknowledges
@@ -112,7 +112,7 @@ class AccessProbe:
 
     def _refused(self, what: str, credentials: Credentials) -> Finding:
         trusting = replace(credentials, ca_file=self._configured.credentials(AUDITOR).ca_file)
-        link = Link(self._broker, trusting, client_id=unguessable("try"), persistent=False)
+        link = PahoLink(self._broker, trusting, client_id=unguessable("try"), persistent=False)
         try:
             link.connect()
         except BrokerUnreachable:
@@ -170,7 +170,7 @@ class AccessProbe:
         """A connection that is closed after the trial. Messages that wait for the collector are
         not acknowledged here, and a clean session in its name would drop them."""
         collector = name == COLLECTOR
-        link = Link(
+        link = PahoLink(
             self._broker,
             self._configured.credentials(name),
             client_id=client_id or unguessable("try"),

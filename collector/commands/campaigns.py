@@ -16,6 +16,7 @@ from collector.commands.options import CAMPAIGN, MANIFEST, command
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.health import examine
+from collector.rounds.announce import publish_manifest
 from collector.settings import Settings
 from collector.show.facts import instant
 from collector.show.planning import plan_manifest
@@ -63,7 +64,6 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     allomfree-collector open heat.toml --broker mqtts://broker.example
     """
     # Here and not above: it brings the MQTT client in, which other commands do without.
-    from collector.rounds.announce import publish_manifest  # noqa: PLC0415
 
     loaded = Manifest.from_file(manifest)
     with closing(open_store(settings.data_dir)) as store:

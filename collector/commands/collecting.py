@@ -19,8 +19,8 @@ from collector.device_key import DeviceKey
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
 from collector.rounds import sealing
+from collector.rounds.result_json import summary
 from collector.settings import Settings
-from collector.show.tables import summary
 from collector.web.child import page_process
 from protocol_spec import Result
 from protocol_spec.programs.commands import AS_JSON, show
@@ -47,6 +47,7 @@ def run(settings: Settings, quiet: bool) -> None:
     allomfree-collector run --broker mqtts://broker.example
     """
     # Here and not above: it brings the MQTT client in, which other commands do without.
+    from collector.mqtt.link import PahoConnector  # noqa: PLC0415
     from collector.service import Service  # noqa: PLC0415
 
     stopping = _stop_signals()
@@ -60,11 +61,13 @@ def run(settings: Settings, quiet: bool) -> None:
         service = Service(
             store,
             DeviceKey(settings.data_dir / "device.key", make=store.received() == 0),
-            settings.required_broker(),
-            credentials=settings.credentials(),
+            PahoConnector(
+                settings.required_broker(),
+                settings.credentials(),
+                client_id=client_id(settings),
+                keepalive=settings.keepalive,
+            ),
             namespace=settings.namespace,
-            client_id=client_id(settings),
-            keepalive=settings.keepalive,
             home_assistant=settings.home_assistant,
             emit=_print_nothing if quiet else _print_result,
         )

@@ -10,46 +10,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.device_key import DeviceKey
+from collector.mqtt import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Outcome, Rejected, decode_report, receipt_page, receipt_tag, report_fault
 from protocol_spec.topics import parse_from_device
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """What arrived, as the broker delivered it."""
-
-    topic: str | None
-    payload: bytes
-    retained: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Book:
+class OpenCampaigns:
     """What admission knows: open campaigns by name, revoked devices, the key, the namespace."""
 
-    campaigns: Mapping[str, Campaign]
+    by_name: Mapping[str, Campaign]
     revoked: frozenset[str]
     key: DeviceKey
     namespace: str
 
 
-def admit(message: Message, book: Book, now: float) -> Candidate | Refusal:
+def admit(message: Message, campaigns: OpenCampaigns, now: float) -> Candidate | Refusal:
     """A report ready to be counted, or the one reason why not."""
-    origin = parse_from_device(message.topic, book.namespace) if message.topic else None
+    origin = parse_from_device(message.topic, campaigns.namespace) if message.topic else None
     if origin is None or origin.kind != "report":
         return Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.TOPIC_MISMATCH)
-    campaign = book.campaigns.get(origin.campaign)
+    campaign = campaigns.by_name.get(origin.campaign)
     if campaign is None or campaign.closed is not None:
         return Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
     if message.retained:
         return Refusal(campaign.id, NO_ROUND, Outcome.RETAINED)
-    if origin.device in book.revoked:
+    if origin.device in campaigns.revoked:
         return Refusal(campaign.id, NO_ROUND, Outcome.REVOKED)
-    return _admit_report(message.payload, origin.device, campaign, book.key, now)
+    return _check_report(message.payload, origin.device, campaign, campaigns.key, now)
 
 
-def _admit_report(
+def _check_report(
     payload: bytes, device: str, campaign: Campaign, key: DeviceKey, now: float
 ) -> Candidate | Refusal:
     report = decode_report(payload)

@@ -1,1 +1,84 @@
-"""mqtt."""
+"""MQTT as the collector uses it: the port, and one file per adapter.
+
+    link.py     the paho adapter, for real brokers
+    memory.py   a broker in this process, for tests, notebooks and simulations
+    packets.py  PUBLISH packets cut out of a buffer
+    buffered.py the socket that reads and writes once per batch
+
+Claims that every link must keep:
+  I7   a link is one connection: a message can only be acknowledged where it was delivered
+  I13  only `step` reads, at most `BATCH` messages: when the store is slow, the broker waits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+BATCH: Final = 4_000
+WINDOW: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a broker delivered. `topic` is None when it is not UTF-8; `mid` is 0 for QoS 0."""
+
+    topic: str | None
+    payload: bytes
+    retained: bool = False
+    mid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes, retained, when the connection ends without a goodbye."""
+
+    topic: str
+    payload: bytes
+
+
+class Link(Protocol):
+    """One connection to a broker, run in the caller's thread. A new connection is a new link."""
+
+    @property
+    def name(self) -> str:
+        """Where it leads, for the log."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why the connection has ended; None while it lives."""
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the broker knew the session, and so may have kept messages for it."""
+
+    @property
+    def redelivers_at_once(self) -> bool:
+        """Whether messages left unacknowledged come first on a new connection, or later."""
+
+    @property
+    def free(self) -> int:
+        """How many more publishes may be unanswered at once."""
+
+    def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
+        """Ask for messages; a broker that refuses ends the connection."""
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Wait for the network, then return what is there, at most a batch."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Tell the broker that these are ours for good. Only ever after the commit (I6)."""
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
+        """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
+
+    def answers(self) -> dict[int, str | None]:
+        """Publishes the broker has answered since the last call; with its reason if it refused."""
+
+    def close(self) -> None:
+        """Say goodbye; the session stays at the broker."""
+
+
+Connect = Callable[[Will | None], Link]
+"""Makes a new connection; raises `BrokerUnreachable` when there is none to be had."""

@@ -1,24 +1,19 @@
-"""The connection to the broker: the only module of the collector that knows paho.
+"""The connection to a real broker: the only module of the collector that knows paho.
 
-One `Link` is one connection, run in the caller's thread; a new connection is a new `Link`. So a
+One `PahoLink` is one connection, run in the caller's thread; a new connection is a new link. So a
 message can only be acknowledged on the connection that delivered it (I7), there is no network
 thread to die unnoticed, and reading no further when the store cannot follow makes the broker wait
-instead of filling memory (I13).
-
-paho asks the socket for one byte, then another, then the rest of each packet, and sends each
-acknowledgement by itself. The buffered socket below reads and writes once per batch, and reports
-are cut out of it without passing through paho at all (`collector.mqtt.packets`).
+instead of filling memory (I13). Reports are cut out of the buffered socket without passing through
+paho at all.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-import ssl
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
@@ -27,14 +22,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from collector.mqtt.packets import (
-    PUBLISH,
-    Arrived,
-    BadPacket,
-    acknowledgement,
-    packet_span,
-    read_publish,
-)
+from collector.mqtt import BATCH, WINDOW, Message, Will
+from collector.mqtt.buffered import BufferedSocket
+from collector.mqtt.packets import PUBLISH, BadPacket, acknowledgement, packet_span, read_publish
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.mqtt import (
     CONNECT_SECONDS,
@@ -49,99 +39,25 @@ from protocol_spec.programs.mqtt import (
     wants_older,
 )
 
-BATCH: Final = 4_000
-READ_SIZE: Final = 1 << 18
 LARGEST_PACKET: Final = 1 << 20  # a report has some twenty bytes; a manifest at most 256 KiB
-WINDOW: Final = 100
 SESSION_SECONDS: Final = 30 * 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Will:
-    """What the broker publishes for us when we vanish."""
-
-    topic: str
-    payload: bytes
-
-
-class _BufferedSocket:
-    """A non-blocking socket that reads ahead and collects what is written until `flush`.
-
-    paho sees only whole packets, and only those that are handed to it with `expose`.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.buffer = b""
-        self.at = 0
-        self._exposed = 0
-        self._ended = False
-        self._out = bytearray()
-
-    def fill(self) -> None:
-        """Read what the network has, without waiting."""
-        try:
-            read = self.sock.recv(READ_SIZE)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return
-        self._ended = not read
-        self.buffer, self.at = self.buffer[self.at :] + read, 0
-        self._exposed = 0
-
-    def expose(self, end: int) -> None:
-        """Let paho read up to here."""
-        self._exposed = end
-
-    def recv(self, size: int) -> bytes:
-        """What paho reads: an exposed packet, or the end of the connection."""
-        if self.at >= self._exposed:
-            if self._ended:
-                return b""
-            raise BlockingIOError
-        part = self.buffer[self.at : min(self.at + size, self._exposed)]
-        self.at += len(part)
-        return part
-
-    def send(self, data: bytes) -> int:
-        """Collect; `flush` sends."""
-        self._out += data
-        return len(data)
-
-    def flush(self) -> bool:
-        """Send what was collected, as far as the network takes it; True when all is sent."""
-        while self._out:
-            try:
-                sent = self.sock.send(self._out)
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                return False
-            del self._out[:sent]
-        return True
-
-    @property
-    def readable(self) -> bool:
-        """Whether a packet is here already, so that waiting would be wrong."""
-        pending = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
-        return pending or packet_span(self.buffer, self.at) is not None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.sock, name)
 
 
 class _Client(mqtt.Client):
     """paho with the buffered socket, its one extension point for another kind of transport."""
 
-    buffered: _BufferedSocket | None = None
+    buffered: BufferedSocket | None = None
 
     def _create_socket(self) -> Any:
         sock = super()._create_socket()
         if isinstance(sock, socket.socket):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.buffered = _BufferedSocket(sock)
+            self.buffered = BufferedSocket(sock)
             return self.buffered
         return sock
 
 
-class Link:
+class PahoLink:
     """One connection, its session kept by the broker. MQTT 5, or 3.1.1 where it must be."""
 
     def __init__(
@@ -168,7 +84,7 @@ class Link:
         self._will = will
         self._persistent = persistent
         self._connack: ReasonCode | None = None
-        self._arrived: list[Arrived] = []
+        self._arrived: list[Message] = []
         self._unanswered: set[int] = set()
         self._answered: dict[int, str | None] = {}
         self._client = self._new_client()
@@ -191,20 +107,30 @@ class Link:
         for name in filters:
             self._client.subscribe(name, qos=qos)
 
-    def step(self, timeout: float) -> list[Arrived]:
-        """Wait up to `timeout`, then read what is there, at most a batch."""
-        code = self._turn(timeout)
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Wait for the network, then read what is there, at most a batch."""
+        code = self._turn(timeout_seconds)
         if code != mqtt.MQTT_ERR_SUCCESS and self.lost is None:
             self.lost = mqtt.error_string(code)
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    def acknowledge(self, messages: Sequence[Arrived]) -> None:
+    def acknowledge(self, messages: Sequence[Message]) -> None:
         """Tell the broker that these are ours for good. Only ever after the commit."""
         if self._client.buffered is not None:
             mids = [message.mid for message in messages if message.mid]
             self._client.buffered.send(acknowledgement(mids))
         self._flush()
+
+    @property
+    def name(self) -> str:
+        """The broker's address."""
+        return str(self.broker)
+
+    @property
+    def redelivers_at_once(self) -> bool:
+        """MQTT 5 does; NATS, which speaks 3.1.1, waits for its `ack_wait` first."""
+        return self.version == MQTT_5 or not self.session_present
 
     @property
     def free(self) -> int:
@@ -231,7 +157,7 @@ class Link:
 
     # --- one turn of the network ---------------------------------------------------------------
 
-    def _turn(self, timeout: float) -> int:
+    def _turn(self, timeout_seconds: float) -> int:
         sock = self._client.buffered
         if sock is None or self._client.socket() is None:
             return mqtt.MQTT_ERR_NO_CONN
@@ -240,7 +166,7 @@ class Link:
             if not sock.readable:
                 poller = select.poll()
                 poller.register(sock.sock, wanted)
-                if not poller.poll(max(0, round(timeout * 1000))):
+                if not poller.poll(max(0, round(timeout_seconds * 1000))):
                     return self._client.loop_misc()
             code = self._read(sock)
         except (BadPacket, IndexError, OSError) as error:
@@ -248,7 +174,7 @@ class Link:
             return mqtt.MQTT_ERR_PROTOCOL
         return code or self._client.loop_misc()
 
-    def _read(self, sock: _BufferedSocket) -> int:
+    def _read(self, sock: BufferedSocket) -> int:
         """Cut out reports, at most a batch; hand everything else to paho."""
         sock.fill()
         v5 = self.version == MQTT_5
@@ -275,7 +201,12 @@ class Link:
 
     def _attempt(self) -> ReasonCode | None:
         self._connack = None
-        reach(self._client, self.broker, self._keepalive, **self._connect_options())
+        reach(
+            self._client,
+            self.broker,
+            self._keepalive,
+            **_connect_options(self.version, persistent=self._persistent),
+        )
         limit = time.monotonic() + CONNECT_SECONDS
         while time.monotonic() < limit:
             alive = self._turn(0.1) == mqtt.MQTT_ERR_SUCCESS
@@ -284,15 +215,6 @@ class Link:
             if not alive:
                 raise unreachable(self.broker, closed_at_once(self.broker, self._credentials))
         return None
-
-    def _connect_options(self) -> dict[str, Any]:
-        if self.version != MQTT_5:
-            return {}
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = SESSION_SECONDS if self._persistent else 0
-        properties.ReceiveMaximum = 5 * BATCH
-        properties.MaximumPacketSize = LARGEST_PACKET
-        return {"clean_start": not self._persistent, "properties": properties}
 
     def _new_client(self) -> _Client:
         options: dict[str, Any] = {}
@@ -340,3 +262,41 @@ class Link:
     ) -> None:
         self._unanswered.discard(mid)
         self._answered[mid] = str(code) if code.is_failure else None
+
+
+def _connect_options(version: Version, *, persistent: bool) -> dict[str, Any]:
+    """How long the session lives and how much may come at once, which only MQTT 5 can say."""
+    if version != MQTT_5:
+        return {}
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = SESSION_SECONDS if persistent else 0
+    properties.ReceiveMaximum = 5 * BATCH
+    properties.MaximumPacketSize = LARGEST_PACKET
+    return {"clean_start": not persistent, "properties": properties}
+
+
+class PahoConnector:
+    """Connects to one broker under one name, again and again."""
+
+    def __init__(
+        self, broker: BrokerUrl, credentials: Credentials, *, client_id: str, keepalive: int = 60
+    ) -> None:
+        self._broker = broker
+        self._credentials = credentials
+        self._client_id = client_id
+        self._keepalive = keepalive
+        self._version: Version = MQTT_5
+
+    def __call__(self, will: Will | None) -> PahoLink:
+        """A new connection. What the broker answered to MQTT 5 once is not asked again."""
+        link = PahoLink(
+            self._broker,
+            self._credentials,
+            client_id=self._client_id,
+            keepalive=self._keepalive,
+            version=self._version,
+            will=will,
+        )
+        link.connect()
+        self._version = link.version
+        return link

@@ -7,20 +7,11 @@ every other packet is left to paho.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from collector.mqtt import Message
+
 PUBLISH: Final = 0x30
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A message from the broker. `topic` is None when it is not UTF-8; `mid` is 0 for QoS 0."""
-
-    topic: str | None
-    payload: bytes
-    retained: bool
-    mid: int
 
 
 class BadPacket(ValueError):
@@ -43,7 +34,7 @@ def packet_span(buffer: bytes, at: int) -> tuple[int, int] | None:
     return None
 
 
-def read_publish(buffer: bytes, at: int, body: int, end: int, *, v5: bool) -> Arrived:
+def read_publish(buffer: bytes, at: int, body: int, end: int, *, v5: bool) -> Message:
     """A PUBLISH packet that is complete in the buffer."""
     flags = buffer[at]
     start = body + 2 + (buffer[body] << 8 | buffer[body + 1])
@@ -60,7 +51,7 @@ def read_publish(buffer: bytes, at: int, body: int, end: int, *, v5: bool) -> Ar
         topic: str | None = name.decode()
     except UnicodeDecodeError:
         topic = None
-    return Arrived(topic, buffer[start:end], bool(flags & 1), mid)
+    return Message(topic, buffer[start:end], bool(flags & 1), mid)
 
 
 def acknowledgement(mids: list[int]) -> bytes:

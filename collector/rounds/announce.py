@@ -1,30 +1,84 @@
-"""Publishing an invitation without the service: so that devices can join as soon as it is open."""
+"""What devices are told of a campaign: its manifest, and whether a collector is there for it."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Collection
 from typing import Final
 
 from collector.data_dir import client_id
-from collector.mqtt.link import Link
+from collector.mqtt import Link, Will
+from collector.mqtt.link import PahoLink
 from collector.records import Campaign
+from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.settings import Settings
-from protocol_spec import Topics
+from collector.store import Store
+from protocol_spec import Presence, State, Topics, digest8
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.names import unguessable
 
 ANSWER_SECONDS: Final = 10.0
 
+log = logging.getLogger("allomfree.collector")
+
+
+class Announcer:
+    """Publishes manifests, states and, where asked for, discovery for Home Assistant."""
+
+    def __init__(self, store: Store, namespace: str, home_assistant: str | None = None) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._home_assistant = home_assistant
+
+    def announce(self, link: Link, campaign: Campaign) -> None:
+        """Publish what devices need to know of an open campaign."""
+        topics = Topics(campaign.name, self._namespace)
+        link.publish(topics.manifest, campaign.manifest.to_bytes())
+        self.publish_state(link, campaign, Presence.ONLINE)
+        self._publish_discovery(link, campaign, discovery(campaign, topics))
+        log.info("collecting for %s", campaign.name)
+
+    def withdraw(self, link: Link, campaign: Campaign) -> None:
+        """A campaign was closed: say so, and take back the invitation."""
+        topics = Topics(campaign.name, self._namespace)
+        self.publish_state(link, campaign, Presence.CLOSED)
+        link.publish(topics.manifest, b"")
+        self._publish_discovery(link, campaign, b"")
+        log.info("%s is closed", campaign.name)
+
+    def publish_state(self, link: Link, campaign: Campaign, presence: Presence) -> None:
+        """Say whether the collector is there, and which round was sealed last."""
+        topics = Topics(campaign.name, self._namespace)
+        link.publish(topics.state, self._state(campaign, presence))
+
+    def will(self, campaigns: Collection[Campaign]) -> Will | None:
+        """A connection has one last will, so only a single campaign can have it."""
+        if len(campaigns) != 1:
+            return None
+        (campaign,) = campaigns
+        topics = Topics(campaign.name, self._namespace)
+        return Will(topics.state, self._state(campaign, Presence.OFFLINE))
+
+    def _state(self, campaign: Campaign, presence: Presence) -> bytes:
+        last = self._store.last_sealed(campaign.id)
+        return State(digest8(campaign.manifest), presence, last).encode()
+
+    def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
+        if self._home_assistant is not None:
+            link.publish(discovery_topic(self._home_assistant, campaign), message)
+
 
 def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
-    """Publish a campaign's manifest, retained; None when the broker took it, else why not.
+    """Publish a campaign's manifest without the service; None when the broker took it, else why
+    not.
 
     With a user name the connection keeps the session that goes with it, because a broker may take
     that name for the collector's own.
     """
     broker = settings.required_broker()
     named = settings.username is not None
-    link = Link(
+    link = PahoLink(
         broker,
         settings.credentials(),
         client_id=client_id(settings) if named else unguessable("open"),
@@ -33,8 +87,7 @@ def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
     try:
         link.connect()
         topic = Topics(campaign.name, settings.namespace).manifest
-        sent = link.publish(topic, campaign.manifest.to_bytes())
-        return _answer(link, sent)
+        return _answer(link, link.publish(topic, campaign.manifest.to_bytes()))
     except BrokerUnreachable as error:
         return str(error)
     finally:

@@ -7,12 +7,18 @@ transaction, happens once, and the same counts always give the same bytes (I10).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 
-from collector.records import Campaign
+from collector.mqtt import Link
+from collector.records import POOLED, Campaign
+from collector.rounds.announce import Announcer
 from collector.rounds.results import pooled_result, round_results
 from collector.store import Store
-from protocol_spec import Result
+from collector.timing import Clock, Timing
+from protocol_spec import Presence, Result
+
+log = logging.getLogger("allomfree.collector")
 
 
 def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
@@ -29,13 +35,15 @@ def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
 
 def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]:
     """Seal one round; its results and the new pooled ones, or nothing if it was sealed before."""
-    return store.seal(
-        campaign,
-        number,
-        at,
-        lambda tallies, outcomes: round_results(campaign, number, tallies, outcomes),
-        lambda: list(_pooled(store, campaign)),
-    )
+    with store.sealing(campaign, number, at) as sealing:
+        if sealing is None:
+            return []
+        results = round_results(campaign, number, sealing.tallies, sealing.outcomes)
+        sealing.write(results, number)
+        sealing.end_reports()
+        pooled = list(_pooled(store, campaign))
+        sealing.write(pooled, POOLED)
+    return results + pooled
 
 
 def _pooled(store: Store, campaign: Campaign) -> Iterator[Result]:
@@ -50,3 +58,92 @@ def _pooled(store: Store, campaign: Campaign) -> Iterator[Result]:
                 store.participation(campaign.id, index),
                 store.outcomes(campaign.id),
             )
+
+
+class Delivery:
+    """Whether the broker has delivered what it kept: it was read to its end after connecting, and
+    no report of the round came for a while."""
+
+    def __init__(self, clock: Clock, timing: Timing) -> None:
+        self._clock = clock
+        self._timing = timing
+        self._connected_at = self._settled_at = 0.0
+        self._backlog = True
+        self._last_counted: dict[tuple[int, int], float] = {}
+
+    def connected(self, link: Link) -> None:
+        """A new connection: what the broker kept comes now, or after it has settled."""
+        timing, self._backlog = self._timing, True
+        self._connected_at = self._clock.monotonic()
+        settle = timing.quiet_seconds if link.redelivers_at_once else timing.settle_seconds
+        self._settled_at = self._connected_at + settle
+
+    def read(self, messages: int) -> None:
+        """So many messages were there; none means that the backlog is at its end."""
+        self._backlog = self._backlog and messages > 0
+
+    def counted(self, rounds: Iterable[tuple[int, int]]) -> None:
+        """Reports of these (campaign, round) were counted now."""
+        self._last_counted |= dict.fromkeys(rounds, self._clock.monotonic())
+
+    def is_drained(self, campaign: int, number: int) -> bool:
+        """Whether nothing more of a round is to be expected."""
+        now = self._clock.monotonic()
+        if now - self._connected_at >= self._timing.backlog_longest_seconds:
+            self._backlog = False
+        quiet_at = self._last_counted.get((campaign, number), 0.0) + self._timing.quiet_seconds
+        return not self._backlog and now >= max(self._settled_at, quiet_at)
+
+    def sealed(self, campaign: int, number: int) -> None:
+        """The round is final: forget when its last report came."""
+        self._last_counted.pop((campaign, number), None)
+
+
+class Sealer:
+    """Seals rounds in order as they become due and are drained."""
+
+    def __init__(
+        self,
+        store: Store,
+        delivery: Delivery,
+        announcer: Announcer,
+        clock: Clock,
+        timing: Timing,
+        emit: Callable[[Campaign, Result], None],
+        trace: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._delivery = delivery
+        self._announcer = announcer
+        self._clock = clock
+        self._timing = timing
+        self._emit = emit
+        self._trace = trace
+
+    def seal_due(self, link: Link | None, campaigns: Iterable[Campaign]) -> set[int]:
+        """Seal what can be sealed; the campaigns of which a due round is still open.
+
+        Without a link nothing is sealed: the broker may have reports that were sent in time.
+        """
+        end = self._clock.monotonic() + self._timing.sealing_longest_seconds
+        waiting = set()
+        for campaign in campaigns:
+            for number in due(self._store, campaign, self._clock.now()):
+                late = self._clock.monotonic() > end
+                if link is None or late or not self._delivery.is_drained(campaign.id, number):
+                    waiting.add(campaign.id)
+                    break  # rounds are sealed in order
+                self._seal(link, campaign, number)
+        return waiting
+
+    def _seal(self, link: Link, campaign: Campaign, number: int) -> None:
+        self._trace("sealing")
+        results = seal(self._store, campaign, number, int(self._clock.now()))
+        self._delivery.sealed(campaign.id, number)
+        self._trace("sealed")
+        for result in results:
+            self._emit(campaign, result)
+        reports = sum(result.n for result in results if result.round is not None)
+        log.info("%s: round %d sealed with %d reports", campaign.name, number, reports)
+        if campaign.closed is None:
+            self._announcer.publish_state(link, campaign, Presence.ONLINE)

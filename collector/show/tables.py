@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypedDict
 
 from collector.records import Campaign
 from protocol_spec import Manifest, Result
-from protocol_spec.limits import MAX_JSON_BYTES
 
 Format = Literal["csv", "json", "ndjson"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
@@ -193,49 +192,3 @@ def _safe(value: Any) -> Any:
         return str(value).lower()
     risky = isinstance(value, str) and re.match(r"[=+@]|-(?!\d[^(|!]*$)", value)
     return f"'{value}" if risky else value
-
-
-def summary(campaign: Campaign, result: Result) -> Summary:
-    """One result as one object, for a line on standard output and for dashboards."""
-    shown = [] if result.withheld else list(histogram(campaign, result))
-    return {
-        "campaign": campaign.name,
-        "attribute": result.attribute,
-        "round": result.round,
-        "rounds": result.rounds,
-        "protocol": result.protocol,
-        "n": result.n,
-        "devices": result.devices,
-        "withheld": result.withheld,
-        "min_reports": result.min_reports,
-        "digest": result.digest.hex(),
-        "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
-        "values": len(_values(campaign.manifest, result.attribute)),
-        "confidence": result.confidence,
-        "device_bound": None if result.withheld else result.device_bound,
-        "histogram": [_bar(row) for row in shown],
-    }
-
-
-def _bar(row: Row) -> Bar:
-    return {
-        "value": row["value"],
-        "count": row["count"],
-        "raw": row["raw"],
-        "projected": row["projected"],
-        "low": row["low"],
-        "high": row["high"],
-        "low_all": row["low_all"],
-        "high_all": row["high_all"],
-    }
-
-
-def as_json(campaign: Campaign, result: Result) -> bytes:
-    """The summary as it is published; a histogram too long for a broker is left out."""
-    facts = summary(campaign, result)
-    whole = _packed(facts)
-    return whole if len(whole) <= MAX_JSON_BYTES else _packed({**facts, "histogram": []})
-
-
-def _packed(facts: Mapping[str, Any]) -> bytes:
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()

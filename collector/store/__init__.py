@@ -1,31 +1,36 @@
-"""Where the collector keeps what it knows: a small port, and one file per engine.
+"""Where the collector keeps what it knows: a port, and one room per engine.
+
+    sqlite/     one file, one writer; what `allomfree-collector` uses
+    memory.py   dictionaries, for tests, notebooks and simulations without a disk
+    shared.py   what engines have in common
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable
   I8   a (campaign, round, device) is counted at most once, by a unique key inside the transaction
+  I9   a second report with other bits changes nothing: the first stays
   I10  once a round is sealed, nothing of it changes
+  I11  a device's attribute in a campaign never changes
   I12  every message of a batch adds one to exactly one outcome counter
+Whatever writes does so as a whole or raises `StorageFailure` and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
-from collector.records import Campaign, Candidate, Refusal, Tally
+from collector.records import Campaign, Candidate, Refusal, Tally, UnpublishedResult
 from protocol_spec import Manifest, Outcome, Result
 
 
-class Store(Protocol):
-    """What the collector asks of its storage; `collector.store.sqlite` is the first engine.
-
-    Everything but `data` and `cli`, which choose the engine, knows only this.
-    """
+class StoreReader(Protocol):
+    """What can be asked of a store without changing it."""
 
     def close(self) -> None:
         """Release everything."""
 
-    # campaigns
+    # campaigns and devices
 
     def campaigns(self) -> list[Campaign]:
         """Every campaign, open and closed, oldest first."""
@@ -33,21 +38,13 @@ class Store(Protocol):
     def campaign(self, name: str | None) -> Campaign:
         """One campaign by its name or the beginning of it; the only one when not named."""
 
-    def open_campaign(self, manifest: Manifest, at: int) -> Campaign:
-        """Add a campaign; opening it again changes nothing."""
-
-    def close_campaign(self, campaign: Campaign, at: int) -> None:
-        """Take no more reports."""
+    def revoked(self) -> frozenset[str]:
+        """Names of devices whose reports are no longer taken."""
 
     def changed_elsewhere(self) -> int:
-        """A number that changes when another process wrote."""
+        """A number that changes when another process wrote: a campaign opened, a device revoked."""
 
-    # counting
-
-    def commit(
-        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
-    ) -> Sequence[Outcome]:
-        """Count a batch durably; the outcome of each candidate, in order."""
+    # counts
 
     def received(self) -> int:
         """Messages received, ever; always the sum of all outcomes."""
@@ -71,16 +68,6 @@ class Store(Protocol):
     def last_sealed(self, campaign: int) -> int | None:
         """The latest sealed round; rounds are sealed in order."""
 
-    def seal(
-        self,
-        campaign: Campaign,
-        number: int,
-        at: int,
-        results: Callable[[Mapping[int, Tally], Mapping[Outcome, int]], list[Result]],
-        pooled: Callable[[], list[Result]],
-    ) -> list[Result]:
-        """Close a round for ever, atomically; empty when it was sealed before."""
-
     def sealed_total(self, campaign: int, attribute: int) -> tuple[int, Tally | None]:
         """Number of sealed rounds with reports, and all their counts together."""
 
@@ -97,31 +84,83 @@ class Store(Protocol):
         Of all rounds unless some are named: others are not read, so that they cost no memory.
         """
 
-    def unpublished(self, limit: int = 100) -> list[tuple[int, int, int, bytes]]:
-        """(campaign, attribute, round, message) of results that no broker has taken yet."""
-
-    def mark_published(self, campaign: int, attribute: int, number: int, message: bytes) -> None:
-        """The broker has taken this result."""
-
-    def publish_again(self) -> None:
-        """A broker that may have forgotten gets every result once more."""
+    def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
+        """Results that no broker has taken yet, the oldest rounds first."""
 
     def clearable_receipts(self, campaign: int) -> list[int]:
         """Sealed rounds whose receipt pages still stand at the broker."""
 
-    def mark_receipts_cleared(self, campaign: int, number: int) -> None:
-        """The receipt pages of a round are gone from the broker."""
 
-    # devices
+class Sealing(Protocol):
+    """A round while it is being sealed, inside one transaction: all of it is kept, or nothing."""
+
+    @property
+    def tallies(self) -> Mapping[int, Tally]:
+        """The round's final counts by attribute."""
+
+    @property
+    def outcomes(self) -> Mapping[Outcome, int]:
+        """The round's final outcome counters."""
+
+    def end_reports(self) -> None:
+        """Count the round for each device that took part in it, and delete its reports."""
+
+    def write(self, results: Sequence[Result], number: int) -> None:
+        """Store results of the round, or under `POOLED`, to be published."""
+
+
+class Store(StoreReader, Protocol):
+    """What the collector asks of its storage. Only `data_dir` chooses the engine."""
+
+    # campaigns and devices
+
+    def open_campaign(self, manifest: Manifest, at: int) -> Campaign:
+        """Add a campaign; opening it again changes nothing."""
+
+    def close_campaign(self, campaign: Campaign, at: int) -> None:
+        """Take no more reports."""
+
+    def revoke(self, device: str, at: int) -> None:
+        """Take no more reports from a device."""
+
+    def reinstate(self, device: str) -> None:
+        """Take a device's reports again."""
 
     def withdraw(self, campaign: Campaign, device: int) -> int:
-        """Take a device's reports out of every open round and forget the device."""
+        """Take a device's reports out of every open round and forget the device.
+
+        Sealed sums still hold its reports, and their variance needs to know that someone sent so
+        many: the number of rounds stays, under a random number that no device can have.
+        """
 
     def drop_devices(self, campaign: int) -> bool:
         """Forget which devices took part, at the end of the manifest's retention."""
 
-    def revoked(self) -> frozenset[str]:
-        """Names of devices whose reports are no longer taken."""
+    # counting and sealing
+
+    def commit(
+        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
+    ) -> Sequence[Outcome]:
+        """Count a batch durably, in one transaction; the outcome of each candidate, in order."""
+
+    def sealing(
+        self, campaign: Campaign, number: int, at: int
+    ) -> AbstractContextManager[Sealing | None]:
+        """Close a round for ever when the block ends well; None if it was sealed before.
+
+        No batch is committed meanwhile: each is wholly before the sealing or wholly after it.
+        """
 
     def wipe_log(self) -> None:
         """Leave no deleted report behind in a log, as far as readers allow it now."""
+
+    # results and receipts at the broker
+
+    def mark_published(self, result: UnpublishedResult) -> None:
+        """The broker has taken this result; a newer pooled one stays to be published."""
+
+    def publish_again(self) -> None:
+        """A broker that may have forgotten gets every result once more."""
+
+    def mark_receipts_cleared(self, campaign: int, number: int) -> None:
+        """The receipt pages of a round are gone from the broker."""

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 from collector.device_key import DeviceKey
+from collector.mqtt.link import PahoConnector
 from collector.rounds import sealing
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.address import Credentials, parse_broker
 from stage.memory import peak_memory_mib
 
 
@@ -29,7 +30,8 @@ def main(port: int, count: int, directory: Path) -> None:
             began = time.perf_counter()
 
     broker, key = parse_broker(f"mqtt://127.0.0.1:{port}"), DeviceKey(directory / "key")
-    service = Service(store, key, broker, client_id="reader", trace=trace)
+    connect = PahoConnector(broker, Credentials(), client_id="reader")
+    service = Service(store, key, connect, trace=trace)
     while service.status.accepted < count:
         service.turn(0.5)
     told = {

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collector.store.sqlite import count_bodies
+from collector.store.shared import count_bodies
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate
 from protocol_spec.estimation import Array, estimate
 from simulation.model.bulk_randomiser import BulkRandomiser, count

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from collector.data_dir import open_store
 from collector.device_key import DeviceKey
-from collector.ingest.admit import Book, Message, admit
+from collector.ingest.admit import OpenCampaigns, admit
+from collector.mqtt import Message
 from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
@@ -72,10 +73,10 @@ def measure(devices: int, directory: Path) -> Cost:
     with closing(open_store(directory)) as store:
         campaign = store.open_campaign(manifest, manifest.created)
         key = DeviceKey(directory / "device.key")
-        book = Book({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
+        known = OpenCampaigns({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
 
         def admitted(group: list[tuple[str, bytes]]) -> list[Candidate]:
-            judged = [admit(Message(*sent), book, schedule.opens(0)) for sent in group]
+            judged = [admit(Message(*sent), known, schedule.opens(0)) for sent in group]
             return [one for one in judged if isinstance(one, Candidate)]
 
         while group := cost.spend("making", lambda: list(islice(messages, GROUP))):

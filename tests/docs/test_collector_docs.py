@@ -22,10 +22,11 @@ from collector.commands import main
 from collector.health import Status
 from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
+from collector.rounds.result_json import summary
 from collector.rounds.results import round_result
 from collector.settings import SETTINGS, resolve
 from collector.show.metrics import METRICS
-from collector.show.tables import COLUMNS, FORMATS, summary
+from collector.show.tables import COLUMNS, FORMATS
 from collector.store.sqlite import SqliteStore
 from protocol_spec import LONGITUDINAL, Manifest, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.programs.errors import SettingsError

@@ -1,35 +1,25 @@
-"""What the collector's tests control: campaigns, reports, time, and a broker made of lists."""
+"""What the collector's tests feed it: campaigns, reports, and what to expect of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pytest
 
-from collector import service
 from collector.device_key import DeviceKey
-from collector.ingest.admit import Book, Message
-from collector.ingest.receipts import ReceiptBook
-from collector.mqtt.link import Will
-from collector.mqtt.packets import Arrived
+from collector.ingest import OpenCampaigns
+from collector.ingest.receipts import ReceiptPages
+from collector.mqtt import Message
 from collector.records import Campaign, Candidate, Counts
-from collector.rounds import sealing as rounds
-from collector.store.sqlite import SqliteStore
+from collector.rounds import sealing
+from collector.store import Store
 from protocol_spec import BodyFormat, Manifest, Report, Topics, digest8
-from protocol_spec.programs.address import BrokerUrl
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.mqtt import MQTT_5, Version
 from tests.support.campaigns import manifest_text
-
-Engine = Callable[[Path], SqliteStore]
 
 FIRST: Final = 1_800_000_000
 HOUR: Final = 3600
-NOBODY: Final = BrokerUrl(False, "127.0.0.1", 1)
 
 FUEL, TOWN, COLOUR = 0, 1, 2
 ATTRIBUTES: Final = f"""
@@ -85,7 +75,7 @@ def recount(bodies: Iterable[bytes], form: BodyFormat) -> list[int]:
     return counts
 
 
-def counts_of(store: SqliteStore, campaign: Campaign, number: int) -> dict[int, list[int]]:
+def counts_of(store: Store, campaign: Campaign, number: int) -> dict[int, list[int]]:
     """Counts of a round by attribute, attributes without reports left out."""
     tallies = store.tallies(campaign.id, number)
     return {attribute: t.counts.tolist() for attribute, t in tallies.items() if t.n}
@@ -103,14 +93,14 @@ def message(manifest: Manifest, device: str = "kitchen-7", **fields: Any) -> Mes
     return Message(Topics(manifest.campaign).report(device), payload(manifest, **fields))
 
 
-def book_of(campaign: Campaign, key: DeviceKey, *revoked: str) -> Book:
-    return Book({campaign.name: campaign}, frozenset(revoked), key, "allomfree")
+def open_campaigns(campaign: Campaign, key: DeviceKey, *revoked: str) -> OpenCampaigns:
+    return OpenCampaigns({campaign.name: campaign}, frozenset(revoked), key, "allomfree")
 
 
-def seal(store: SqliteStore, campaign: Campaign, number: int) -> list[bytes]:
+def seal(store: Store, campaign: Campaign, number: int) -> list[bytes]:
     """Seal at the round's deadline; the messages that were made."""
     at = campaign.manifest.rounds.deadline(number)
-    return [result.encode() for result in rounds.seal(store, campaign, number, at)]
+    return [result.encode() for result in sealing.seal(store, campaign, number, at)]
 
 
 def everywhere(directory: Path) -> bytes:
@@ -118,134 +108,9 @@ def everywhere(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(directory.glob("collector.db*")))
 
 
-@dataclass
-class FakeTime:
-    """Stands for the module `time` in the service: nothing waits, time passes by hand."""
-
-    now: float = FIRST + 60.0
-    slept: list[float] = field(default_factory=list)
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now - FIRST
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@dataclass
-class FakeBroker:
-    """Delivers what is in `waiting`, batch by batch, and remembers what it was told."""
-
-    waiting: list[list[Arrived]] = field(default_factory=list)
-    acknowledged: list[Arrived] = field(default_factory=list)
-    published: list[tuple[str, bytes]] = field(default_factory=list)
-    retained: dict[str, bytes] = field(default_factory=dict)
-    subscribed: list[str] = field(default_factory=list)
-    there: bool = True
-    session_present: bool = True
-    break_now: str | None = None
-
-    def deliver(self, *messages: Message) -> None:
-        """One batch more to come."""
-        first = 1 + sum(map(len, self.waiting)) + len(self.acknowledged)
-        self.waiting.append(
-            [Arrived(m.topic, m.payload, m.retained, mid) for mid, m in enumerate(messages, first)]
-        )
-
-
-class FakeLink:
-    """A connection to a `FakeBroker`, with the face of `collector.mqtt.link.Link`."""
-
-    def __init__(self, broker: FakeBroker, will: Will | None) -> None:
-        self._broker = broker
-        self._answers: dict[int, str | None] = {}
-        self.will = will
-        self.version: Version = MQTT_5
-        self.lost: str | None = None
-        self.free = 100
-
-    @property
-    def session_present(self) -> bool:
-        return self._broker.session_present
-
-    def connect(self) -> None:
-        if not self._broker.there:
-            raise BrokerUnreachable("nobody is there")
-
-    def subscribe(self, filters: Iterable[str]) -> None:
-        self._broker.subscribed += filters
-
-    def unsubscribe(self, filters: Iterable[str]) -> None:
-        for name in filters:
-            if name in self._broker.subscribed:
-                self._broker.subscribed.remove(name)
-
-    def step(self, _timeout: float) -> list[Arrived]:
-        self.lost, self._broker.break_now = self._broker.break_now, None
-        return self._broker.waiting.pop(0) if self._broker.waiting else []
-
-    def acknowledge(self, messages: Sequence[Arrived]) -> None:
-        self._broker.acknowledged += messages
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
-        self._broker.published.append((topic, payload))
-        if retain:
-            self._broker.retained[topic] = payload
-        self._answers[len(self._broker.published)] = None
-        return len(self._broker.published)
-
-    def answers(self) -> dict[int, str | None]:
-        answered, self._answers = self._answers, {}
-        return answered
-
-    def close(self) -> None:
-        return
-
-
-@dataclass
-class Bench:
-    """A service on a store, with a broker and a clock that the test holds in its hands."""
-
-    service: service.Service
-    store: SqliteStore
-    broker: FakeBroker
-    time: FakeTime
-    emitted: list[Any]
-
-    def turns(self, count: int = 1, apart: float = 1.0) -> None:
-        for _ in range(count):
-            self.service.turn(0.0)
-            self.time.pass_time(apart)
-
-
-def bench(
-    monkeypatch: pytest.MonkeyPatch, store: SqliteStore, key: DeviceKey, **options: Any
-) -> Bench:
-    """Put a service together without a network."""
-    broker, clock, emitted = FakeBroker(), FakeTime(), list[Any]()
-    monkeypatch.setattr(service, "time", clock)
-    monkeypatch.setattr(service, "Link", lambda *_, will, **__: FakeLink(broker, will))
-    built = service.Service(
-        store,
-        key,
-        NOBODY,
-        clock=clock.time,
-        emit=lambda _campaign, result: emitted.append(result),
-        **options,
-    )
-    return Bench(built, store, broker, clock, emitted)
-
-
-def tags_of(book: ReceiptBook, campaign: Campaign) -> dict[str, bytes]:
+def tags_of(pages: ReceiptPages, campaign: Campaign) -> dict[str, bytes]:
     """Every page that would be published now, by topic."""
-    return dict(book.take({campaign.id: campaign}, 1000))
+    return dict(pages.take({campaign.id: campaign}, 1000))
 
 
 def random_counts(form: BodyFormat, n: int, seed: int) -> tuple[list[bytes], Counts]:

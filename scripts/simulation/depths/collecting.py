@@ -1,7 +1,7 @@
 """Simulated reports through a real collector without a broker: admission, store and sealing.
 
-The messages, the decisions and the database are those of the service; only the clock is the
-simulation's, so that a campaign of a year takes as long as its reports need.
+The messages, their counting (`ingest.count`) and the database are those of the service; only the
+clock is the simulation's, so that a campaign of a year takes as long as its reports need.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Final
 
 import numpy as np
 
+from collector import ingest
 from collector.data_dir import only_service, open_store
 from collector.device_key import DeviceKey
-from collector.ingest.admit import Book, Message, admit
-from collector.records import Campaign, Candidate, Refusal
+from collector.mqtt import BATCH, Message
+from collector.records import Campaign
 from collector.rounds import sealing
 from collector.show.truth import write_truth
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.collected import Simulated, from_store
 from simulation.errors import SimulationError
@@ -28,7 +29,7 @@ from simulation.model.counts import Counts
 from simulation.model.fleet import Fleet
 from simulation.model.messages import Sent, of_round
 
-GROUP: Final = 4_000  # messages of one transaction, as the service takes at most
+GROUP: Final = BATCH  # messages of one transaction, as the service takes at most
 
 
 def into(
@@ -40,23 +41,23 @@ def into(
 
 
 def _collect(
-    store: SqliteStore, directory: Path, fleet: Fleet, progress: Callable[[int], None]
+    store: Store, directory: Path, fleet: Fleet, progress: Callable[[int], None]
 ) -> Simulated:
     campaign = empty_campaign(store, fleet.manifest, directory)
     key = DeviceKey(directory / "device.key", make=store.received() == 0)
-    book = Book({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
+    campaigns = ingest.OpenCampaigns({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
     schedule = fleet.manifest.rounds
     for t in range(fleet.rounds):
-        _take(store, of_round(fleet, t, late=False), book, schedule.opens(t), progress)
+        _take(store, of_round(fleet, t, late=False), campaigns, schedule.opens(t), progress)
         sealing.seal(store, campaign, t, schedule.deadline(t))
         if fleet.behaviour.late:
-            _take(store, of_round(fleet, t, late=True), book, schedule.deadline(t), progress)
+            _take(store, of_round(fleet, t, late=True), campaigns, schedule.deadline(t), progress)
     made = from_store(store, campaign, fleet.rounds, held(fleet))
     keep_truth(directory, made)
     return made
 
 
-def empty_campaign(store: SqliteStore, manifest: Manifest, directory: Path) -> Campaign:
+def empty_campaign(store: Store, manifest: Manifest, directory: Path) -> Campaign:
     """Open the campaign, unless the directory already holds reports of it: they may be real."""
     campaign = store.open_campaign(manifest, manifest.created)
     if store.outcomes(campaign.id) or store.last_sealed(campaign.id) is not None:
@@ -87,16 +88,13 @@ def held(fleet: Fleet) -> list[Counts]:
 
 
 def _take(
-    store: SqliteStore,
+    store: Store,
     sent: Iterable[Sent],
-    book: Book,
+    campaigns: ingest.OpenCampaigns,
     now: float,
     progress: Callable[[int], None],
 ) -> None:
     arriving = iter(sent)
     while group := list(islice(arriving, GROUP)):
-        judged = [admit(Message(topic, payload), book, now) for topic, payload in group]
-        candidates = [j for j in judged if isinstance(j, Candidate)]
-        refusals = [j for j in judged if isinstance(j, Refusal)]
-        store.commit(candidates, refusals)
+        ingest.count((Message(*message) for message in group), store, campaigns, now)
         progress(len(group))

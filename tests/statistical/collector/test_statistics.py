@@ -7,7 +7,6 @@ published numbers is the collector's own: admission, counting, sealing, pooling.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from collector import ingest
 from collector.device_key import DeviceKey
-from collector.ingest.admit import Message, admit
-from collector.records import Campaign, Candidate
-from collector.rounds import sealing as rounds
-from collector.store.sqlite import SqliteStore
+from collector.mqtt import Message
+from collector.records import Campaign
+from collector.rounds.sealing import seal
+from collector.store import Store
+from collector.store.memory import MemoryStore
 from protocol_spec import Report, Result, Topics, digest8, thresholds
-from tests.support.collector_fakes import FIRST, book_of, three_questions
+from tests.support.collector_fakes import FIRST, open_campaigns, three_questions
 from tests.support.protocol.statistics import LIMIT, binomial_z
 
 pytestmark = pytest.mark.slow
@@ -135,7 +136,7 @@ def messages(
             yield Message(topics.report(f"device-{device}"), data)
 
 
-def run(store: SqliteStore, key: DeviceKey, case: Case, index: int) -> tuple[list[Result], Result]:
+def run(store: Store, key: DeviceKey, case: Case, index: int) -> tuple[list[Result], Result]:
     """One campaign; its rounds' histograms and the last pooled one."""
     draw = np.random.default_rng([case.seed, index])
     manifest = three_questions(
@@ -146,26 +147,22 @@ def run(store: SqliteStore, key: DeviceKey, case: Case, index: int) -> tuple[lis
         attributes=case.attributes,
     )
     campaign = store.open_campaign(manifest, FIRST)
-    book = book_of(campaign, key)
+    known = open_campaigns(campaign, key)
     fleet = Fleet(campaign, np.array(case.frequencies), draw)
     made: list[Result] = []
     for number in range(ROUNDS):
         now = float(manifest.rounds.opens(number))
-        verdicts = [admit(m, book, now) for m in messages(campaign, fleet, number, draw)]
-        candidates = [v for v in verdicts if isinstance(v, Candidate)]
-        assert len(candidates) == len(verdicts)
-        store.commit(candidates, [])
-        made += rounds.seal(store, campaign, number, manifest.rounds.deadline(number))
+        counted = ingest.count(messages(campaign, fleet, number, draw), store, known, now)
+        assert counted.accepted == counted.received
+        made += seal(store, campaign, number, manifest.rounds.deadline(number))
     return [r for r in made if r.round is not None], made[-1]
 
 
 @cache
 def simulated(name: str) -> Outcome:
-    memory = Path("/dev/shm")  # noqa: S108
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+    with TemporaryDirectory() as directory:
         key = DeviceKey(Path(directory) / "device.key")
-        with closing(SqliteStore(Path(directory) / "collector.db")) as store:
-            all_made = [run(store, key, CASES[name], index) for index in range(CAMPAIGNS)]
+    all_made = [run(MemoryStore(), key, CASES[name], index) for index in range(CAMPAIGNS)]
     return Outcome(
         CASES[name], [r for single, _ in all_made for r in single], [p for _, p in all_made]
     )

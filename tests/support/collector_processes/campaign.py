@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 from collector.data_dir import open_store, read_store
 from collector.device_key import DeviceKey
 from collector.records import Campaign
+from collector.store import Store
 from protocol_spec import (
+    DEFAULT_NAMESPACE,
     Manifest,
     Outcome,
     Presence,
@@ -20,8 +25,11 @@ from protocol_spec import (
     digest8,
     receipt_tag,
 )
+from protocol_spec.programs.names import unguessable
 from tests.support.campaigns import manifest
+from tests.support.collector_processes.driver import Options
 from tests.support.collector_processes.wire import Message, Watcher
+from tests.support.edge_processes.processes import wait_until
 
 ATTRIBUTE = "bit"
 
@@ -47,25 +55,60 @@ class Counted:
     unpublished: int
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """A collector's data directory with one open campaign, and the devices that report to it."""
+class Reachable(Protocol):
+    """A broker, or something between it and the collector."""
+
+    @property
+    def url(self) -> str: ...
+
+
+def own_namespace() -> str:
+    """A first level of topics that no other test uses."""
+    return unguessable("test")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collector's data directory with one open campaign, and the devices that report to it.
+
+    Several can share a broker, each in a namespace of its own.
+    """
 
     data: Path
     manifest: Manifest
     devices: int
+    namespace: str = DEFAULT_NAMESPACE
 
     @classmethod
-    def opened(cls, data: Path, devices: int, **options: object) -> Desk:
+    def opened(
+        cls, data: Path, devices: int, *, namespace: str = DEFAULT_NAMESPACE, **options: object
+    ) -> Collection:
         made = own_bits(devices, **options)
-        store = open_store(data)
-        store.open_campaign(made, int(time.time()))
-        store.close()
-        return cls(data, made, devices)
+        with closing(open_store(data)) as store:
+            store.open_campaign(made, int(time.time()))
+        return cls(data, made, devices, namespace)
+
+    @classmethod
+    def shared(cls, data: Path, devices: int, **options: object) -> Collection:
+        """In a namespace of its own, at a broker that others use, too."""
+        return cls.opened(data, devices, namespace=own_namespace(), **options)
+
+    def close(self) -> None:
+        """Read no more."""
+        self.store.close()
+        del self.__dict__["store"]
+
+    def options(self, broker: Reachable, **changed: Any) -> Options:
+        """How the driver runs a collector for it."""
+        return Options(str(self.data), broker.url, self.namespace, **changed)
+
+    def flags(self, broker: Reachable) -> tuple[str, ...]:
+        """The same for a collector's command line."""
+        return ("--broker", broker.url, "--namespace", self.namespace)
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.manifest.campaign)
+        return Topics(self.manifest.campaign, self.namespace)
 
     @property
     def clock(self) -> Path:
@@ -88,12 +131,13 @@ class Desk:
     def key(self) -> DeviceKey:
         return DeviceKey(self.data / "device.key", make=False)
 
+    @cached_property
+    def store(self) -> Store:
+        """For reading, open as long as the test runs; it never stands in the collector's way."""
+        return read_store(self.data)
+
     def campaign(self) -> Campaign:
-        store = read_store(self.data)
-        try:
-            return store.campaign(None)
-        finally:
-            store.close()
+        return self.store.campaign(self.manifest.campaign)
 
     def traces(self, number: int = 0) -> set[bytes]:
         """What would betray a report of a round in a file: its tag and its bits, side by side."""
@@ -111,30 +155,35 @@ class Desk:
         return sum(trace in files for trace in self.traces(number))
 
     def look(self, number: int = 0) -> Counted:
-        store = read_store(self.data)
-        try:
-            campaign = store.campaign(None).id
-            tally = store.tallies(campaign, number).get(0)
-            last = store.last_sealed(campaign)
-            return Counted(
-                0 if tally is None else tally.n,
-                [] if tally is None else tally.counts.tolist(),
-                store.outcomes(),
-                store.received(),
-                len(list(store.receipt_tags(campaign, number))),
-                last is not None and last >= number,
-                [result.encode() for result in store.results(campaign)],
-                len(store.unpublished()),
-            )
-        finally:
-            store.close()
+        store, campaign = self.store, self.campaign().id
+        tally = store.tallies(campaign, number).get(0)
+        last = store.last_sealed(campaign)
+        return Counted(
+            0 if tally is None else tally.n,
+            [] if tally is None else tally.counts.tolist(),
+            store.outcomes(),
+            store.received(),
+            len(list(store.receipt_tags(campaign, number))),
+            last is not None and last >= number,
+            [result.encode() for result in store.results(campaign)],
+            len(store.unpublished()),
+        )
+
+    def wait_for(self, counted: int, number: int = 0) -> None:
+        """Until so many reports of a round are counted."""
+        wait_until(lambda: self.counted(number) == counted, timeout=60)
+
+    def counted(self, number: int = 0) -> int:
+        """Reports of a round, a quick look."""
+        tally = self.store.tallies(self.campaign().id, number).get(0)
+        return 0 if tally is None else tally.n
 
 
-def wait_until_open(desk: Desk, port: int) -> None:
+def wait_until_open(collection: Collection, port: int) -> None:
     """A collector that says it is online has asked the broker for reports before."""
-    online = State(digest8(desk.manifest), Presence.ONLINE, None).encode()
-    with Watcher(port, desk.topics.state) as watcher:
-        watcher.wait_for_topic(desk.topics.state, online)
+    online = State(digest8(collection.manifest), Presence.ONLINE, None).encode()
+    with Watcher(port, collection.topics.state) as watcher:
+        watcher.wait_for_topic(collection.topics.state, online)
 
 
 def assert_each_once(counted: Counted, devices: int) -> None:

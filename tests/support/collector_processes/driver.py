@@ -1,8 +1,9 @@
-"""Lives of a collector, each in a process of its own that may kill itself -9 at a named step.
+"""Collectors in processes of their own, with quick timing, that may kill themselves -9 at a step.
 
-Run as a program it reads one order a line, forks a child that runs the service until it is told to
-stop or dies, and says the child's process id and then its end. The parent opens nothing and starts
-no thread, so that every child begins like a freshly started collector; only the imports are saved.
+Run as a program it reads the options of one run a line, forks a child that runs the service until
+it is told to stop or dies, and says the child's process id, and its end when it comes. The parent
+opens nothing and starts no thread, so that every child begins like a freshly started collector;
+only the imports are saved.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, cast
 
-from collector import service
+from collector.data_dir import DATABASE, session_name
 from collector.device_key import DeviceKey
 from collector.health import Heartbeat
-from collector.ingest.receipts import ReceiptBook
-from collector.records import Campaign
+from collector.mqtt import Connect, Link, Will
+from collector.mqtt.link import PahoConnector
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Outcome, Result
+from collector.timing import Clock, Timing
 from protocol_spec.programs import logs
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.address import Credentials, parse_broker
 from tests.support.places import ROOT
 
 IN_MEMORY: Final = "batch in memory"
@@ -40,17 +44,32 @@ IN_SEALING: Final = "inside sealing"
 LOG_NOT_WIPED: Final = "sealed, the log not wiped"
 SEALED: Final = "sealed"
 
-PATIENCE: Final = 60.0
-PAUSES: Final = {"QUIET": 0.3, "SETTLE": 2.0, "RECEIPTS_EVERY": 0.2, "RECONNECT": 0.2}
+STATEMENTS: Final = {
+    "INSERT INTO counter": IN_TRANSACTION,
+    "INSERT INTO device": IN_SEALING,
+    "PRAGMA wal_checkpoint": LOG_NOT_WIPED,
+}
+TIMING: Final = Timing(
+    step_seconds=0.1,
+    upkeep_every_seconds=0.1,
+    receipts_every_seconds=0.2,
+    quiet_seconds=0.4,
+    settle_seconds=2.0,
+    reconnect_seconds=0.2,
+    reconnect_longest_seconds=1.0,
+    storage_retry_seconds=0.2,
+)
+PATIENCE_SECONDS: Final = 120.0
 _PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One life. `clock` names a file that holds the time of day the collector believes in."""
+class Options:
+    """Of one run. `clock` names a file that holds the time of day the collector believes in."""
 
     data: str
     broker: str
+    namespace: str
     die_at: str | None = None
     nth: int = 1
     clock: str | None = None
@@ -58,41 +77,63 @@ class Order:
     keepalive: int = 60
 
 
-class Life:
+class CollectorRun:
     """A collector that runs, or ran."""
-
-    def __init__(self, pid: int, read: Callable[[], Any]) -> None:
-        self.pid = pid
-        self._read = read
-        self._code: int | None = None
-
-    def end(self) -> int:
-        """Wait for its end: 0, or minus the signal that killed it."""
-        if self._code is None:
-            self._code = int(self._read())
-        return self._code
-
-    def terminate(self) -> None:
-        """Ask it to stop, and see that it does so in order."""
-        os.kill(self.pid, signal.SIGTERM)
-        assert self.end() == 0
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self._code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            assert self.end() == -signal.SIGKILL
-
-
-class Nursery:
-    """The program above, seen from a test. One collector at a time."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        self._life: Life | None = None
+        self._told: dict[str, Future[int]] = {"pid": Future(), "code": Future()}
+
+    def tell(self, what: str, number: int) -> None:
+        """The program below says its process id, or its end."""
+        self._told[what].set_result(number)
+
+    @property
+    def pid(self) -> int:
+        return self._told["pid"].result(PATIENCE_SECONDS)
+
+    @property
+    def is_running(self) -> bool:
+        return not self._told["code"].done()
+
+    def wait_for_end(self) -> int:
+        """0, or minus the signal that killed it."""
+        return self._told["code"].result(PATIENCE_SECONDS)
+
+    def terminate(self) -> int:
+        """Ask it to stop; its exit code."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait_for_end()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.is_running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.wait_for_end()
+
+    def said(self, text: str) -> int:
+        """How often its log has said something so far."""
+        return self.log.read_text().count(text)
+
+    def wait_for(self, text: str, *, times: int = 1) -> None:
+        """Until its log has said something that often."""
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while self.said(text) < times:
+            assert time.monotonic() < limit, self.log.read_text()
+            time.sleep(0.02)
+
+
+class Launcher:
+    """The program below, seen from a test: any number of collectors, also at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._runs: dict[str, CollectorRun] = {}
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        with self.log.open("ab") as log:
+        with (self._directory / "launcher.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__],
                 stdin=subprocess.PIPE,
@@ -101,77 +142,80 @@ class Nursery:
                 text=True,
                 cwd=ROOT,
             )
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._life is not None:
-            self._life.kill()
+        self.kill_all()
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
         self._process.wait(60)
+        self._listener.join(60)
         self._process.stdout.close()
 
-    def start(self, order: Order) -> Life:
+    def start(self, options: Options) -> CollectorRun:
         """Start a collector; whether it is connected, the broker shows."""
-        if self._life is not None:
-            self._life.kill()
-        assert self._process.stdin
-        print(json.dumps(asdict(order)), file=self._process.stdin, flush=True)
-        self._life = Life(int(self._answer()), self._answer)
-        return self._life
+        with self._lock:
+            run = CollectorRun(self._directory / f"{len(self._runs)}.log")
+            run.log.touch()
+            self._runs[str(run.log)] = run
+            order = json.dumps({"log": str(run.log), "options": asdict(options)})
+            print(order, file=self._process.stdin, flush=True)
+        assert run.pid
+        return run
 
-    def _answer(self) -> Any:
+    def kill_all(self) -> None:
+        """Kill every collector that runs."""
+        for run in list(self._runs.values()):
+            run.kill()
+
+    def _listen(self) -> None:
         assert self._process.stdout
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
-        assert ready, self.log.read_text()
-        answer = json.loads(self._process.stdout.readline() or "null")
-        assert answer is not None, self.log.read_text()
-        return answer
+        for line in self._process.stdout:
+            log, what, number = json.loads(line)
+            self._runs[log].tell(what, number)
 
 
 # --- the program -----------------------------------------------------------------------------
 
 
-class TracedStore(SqliteStore):
-    """The store, with steps inside its transactions at which to die."""
-
-    trace: Callable[[str], None] = staticmethod(lambda _: None)
-
-    def _add_outcomes(self, counted: Mapping[tuple[int, int, Outcome], int]) -> None:
-        super()._add_outcomes(counted)
-        self.trace(IN_TRANSACTION)
-
-    def _store_results(self, campaign: Campaign, results: Sequence[Result], number: int) -> None:
-        super()._store_results(campaign, results, number)
-        self.trace(IN_SEALING)
-
-    def wipe_log(self) -> None:
-        self.trace(LOG_NOT_WIPED)
-        super().wipe_log()
-
-
 def _main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
-        order = Order(**json.loads(line))
-        child = os.fork()
-        if child == 0:
-            _be_born(order)
-        _tell(child)
-        _, status = os.waitpid(child, 0)
-        _tell(os.waitstatus_to_exitcode(status))
+        order = json.loads(line)
+        if os.fork() == 0:
+            _watch(order["log"], Options(**order["options"]))
 
 
-def _tell(number: int) -> None:
-    sys.stdout.write(f"{number}\n")
-    sys.stdout.flush()
+def _watch(log: str, options: Options) -> NoReturn:
+    """Start a collector, and tell its process id and its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _end_with_parent()
+    child = os.fork()
+    if child == 0:
+        _begin(options, log)
+    _tell(log, "pid", child)
+    _, status = os.waitpid(child, 0)
+    _tell(log, "code", os.waitstatus_to_exitcode(status))
+    os._exit(0)
 
 
-def _be_born(order: Order) -> NoReturn:
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _tell(log: str, what: str, number: int) -> None:
+    os.write(sys.stdout.fileno(), f"{json.dumps([log, what, number])}\n".encode())
+
+
+def _begin(options: Options, log: str) -> NoReturn:
     code = 1
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        _live(order)
+        _end_with_parent()
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), sys.stderr.fileno())
+        _run_service(options)
         code = 0
     finally:
         if code:
@@ -179,47 +223,87 @@ def _be_born(order: Order) -> NoReturn:
         os._exit(code)
 
 
-def _live(order: Order) -> None:
+def _run_service(options: Options) -> None:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
     logs.set_up("info")
-    for pause, seconds in PAUSES.items():
-        setattr(service, pause, seconds)
-    if not order.receipts:
-        ReceiptBook.take = lambda *_: iter(())  # type: ignore[method-assign]
-    data, trace = Path(order.data), _tripwire(order)
-    store = TracedStore(data / "collector.db")
-    store.trace = trace
-    options: dict[str, Any] = {"clock": _clock(Path(order.clock))} if order.clock else {}
-    running = Service(
+    data, tripwire = Path(options.data), Tripwire(options)
+    store = SqliteStore(data / DATABASE, connect=tripwire.connect)
+    service = Service(
         store,
         DeviceKey(data / "device.key"),
-        parse_broker(order.broker),
-        keepalive=order.keepalive,
-        trace=trace,
-        **options,
+        _connector(options),
+        namespace=options.namespace,
+        clock=_clock(Path(options.clock)) if options.clock else Clock(),
+        timing=TIMING,
+        trace=tripwire.pass_by,
     )
-    heartbeat = Heartbeat(data)
-    running.run(lambda: bool(stopping), lambda: heartbeat.beat(running.status))
+    heartbeat = Heartbeat(data, every_seconds=0.2)
+    service.run(lambda: bool(stopping), lambda: heartbeat.beat(service.status))
     store.close()
 
 
-def _clock(file: Path) -> Callable[[], float]:
-    return lambda: float(file.read_text())
+def _connector(options: Options) -> Connect:
+    connect = PahoConnector(
+        parse_broker(options.broker),
+        Credentials(),
+        client_id=session_name(Path(options.data)),
+        keepalive=options.keepalive,
+    )
+    return connect if options.receipts else lambda will: _without_receipts(connect, will)
 
 
-def _tripwire(order: Order) -> Callable[[str], None]:
-    passed: list[str] = []
+def _without_receipts(connect: Connect, will: Will | None) -> Link:
+    return cast(Link, WithoutReceipts(connect(will)))
 
-    def trace(point: str) -> None:
-        passed.append(point)
-        if point == SEALING:  # the store is also wiped when it is opened: that is no sealing
-            passed[:] = [p for p in passed if p != LOG_NOT_WIPED]
-        late = point != LOG_NOT_WIPED or SEALING in passed
-        if late and point == order.die_at and passed.count(point) == order.nth:
+
+class WithoutReceipts:
+    """A connection that swallows receipts."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
+        swallowed = "/receipt/" in topic
+        return 0 if swallowed else self._link.publish(topic, payload, retain=retain)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+
+def _clock(file: Path) -> Clock:
+    return Clock(now=lambda: float(file.read_text()))
+
+
+class Tripwire:
+    """Kills its own process when a step is passed for the nth time."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._passed: list[str] = []
+
+    def connect(self, *place: Any, **how: Any) -> sqlite3.Connection:
+        """Watch the statements of a connection: steps inside its transactions are among them."""
+        db: sqlite3.Connection = sqlite3.connect(*place, **how)
+        db.set_trace_callback(self._execute)
+        return db
+
+    def pass_by(self, step: str) -> None:
+        """Note a step, or die of it."""
+        self._passed.append(step)
+        if step == SEALING:  # the log is also wiped when a file is opened: that is no sealing
+            self._passed = [p for p in self._passed if p != LOG_NOT_WIPED]
+        counts = step != LOG_NOT_WIPED or SEALING in self._passed
+        if counts and step == self._options.die_at and self._is_nth(step):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return trace
+    def _is_nth(self, step: str) -> bool:
+        return self._passed.count(step) == self._options.nth
+
+    def _execute(self, statement: str) -> None:
+        for beginning, step in STATEMENTS.items():
+            if statement.startswith(beginning):
+                self.pass_by(step)
 
 
 if __name__ == "__main__":

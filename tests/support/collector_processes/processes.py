@@ -38,3 +38,10 @@ class CollectorProcess(AgentProcess):
         super().__init__(data, extra_environment=extra_environment)
         quietly = ("run", "--quiet", "--listen", "off", "--data-dir", str(data))
         self.command = [*COLLECTOR, *quietly, *flags]
+
+
+def resident(pid: int) -> float:
+    """The most memory a process ever had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024

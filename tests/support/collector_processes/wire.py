@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
 
 Message = tuple[str, bytes]
 
@@ -104,3 +107,26 @@ def retained(port: int, *filters: str) -> dict[str, bytes]:
         publisher.send([(mark, b"end")])
         watcher.wait_for_topic(mark)
         return {topic: payload for topic, payload in watcher.latest.items() if topic != mark}
+
+
+def send_quickly(port: int, messages: Sequence[Message]) -> None:
+    """Publish thousands with QoS 1 without paho, and wait until all are acknowledged."""
+    hello = text("MQTT") + bytes([4, 2, 0, 60]) + text("quick")
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        sock.sendall(frame(CONNECT, hello))
+        wire = Wire(sock)
+        answer = wire.read()
+        assert answer is not None
+        assert answer.kind == CONNACK
+        packets = (
+            frame(PUBLISH, text(topic) + (1 + i % 65_535).to_bytes(2) + payload, flags=2)
+            for i, (topic, payload) in enumerate(messages)
+        )
+        sender = threading.Thread(target=sock.sendall, args=(b"".join(packets),))
+        sender.start()
+        for _ in messages:
+            answer = wire.read()
+            assert answer is not None
+            assert answer.kind == PUBACK
+        sender.join(60)
+        wire.close()

@@ -12,7 +12,7 @@ import pytest
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import EmbeddedBroker
-from collector.mqtt.link import Link
+from collector.mqtt.link import PahoLink
 from protocol_spec.programs.errors import SettingsError
 from tests.support.broker_setup import NATS, Setup, broker_config, users_of
 from tests.support.brokers import free_port
@@ -67,7 +67,7 @@ def test_a_broker_on_one_address_only(cli: Cli, data: Path, setup: Setup, bind: 
     configured(cli, data, "--host", "pi.local", "--bind", bind, "--port", str(free_port()))
     with EmbeddedBroker(data / "broker") as embedded:
         configured_here = BrokerDirectory.load(data / "broker")
-        link = Link(embedded.url, configured_here.credentials(COLLECTOR), client_id="test")
+        link = PahoLink(embedded.url, configured_here.credentials(COLLECTOR), client_id="test")
         link.connect()
         link.close()
 

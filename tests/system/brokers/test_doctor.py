@@ -12,7 +12,7 @@ from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
-from tests.support.collector_processes.campaign import Desk
+from tests.support.collector_processes.campaign import Collection
 from tests.support.command_line import Cli
 
 GARDEN = "garden"
@@ -20,11 +20,11 @@ NO_SERVICE = {"service"}  # what is wrong anyway where only a broker runs
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk.opened(tmp_path / "data", 3)
+def desk(tmp_path: Path) -> Collection:
+    return Collection.opened(tmp_path / "data", 3)
 
 
-def examine(cli: Cli, desk: Desk) -> dict[str, dict[str, Any]]:
+def examine(cli: Cli, desk: Collection) -> dict[str, dict[str, Any]]:
     shown = cli("doctor", "--data-dir", desk.data, "--json")
     return {finding["check"]: finding for finding in json.loads(shown.stdout)}
 
@@ -51,7 +51,7 @@ TRIALS = {
 
 
 @pytest.mark.parametrize("setup", BOTH)
-def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, desk: Desk) -> None:
+def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, desk: Collection) -> None:
     with ConfiguredBroker(setup, desk.data / "broker"):
         found = examine(cli, desk)
     assert failed(found) == NO_SERVICE
@@ -108,7 +108,7 @@ NATS_LAX = [
     ],
 )
 def test_a_lax_broker_is_found_out(
-    cli: Cli, desk: Desk, kind: Any, lax: tuple[str, str, str], finding: str
+    cli: Cli, desk: Collection, kind: Any, lax: tuple[str, str, str], finding: str
 ) -> None:
     broker = ConfiguredBroker(Setup(kind, "password"), desk.data / "broker")
     broker.spoil(*lax)
@@ -119,7 +119,7 @@ def test_a_lax_broker_is_found_out(
 
 
 @NEEDS_MOSQUITTO
-def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
+def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Collection) -> None:
     """It must not tie sessions to users then, who have none; so that is found out, too."""
     broker = ConfiguredBroker(Setup("mosquitto", "password"), desk.data / "broker")
     broker.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
@@ -130,7 +130,7 @@ def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
     assert found == NO_SERVICE | {anybody, session}
 
 
-def test_nats_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
+def test_nats_that_lets_anybody_in(cli: Cli, desk: Collection) -> None:
     broker = ConfiguredBroker(Setup("nats", "password"), desk.data / "broker")
     broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
     broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
@@ -140,7 +140,7 @@ def test_nats_that_lets_anybody_in(cli: Cli, desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
-def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Desk) -> None:
+def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Collection) -> None:
     ConfiguredBroker(setup, desk.data / "broker")
     assert failed(examine(cli, desk)) == NO_SERVICE | {"broker"}
 
@@ -150,7 +150,7 @@ def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Desk) -> No
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_it_leaves_nothing_behind_and_takes_nothing_away(
-    cli: Cli, setup: Setup, desk: Desk
+    cli: Cli, setup: Setup, desk: Collection
 ) -> None:
     """Reports that wait for the collector are still delivered to it, and nothing else is."""
     broker = ConfiguredBroker(setup, desk.data / "broker", GARDEN)

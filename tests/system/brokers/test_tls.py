@@ -14,8 +14,9 @@ import pytest
 
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import Pair, ServerCertificate
-from collector.mqtt.link import Link
-from edge_client.mqtt.link import PahoLink, connect
+from collector.mqtt.link import PahoLink
+from edge_client.mqtt.link import PahoLink as AgentLink
+from edge_client.mqtt.link import connect
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from tests.support.broker_setup import PASSWORDS, ConfiguredBroker, Setup, plan
@@ -56,11 +57,11 @@ class Ear:
 
 
 def as_collector(broker: BrokerUrl, credentials: Credentials) -> None:
-    Link(broker, credentials, client_id="test").connect()
+    PahoLink(broker, credentials, client_id="test").connect()
 
 
 def as_agent(broker: BrokerUrl, credentials: Credentials) -> None:
-    connect(PahoLink(broker, credentials))
+    connect(AgentLink(broker, credentials))
 
 
 def refusal(connect: Connect, broker: BrokerUrl, credentials: Credentials) -> str:

@@ -13,7 +13,7 @@ from collector.settings import Address
 from tests.support.brokers import Nats, free_port
 from tests.support.browser.chromium import Browser
 from tests.support.collector_fakes import candidate
-from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
+from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess, facts
 from tests.support.collector_processes.wire import Publisher
 from tests.support.site import PROMPT, serving
@@ -25,9 +25,9 @@ HOUR, PAST, NOW = 3600, 0, 1
 SAME = "return window.same === true"
 
 
-def opened(place: Path) -> Desk:
+def opened(place: Path) -> Collection:
     """Three devices; round 0 has ended and is within its grace, round 1 is open."""
-    return Desk.opened(place / "data", 3, first=int(time.time()) - HOUR - 5, count=3)
+    return Collection.opened(place / "data", 3, first=int(time.time()) - HOUR - 5, count=3)
 
 
 def stay(browser: Browser, url: str) -> None:
@@ -36,7 +36,7 @@ def stay(browser: Browser, url: str) -> None:
     browser.run("window.same = true")
 
 
-def count(desk: Desk, *devices: int) -> None:
+def count(desk: Collection, *devices: int) -> None:
     """Reports of the open round, as a collector writes them."""
     store = open_store(desk.data)
     store.commit([candidate(desk.campaign(), d, NOW, body=1 << d) for d in devices], [])

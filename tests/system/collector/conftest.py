@@ -6,61 +6,73 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.brokers import Broker, Mosquitto, Nats
-from tests.support.collector_processes.driver import Nursery
-from tests.support.needs import need
+from tests.support.brokers import Broker, Mosquitto
+from tests.support.collector_processes.driver import Launcher
+from tests.support.shared_brokers import SharedBrokers, new_broker
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")
 
 
-class QuickNats(Nats):
-    """Delivers again after a second, not half a minute, what a dead connection left."""
-
-    listener = 'ack_wait: "1s"'
-
-
-@pytest.fixture(params=["nats", "mosquitto"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
-    """Each of the real brokers in turn."""
-    with _made(request.param, tmp_path, Nats) as running:
+@pytest.fixture(scope="session")
+def shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBrokers]:
+    with SharedBrokers(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 
 
 @pytest.fixture(params=["nats", "mosquitto"])
-def quick_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+def broker(request: pytest.FixtureRequest, shared_brokers: SharedBrokers) -> Broker:
+    """Each of the real brokers in turn, shared with other tests."""
+    return shared_brokers.get(request.param)
+
+
+@pytest.fixture(params=["quick nats", "mosquitto"])
+def quick_broker(request: pytest.FixtureRequest, shared_brokers: SharedBrokers) -> Broker:
     """The same, for tests that wait for a second delivery."""
-    with _made(request.param, tmp_path, QuickNats) as running:
-        yield running
-
-
-def _made(name: str, place: Path, kind: type[Nats]) -> Broker:
-    if name == "mosquitto":
-        need("mosquitto")
-    return Mosquitto(place / "broker") if name == "mosquitto" else kind(place / "broker")
+    return shared_brokers.get(request.param)
 
 
 @pytest.fixture
-def nats(tmp_path: Path) -> Iterator[Nats]:
-    with Nats(tmp_path / "nats") as running:
+def quick_nats(shared_brokers: SharedBrokers) -> Broker:
+    return shared_brokers.get("quick nats")
+
+
+@pytest.fixture
+def nats(shared_brokers: SharedBrokers) -> Broker:
+    """NATS, shared with other tests."""
+    return shared_brokers.get("nats")
+
+
+@pytest.fixture(params=["quick nats", "mosquitto"])
+def own_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """Each of the real brokers in turn, for a test that stops it."""
+    with new_broker(request.param, tmp_path / "broker") as running:
         yield running
 
 
 @pytest.fixture
-def quick_nats(tmp_path: Path) -> Iterator[Nats]:
-    with QuickNats(tmp_path / "nats") as running:
+def own_nats(tmp_path: Path) -> Iterator[Broker]:
+    with new_broker("quick nats", tmp_path / "nats") as running:
         yield running
 
 
 @pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+def own_mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     """mosquitto without persistence: it forgets when it is killed."""
-    need("mosquitto")
-    with Mosquitto(tmp_path / "mosquitto") as running:
+    made = new_broker("mosquitto", tmp_path / "mosquitto")
+    assert isinstance(made, Mosquitto)
+    with made as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("lives") / "log") as running:
+@pytest.fixture(scope="session")
+def _launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    with Launcher(tmp_path_factory.mktemp("collectors")) as running:
         yield running
+
+
+@pytest.fixture
+def launcher(_launcher: Launcher) -> Iterator[Launcher]:
+    """Starts collectors in processes of their own; what runs at the test's end is killed."""
+    yield _launcher
+    _launcher.kill_all()

@@ -13,10 +13,16 @@ import pytest
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
 from protocol_spec.limits import MAX_REPORT_BYTES
-from tests.support.brokers import Broker, Mosquitto
+from tests.support.brokers import Broker
 from tests.support.campaigns import manifest
-from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, assert_one_outcome_each
-from tests.support.collector_processes.processes import CollectorProcess, collector
+from tests.support.collector_processes.campaign import (
+    ATTRIBUTE,
+    Collection,
+    assert_one_outcome_each,
+    own_namespace,
+)
+from tests.support.collector_processes.driver import CollectorRun, Launcher
+from tests.support.collector_processes.processes import collector, resident
 from tests.support.collector_processes.wire import Message, Publisher
 from tests.support.edge_processes.processes import wait_until
 from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
@@ -39,8 +45,8 @@ def three_kinds() -> Manifest:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path / "data", three_kinds(), K)
+def collection(tmp_path: Path) -> Collection:
+    made = Collection(tmp_path / "data", three_kinds(), K, own_namespace())
     store = open_store(made.data)
     store.open_campaign(made.manifest, int(time.time()))
     store.revoke("revoked", 0)
@@ -49,12 +55,12 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @pytest.fixture
-def running(desk: Desk, broker: Broker) -> Iterator[CollectorProcess]:
-    with CollectorProcess(desk.data, "--broker", broker.url) as process:
-        process.wait_for("round 0 sealed")
-        yield process
-        assert process.is_running
-        assert process.terminate() == 0
+def running(collection: Collection, broker: Broker, launcher: Launcher) -> Iterator[CollectorRun]:
+    run = launcher.start(collection.options(broker))
+    run.wait_for("round 0 sealed")
+    yield run
+    assert run.is_running
+    assert run.terminate() == 0
 
 
 def raw(*fields: object) -> bytes:
@@ -62,9 +68,9 @@ def raw(*fields: object) -> bytes:
     return packed
 
 
-def bodies(desk: Desk) -> dict[str, tuple[bytes, Outcome]]:
+def bodies(collection: Collection) -> dict[str, tuple[bytes, Outcome]]:
     """Payloads that no device should send, and what becomes of each."""
-    digest, unary = digest8(desk.manifest), desk.manifest.body_formats[0].encode(0)
+    digest, unary = digest8(collection.manifest), collection.manifest.body_formats[0].encode(0)
     good = raw(1, digest, NOW, 0, unary)
     bad = Outcome.MALFORMED
 
@@ -106,144 +112,145 @@ def bodies(desk: Desk) -> dict[str, tuple[bytes, Outcome]]:
     }
 
 
-def wait_for(desk: Desk, received: int) -> dict[Outcome, int]:
-    wait_until(lambda: desk.look().received >= received, timeout=60)
-    counted = desk.look()
+def wait_for(collection: Collection, received: int) -> dict[Outcome, int]:
+    wait_until(lambda: collection.store.received() >= received, timeout=60)
+    counted = collection.look()
     assert_one_outcome_each(counted)
     assert counted.received == received
     return counted.outcomes
 
 
-def test_every_bad_input(desk: Desk, broker: Broker, running: CollectorProcess) -> None:
+def test_every_bad_input(collection: Collection, broker: Broker, running: CollectorRun) -> None:
     with Publisher(broker.port) as publisher:
         outcomes: dict[Outcome, int] = {}
-        for received, (name, (payload, fate)) in enumerate(bodies(desk).items(), 1):
-            publisher.send([(desk.topics.report("kitchen-7"), payload)])
+        for received, (name, (payload, fate)) in enumerate(bodies(collection).items(), 1):
+            publisher.send([(collection.topics.report("kitchen-7"), payload)])
             outcomes[fate] = outcomes.get(fate, 0) + 1
-            assert wait_for(desk, received) == outcomes, name
-        still_counts(desk, publisher, outcomes)
+            assert wait_for(collection, received) == outcomes, name
+        still_counts(collection, publisher, outcomes)
 
 
-def still_counts(desk: Desk, publisher: Publisher, before: dict[Outcome, int]) -> None:
+def still_counts(collection: Collection, publisher: Publisher, before: dict[Outcome, int]) -> None:
     """The proof at the end of every bad day."""
-    publisher.send([desk.report(7, NOW)])
-    outcomes = wait_for(desk, sum(before.values()) + 1)
+    publisher.send([collection.report(7, NOW)])
+    outcomes = wait_for(collection, sum(before.values()) + 1)
     assert outcomes[Outcome.ACCEPTED] == before.get(Outcome.ACCEPTED, 0) + 1
-    assert desk.look(NOW).counts[7] == 1
+    assert collection.look(NOW).counts[7] == 1
 
 
-def test_histories(desk: Desk, broker: Broker, running: CollectorProcess) -> None:
+def test_histories(collection: Collection, broker: Broker, running: CollectorRun) -> None:
     """What only the past makes wrong: other bits, another attribute, a name taken back."""
-    other = Report(digest8(desk.manifest), NOW, 1, b"\0").encode()
-    before = Report(digest8(desk.manifest), NOW - 1, 1, b"\0").encode()
-    earlier = Report(digest8(desk.manifest), NOW, 0, desk.manifest.body_formats[0].encode(2))
+    other = Report(digest8(collection.manifest), NOW, 1, b"\0").encode()
+    before = Report(digest8(collection.manifest), NOW - 1, 1, b"\0").encode()
+    earlier = Report(
+        digest8(collection.manifest), NOW, 0, collection.manifest.body_formats[0].encode(2)
+    )
     steps: list[tuple[Message, Outcome]] = [
-        (desk.report(0, NOW), Outcome.ACCEPTED),
-        (desk.report(0, NOW), Outcome.DUPLICATE),
-        (desk.report(0, NOW, bit=1), Outcome.CONFLICT),
-        ((desk.topics.report("device-0"), other), Outcome.CONFLICT),
-        ((desk.topics.report("device-0"), before), Outcome.ATTRIBUTE_CHANGED),
-        ((desk.topics.report("revoked"), earlier.encode()), Outcome.REVOKED),
+        (collection.report(0, NOW), Outcome.ACCEPTED),
+        (collection.report(0, NOW), Outcome.DUPLICATE),
+        (collection.report(0, NOW, bit=1), Outcome.CONFLICT),
+        ((collection.topics.report("device-0"), other), Outcome.CONFLICT),
+        ((collection.topics.report("device-0"), before), Outcome.ATTRIBUTE_CHANGED),
+        ((collection.topics.report("revoked"), earlier.encode()), Outcome.REVOKED),
     ]
     with Publisher(broker.port) as publisher:
         outcomes: dict[Outcome, int] = {}
         for received, (message, fate) in enumerate(steps, 1):
             publisher.send([message])
             outcomes[fate] = outcomes.get(fate, 0) + 1
-            assert wait_for(desk, received) == outcomes
-        assert desk.look(NOW).counts == [1] + [0] * (K - 1), "the first stays"
-        collector("revoke", "revoked", "--undo", "--data-dir", desk.data)
-        resend_until_counted(desk, publisher, (desk.topics.report("revoked"), earlier.encode()))
-        still_counts(desk, publisher, desk.look().outcomes)
+            assert wait_for(collection, received) == outcomes
+        assert collection.look(NOW).counts == [1] + [0] * (K - 1), "the first stays"
+        collector("revoke", "revoked", "--undo", "--data-dir", collection.data)
+        resend_until_counted(
+            collection, publisher, (collection.topics.report("revoked"), earlier.encode())
+        )
+        still_counts(collection, publisher, collection.look().outcomes)
 
 
-def resend_until_counted(desk: Desk, publisher: Publisher, message: Message) -> None:
+def resend_until_counted(collection: Collection, publisher: Publisher, message: Message) -> None:
     """As a device does that has no receipt yet: the collector may not have looked since."""
 
     def counted() -> bool:
-        received = desk.look().received
+        received = collection.look().received
         publisher.send([message])
-        wait_for(desk, received + 1)
-        return desk.look(NOW).counts[2] == 1
+        wait_for(collection, received + 1)
+        return collection.look(NOW).counts[2] == 1
 
     wait_until(counted)
 
 
-def test_bad_topics(desk: Desk, broker: Broker, running: CollectorProcess) -> None:
+def test_bad_topics(collection: Collection, broker: Broker, running: CollectorRun) -> None:
     """The broker delivers what the filter matches; names that no device has are one counter."""
-    _, good = desk.report(0, NOW)
-    other = Topics("other-00000000").report("kitchen-7")
-    root = desk.topics.report("x").removesuffix("x/report")
+    _, good = collection.report(0, NOW)
+    other = Topics("other-00000000", collection.namespace).report("kitchen-7")
+    root = collection.topics.report("x").removesuffix("x/report")
     names = ["Kitchen", "a" * 33, "küche", "a.b", "$sys", "\u202e"]
     with Publisher(broker.port) as publisher:
         publisher.send([(f"{root}{name}/report", good) for name in names])
-        wait_until(lambda: desk.look().received >= len(names))
-        outcomes = wait_for(desk, len(names))
+        wait_until(lambda: collection.look().received >= len(names))
+        outcomes = wait_for(collection, len(names))
         assert outcomes == {Outcome.TOPIC_MISMATCH: len(names)}
         publisher.send([(other, good)])
         publisher.send([(f"{root}a/b/report", good), (f"{root}a/report/more", good)])
-        wait_until(lambda: desk.look().outcomes.get(Outcome.UNKNOWN_CAMPAIGN) == 1)
-        still_counts(desk, publisher, desk.look().outcomes)
+        wait_until(lambda: collection.look().outcomes.get(Outcome.UNKNOWN_CAMPAIGN) == 1)
+        still_counts(collection, publisher, collection.look().outcomes)
 
 
-def test_a_retained_report(desk: Desk, broker: Broker) -> None:
+def test_a_retained_report(collection: Collection, broker: Broker, launcher: Launcher) -> None:
     """Kept by the broker from before: it may be old, and is refused as often as it comes."""
     with Publisher(broker.port) as publisher:
-        publisher.send([desk.report(0, NOW)], retain=True)
-        with CollectorProcess(desk.data, "--broker", broker.url) as process:
-            process.wait_for("round 0 sealed")
-            wait_until(lambda: desk.look().received == 1)
-            assert desk.look().outcomes == {Outcome.RETAINED: 1}
-            still_counts(desk, publisher, desk.look().outcomes)
-            assert process.terminate() == 0
+        publisher.send([collection.report(0, NOW)], retain=True)
+        run = launcher.start(collection.options(broker))
+        run.wait_for("round 0 sealed")
+        wait_until(lambda: collection.store.received() == 1)
+        assert collection.look().outcomes == {Outcome.RETAINED: 1}
+        still_counts(collection, publisher, collection.look().outcomes)
+        assert run.terminate() == 0
 
 
-def test_a_thousand_bad_then_a_good_one(desk: Desk, broker: Broker) -> None:
+def test_a_thousand_bad_then_a_good_one(
+    collection: Collection, broker: Broker, launcher: Launcher
+) -> None:
     """No poison loop: the bad ones are acknowledged and never come again (R28, I15)."""
-    bad = [(desk.topics.report("kitchen-7"), i.to_bytes(2)) for i in range(1000)]
+    bad = [(collection.topics.report("kitchen-7"), i.to_bytes(2)) for i in range(1000)]
     with Publisher(broker.port) as publisher:
-        with CollectorProcess(desk.data, "--broker", broker.url) as process:
-            process.wait_for("round 0 sealed")
-            publisher.send([*bad, desk.report(3, NOW)])
-            outcomes = wait_for(desk, 1001)
-            assert outcomes == {Outcome.MALFORMED: 1000, Outcome.ACCEPTED: 1}
-            assert process.terminate() == 0
-        with CollectorProcess(desk.data, "--broker", broker.url) as again:
-            again.wait_for("connected to")
-            still_counts(desk, publisher, outcomes)
+        first = launcher.start(collection.options(broker))
+        first.wait_for("round 0 sealed")
+        publisher.send([*bad, collection.report(3, NOW)])
+        outcomes = wait_for(collection, 1001)
+        assert outcomes == {Outcome.MALFORMED: 1000, Outcome.ACCEPTED: 1}
+        assert first.terminate() == 0
+        again = launcher.start(collection.options(broker))
+        again.wait_for("connected to")
+        still_counts(collection, publisher, outcomes)
 
 
-def test_a_message_larger_than_any_buffer(desk: Desk, mosquitto: Mosquitto) -> None:
+def test_a_message_larger_than_any_buffer(
+    collection: Collection, own_mosquitto: Broker, launcher: Launcher
+) -> None:
     """The broker is asked to keep it: megabytes for nothing do not reach the collector."""
-    with CollectorProcess(desk.data, "--broker", mosquitto.url) as process:
-        process.wait_for("round 0 sealed")
-        before = resident(process.pid)
-        with Publisher(mosquitto.port) as publisher:
-            publisher.send([(desk.topics.report("kitchen-7"), bytes(30_000_000))])
-            publisher.send([desk.report(3, NOW)])
-            wait_until(lambda: desk.look(NOW).n == 1)
-        assert resident(process.pid) < before + 20
-
-
-def resident(pid: int) -> float:
-    """The most memory a process ever had, in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
+    run = launcher.start(collection.options(own_mosquitto))
+    run.wait_for("round 0 sealed")
+    before = resident(run.pid)
+    with Publisher(own_mosquitto.port) as publisher:
+        publisher.send([(collection.topics.report("kitchen-7"), bytes(30_000_000))])
+        publisher.send([collection.report(3, NOW)])
+        collection.wait_for(1, NOW)
+    assert resident(run.pid) < before + 20
 
 
 def test_odd_bytes_of_the_protocol_itself(
-    desk: Desk, broker: Broker, running: CollectorProcess
+    collection: Collection, broker: Broker, running: CollectorRun
 ) -> None:
     """Topics that are no UTF-8 or hold a NUL end the device's connection, or are one counter."""
-    _, good = desk.report(0, NOW)
-    root = desk.topics.report("x").removesuffix("x/report").encode()
+    _, good = collection.report(0, NOW)
+    root = collection.topics.report("x").removesuffix("x/report").encode()
     for name in (b"a b", b"a\0b", b"\xff\xfe", b"\xed\xa0\x80"):
         send_raw(broker.port, root + name + b"/report", good)
     with Publisher(broker.port) as publisher:
-        publisher.send([desk.report(7, NOW)])
-    wait_until(lambda: desk.look(NOW).n == 1)
-    counted = desk.look()
+        publisher.send([collection.report(7, NOW)])
+    collection.wait_for(1, NOW)
+    counted = collection.look()
     assert_one_outcome_each(counted)
     assert counted.outcomes.keys() <= {Outcome.ACCEPTED, Outcome.TOPIC_MISMATCH}
 

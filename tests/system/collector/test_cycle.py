@@ -12,8 +12,13 @@ import pytest
 from protocol_spec import Manifest, Presence, State, decode_state
 from tests.support.brokers import Broker
 from tests.support.campaigns import manifest_text
-from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
-from tests.support.collector_processes.driver import Nursery, Order
+from tests.support.collector_processes.campaign import (
+    ATTRIBUTE,
+    Collection,
+    own_namespace,
+    wait_until_open,
+)
+from tests.support.collector_processes.driver import Launcher
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.edge_processes.processes import AgentProcess, edge, wait_until
@@ -50,36 +55,37 @@ class Owner:
 
 
 @pytest.mark.slow
-def test_from_open_to_close(broker: Broker, nursery: Nursery, tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "data", write_manifest(tmp_path / "campaign.toml"), 3)
-    data = ("--data-dir", desk.data)
-    opened = facts("open", tmp_path / "campaign.toml", *data, "--broker", broker.url)
-    assert opened["campaign"] == desk.manifest.campaign
+def test_from_open_to_close(broker: Broker, launcher: Launcher, tmp_path: Path) -> None:
+    written = write_manifest(tmp_path / "campaign.toml")
+    collection = Collection(tmp_path / "data", written, 3, own_namespace())
+    data, at = ("--data-dir", collection.data), collection.flags(broker)
+    opened = facts("open", tmp_path / "campaign.toml", *data, *at)
+    assert opened["campaign"] == collection.manifest.campaign
     address = opened["join"].removeprefix("allomfree-edge join ")
     owners = [Owner(tmp_path, name) for name in ("one", "two")]
-    with CollectorProcess(desk.data, "--broker", broker.url) as running:
-        wait_until_open(desk, broker.port)
+    with CollectorProcess(collection.data, *at) as running:
+        wait_until_open(collection, broker.port)
         for owner in owners:
             owner.says("join", address, "--yes")
             assert "counted" in owner.says("report")
         with Publisher(broker.port) as publisher:
-            publisher.send(desk.reports(PAST))
-        wait_until(lambda: desk.look(PAST).n == 3)
-        all_is_well(desk, broker)
-        seal_and_read(desk, tmp_path)
+            publisher.send(collection.reports(PAST))
+        collection.wait_for(3, PAST)
+        all_is_well(collection, broker)
+        seal_and_read(collection, tmp_path)
         with AgentProcess(owners[0].config) as agent:
             agent.wait_for("connected to")
-            close(desk, broker, running)
+            close(collection, broker, running)
             agent.wait_for("the collector has closed the campaign")
         assert "left" in owners[0].says("status")
-    nothing_stays_retained(desk, broker, nursery)
+    nothing_stays_retained(collection, broker, launcher)
 
 
-def all_is_well(desk: Desk, broker: Broker) -> None:
-    data = ("--data-dir", desk.data)
+def all_is_well(collection: Collection, broker: Broker) -> None:
+    data = ("--data-dir", collection.data)
     wait_until(lambda: collector("health", *data).returncode == 0)
     assert facts("health", *data)["finding"] == "connected and counting"
-    findings = facts("doctor", *data, "--broker", broker.url)
+    findings = facts("doctor", *data, *collection.flags(broker))
     assert all(finding["ok"] for finding in findings), findings
     told = facts("status", *data)
     (campaign,) = told["campaigns"]
@@ -88,8 +94,8 @@ def all_is_well(desk: Desk, broker: Broker) -> None:
     assert campaign["sealed"] == 0
 
 
-def seal_and_read(desk: Desk, place: Path) -> None:
-    data = ("--data-dir", desk.data)
+def seal_and_read(collection: Collection, place: Path) -> None:
+    data = ("--data-dir", collection.data)
     assert facts("seal", *data, "--early")["sealed"] == [PAST]
     (estimate,) = facts("estimate", *data)
     assert (estimate["n"], estimate["rounds"], estimate["final"]) == (3, 1, True)
@@ -103,20 +109,20 @@ def seal_and_read(desk: Desk, place: Path) -> None:
     assert len([json.loads(line) for line in lines]) == len(rows)
 
 
-def close(desk: Desk, broker: Broker, running: CollectorProcess) -> None:
+def close(collection: Collection, broker: Broker, running: CollectorProcess) -> None:
     """Devices hear of it, the invitation is taken back, and what had begun is sealed."""
-    with Watcher(broker.port, desk.topics.state, desk.topics.manifest) as watcher:
-        watcher.wait_for_topic(desk.topics.manifest, desk.manifest.to_bytes())
-        assert collector("close", "--yes", "--data-dir", desk.data).returncode == 0
-        watcher.wait_for_topic(desk.topics.manifest, b"")
-        assert presence(watcher.latest[desk.topics.state]) is Presence.CLOSED
-    wait_until(lambda: desk.look(NOW).sealed)
-    wait_until(lambda: desk.look(NOW).unpublished == 0)
-    kept = retained(broker.port, f"{desk.topics.manifest.removesuffix('/manifest')}/#")
-    assert desk.topics.manifest not in kept
-    assert presence(kept[desk.topics.state]) is Presence.CLOSED
+    with Watcher(broker.port, collection.topics.state, collection.topics.manifest) as watcher:
+        watcher.wait_for_topic(collection.topics.manifest, collection.manifest.to_bytes())
+        assert collector("close", "--yes", "--data-dir", collection.data).returncode == 0
+        watcher.wait_for_topic(collection.topics.manifest, b"")
+        assert presence(watcher.latest[collection.topics.state]) is Presence.CLOSED
+    wait_until(lambda: collection.look(NOW).sealed)
+    wait_until(lambda: collection.look(NOW).unpublished == 0)
+    kept = retained(broker.port, f"{collection.topics.manifest.removesuffix('/manifest')}/#")
+    assert collection.topics.manifest not in kept
+    assert presence(kept[collection.topics.state]) is Presence.CLOSED
     for number in (None, PAST, NOW):
-        assert kept[desk.topics.result(ATTRIBUTE, number)] in desk.look().results
+        assert kept[collection.topics.result(ATTRIBUTE, number)] in collection.look().results
     assert running.terminate() == 0
 
 
@@ -126,34 +132,36 @@ def presence(payload: bytes) -> Presence:
     return state.presence
 
 
-def nothing_stays_retained(desk: Desk, broker: Broker, nursery: Nursery) -> None:
+def nothing_stays_retained(collection: Collection, broker: Broker, launcher: Launcher) -> None:
     """Receipts stand one period beyond the deadline, then they are cleared."""
-    receipts = f"{desk.topics.receipt_root}#"
+    receipts = f"{collection.topics.receipt_root}#"
     assert retained(broker.port, receipts)
-    desk.set_clock(desk.manifest.rounds.deadline(NOW) + HOUR + 1)
-    life = nursery.start(Order(str(desk.data), broker.url, clock=str(desk.clock)))
+    collection.set_clock(collection.manifest.rounds.deadline(NOW) + HOUR + 1)
+    run = launcher.start(collection.options(broker, clock=str(collection.clock)))
     wait_until(lambda: not retained(broker.port, receipts))
-    life.terminate()
-    kept = retained(broker.port, f"{desk.topics.manifest.removesuffix('/manifest')}/#")
-    assert presence(kept[desk.topics.state]) is Presence.CLOSED
+    assert run.terminate() == 0
+    kept = retained(broker.port, f"{collection.topics.manifest.removesuffix('/manifest')}/#")
+    assert presence(kept[collection.topics.state]) is Presence.CLOSED
 
 
 @pytest.mark.slow
 def test_a_campaign_opened_while_the_service_runs(broker: Broker, tmp_path: Path) -> None:
     """And a second service on the same data is refused."""
-    first = Desk.opened(tmp_path / "data", 3)
-    with CollectorProcess(first.data, "--broker", broker.url):
+    first = Collection.shared(tmp_path / "data", 3)
+    at = ("--data-dir", str(first.data), *first.flags(broker))
+    with CollectorProcess(first.data, *first.flags(broker)):
         wait_until_open(first, broker.port)
-        busy = collector("run", "--data-dir", first.data, "--broker", broker.url)
+        busy = collector("run", *at)
         assert busy.returncode == 1
         assert "another collector is running" in busy.stderr
-        second = Desk(first.data, write_manifest(tmp_path / "second.toml"), 3)
-        facts("open", tmp_path / "second.toml", "--data-dir", first.data, "--broker", broker.url)
+        written = write_manifest(tmp_path / "second.toml")
+        second = Collection(first.data, written, 3, first.namespace)
+        facts("open", tmp_path / "second.toml", *at)
         wait_until_open(second, broker.port)
         with Publisher(broker.port) as publisher:
             publisher.send([*first.reports(), *second.reports(NOW)])
         wait_until(lambda: facts("status", "--data-dir", first.data)["received"] == 6)
         told = facts("status", "--data-dir", first.data)
         counted = {c["campaign"]: c["outcomes"] for c in told["campaigns"]}
-    names = [desk.manifest.campaign for desk in (first, second)]
+    names = [collection.manifest.campaign for collection in (first, second)]
     assert counted == {name: {"accepted": 3} for name in names}

@@ -8,51 +8,57 @@ from pathlib import Path
 
 import pytest
 
-from collector.data_dir import read_store
 from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.show.tables import as_json
+from collector.rounds.result_json import result_json
 from tests.support.brokers import Broker
-from tests.support.collector_processes.campaign import ATTRIBUTE, Desk, wait_until_open
+from tests.support.collector_processes.campaign import (
+    ATTRIBUTE,
+    Collection,
+    own_namespace,
+    wait_until_open,
+)
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.edge_processes.processes import wait_until
-from tests.unit.collector.test_home_assistant import rendered
+from tests.support.home_assistant import rendered
 
 HOUR = 3600
 PAST = 0
 
 
-def latest(desk: Desk) -> bytes:
-    store = read_store(desk.data)
-    campaign = store.campaign(None)
-    pooled = [r for r in store.results(campaign.id) if r.round is None]
-    store.close()
-    return as_json(campaign, pooled[0])
+def latest(collection: Collection) -> bytes:
+    campaign = collection.campaign()
+    pooled = [r for r in collection.store.results(campaign.id) if r.round is None]
+    return result_json(campaign, pooled[0])
 
 
 @pytest.mark.slow
 def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
-    desk = Desk.opened(tmp_path / "data", 3, first=int(time.time()) - HOUR - 5, count=3)
-    asked = ("--broker", broker.url, "--listen", "off", "--home-assistant", "homeassistant")
-    found, told = discovery_topic("homeassistant", desk.campaign()), desk.topics.state
-    result = desk.topics.result_json(ATTRIBUTE)
-    with CollectorProcess(desk.data, *asked), Watcher(broker.port, found, told, result) as watcher:
-        wait_until_open(desk, broker.port)
-        assert watcher.wait_for_topic(found) == discovery(desk.campaign(), desk.topics)
+    first, prefix = int(time.time()) - HOUR - 5, own_namespace()
+    collection = Collection.shared(tmp_path / "data", 3, first=first, count=3)
+    asked = (*collection.flags(broker), "--listen", "off", "--home-assistant", prefix)
+    found, told = discovery_topic(prefix, collection.campaign()), collection.topics.state
+    result = collection.topics.result_json(ATTRIBUTE)
+    with (
+        CollectorProcess(collection.data, *asked),
+        Watcher(broker.port, found, told, result) as watcher,
+    ):
+        wait_until_open(collection, broker.port)
+        assert watcher.wait_for_topic(found) == discovery(collection.campaign(), collection.topics)
         with Publisher(broker.port) as publisher:
-            publisher.send(desk.reports(PAST))
-        wait_until(lambda: desk.look(PAST).n == 3)
-        assert facts("seal", "--data-dir", desk.data, "--early")["sealed"] == [PAST]
+            publisher.send(collection.reports(PAST))
+        collection.wait_for(3, PAST)
+        assert facts("seal", "--data-dir", collection.data, "--early")["sealed"] == [PAST]
         payload = watcher.wait_for_topic(result)
-        assert payload == latest(desk)
+        assert payload == latest(collection)
         assert json.loads(payload)["histogram"][1]["value"] == "v1"
         sensors = json.loads(watcher.latest[found])["components"]
         assert rendered(sensors["collector"]["value_template"], watcher.latest[told]) == "ON"
         assert rendered(sensors[f"{ATTRIBUTE}_reports"]["value_template"], payload) == "3"
-        wait_until(lambda: desk.look().unpublished == 0)
-        assert collector("close", "--yes", "--data-dir", desk.data).returncode == 0
+        wait_until(lambda: collection.look().unpublished == 0)
+        assert collector("close", "--yes", "--data-dir", collection.data).returncode == 0
         watcher.wait_for_topic(found, b"")
         assert rendered(sensors["collector"]["value_template"], watcher.latest[told]) == "OFF"
     assert retained(broker.port, found) == {}
-    kept = retained(broker.port, f"{desk.topics.result(ATTRIBUTE)}/#")
+    kept = retained(broker.port, f"{collection.topics.result(ATTRIBUTE)}/#")
     assert json.loads(kept[result])["rounds"] >= 1, "results stay, as in msgpack"

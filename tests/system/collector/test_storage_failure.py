@@ -8,17 +8,20 @@ may do; and with a real disk of a few megabytes, where the tests may mount one.
 from __future__ import annotations
 
 import resource
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from collector.data_dir import open_store
+from collector.data_dir import DATABASE
 from collector.health import examine
-from tests.support.brokers import Broker, Nats
-from tests.support.collector_processes.campaign import Desk, assert_each_once, wait_until_open
-from tests.support.collector_processes.processes import CollectorProcess, facts
+from tests.support.brokers import Broker
+from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
+from tests.support.collector_processes.driver import CollectorRun, Launcher
+from tests.support.collector_processes.processes import facts
 from tests.support.collector_processes.wire import Publisher, retained
 from tests.support.edge_processes.processes import wait_until
 
@@ -28,8 +31,8 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk.opened(tmp_path / "data", DEVICES)
+def collection(tmp_path: Path) -> Collection:
+    return Collection.shared(tmp_path / "data", DEVICES)
 
 
 @pytest.fixture
@@ -43,88 +46,85 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def receipts(desk: Desk, broker: Broker) -> dict[str, bytes]:
-    return retained(broker.port, f"{desk.topics.receipt_root}#")
+def receipts(collection: Collection, broker: Broker) -> dict[str, bytes]:
+    return retained(broker.port, f"{collection.topics.receipt_root}#")
 
 
-def wait_for_alarm(desk: Desk) -> None:
-    wait_until(lambda: "cannot be written" in examine(desk.data).finding)
+def wait_for_alarm(collection: Collection) -> None:
+    wait_until(lambda: "cannot be written" in examine(collection.data).finding)
 
 
-def wait_until_well(desk: Desk) -> None:
-    wait_until(lambda: examine(desk.data).well, timeout=60)
+def wait_until_well(collection: Collection) -> None:
+    wait_until(lambda: examine(collection.data).well, timeout=60)
 
 
-def assert_alarmed(desk: Desk, broker: Broker, process: CollectorProcess, counted: int) -> None:
+def assert_alarmed(collection: Collection, broker: Broker, run: CollectorRun, counted: int) -> None:
     """Alive, unwell, and not a word to the devices about what is not on disk."""
-    wait_for_alarm(desk)
-    told = facts("health", "--data-dir", desk.data)
+    wait_for_alarm(collection)
+    told = facts("health", "--data-dir", collection.data)
     assert not told["healthy"]
     failures = told["storage_failures"]
-    wait_until(lambda: examine(desk.data).facts()["storage_failures"] > failures + 1)
-    assert process.is_running
-    assert process.said("cannot be written") == 1, "once, not once a second"
-    assert desk.look().n == counted
-    assert bool(receipts(desk, broker)) == bool(counted)
+    wait_until(lambda: examine(collection.data).facts()["storage_failures"] > failures + 1)
+    assert run.is_running
+    assert run.said("cannot be written") == 1, "once, not once a second"
+    assert collection.look().n == counted
+    assert bool(receipts(collection, broker)) == bool(counted)
 
 
 @pytest.mark.slow
-def test_files_that_cannot_grow(desk: Desk, broker: Broker) -> None:
+def test_files_that_cannot_grow(collection: Collection, broker: Broker, launcher: Launcher) -> None:
     """For so long that the broker gives the silent connection up."""
-    with (
-        CollectorProcess(desk.data, "--broker", broker.url, "--keepalive", "2") as process,
-        Publisher(broker.port) as publisher,
-    ):
-        wait_until_open(desk, broker.port)
-        wait_until_well(desk)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
-        publisher.send(desk.reports())
-        assert_alarmed(desk, broker, process, 0)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
-        wait_until(lambda: desk.look().n == DEVICES, timeout=60)
-        wait_until_well(desk)
-        assert_each_once(desk.look(), DEVICES)
-        wait_until(lambda: bool(receipts(desk, broker)))
-        assert process.terminate() == 0
+    run = launcher.start(collection.options(broker, keepalive=2))
+    with Publisher(broker.port) as publisher:
+        wait_until_open(collection, broker.port)
+        wait_until_well(collection)
+        resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
+        publisher.send(collection.reports())
+        assert_alarmed(collection, broker, run, 0)
+        resource.prlimit(run.pid, resource.RLIMIT_FSIZE, UNLIMITED)
+        collection.wait_for(DEVICES)
+        wait_until_well(collection)
+        assert_each_once(collection.look(), DEVICES)
+        wait_until(lambda: bool(receipts(collection, broker)))
+        assert run.terminate() == 0
 
 
 @pytest.mark.slow
-def test_killed_while_the_disk_is_full(desk: Desk, quick_broker: Broker) -> None:
+def test_killed_while_the_disk_is_full(
+    collection: Collection, quick_broker: Broker, launcher: Launcher
+) -> None:
     """What was not acknowledged is still at the broker."""
-    with (
-        CollectorProcess(desk.data, "--broker", quick_broker.url) as process,
-        Publisher(quick_broker.port) as publisher,
-    ):
-        wait_until_open(desk, quick_broker.port)
-        wait_until_well(desk)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
-        publisher.send(desk.reports())
-        wait_for_alarm(desk)
-        process.process.kill()
-        process.process.wait(20)
-    with CollectorProcess(desk.data, "--broker", quick_broker.url):
-        wait_until(lambda: desk.look().n == DEVICES, timeout=60)
-    assert_each_once(desk.look(), DEVICES)
+    run = launcher.start(collection.options(quick_broker))
+    with Publisher(quick_broker.port) as publisher:
+        wait_until_open(collection, quick_broker.port)
+        wait_until_well(collection)
+        resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (SMALLEST, resource.RLIM_INFINITY))
+        publisher.send(collection.reports())
+        wait_for_alarm(collection)
+        run.kill()
+    launcher.start(collection.options(quick_broker))
+    collection.wait_for(DEVICES)
+    assert_each_once(collection.look(), DEVICES)
 
 
 @pytest.mark.slow
-def test_a_full_disk(small_disk: Path, nats: Nats) -> None:
+def test_a_full_disk(small_disk: Path, nats: Broker, launcher: Launcher) -> None:
     """Full before the first report; some space is freed, and everything is counted."""
-    desk = Desk.opened(small_disk / "data", DEVICES)
+    collection = Collection.shared(small_disk / "data", DEVICES)
     ballast = small_disk / "ballast"
-    with (
-        CollectorProcess(desk.data, "--broker", nats.url) as process,
-        Publisher(nats.port) as publisher,
-    ):
-        wait_until_open(desk, nats.port)
-        wait_until_well(desk)
+    run = launcher.start(collection.options(nats))
+    with Publisher(nats.port) as publisher:
+        wait_until_open(collection, nats.port)
+        wait_until_well(collection)
         fill(ballast)
-        publisher.send(desk.reports())
-        assert_alarmed(desk, nats, process, 0)
+        publisher.send(collection.reports())
+        assert_alarmed(collection, nats, run, 0)
         ballast.unlink()
-        wait_until(lambda: desk.look().n == DEVICES, timeout=60)
-        assert_each_once(desk.look(), DEVICES)
-        wait_until_well(desk)
+        collection.wait_for(DEVICES)
+        assert_each_once(collection.look(), DEVICES)
+        wait_until_well(collection)
+    collection.close()
+    assert run.terminate() == 0
 
 
 def fill(ballast: Path) -> None:
@@ -138,17 +138,17 @@ def fill(ballast: Path) -> None:
                 continue
 
 
-def test_another_writer_in_the_way(desk: Desk, nats: Nats) -> None:
+def test_another_writer_in_the_way(
+    collection: Collection, nats: Broker, launcher: Launcher
+) -> None:
     """A database held by another program is waited for."""
-    with (
-        CollectorProcess(desk.data, "--broker", nats.url),
-        Publisher(nats.port) as publisher,
-    ):
-        wait_until_open(desk, nats.port)
-        other = open_store(desk.data)
-        with other._transaction():
-            publisher.send(desk.reports())
-            assert desk.look().n == 0
-        other.close()
-        wait_until(lambda: desk.look().n == DEVICES)
-        assert_each_once(desk.look(), DEVICES)
+    launcher.start(collection.options(nats))
+    with Publisher(nats.port) as publisher:
+        wait_until_open(collection, nats.port)
+        with closing(sqlite3.connect(collection.data / DATABASE, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            publisher.send(collection.reports())
+            assert collection.look().n == 0
+            other.execute("COMMIT")
+        collection.wait_for(DEVICES)
+        assert_each_once(collection.look(), DEVICES)

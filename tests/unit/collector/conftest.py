@@ -9,16 +9,15 @@ from hypothesis import settings
 
 from collector.device_key import DeviceKey
 from collector.records import Campaign
+from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from tests.support.collector_cli import cli, home
-from tests.support.collector_fakes import FIRST, Engine, three_questions
+from tests.support.collector_fakes import FIRST, three_questions
 
 __all__ = ["cli", "home"]
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")
-
-ENGINES: dict[str, Engine] = {"sqlite": SqliteStore}
 
 
 @pytest.fixture
@@ -26,21 +25,16 @@ def key(tmp_path: Path) -> DeviceKey:
     return DeviceKey(tmp_path / "device.key")
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """How a store is opened; every test of the store runs over every engine."""
-    return ENGINES[request.param]
-
-
 @pytest.fixture
-def store(tmp_path: Path, engine: Engine) -> Iterator[SqliteStore]:
-    opened = engine(tmp_path / "collector.db")
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """A store in a file, as other processes see it."""
+    opened = SqliteStore(tmp_path / "collector.db")
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def campaign(store: SqliteStore) -> Campaign:
+def campaign(store: Store) -> Campaign:
     """An open campaign whose attributes have bodies of every kind."""
     return store.open_campaign(three_questions(), FIRST)
 

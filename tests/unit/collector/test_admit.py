@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.device_key import DeviceKey
-from collector.ingest.admit import Book, Message, admit
+from collector.ingest.admit import OpenCampaigns, admit
+from collector.mqtt import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Manifest, Outcome, digest8, receipt_page, receipt_tag
 from tests.support.collector_fakes import (
@@ -22,8 +23,8 @@ from tests.support.collector_fakes import (
     FUEL,
     HOUR,
     TOWN,
-    book_of,
     message,
+    open_campaigns,
     payload,
     three_questions,
 )
@@ -38,9 +39,9 @@ TOPIC = message(MANIFEST).topic or ""
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Book:
+def known(tmp_path_factory: pytest.TempPathFactory) -> OpenCampaigns:
     key = DeviceKey(tmp_path_factory.mktemp("key") / "device.key")
-    return book_of(CAMPAIGN, key, "stolen-1")
+    return open_campaigns(CAMPAIGN, key, "stolen-1")
 
 
 def packed(*fields: Any) -> bytes:
@@ -151,52 +152,54 @@ BAD_TOPICS: dict[str, tuple[str | None, Outcome]] = {
 
 
 @pytest.mark.parametrize("name", BAD_PAYLOADS)
-def test_a_bad_payload_has_one_name(book: Book, name: str) -> None:
+def test_a_bad_payload_has_one_name(known: OpenCampaigns, name: str) -> None:
     data, expected = BAD_PAYLOADS[name]
-    assert admit(Message(TOPIC, data), book, NOW) == Refusal(CAMPAIGN.id, NO_ROUND, expected)
+    assert admit(Message(TOPIC, data), known, NOW) == Refusal(CAMPAIGN.id, NO_ROUND, expected)
 
 
 @pytest.mark.parametrize("name", BAD_TOPICS)
-def test_a_bad_topic_has_one_name(book: Book, name: str) -> None:
+def test_a_bad_topic_has_one_name(known: OpenCampaigns, name: str) -> None:
     topic, expected = BAD_TOPICS[name]
-    assert admit(Message(topic, GOOD), book, NOW) == Refusal(NO_CAMPAIGN, NO_ROUND, expected)
+    assert admit(Message(topic, GOOD), known, NOW) == Refusal(NO_CAMPAIGN, NO_ROUND, expected)
 
 
-def test_a_retained_report_may_be_old(book: Book) -> None:
-    refused = admit(Message(TOPIC, GOOD, retained=True), book, NOW)
+def test_a_retained_report_may_be_old(known: OpenCampaigns) -> None:
+    refused = admit(Message(TOPIC, GOOD, retained=True), known, NOW)
     assert refused == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.RETAINED)
 
 
-def test_a_revoked_device_is_refused_whatever_it_says(book: Book) -> None:
+def test_a_revoked_device_is_refused_whatever_it_says(known: OpenCampaigns) -> None:
     stolen = TOPIC.replace("kitchen-7", "stolen-1")
     for data in (GOOD, b"rubbish"):
-        refused = admit(Message(stolen, data), book, NOW)
+        refused = admit(Message(stolen, data), known, NOW)
         assert refused == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.REVOKED)
 
 
-def test_a_closed_campaign_is_unknown(book: Book) -> None:
+def test_a_closed_campaign_is_unknown(known: OpenCampaigns) -> None:
     closed = replace(CAMPAIGN, closed=FIRST)
-    refused = admit(Message(TOPIC, GOOD), book_of(closed, book.key), NOW)
+    refused = admit(Message(TOPIC, GOOD), open_campaigns(closed, known.key), NOW)
     assert refused == Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
 
 
 @pytest.mark.parametrize(("now", "taken"), [(FIRST - 0.001, False), (FIRST + 0.0, True)])
-def test_the_first_round_begins_at_its_instant(book: Book, now: float, taken: bool) -> None:
-    verdict = admit(Message(TOPIC, GOOD), book, now)
+def test_the_first_round_begins_at_its_instant(
+    known: OpenCampaigns, now: float, taken: bool
+) -> None:
+    verdict = admit(Message(TOPIC, GOOD), known, now)
     assert isinstance(verdict, Candidate) == taken
     assert taken or verdict == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.EARLY)
 
 
-def test_only_sealing_makes_a_report_late(book: Book) -> None:
+def test_only_sealing_makes_a_report_late(known: OpenCampaigns) -> None:
     """What a broker kept for a collector that was away was not sent too late."""
     years_later = FIRST + 10 * 366 * 86_400.0
-    assert isinstance(admit(Message(TOPIC, GOOD), book, years_later), Candidate)
+    assert isinstance(admit(Message(TOPIC, GOOD), known, years_later), Candidate)
 
 
-def test_a_round_after_the_last_never_begins(book: Book) -> None:
+def test_a_round_after_the_last_never_begins(known: OpenCampaigns) -> None:
     beyond = message(MANIFEST, number=MANIFEST.rounds.count)
     for now in (NOW, FIRST + 1e9):
-        verdict = admit(beyond, book, now)
+        verdict = admit(beyond, known, now)
         assert verdict == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.EARLY)
 
 
@@ -212,23 +215,23 @@ def test_a_round_after_the_last_never_begins(book: Book) -> None:
         (COLOUR, b"\x00\x20"),
     ],
 )
-def test_a_good_report_is_a_candidate(book: Book, attribute: int, body: bytes) -> None:
+def test_a_good_report_is_a_candidate(known: OpenCampaigns, attribute: int, body: bytes) -> None:
     sent = message(MANIFEST, number=1, attribute=attribute, body=body)
     expected = Candidate(
         CAMPAIGN.id,
         1,
-        book.key.number(MANIFEST, "kitchen-7"),
+        known.key.number(MANIFEST, "kitchen-7"),
         attribute,
         receipt_page(MANIFEST, "kitchen-7"),
         int.from_bytes(receipt_tag(MANIFEST, 1, "kitchen-7")),
         body,
     )
-    assert admit(sent, book, NOW) == admit(sent, book, NOW) == expected
+    assert admit(sent, known, NOW) == admit(sent, known, NOW) == expected
 
 
 @pytest.mark.parametrize("device", ["a", "-", "0", "x" * 32, "a-b-c-0-9"])
-def test_every_pseudonym_may_report(book: Book, device: str) -> None:
-    verdict = admit(message(MANIFEST, device), book, NOW)
+def test_every_pseudonym_may_report(known: OpenCampaigns, device: str) -> None:
+    verdict = admit(message(MANIFEST, device), known, NOW)
     assert isinstance(verdict, Candidate)
     assert 0 <= verdict.device < 2**63
 
@@ -239,7 +242,7 @@ def test_the_longest_report_there_can_be_is_taken(tmp_path: Path) -> None:
     manifest = three_questions(attributes=wide, count=65_536, period=1)
     campaign = Campaign(1, manifest, FIRST, None)
     sent = message(manifest, number=65_535, attribute=0, body=bytes([255] * 512))
-    verdict = admit(sent, book_of(campaign, DeviceKey(tmp_path / "key")), FIRST + 65_536.0)
+    verdict = admit(sent, open_campaigns(campaign, DeviceKey(tmp_path / "key")), FIRST + 65_536.0)
     assert isinstance(verdict, Candidate)
 
 
@@ -292,14 +295,14 @@ def is_sound(verdict: Candidate | Refusal, manifest: Manifest) -> bool:
 
 @given(topic=TOPICS, data=PAYLOADS, retained=st.booleans())
 def test_anything_gives_a_verdict(
-    book: Book, topic: str | None, data: bytes, retained: bool
+    known: OpenCampaigns, topic: str | None, data: bytes, retained: bool
 ) -> None:
-    assert is_sound(admit(Message(topic, data, retained), book, NOW), MANIFEST)
+    assert is_sound(admit(Message(topic, data, retained), known, NOW), MANIFEST)
 
 
 @given(data=PAYLOADS)
-def test_any_payload_on_a_good_topic_gives_a_verdict(book: Book, data: bytes) -> None:
-    verdict = admit(Message(TOPIC, data), book, NOW)
+def test_any_payload_on_a_good_topic_gives_a_verdict(known: OpenCampaigns, data: bytes) -> None:
+    verdict = admit(Message(TOPIC, data), known, NOW)
     assert is_sound(verdict, MANIFEST)
     historical = {Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.CONFLICT, Outcome.LATE}
     assert isinstance(verdict, Candidate) or verdict.outcome not in historical

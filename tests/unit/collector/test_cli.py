@@ -328,7 +328,7 @@ def test_a_second_collector_on_the_same_data(cli: Cli, data: Path) -> None:
 
 def test_a_lost_device_key(cli: Cli, data: Path, used: Campaign) -> None:
     told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY)
-    assert "device.key is missing; put the right one back" in told
+    assert "device.key is missing; nothing was changed. Restore it" in told
 
 
 def test_a_port_that_is_taken(cli: Cli, data: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_port_that_is_taken(cli: Cli, data: Path) -> None:
 @pytest.mark.parametrize("command", ["status", "estimate", "export", "seal", "close"])
 def test_an_unknown_campaign(cli: Cli, data: Path, used: Campaign, command: str) -> None:
     told = mistaken(cli, 1, command, "nosuch", "--data-dir", data)
-    assert f"nosuch is no campaign here; known are: {used.name}" in told
+    assert f"unknown campaign 'nosuch'; known campaigns: {used.name}" in told
 
 
 @pytest.mark.parametrize("command", ["status", "estimate", "export"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from collector.data_dir import only_service, open_store, read_store
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
+from tests.support.collector_fakes import FIRST, three_questions
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o277])
@@ -64,14 +67,17 @@ def test_a_second_service_is_refused(tmp_path: Path) -> None:
 
 
 def test_readers_and_the_service_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    writer, reader = open_store(tmp_path), read_store(tmp_path)
-    with writer._transaction():
-        assert reader.received() == 0
-    reader._db.execute("BEGIN")
-    reader.received()
-    writer.revoke("stolen-1", 0)
-    reader.close()
-    writer.close()
+    with closing(open_store(tmp_path)) as writer, closing(read_store(tmp_path)) as reader:
+        campaign = writer.open_campaign(three_questions(), FIRST)
+        with writer.sealing(campaign, 0, FIRST):
+            assert reader.last_sealed(campaign.id) is None
+        tags = reader.receipt_tags(campaign.id, 0)
+        with closing(sqlite3.connect(tmp_path / "collector.db", isolation_level=None)) as slow:
+            slow.execute("BEGIN")
+            slow.execute("SELECT * FROM campaign").fetchone()
+            writer.revoke("stolen-1", 0)
+        assert list(tags) == []
+        assert reader.last_sealed(campaign.id) == 0
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:

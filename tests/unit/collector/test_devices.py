@@ -64,13 +64,13 @@ def test_keys_are_random(tmp_path: Path) -> None:
 def test_a_damaged_key_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
-    with pytest.raises(StorageFailure, match="put the right one back"):
+    with pytest.raises(StorageFailure, match="Restore it from a backup"):
         DeviceKey(path)
     assert path.read_bytes() == content
 
 
 def test_a_missing_key_is_not_replaced_once_reports_came(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailure, match="is missing; put the right one back"):
+    with pytest.raises(StorageFailure, match=r"is missing; nothing was changed\. Restore"):
         DeviceKey(tmp_path / "key", make=False)
     assert not (tmp_path / "key").exists()
 

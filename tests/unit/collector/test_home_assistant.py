@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any
 
-import jinja2
 import pytest
 
 from collector.device_key import DeviceKey
 from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.store.sqlite import SqliteStore
+from collector.store.memory import MemoryDatabase, MemoryStore
 from protocol_spec import Presence, State, Topics, digest8
-from tests.support.collector_fakes import FIRST, bench, three_questions
+from tests.support.collector_fakes import FIRST, three_questions
+from tests.support.collector_service import service_in_memory
+from tests.support.home_assistant import rendered
 
 CAMPAIGN = Campaign(1, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)
@@ -22,18 +22,6 @@ TOPICS = Topics(CAMPAIGN.name)
 
 def told(campaign: Campaign = CAMPAIGN) -> Any:
     return json.loads(discovery(campaign, Topics(campaign.name)))
-
-
-def rendered(template: str, payload: bytes) -> str:
-    """A template as Home Assistant renders it: with the bytes, and with the JSON they may be."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 - no HTML
-    environment.filters["unpack"] = lambda value, form, offset=0: struct.unpack_from(
-        form, value, offset
-    )[0]
-    values = {"value": payload, "value_json": None}
-    if payload[:1] == b"{":
-        values["value_json"] = json.loads(payload)
-    return environment.from_string(template).render(values)
 
 
 def test_one_device_with_sensors_for_every_attribute_and_one_for_the_collector() -> None:
@@ -93,14 +81,10 @@ def test_a_withheld_histogram_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("prefix", [None, "homeassistant"])
-def test_the_service_tells_it_only_when_asked_to(
-    monkeypatch: pytest.MonkeyPatch,
-    store: SqliteStore,
-    campaign: Campaign,
-    key: DeviceKey,
-    prefix: str | None,
-) -> None:
-    work = bench(monkeypatch, store, key, home_assistant=prefix)
+def test_the_service_tells_it_only_when_asked_to(key: DeviceKey, prefix: str | None) -> None:
+    database = MemoryDatabase()
+    campaign = MemoryStore(database).open_campaign(three_questions(), FIRST)
+    work = service_in_memory(MemoryStore(database), key, home_assistant=prefix)
     work.turns(2)
     found = {t: p for t, p in work.broker.retained.items() if not t.startswith("allomfree/")}
     if prefix is None:
@@ -108,7 +92,6 @@ def test_the_service_tells_it_only_when_asked_to(
         return
     topic = discovery_topic(prefix, campaign)
     assert found == {topic: discovery(campaign, Topics(campaign.name))}
-    store.close_campaign(campaign, FIRST + 60)
-    work.service._version = None  # the store tells other processes' writes only
+    MemoryStore(database).close_campaign(campaign, FIRST + 60)
     work.turns(1)
-    assert work.broker.retained[topic] == b"", "closed: taken away"
+    assert topic not in work.broker.retained, "closed: taken away"

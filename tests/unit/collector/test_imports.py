@@ -6,6 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.support.places import ROOT
 from tests.support.protocol.imports import imported, offenders, sources
@@ -33,7 +36,7 @@ def test_paho_is_in_the_link_alone() -> None:
 
 def test_databases_are_in_the_store_alone() -> None:
     users = users_of("sqlite3", "sqlite_utils")
-    assert users == {"collector/store/sqlite.py", "collector/store/schema.py"}
+    assert {str(Path(user).parent) for user in users} == {"collector/store/sqlite"}
 
 
 def test_sql_is_in_the_store_alone() -> None:
@@ -42,7 +45,7 @@ def test_sql_is_in_the_store_alone() -> None:
         texts = [text for n in ast.walk(ast.parse(path.read_text())) if (text := text_of(n))]
         if any(SQL.search(text) for text in texts):
             found.add(str(path.relative_to(ROOT).parent))
-    assert found == {"collector/store"}
+    assert found == {"collector/store/sqlite"}
 
 
 def text_of(node: ast.AST) -> str:
@@ -67,12 +70,31 @@ def test_chance_plays_no_part_in_counting() -> None:
     assert users_of("random", "numpy.random") == set()
 
 
+def test_the_engine_is_chosen_in_one_place() -> None:
+    """Whoever reads or writes asks the port; an engine's own modules know each other."""
+    users = users_of("collector.store.sqlite", "collector.store.memory")
+    outside = {user for user in users if not user.startswith("collector/store/")}
+    assert outside == {"collector/data_dir.py"}
+
+
+@pytest.mark.parametrize("module", ["collector.web.server", "collector.ingest", "collector.health"])
+def test_what_only_reads_or_counts_loads_no_paho(module: str) -> None:
+    """The page's process, above all, has no business with a broker."""
+    assert not loaded(module) & {"paho", "paho.mqtt.client", "collector.mqtt.link"}
+    assert "collector.service" not in loaded(module)
+
+
+def loaded(module: str) -> set[str]:
+    """What a fresh process has in memory after importing a module."""
+    code = f"import {module}, sys; print(*sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(shown.stdout.split())
+
+
 def test_the_command_line_starts_without_the_web() -> None:
     """Every command but `run --listen` does without it."""
-    code = "import collector.commands, sys; print(*sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    loaded = set(shown.stdout.split())
-    assert not loaded & {"uvicorn", "starlette", "prometheus_client", "plotly", "edge_client"}
+    unwanted = {"uvicorn", "starlette", "prometheus_client", "plotly", "edge_client"}
+    assert not loaded("collector.commands") & unwanted
 
 
 def test_every_module_says_what_it_is() -> None:

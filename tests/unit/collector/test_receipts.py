@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collector.ingest.receipts import ReceiptBook
+from collector.ingest.receipts import ReceiptPages
 from collector.records import Campaign
 from protocol_spec import ReceiptPage, Topics, decode_receipts, digest8
 from tests.support.collector_fakes import FIRST, tags_of, three_questions
@@ -11,8 +11,8 @@ CAMPAIGN = Campaign(5, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)
 
 
-def book(*tags: int, page: int = 3) -> ReceiptBook:
-    made = ReceiptBook("allomfree")
+def pages_with(*tags: int, page: int = 3) -> ReceiptPages:
+    made = ReceiptPages("allomfree")
     for tag in tags:
         made.add(CAMPAIGN.id, 0, page, tag)
     return made
@@ -25,14 +25,14 @@ def read(data: bytes) -> ReceiptPage:
 
 
 def test_a_page_is_what_the_protocol_says() -> None:
-    pages = tags_of(book(0xFFFFFFFF, 1, 0x80, 1), CAMPAIGN)
+    pages = tags_of(pages_with(0xFFFFFFFF, 1, 0x80, 1), CAMPAIGN)
     tags = frozenset(tag.to_bytes(4) for tag in (1, 0x80, 0xFFFFFFFF))
     expected = ReceiptPage(digest8(CAMPAIGN.manifest), 0, 3, tags)
     assert pages == {TOPICS.receipt(0, 3): expected.encode()}
 
 
 def test_only_changed_pages_are_published() -> None:
-    made = book(1, page=1)
+    made = pages_with(1, page=1)
     made.add(CAMPAIGN.id, 0, 2, 7)
     made.add(CAMPAIGN.id, 1, 2, 8)
     assert len(tags_of(made, CAMPAIGN)) == 3
@@ -45,14 +45,14 @@ def test_only_changed_pages_are_published() -> None:
 
 
 def test_a_repeated_report_asks_for_its_page_again() -> None:
-    made = book(1)
+    made = pages_with(1)
     first = tags_of(made, CAMPAIGN)
     made.add(CAMPAIGN.id, 0, 3, 1)
     assert tags_of(made, CAMPAIGN) == first
 
 
 def test_as_many_pages_at_once_as_may_be_in_flight() -> None:
-    made = ReceiptBook("allomfree")
+    made = ReceiptPages("allomfree")
     for page in range(10):
         made.add(CAMPAIGN.id, 0, page, page)
     known = {CAMPAIGN.id: CAMPAIGN}
@@ -63,7 +63,7 @@ def test_as_many_pages_at_once_as_may_be_in_flight() -> None:
 
 
 def test_a_forgotten_round_is_not_published() -> None:
-    made = book(1)
+    made = pages_with(1)
     made.add(CAMPAIGN.id, 1, 3, 2)
     made.forget(CAMPAIGN.id, 0)
     assert list(tags_of(made, CAMPAIGN)) == [TOPICS.receipt(1, 3)]
@@ -72,7 +72,7 @@ def test_a_forgotten_round_is_not_published() -> None:
 
 
 def test_a_withdrawn_tag_leaves_its_page_even_when_it_was_alone() -> None:
-    made = book(1, page=1)
+    made = pages_with(1, page=1)
     made.add(CAMPAIGN.id, 0, 2, 7)
     made.add(CAMPAIGN.id, 0, 2, 8)
     tags_of(made, CAMPAIGN)
@@ -83,11 +83,11 @@ def test_a_withdrawn_tag_leaves_its_page_even_when_it_was_alone() -> None:
 
 
 def test_every_page_of_a_round_can_be_cleared() -> None:
-    topics = book().topics(CAMPAIGN, 9)
+    topics = pages_with().topics(CAMPAIGN, 9)
     assert topics == [TOPICS.receipt(9, page) for page in range(16)]
 
 
 def test_a_page_of_a_thousand_devices_takes_four_kilobytes() -> None:
-    (data,) = tags_of(book(*range(0, 4_000_000_000, 4_000_000)), CAMPAIGN).values()
+    (data,) = tags_of(pages_with(*range(0, 4_000_000_000, 4_000_000)), CAMPAIGN).values()
     assert len(read(data).tags) == 1000
     assert len(data) < 4100

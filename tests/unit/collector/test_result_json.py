@@ -13,21 +13,19 @@ import pytest
 import protocol_spec
 from collector.device_key import DeviceKey
 from collector.records import Campaign, Tally
+from collector.rounds.result_json import result_json, summary
 from collector.rounds.results import pooled_result
-from collector.show.tables import as_json, summary
-from collector.store.sqlite import SqliteStore
+from collector.store.memory import MemoryStore
 from protocol_spec import Manifest, Outcome, Topics
 from protocol_spec.limits import MAX_JSON_BYTES
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,
-    Bench,
-    FakeLink,
-    bench,
     candidate,
     seal,
     three_questions,
 )
+from tests.support.collector_service import ServiceInMemory, service_in_memory
 from tests.support.protocol.asyncapi import SCHEMAS, fits
 
 README = (Path(protocol_spec.__file__).parent / "README.md").read_text(encoding="utf-8")
@@ -50,7 +48,7 @@ def named(values: list[str]) -> Manifest:
 
 def test_the_example_of_the_protocol_is_what_is_published() -> None:
     (toml,), (shown,) = (re.findall(rf"```{x}\n(.*?)```", README, re.S) for x in ("toml", "json"))
-    told = json.loads(as_json(*pooled(Manifest.from_toml(toml))))
+    told = json.loads(result_json(*pooled(Manifest.from_toml(toml))))
     assert told == json.loads(shown)
     assert list(told) == SCHEMAS["resultJson"]["required"]
     assert fits(told, SCHEMAS["resultJson"])
@@ -58,14 +56,15 @@ def test_the_example_of_the_protocol_is_what_is_published() -> None:
 
 def test_it_says_what_the_summary_says() -> None:
     campaign, result = pooled(named(["grün", "木", "<b>"]))
-    assert json.loads(as_json(campaign, result)) == summary(campaign, result)
-    assert "木" in as_json(campaign, result).decode()
-    assert summary(campaign, result)["device_bound"] == result.device_bound > 0
+    assert json.loads(result_json(campaign, result)) == summary(campaign, result)
+    assert "木" in result_json(campaign, result).decode()
+    assert result.device_bound > 0
+    assert result.device_bound == summary(campaign, result)["device_bound"]
 
 
 def test_withheld_it_tells_how_many_and_nothing_more() -> None:
     campaign, result = pooled(three_questions(min_reports=200))
-    told = json.loads(as_json(campaign, result))
+    told = json.loads(result_json(campaign, result))
     assert (told["withheld"], told["histogram"], told["device_bound"]) == (True, [], None)
     assert (told["n"], told["devices"], told["min_reports"]) == (6, 3, 200)
     assert fits(told, SCHEMAS["resultJson"])
@@ -74,7 +73,7 @@ def test_withheld_it_tells_how_many_and_nothing_more() -> None:
 @pytest.mark.parametrize(("k", "length", "shown"), [(100, 55, True), (4096, 55, False)])
 def test_one_too_long_for_a_broker_has_no_histogram(k: int, length: int, shown: bool) -> None:
     campaign, result = pooled(named([f"{i:0{length}}" for i in range(k)]))
-    payload = as_json(campaign, result)
+    payload = result_json(campaign, result)
     told = json.loads(payload)
     assert len(payload) <= MAX_JSON_BYTES < len(json.dumps(summary(campaign, result))) or shown
     assert (told["withheld"], len(told["histogram"])) == (False, k if shown else 0)
@@ -85,56 +84,50 @@ def test_one_too_long_for_a_broker_has_no_histogram(k: int, length: int, shown: 
 
 
 @pytest.fixture
-def work(
-    monkeypatch: pytest.MonkeyPatch, store: SqliteStore, campaign: Campaign, key: DeviceKey
-) -> Bench:
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def work(store: MemoryStore, campaign: Campaign, key: DeviceKey) -> ServiceInMemory:
     """A service that is connected, and one sealed round that it knows nothing of yet."""
-    made = bench(monkeypatch, store, key)
+    made = service_in_memory(store, key)
     made.turns(2)
     store.commit([candidate(campaign, 1)], [])
     seal(store, campaign, 0)
     return made
 
 
-def waiting(store: SqliteStore) -> set[tuple[int, int]]:
-    return {(attribute, number) for _, attribute, number, _ in store.unpublished()}
+def waiting(work: ServiceInMemory) -> set[tuple[int, int]]:
+    return {(result.attribute, result.round) for result in work.store.unpublished()}
 
 
-def test_both_forms_of_the_pooled_result_are_published(work: Bench, campaign: Campaign) -> None:
+def test_both_forms_of_the_pooled_result_are_published(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
     topics = Topics(campaign.name)
     work.turns(6)
     latest = next(r for r in work.store.results(campaign.id, FUEL) if r.round is None)
     kept = work.broker.retained
     assert kept[topics.result("fuel")] == latest.encode()
-    assert kept[topics.result_json("fuel")] == as_json(campaign, latest)
-    assert not waiting(work.store)
-    in_json = [topic for topic, _ in work.broker.published if topic.endswith("/json")]
+    assert kept[topics.result_json("fuel")] == result_json(campaign, latest)
+    assert not waiting(work)
+    in_json = [topic for topic, _ in work.published if topic.endswith("/json")]
     assert in_json == [topics.result_json("fuel")], "once, and not for single rounds"
 
 
-def test_it_is_published_only_when_the_broker_took_both(
-    work: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_published_only_when_the_broker_took_both(work: ServiceInMemory) -> None:
     """A broker may refuse one of the topics: then the result stays to be published."""
-    answers = FakeLink.answers
-
-    def refusing(link: FakeLink) -> dict[int, str | None]:
-        sent = work.broker.published
-        return {
-            mid: "Not authorized" if sent[mid - 1][0].endswith("/json") else None
-            for mid in answers(link)
-        }
-
-    monkeypatch.setattr(FakeLink, "answers", refusing)
+    work.broker.refuse = lambda topic: "Not authorized" if topic.endswith("/json") else None
     work.turns(6)
-    assert waiting(work.store) == {(FUEL, -1)}
-    monkeypatch.setattr(FakeLink, "answers", answers)
+    assert waiting(work) == {(FUEL, -1)}
+    work.broker.refuse = lambda _topic: None
     work.turns(4, apart=31.0)
-    assert not waiting(work.store)
+    assert not waiting(work)
 
 
 def test_it_stays_unpublished_until_the_second_answer_is_there(
-    work: Bench, campaign: Campaign
+    work: ServiceInMemory, campaign: Campaign
 ) -> None:
     """Whatever moment a crash chooses, the next life publishes both again."""
     sent_json = Topics(campaign.name).result_json("fuel")
@@ -142,9 +135,10 @@ def test_it_stays_unpublished_until_the_second_answer_is_there(
         work.turns(1)
         if sent_json in work.broker.retained:
             break
-        assert (FUEL, -1) in waiting(work.store)
-    assert (FUEL, -1) in waiting(work.store), "sent, but not answered"
-    work.broker.break_now = "gone"
+        assert (FUEL, -1) in waiting(work)
+    assert (FUEL, -1) in waiting(work), "sent, but not answered"
+    del work.broker.retained[sent_json]
+    work.broker.cut()
     work.turns(6, apart=10.0)
-    assert [t for t, _ in work.broker.published].count(sent_json) == 2
-    assert not waiting(work.store)
+    assert sent_json in work.broker.retained, "sent again"
+    assert not waiting(work)

@@ -168,8 +168,8 @@ def test_a_newer_pooled_result_is_published_although_the_older_was_taken(
     older = store.unpublished()
     seal(store, campaign, 1)
     for row in older:
-        store.mark_published(*row)
-    left = [(attribute, number) for _, attribute, number, _ in store.unpublished()]
+        store.mark_published(row)
+    left = [(result.attribute, result.round) for result in store.unpublished()]
     assert left == [(FUEL, -1), (FUEL, 1), (TOWN, 1), (COLOUR, 1)]
     store.publish_again()
     assert len(store.unpublished()) == 7

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from collector.store.sqlite import count_bodies
+from collector.store.shared import count_bodies
 from protocol_spec import BodyFormat, Randomiser, calibrate
 from simulation.model.bulk_randomiser import (
     STEPS,

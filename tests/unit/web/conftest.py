@@ -7,7 +7,7 @@ import pytest
 
 from collector.data_dir import open_store
 from collector.records import Campaign, Refusal
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from protocol_spec import Outcome
 from tests.support.collector_cli import cli, home
 from tests.support.collector_fakes import COLOUR, FIRST, candidate, seal, three_questions
@@ -24,14 +24,14 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(data: Path) -> Iterator[SqliteStore]:
+def store(data: Path) -> Iterator[Store]:
     opened = open_store(data)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def campaign(store: SqliteStore) -> Campaign:
+def campaign(store: Store) -> Campaign:
     """Two rounds sealed and one that fills; the third attribute's are too few from round 1 on."""
     made = store.open_campaign(three_questions(min_reports=ENOUGH), FIRST)
     for number in range(3):

@@ -106,7 +106,7 @@ def test_the_strip_says_how_the_service_stands(site: Site) -> None:
 
 def test_what_is_not_there_is_said_with_what_is(site: Site, campaign: Campaign, fuel: str) -> None:
     for path, told in {
-        "/campaigns/nosuch": f"known are: {campaign.name}",
+        "/campaigns/nosuch": f"known campaigns: {campaign.name}",
         fuel.replace("fuel", "fule"): "the campaign has: fuel, town, colour",
         fuel.replace("fuel", "fule") + "/rounds/0": "the campaign has: fuel, town, colour",
         f"{fuel}/rounds/9999": "give a number below 1000, latest, pooled or all",

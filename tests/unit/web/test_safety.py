@@ -16,7 +16,7 @@ from collector.web.server import LONGEST_HEAD
 from tests.support.campaigns import manifest
 from tests.support.collector_fakes import FIRST
 from tests.support.site import Site, serving
-from tests.unit.collector.test_store import rows
+from tests.support.stores import rows
 
 HOSTILE = "<script>alert(1)</script>\\\"'>{{ 7*7 }}"
 
@@ -61,14 +61,12 @@ def test_no_page_has_an_inline_script_or_style_or_foreign_address(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PURGE"])
-def test_nothing_can_be_changed(
-    site: Site, store: SqliteStore, paths: list[str], method: str
-) -> None:
-    before = rows(store)
+def test_nothing_can_be_changed(site: Site, data: Path, paths: list[str], method: str) -> None:
+    before = rows(data / "collector.db")
     for path in paths:
         reply = site.get(path, method=method)
         assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD"), path
-    assert rows(store) == before
+    assert rows(data / "collector.db") == before
 
 
 def test_head_is_get_without_a_body(site: Site, paths: list[str]) -> None:

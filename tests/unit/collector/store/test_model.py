@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -22,8 +21,7 @@ from hypothesis.stateful import (
 )
 
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
-from collector.store import sqlite as sqlite_engine
-from collector.store.sqlite import SqliteStore
+from collector.store import Store
 from protocol_spec import Outcome
 from tests.support.collector_fakes import (
     FIRST,
@@ -33,7 +31,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.unit.collector.conftest import ENGINES
+from tests.support.stores import ENGINES
 
 ROUNDS, DEVICES = 4, 5
 MANIFEST = three_questions(count=ROUNDS)
@@ -108,14 +106,10 @@ class StoreMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.directory = tempfile.TemporaryDirectory()
         # Chunks of three, so that every batch has ends of chunks in it.
-        self.small_chunks = mock.patch.object(sqlite_engine, "CHUNK", 3)
-        self.small_chunks.start()
-        self.store = self.open()
+        self.stores = ENGINES[self.engine](Path(self.directory.name), chunk=3)
+        self.store: Store = self.stores.open()
         self.campaign: Campaign = self.store.open_campaign(MANIFEST, FIRST)
         self.model = Model()
-
-    def open(self) -> SqliteStore:
-        return ENGINES[self.engine](Path(self.directory.name) / "collector.db")
 
     @rule(
         picks=st.lists(
@@ -152,7 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = self.open()
+        self.store = self.stores.open()
 
     @invariant()
     def every_message_has_one_outcome(self) -> None:
@@ -181,20 +175,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def reports_of_open_rounds_are_all_there_is(self) -> None:
-        stored = self.store._db.execute("SELECT round, device FROM report").fetchall()
+        tags = {r: self.store.receipt_tags(self.campaign.id, r) for r in range(ROUNDS)}
+        stored = [(number, device) for number, found in tags.items() for _, device in found]
         assert sorted(stored) == sorted(self.model.reports)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
-            self.small_chunks.stop()
             self.directory.cleanup()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_any_sequence_agrees_with_the_model(engine: str) -> None:
-
     machine = type("Machine", (StoreMachine,), {"engine": engine})
     run_state_machine_as_test(
         machine,

@@ -13,9 +13,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from collector.mqtt import Message
 from collector.mqtt.packets import (
     PUBLISH,
-    Arrived,
     BadPacket,
     acknowledgement,
     packet_span,
@@ -47,7 +47,7 @@ def properties(draw: st.DrawFn) -> Properties:
     return made
 
 
-def by_paho(message: Arrived, *, qos: int, v5: bool, extra: Properties | None = None) -> bytes:
+def by_paho(message: Message, *, qos: int, v5: bool, extra: Properties | None = None) -> bytes:
     """The PUBLISH packet that paho makes of a message."""
     sent: list[bytes] = []
     version = MQTTProtocolVersion.MQTTv5 if v5 else MQTTProtocolVersion.MQTTv311
@@ -62,16 +62,16 @@ def by_paho(message: Arrived, *, qos: int, v5: bool, extra: Properties | None = 
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> tuple[Arrived, bytes, bool]:
+def messages(draw: st.DrawFn) -> tuple[Message, bytes, bool]:
     """A message, its bytes and the version they are in."""
     v5, qos = draw(st.booleans()), draw(st.integers(0, 1))
     mid = draw(st.integers(1, 65_535)) if qos else 0
-    message = Arrived(draw(topics), draw(payloads), draw(st.booleans()), mid)
+    message = Message(draw(topics), draw(payloads), draw(st.booleans()), mid)
     extra = draw(properties()) if v5 else None
     return message, by_paho(message, qos=qos, v5=v5, extra=extra), v5
 
 
-def read_all(buffer: bytes, *, v5: bool) -> tuple[list[Arrived], bytes]:
+def read_all(buffer: bytes, *, v5: bool) -> tuple[list[Message], bytes]:
     """Every whole message in a buffer, and what is left."""
     found, at = [], 0
     while (span := packet_span(buffer, at)) is not None:
@@ -81,14 +81,14 @@ def read_all(buffer: bytes, *, v5: bool) -> tuple[list[Arrived], bytes]:
 
 
 @given(messages())
-def test_what_paho_sends_is_read(made: tuple[Arrived, bytes, bool]) -> None:
+def test_what_paho_sends_is_read(made: tuple[Message, bytes, bool]) -> None:
     message, packet, v5 = made
     assert packet[0] & 0xF0 == PUBLISH
     assert read_all(packet, v5=v5) == ([message], b"")
 
 
 @given(st.lists(messages(), max_size=5), st.booleans())
-def test_packets_one_after_the_other(made: list[tuple[Arrived, bytes, bool]], v5: bool) -> None:
+def test_packets_one_after_the_other(made: list[tuple[Message, bytes, bool]], v5: bool) -> None:
     ours = [(message, packet) for message, packet, version in made if version == v5]
     joined = b"".join(packet for _, packet in ours)
     assert read_all(joined, v5=v5) == ([message for message, _ in ours], b"")
@@ -97,7 +97,7 @@ def test_packets_one_after_the_other(made: list[tuple[Arrived, bytes, bool]], v5
 @pytest.mark.parametrize("v5", [False, True])
 @pytest.mark.parametrize("size", [3, 120, 200, 16_400])
 def test_cut_anywhere_it_is_incomplete(v5: bool, size: int) -> None:
-    message = Arrived("allomfree/v1/c-00000000/up/d/report", bytes(size), False, 7)
+    message = Message("allomfree/v1/c-00000000/up/d/report", bytes(size), False, 7)
     packet = by_paho(message, qos=1, v5=v5)
     for cut in range(len(packet)):
         assert packet_span(packet[:cut], 0) is None
@@ -166,7 +166,7 @@ def test_a_message_shorter_than_its_parts(body: bytes, v5: bool) -> None:
 def test_a_topic_that_is_no_text(name: bytes) -> None:
     packet = frame(3, text(name) + b"\0\x09" + b"payload", flags=3)
     (message,), rest = read_all(packet, v5=False)
-    assert message == Arrived(None, b"payload", True, 9)
+    assert message == Message(None, b"payload", True, 9)
     assert rest == b""
 
 

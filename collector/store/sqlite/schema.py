@@ -6,17 +6,22 @@ read the file: `result`, `tally` and `outcome` are meant for it, see docs/result
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlite_utils import Database, Migrations
 
 migrations = Migrations("allomfree-collector")
 
 
-def is_newer(db: Database) -> bool:
-    """Whether the file has seen a migration that this program does not know."""
+def upgrade(db: sqlite3.Connection, steps: Migrations = migrations) -> None:
+    """Apply the migrations that a file has not seen; refuse one that has seen others."""
+    wrapped = Database(db, execute_plugins=False)
     empty = Database(memory=True)
-    known = {step.name for step in migrations.pending(empty)}
+    known = {step.name for step in steps.pending(empty)}
     empty.close()
-    return any(step.name not in known for step in migrations.applied(db))
+    if any(step.name not in known for step in steps.applied(wrapped)):
+        raise sqlite3.DatabaseError("a newer version of this program made it")
+    steps.apply(wrapped)
 
 
 @migrations()

@@ -1,0 +1,243 @@
+"""A broker in this process: for tests, notebooks and simulations without a network.
+
+It keeps sessions, retained messages and last wills, and delivers again what a connection left
+unacknowledged, as brokers do; one body of tests holds it and the real ones to the same claims.
+Everything is gone with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+from collector.mqtt import BATCH, WINDOW, Connect, Message, Will
+from protocol_spec.programs.errors import BrokerUnreachable
+
+NAME: Final = "the broker in memory"
+
+Refuse = Callable[[str], str | None]
+"""Why nothing may be published to a topic; None where it may."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the broker knows of a client, connected or not."""
+
+    persistent: bool
+    filters: dict[str, int] = field(default_factory=dict)
+    waiting: deque[tuple[Message, int]] = field(default_factory=deque)  # with its QoS
+    link: MemoryLink | None = None
+
+    def offer(self, message: Message, filters: Iterable[str]) -> None:
+        """Queue a message once if a filter matches; without QoS 1 only while connected."""
+        granted = [self.filters[name] for name in filters if _matches(name, message.topic or "")]
+        if granted and (self.link is not None or max(granted)):
+            self.waiting.append((message, max(granted)))
+
+
+class MemoryBroker:
+    """Accepts connections from this process, until it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        batch: int = BATCH,
+        refuse: Refuse = lambda _topic: None,
+        redelivers_at_once: bool = True,
+    ) -> None:
+        self.retained: dict[str, bytes] = {}
+        self.batch = batch
+        self.redelivers_at_once = redelivers_at_once
+        self.refuse = refuse
+        self.changed = threading.Condition()
+        self._sessions: dict[str, _Session] = {}
+        self._running = True
+
+    def connector(self, client_id: str = "collector") -> Connect:
+        """How the service connects, again and again, under one name."""
+        return lambda will: self.connect(client_id, will=will)
+
+    def connect(
+        self, client_id: str, *, will: Will | None = None, persistent: bool = True
+    ) -> MemoryLink:
+        """A new connection; an older one under the same name ends."""
+        with self.changed:
+            if not self._running:
+                raise BrokerUnreachable(f"{NAME} cannot be used: it is stopped")
+            known = self._sessions.get(client_id)
+            if known is not None and known.link is not None:
+                known.link.end("another connection took the session over")
+            known = self._sessions.get(client_id)
+            if known is None or not persistent:
+                self._sessions[client_id] = _Session(persistent)
+            kept = known is not None and persistent
+            session = self._sessions[client_id]
+            session.persistent = persistent
+            session.link = MemoryLink(self, session, will, session_present=kept)
+            return session.link
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish as a client without a session would, with QoS 1."""
+        with self.changed:
+            if retain:
+                self.retained.pop(topic, None)
+                if payload:
+                    self.retained[topic] = payload
+            for session in self._sessions.values():
+                session.offer(Message(topic, payload), session.filters)
+            self.changed.notify_all()
+
+    def waiting(self, client_id: str) -> list[Message]:
+        """What is to be delivered to a client."""
+        with self.changed:
+            return [message for message, _ in self._sessions[client_id].waiting]
+
+    def kept(self, client_id: str) -> list[Message]:
+        """What was delivered to a client but not acknowledged, and what waits for it."""
+        with self.changed:
+            link = self._sessions[client_id].link
+            return [*(link.unacknowledged if link else []), *self.waiting(client_id)]
+
+    def cut(self, reason: str = "the connection broke") -> None:
+        """End every connection without a goodbye."""
+        with self.changed:
+            for session in list(self._sessions.values()):
+                if session.link is not None:
+                    session.link.end(reason)
+
+    def stop(self) -> None:
+        """End every connection and accept no other until `start`."""
+        self.cut("the broker stopped")
+        self._running = False
+
+    def start(self, *, forget: bool = False) -> None:
+        """Accept connections again; with `forget`, without sessions and retained messages."""
+        with self.changed:
+            if forget:
+                self._sessions.clear()
+                self.retained.clear()
+            self._running = True
+
+    def drop(self, session: _Session) -> None:
+        """Forget a session that was not to outlive its connection."""
+        self._sessions = {n: s for n, s in self._sessions.items() if s is not session}
+
+
+class MemoryLink:
+    """One connection to a `MemoryBroker`."""
+
+    name: Final = NAME
+
+    def __init__(
+        self, broker: MemoryBroker, session: _Session, will: Will | None, *, session_present: bool
+    ) -> None:
+        self.lost: str | None = None
+        self.session_present = session_present
+        self._broker = broker
+        self._session = session
+        self._will = will
+        self._numbers = count(1)
+        self._delivered: dict[int, Message] = {}
+        self._unanswered: dict[int, str | None] = {}
+        self._answered: dict[int, str | None] = {}
+
+    @property
+    def redelivers_at_once(self) -> bool:
+        """What the broker was told to say; it delivers again at once in any case."""
+        return self._broker.redelivers_at_once or not self.session_present
+
+    @property
+    def free(self) -> int:
+        """How many more publishes may be unanswered at once."""
+        return max(0, WINDOW - len(self._unanswered))
+
+    def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
+        """Ask for messages; first come the retained ones."""
+        with self._broker.changed:
+            for name in filters:
+                self._session.filters[name] = qos
+                for topic, payload in self._broker.retained.items():
+                    self._session.offer(Message(topic, payload, retained=True), [name])
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Wait for a message, then return what is there, at most a batch."""
+        with self._broker.changed:
+            self._broker.changed.wait_for(self._has_news, timeout_seconds)
+            self._answered |= self._unanswered
+            self._unanswered = {}
+            if self.lost is not None:
+                return []
+            size = min(self._broker.batch, len(self._session.waiting))
+            return [self._deliver(*self._session.waiting.popleft()) for _ in range(size)]
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """These do not come again, if this connection delivered them and still lives."""
+        with self._broker.changed:
+            for message in messages:
+                self._delivered.pop(message.mid, None)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
+        """Hand a message to the broker; its number comes back from `answers`."""
+        number = next(self._numbers)
+        with self._broker.changed:
+            if self.lost is None:
+                self._unanswered[number] = self._broker.refuse(topic)
+                if self._unanswered[number] is None:
+                    self._broker.publish(topic, payload, retain=retain)
+        return number
+
+    @property
+    def unacknowledged(self) -> list[Message]:
+        """What this connection delivered and was not acknowledged yet."""
+        return list(self._delivered.values())
+
+    def answers(self) -> dict[int, str | None]:
+        """Publishes the broker has answered since the last call; with its reason if it refused."""
+        answered, self._answered = self._answered, {}
+        return answered
+
+    def close(self) -> None:
+        """Say goodbye; the session stays, and no last will is published."""
+        self._will = None
+        self.end("closed")
+
+    def end(self, reason: str) -> None:
+        """The connection is over: what it left unacknowledged waits for the next one, first."""
+        with self._broker.changed:
+            if self.lost is not None:
+                return
+            self.lost = reason
+            self._session.link = None
+            again = [(replace(message, mid=0), 1) for message in self._delivered.values()]
+            self._session.waiting.extendleft(reversed(again))
+            self._delivered = {}
+            if not self._session.persistent:
+                self._broker.drop(self._session)
+            if self._will is not None:
+                self._broker.publish(self._will.topic, self._will.payload, retain=True)
+            self._broker.changed.notify_all()
+
+    def _has_news(self) -> bool:
+        return bool(self._session.waiting or self._unanswered or self.lost)
+
+    def _deliver(self, message: Message, qos: int) -> Message:
+        if not qos:
+            return message
+        delivered = replace(message, mid=next(self._numbers))
+        self._delivered[delivered.mid] = delivered
+        return delivered
+
+
+def _matches(topic_filter: str, topic: str) -> bool:
+    """The standard's wildcards: + is one level, # the level above it and all below."""
+    wanted, found = topic_filter.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return False
+    if wanted[-1] == "#":
+        wanted = wanted[:-1]
+        found = found[: len(wanted)]
+    return len(wanted) == len(found) and all(w in ("+", f) for w, f in zip(wanted, found))

@@ -1,0 +1,62 @@
+"""What becomes of a batch: decided before anything is changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from collector.records import Candidate, Tally
+from collector.store.memory.tables import Round, Tables
+from collector.store.shared import TallyKey, bodies_by_tally, count_bodies
+from protocol_spec import Outcome
+
+
+def outcomes_of(tables: Tables, candidates: Sequence[Candidate]) -> list[Outcome]:
+    """What becomes of every candidate, round by round as they appear in the batch."""
+    outcomes = [Outcome.LATE] * len(candidates)
+    rounds: dict[Round, list[int]] = defaultdict(list)
+    for i, c in enumerate(candidates):
+        rounds[c.campaign, c.round].append(i)
+    held = {key: [reports] for key, reports in tables.reports.items()}
+    for key, members in rounds.items():
+        if key not in tables.sealed:
+            new: dict[int, Candidate] = {}
+            held.setdefault(key, []).append(new)
+            for i in members:
+                outcomes[i] = _outcome(tables, candidates[i], held)
+                if outcomes[i] is Outcome.ACCEPTED:
+                    new[candidates[i].device] = candidates[i]
+    return outcomes
+
+
+def _outcome(
+    tables: Tables, c: Candidate, held: Mapping[Round, Sequence[Mapping[int, Candidate]]]
+) -> Outcome:
+    """Against what is stored, and what the batch has brought so far."""
+    attribute, _ = tables.devices.get((c.campaign, c.device), (c.attribute, 0))
+    same: Candidate | None = None
+    for (campaign, number), parts in held.items():
+        for report in (part[c.device] for part in parts if c.device in part):
+            if campaign == c.campaign and number != c.round:
+                attribute = report.attribute
+            elif campaign == c.campaign:
+                same = report
+    if attribute != c.attribute:
+        return Outcome.ATTRIBUTE_CHANGED
+    if same is None:
+        return Outcome.ACCEPTED
+    repeated = (same.attribute, same.body) == (c.attribute, c.body)
+    return Outcome.DUPLICATE if repeated else Outcome.CONFLICT
+
+
+def changed_tallies(
+    tables: Tables, reports: Sequence[Candidate], sign: int
+) -> dict[TallyKey, Tally]:
+    """The tallies that these reports belong into, with them added or taken out."""
+    changed = {}
+    for key, bodies in bodies_by_tally(reports).items():
+        form = tables.campaigns[key[0]].manifest.body_formats[key[2]]
+        added = sign * count_bodies(bodies, form)
+        old = tables.tallies.get(key) or Tally(0, 0 * added)
+        changed[key] = Tally(old.n + sign * len(bodies), old.counts + added)
+    return changed

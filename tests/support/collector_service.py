@@ -1,0 +1,96 @@
+"""A service on a store, with a broker in memory and a clock that the test holds in its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from collector.device_key import DeviceKey
+from collector.mqtt import Message
+from collector.mqtt.memory import MemoryBroker, MemoryLink
+from collector.service import Service
+from collector.store import Store
+from collector.timing import Clock
+from protocol_spec import Result
+from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.topics import from_all_devices
+from tests.support.collector_fakes import FIRST
+
+CLIENT = "collector"
+
+
+@dataclass
+class ManualTime:
+    """Nothing waits; time passes by hand."""
+
+    now: float = FIRST + 60.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now, lambda: self.now - FIRST, self.pass_time)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class ServiceInMemory:
+    """Everything around a service without a network."""
+
+    service: Service
+    store: Store
+    broker: MemoryBroker
+    time: ManualTime
+    watcher: MemoryLink
+    emitted: list[Result]
+    published: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def turns(self, count: int = 1, apart: float = 1.0) -> None:
+        """Let it work, and hear what it publishes."""
+        for _ in range(count):
+            self.service.turn(0.0)
+            self.time.pass_time(apart)
+            self._listen()
+
+    def _listen(self) -> None:
+        heard = self.watcher.step(0.0)
+        self.published += [(m.topic or "", m.payload) for m in heard if not m.retained]
+        if self.watcher.lost:
+            with suppress(BrokerUnreachable):
+                self.watcher = watch(self.broker)
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """What devices publish."""
+        for message in messages:
+            self.broker.publish(message.topic or "", message.payload)
+
+    def kept(self) -> int:
+        """How many messages the broker keeps for the service: not acknowledged."""
+        return len(self.broker.kept(CLIENT))
+
+
+def watch(broker: MemoryBroker) -> MemoryLink:
+    """Somebody who hears everything that is not from devices."""
+    link = broker.connect("watcher", persistent=False)
+    link.subscribe(["+/+/+/pub/#", "+/+/+/down/#"], qos=0)
+    return link
+
+
+def service_in_memory(
+    store: Store, key: DeviceKey, *, broker: MemoryBroker | None = None, **options: Any
+) -> ServiceInMemory:
+    """A service that has not begun, whose session the broker knows from before."""
+    broker, time, emitted = broker or MemoryBroker(), ManualTime(), list[Result]()
+    before = broker.connect(CLIENT)
+    before.subscribe(from_all_devices())
+    before.close()
+    service = Service(
+        store,
+        key,
+        broker.connector(CLIENT),
+        clock=time.clock(),
+        emit=lambda _campaign, result: emitted.append(result),
+        **options,
+    )
+    return ServiceInMemory(service, store, broker, time, watch(broker), emitted)

@@ -1,0 +1,25 @@
+"""Several waits at once: for cases that need a process and a broker each, and hardly any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+
+def all_at_once(act: Callable[[Case], object], cases: Iterable[Case]) -> None:
+    """Act on every case in a thread of its own; every failure is shown, with its case."""
+    listed = list(cases)
+    with ThreadPoolExecutor(len(listed)) as pool:
+        running = [pool.submit(act, case) for case in listed]
+    failures = [(case, future.exception()) for case, future in zip(listed, running)]
+    raised = [_named(case, failure) for case, failure in failures if failure is not None]
+    if raised:
+        raise BaseExceptionGroup("not every case went well", raised)
+
+
+def _named(case: object, failure: BaseException) -> BaseException:
+    failure.add_note(f"case: {case}")
+    return failure

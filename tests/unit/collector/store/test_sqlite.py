@@ -1,0 +1,289 @@
+"""What only a file can do wrong: stops in the middle, full disks, other versions, other users."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database, Migrations
+
+from collector.errors import StorageFailure
+from collector.records import NO_ROUND, POOLED, Campaign, Refusal
+from collector.show import selection
+from collector.store.sqlite import SqliteStore, schema
+from collector.store.sqlite.counting import CHUNK
+from protocol_spec import Outcome, Result, decode_result
+from tests.support.collector_fakes import (
+    COLOUR,
+    FIRST,
+    FUEL,
+    candidate,
+    counts_of,
+    everywhere,
+    seal,
+    three_questions,
+)
+from tests.support.stores import SqliteEngine, Tap, rows
+
+ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
+
+
+@pytest.fixture
+def tap() -> Tap:
+    return Tap()
+
+
+@pytest.fixture
+def store(tmp_path: Path, tap: Tap) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "collector.db", connect=tap)
+    yield opened
+    opened.close()
+
+
+def test_a_repetition_behind_a_chunks_end_is_counted_once(
+    store: SqliteStore, campaign: Campaign
+) -> None:
+    many = [candidate(campaign, device, body=device) for device in range(CHUNK + 5)]
+    outcomes = store.commit(many + many, [])
+    assert list(outcomes) == [ACCEPTED] * len(many) + [DUPLICATE] * len(many)
+    assert store.tallies(campaign.id, 0)[FUEL].n == len(many)
+
+
+def test_only_the_rounds_asked_for_are_read(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    """A campaign of many rounds and values is larger than a small machine's memory."""
+    for number in range(4):
+        store.commit([candidate(campaign, 1, number)], [])
+        seal(store, campaign, number)
+    read: list[int | None] = []
+
+    def reading(_cursor: sqlite3.Cursor, row: tuple[object, ...]) -> tuple[object, ...]:
+        made = decode_result(row[0]) if isinstance(row[0], bytes) else None
+        if isinstance(made, Result):
+            read.append(made.round)
+        return row
+
+    tap.db.row_factory = reading
+    store.results(campaign.id, FUEL, range(2, 4))
+    store.results(campaign.id, FUEL, range(POOLED, POOLED + 1))
+    assert read == [2, 3, None]
+    read.clear()
+    for wanted in ("latest", "1", "pooled"):
+        selection.chosen_results(store, campaign, "fuel", wanted)
+    selection.latest_results(store, campaign, FUEL, 2)
+    assert read == [3, 1, None, None, 2, 3]
+    assert [r.attribute for r in store.results(campaign.id, None, range(1))] == [
+        a.name for a in campaign.manifest.attributes
+    ]
+
+
+def test_a_withdrawn_device_is_in_no_table(store: SqliteStore, campaign: Campaign) -> None:
+    store.commit([candidate(campaign, 1), candidate(campaign, 1, 1)], [])
+    seal(store, campaign, 0)
+    store.withdraw(campaign, 1)
+    tables = rows(store.path)
+    assert tables["report"] == []
+    ((_, number, _, rounds),) = tables["device"]
+    assert isinstance(number, int)
+    assert number < 0
+    assert rounds == 1
+
+
+def test_withdrawn_bytes_are_gone_from_the_files(
+    store: SqliteStore, campaign: Campaign, tmp_path: Path
+) -> None:
+    device = 0x5A5A_A5A5_1234_5678
+    store.commit([candidate(campaign, d) for d in range(1, 50)], [])
+    store.commit([candidate(campaign, device)], [])
+    assert device.to_bytes(8) in everywhere(tmp_path)
+    store.withdraw(campaign, device)
+    assert device.to_bytes(8) not in everywhere(tmp_path)
+
+
+class Interruptions:
+    """Stops SQLite once, at its first instruction and then ever later; never after a commit."""
+
+    def __init__(self, db: sqlite3.Connection, apart: int) -> None:
+        self._db = db
+        self._moments = count(1, apart)
+
+    def __enter__(self) -> None:
+        self._left = next(self._moments)
+        self._committed = False
+        self._db.set_trace_callback(self._note)
+        self._db.set_progress_handler(self._stop, 1)
+
+    def __exit__(self, *_: object) -> None:
+        self._db.set_progress_handler(None, 1)
+        self._db.set_trace_callback(None)
+
+    def _note(self, statement: str) -> None:
+        self._committed = self._committed or statement.startswith("PRAGMA")
+
+    def _stop(self) -> bool:
+        self._left -= not self._committed
+        return self._left == 0 and not self._committed
+
+
+def attempts_until_done(store: SqliteStore, tap: Tap, apart: int, act: Callable[[], object]) -> int:
+    """Try with ever later interruptions; after each failed one nothing may have changed."""
+    before, interrupted = rows(store.path), Interruptions(tap.db, apart)
+    for attempts in count():
+        try:
+            with interrupted:
+                act()
+        except StorageFailure:
+            assert rows(store.path) == before
+        else:
+            return attempts
+    raise AssertionError
+
+
+def test_a_batch_is_written_as_a_whole_or_not_at_all(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    store.commit([candidate(campaign, 1)], [])
+    batch = [candidate(campaign, 1), candidate(campaign, 2, 1, COLOUR, 5), candidate(campaign, 3)]
+    refusal = Refusal(campaign.id, NO_ROUND, Outcome.MALFORMED)
+    assert attempts_until_done(store, tap, 13, lambda: store.commit(batch, [refusal])) > 20
+    assert store.outcomes() == {ACCEPTED: 3, DUPLICATE: 1, Outcome.MALFORMED: 1}
+    assert (store.received(), store.tallies(campaign.id, 0)[FUEL].n) == (5, 2)
+
+
+def test_a_round_is_sealed_as_a_whole_or_not_at_all(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    store.commit([candidate(campaign, d, body=d) for d in range(8)], [])
+    attempts = attempts_until_done(store, tap, 61, lambda: seal(store, campaign, 0))
+    assert attempts > 10
+    assert store.last_sealed(campaign.id) == 0
+    assert store.participation(campaign.id, FUEL) == ([1], [8])
+    assert rows(store.path)["report"] == []
+
+
+def test_a_withdrawal_happens_as_a_whole_or_not_at_all(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    store.commit([candidate(campaign, d, r, body=d) for d in range(3) for r in range(2)], [])
+    assert attempts_until_done(store, tap, 13, lambda: store.withdraw(campaign, 1)) > 10
+    assert [counts_of(store, campaign, n)[FUEL] for n in (0, 1)] == [[1, 0, 1, 0]] * 2
+
+
+def test_a_full_database_refuses_the_whole_batch_and_recovers(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    tap.allow_no_growth()
+    batch = [candidate(campaign, d, 0, COLOUR, d) for d in range(2000)]
+    before = rows(store.path)
+    with pytest.raises(StorageFailure, match="Nothing of it was acknowledged"):
+        store.commit(batch, [])
+    assert rows(store.path) == before
+    tap.allow_growth()
+    assert set(store.commit(batch, [])) == {ACCEPTED}
+    assert store.tallies(campaign.id, 0)[COLOUR].n == store.received() == 2000
+
+
+def test_a_full_disk_refuses_the_whole_batch_and_recovers(small_disk: Path) -> None:
+    with closing(SqliteEngine(small_disk).open()) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        ballast = small_disk / "ballast"
+        fill(ballast)
+        batch = [candidate(campaign, d, 0, COLOUR, d) for d in range(3000)]
+        with pytest.raises(StorageFailure, match="full"):
+            store.commit(batch, [])
+        assert (store.received(), store.open_rounds(campaign.id)) == (0, [])
+        ballast.unlink()
+        assert set(store.commit(batch, [])) == {ACCEPTED}
+        assert store.received() == sum(store.outcomes().values()) == 3000
+
+
+def fill(ballast: Path) -> None:
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def test_a_read_only_store_cannot_write(store: SqliteStore, campaign: Campaign) -> None:
+    with closing(SqliteStore(store.path, read_only=True)) as reader:
+        assert reader.campaigns() == [campaign]
+        with pytest.raises(StorageFailure, match="readonly"):
+            reader.commit([candidate(campaign, 1)], [])
+    assert store.received() == 0
+
+
+@pytest.mark.parametrize("name", ["plain", "a?mode=rw#b %20"])
+def test_a_path_is_only_a_path(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    path = tmp_path / name / "collector.db"
+    SqliteStore(path).close()
+    SqliteStore(path, read_only=True).close()
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "collector.db"
+    path.write_bytes(b"certainly not a database, but somebody's letters" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StorageFailure, match="Nothing was changed"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_directory_in_the_databases_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "collector.db").mkdir()
+    with pytest.raises(StorageFailure, match="directory"):
+        SqliteStore(tmp_path / "collector.db")
+
+
+def test_a_database_of_a_newer_version_is_refused(store: SqliteStore, tap: Tap) -> None:
+    tap.db.execute(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) "
+        "VALUES ('allomfree-collector', 'of_next_year', '2099-01-01')"
+    )
+    before = rows(store.path)
+    with pytest.raises(StorageFailure, match="newer version"):
+        SqliteStore(store.path)
+    assert rows(store.path) == before
+
+
+def steps(*functions: Callable[[Database], None]) -> Migrations:
+    """The shipped migrations and these."""
+    longer = Migrations("allomfree-collector")
+    for function in (schema.first_tables, *functions):
+        longer()(function)
+    return longer
+
+
+def add_column(db: Database) -> None:
+    db.execute("ALTER TABLE revoked ADD COLUMN reason TEXT")
+
+
+def add_table_then_stop(db: Database) -> None:
+    db.execute("CREATE TABLE half (done INTEGER)")
+    raise sqlite3.OperationalError("the disk is full")
+
+
+def test_an_upgrade_that_stops_is_undone_step_by_step(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    store.commit([candidate(campaign, 1)], [])
+    before = rows(store.path)
+    with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+        schema.upgrade(tap.db, steps(add_column, add_table_then_stop))
+    after = rows(store.path)
+    assert "half" not in after
+    assert [m[2] for m in after.pop("_sqlite_migrations")] == ["first_tables", "add_column"]
+    before.pop("_sqlite_migrations")
+    assert after == before
+
+
+def test_the_database_is_its_owners_alone(store: SqliteStore, campaign: Campaign) -> None:
+    store.commit([candidate(campaign, 1)], [])
+    files = list(store.path.parent.glob("collector.db*"))
+    assert len(files) == 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}

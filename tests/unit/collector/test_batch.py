@@ -1,0 +1,101 @@
+"""`ingest.count` and the batches it is used for: everything has one outcome, and then a receipt."""
+
+from __future__ import annotations
+
+import pytest
+
+from collector import ingest
+from collector.device_key import DeviceKey
+from collector.errors import StorageFailure
+from collector.health import Status
+from collector.ingest.batch import Ingest
+from collector.ingest.receipts import ReceiptPages
+from collector.mqtt import Message
+from collector.mqtt.memory import MemoryBroker
+from collector.timing import Clock
+from protocol_spec import Outcome
+from tests.support.collector_fakes import (
+    FIRST,
+    FUEL,
+    counts_of,
+    message,
+    open_campaigns,
+    tags_of,
+    three_questions,
+)
+from tests.support.stores import FullDisk, snapshot
+
+MANIFEST = three_questions()
+GOOD, OTHER = message(MANIFEST, "d0", body=b"\1"), message(MANIFEST, "d1", number=1, body=b"\2")
+BAD = [Message(None, b""), Message("x", b""), Message(GOOD.topic, b"")]
+NOW = FIRST + 3601.0
+
+
+@pytest.fixture
+def disk() -> FullDisk:
+    made = FullDisk()
+    made.open_campaign(MANIFEST, FIRST)
+    return made
+
+
+@pytest.fixture
+def known(disk: FullDisk, key: DeviceKey) -> ingest.OpenCampaigns:
+    return open_campaigns(disk.campaign(None), key)
+
+
+def test_every_message_has_one_outcome(disk: FullDisk, known: ingest.OpenCampaigns) -> None:
+    counted = ingest.count([GOOD, *BAD, OTHER, GOOD], disk, known, NOW)
+    told = [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.DUPLICATE]
+    assert list(counted.outcomes) == told
+    assert (counted.received, counted.refused, counted.accepted) == (6, 3, 2)
+    campaign = disk.campaign(None)
+    assert counted.rounds == {(campaign.id, 0), (campaign.id, 1)}
+    assert disk.received() == 6
+    assert disk.outcomes() == {
+        Outcome.ACCEPTED: 2,
+        Outcome.DUPLICATE: 1,
+        Outcome.TOPIC_MISMATCH: 2,
+        Outcome.MALFORMED: 1,
+    }
+
+
+def test_only_what_was_counted_gets_a_receipt(disk: FullDisk, known: ingest.OpenCampaigns) -> None:
+    pages = ReceiptPages("allomfree")
+    ingest.count([GOOD, *BAD], disk, known, NOW, pages)
+    assert len(tags_of(pages, disk.campaign(None))) == 1
+    ingest.count([GOOD], disk, known, NOW, pages)
+    assert len(tags_of(pages, disk.campaign(None))) == 1, "seen again: told again"
+    ingest.count(BAD, disk, known, NOW, pages)
+    assert tags_of(pages, disk.campaign(None)) == {}
+
+
+def test_a_full_disk_changes_nothing_and_gives_no_receipt(
+    disk: FullDisk, known: ingest.OpenCampaigns
+) -> None:
+    pages, before = ReceiptPages("allomfree"), snapshot(disk)
+    disk.full = True
+    with pytest.raises(StorageFailure):
+        ingest.count([GOOD, *BAD], disk, known, NOW, pages)
+    assert snapshot(disk) == before
+    assert tags_of(pages, disk.campaign(None)) == {}
+
+
+def test_a_batch_is_held_until_the_disk_takes_it(
+    disk: FullDisk, known: ingest.OpenCampaigns
+) -> None:
+    """Also messages whose topic is no text, which are neither reports nor requests."""
+    link, status = MemoryBroker().connect("collector"), Status()
+    clock = Clock(now=lambda: NOW)
+    taking = Ingest(disk, known, ReceiptPages("allomfree"), status, clock, lambda _: None)
+    batch = [GOOD, *BAD]
+    disk.full = True
+    for _ in range(3):
+        with pytest.raises(StorageFailure):
+            taking.take(link, batch)
+        assert taking.held == batch
+    assert status.received == 0
+    disk.full = False
+    assert taking.take(link, taking.held) == {(disk.campaign(None).id, 0)}
+    assert taking.held == []
+    assert (status.received, status.accepted, status.batches, status.largest_batch) == (4, 1, 1, 4)
+    assert counts_of(disk, disk.campaign(None), 0) == {FUEL: [0, 1, 0, 0]}
