@@ -26,8 +26,8 @@ errors.py          the tree of errors and their exit codes
 
 from edge_client.client import EdgeClient, Reported
 from edge_client.errors import EdgeError
-from edge_client.exchange import Invitation
 from edge_client.policy import Policy
+from edge_client.records import Invitation
 from edge_client.states import ReportState
 from protocol_spec.programs.address import Credentials
 

@@ -48,7 +48,7 @@ class CampaignQueue:
 
     @property
     def name(self) -> str:
-        """The campaign's."""
+        """The campaign's name."""
         return self.membership.name
 
     @property

@@ -27,13 +27,12 @@ from edge_client.errors import (
     StateLost,
     StateTooNew,
 )
-from edge_client.exchange import Invitation, ask_to_forget, fetch_invitation
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import MakeLink, PahoLink
 from edge_client.policy import Policy
-from edge_client.records import Membership, Status
+from edge_client.records import Invitation, Membership, Status
 from edge_client.states import ReportState
-from edge_client.store import Store, recover
+from edge_client.store import Store
 from edge_client.timing import Timing
 from edge_client.trace import Trace, no_trace
 from protocol_spec import (
@@ -121,6 +120,8 @@ class EdgeClient:
                 raise CampaignProblem("a manifest needs the broker's address to report to")
             found = Invitation(manifest, parse_broker(broker), namespace)
         elif address is not None:
+            from edge_client.exchange import fetch_invitation  # noqa: PLC0415 - `run` asks nothing
+
             found = fetch_invitation(self.connector, *parse_campaign(address), timeout)
         else:
             raise CampaignProblem("give a campaign's address, or a manifest and a broker")
@@ -255,6 +256,8 @@ class EdgeClient:
         Returns the campaign's name and what the collector answered. The ledger keeps its line: a
         rejoin draws a new memo and is charged again.
         """
+        from edge_client.exchange import ask_to_forget  # noqa: PLC0415 - `run` asks nothing
+
         membership = self.find(campaign)
         try:
             answer = ask_to_forget(self.connector, membership, self._entropy(8), timeout)
@@ -271,6 +274,8 @@ def accept_loss(
 
     Refused when the memory is sound: then `forget` is what wipes it.
     """
+    from edge_client.store.recovery import recover  # noqa: PLC0415 - rarely needed
+
     try:
         Store(Path(state_dir), exclusive=True).close()
     except (StateLost, StateTooNew):

@@ -1,4 +1,4 @@
-"""What can go wrong on a device, who can mend it, and the exit code it ends with.
+"""What can go wrong on a device, who can fix it, and the exit code it ends with.
 
 AllomfreeError (from protocol_spec)
 ├── SettingsError (ValueError)           exit 2: the owner corrects a flag, variable or file

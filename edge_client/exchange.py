@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from edge_client.errors import BrokerUnreachable, CampaignProblem
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import Arrived, Link, Lost, connect
-from edge_client.records import Membership
+from edge_client.records import Invitation, Membership
 from protocol_spec import (
     Manifest,
     ManifestError,
@@ -26,15 +25,6 @@ from protocol_spec import (
 from protocol_spec.programs.address import BrokerUrl, parse_broker
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """A campaign that could be joined, and where it came from."""
-
-    manifest: Manifest
-    broker: BrokerUrl
-    namespace: str
 
 
 def fetch_invitation(

@@ -1,7 +1,7 @@
 """What the running agent is doing, for `status` from another process and for systemd.
 
 The file has a fixed size and is overwritten in place, so that a full disk can still be reported.
-It is a courtesy, not memory: nothing is decided by it.
+It is for information only: nothing is decided by it.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Policy:
             raise _refusal(
                 manifest.campaign,
                 "lifetime_budget",
-                f"needs {manifest.eps_inf:g} more of source {source!r}, of whose "
-                f"{self.lifetime_budget:g} already {charged:g} is spent",
+                f"needs {manifest.eps_inf:g} more of source {source!r}, and {charged:g} of its "
+                f"lifetime budget of {self.lifetime_budget:g} is already used",
             )
 
     def allows_charge(self, manifest: Manifest, charged: float) -> bool:

@@ -1,4 +1,4 @@
-"""What the device remembers, as values: a membership, a memo, a report, a charge, a draw."""
+"""What the rooms hand to each other: an invitation, a membership, a memo, a report, a charge."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from functools import cached_property
 from typing import Literal
 
 from protocol_spec import Attribute, Calibration, Manifest, Topics
+from protocol_spec.programs.address import BrokerUrl
 
 Status = Literal["joined", "paused", "left"]
 Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
 
 
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A campaign that could be joined, and where it came from."""
+
+    manifest: Manifest
+    broker: BrokerUrl
+    namespace: str
+
+
 @dataclass(frozen=True)
 class Membership:
-    """A campaign that this device has joined, as it stands in the database."""
+    """A campaign that this device has joined, as the database has it."""
 
     name: str
     manifest: Manifest

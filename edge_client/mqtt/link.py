@@ -81,7 +81,7 @@ class Link(Protocol):
 
     @property
     def broker(self) -> BrokerUrl:
-        """Where it leads."""
+        """The broker that it connects to."""
 
     @property
     def ready(self) -> bool:

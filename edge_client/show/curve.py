@@ -1,4 +1,4 @@
-"""The loss of t reports as a picture: a curve that climbs to its ceiling, and where one stands."""
+"""The loss of t reports as a picture: a curve that climbs to its ceiling, and the present point."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _horizon(calibration: Calibration, rounds: int, most: int) -> int:
 def _told(calibration: Calibration, reports: Sequence[int]) -> str:
     if not reports:
         return f"It climbs to {calibration.eps_inf:g}; nothing was drawn yet."
-    stands = ", ".join(f"{calibration.epsilon_after(t):.4f} after {t}" for t in reports)
-    return f"It climbs to {calibration.eps_inf:g} and never beyond; so far {stands}."
+    points = ", ".join(f"{calibration.epsilon_after(t):.4f} after {t}" for t in reports)
+    return f"It climbs to {calibration.eps_inf:g} and never beyond; so far {points}."
 
 
 def _dot(x: float, y: float) -> str:

@@ -1,7 +1,8 @@
 """The owner's statement as one HTML file, from the facts that `show` prints.
 
 It fetches nothing and runs nothing: its policy forbids every request and script, the curve is drawn
-inside it, and every text is escaped. The file is its owner's alone and replaces only its like.
+inside it, and every text is escaped. Only its owner can read the file, and it replaces only
+an earlier one of its kind.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from edge_client.agent import Wait, due
 from edge_client.client import EdgeClient
 from edge_client.clock import Clock
-from edge_client.exchange import Invitation
 from edge_client.heartbeat import last_heartbeat
-from edge_client.records import Membership, Queued
+from edge_client.records import Invitation, Membership, Queued
 from edge_client.show.facts import (
     AboutFacts,
     AttributeFacts,

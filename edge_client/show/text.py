@@ -31,7 +31,7 @@ FIRST_ONLY = (
 
 
 def invitation_text(facts: InvitationFacts) -> str:
-    """The page an owner reads before agreeing."""
+    """What an owner reads before agreeing."""
     lines = [
         *_about_lines(facts),
         "",
@@ -51,7 +51,7 @@ def invitation_text(facts: InvitationFacts) -> str:
 
 
 def campaign_text(facts: CampaignFacts) -> str:
-    """The page behind `show`."""
+    """What `show` prints about one campaign."""
     lines = [*_about_lines(facts), f"Status      {facts['status']}: {facts['state']}", ""]
     lines += [
         "This device drew one question for life:",
@@ -171,7 +171,7 @@ def _spent_lines(facts: CampaignFacts) -> list[str]:
 
 
 def count_text(number: int, thing: str) -> str:
-    """How many of a thing."""
+    """A number with its noun: `1 report`, `2 reports`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -70,5 +70,5 @@ class MachineSource:
             return FACTS[self.fact][0]()
         except (OSError, ValueError, KeyError):
             raise SourceFailure(
-                f"this machine does not tell its {self.fact}; nothing was drawn or sent"
+                f"this machine does not report its {self.fact}; nothing was drawn or sent"
             ) from None

@@ -25,7 +25,6 @@ replaced or rolled-back database is refused, never recreated.
   directory.py   the state directory: private, and used by one agent at a time
 """
 
-from edge_client.store.recovery import recover
 from edge_client.store.store import Store
 
-__all__ = ["Store", "recover"]
+__all__ = ["Store"]

@@ -56,7 +56,7 @@ class Campaigns:
             if status == "left":
                 self._outbox.withdraw(campaign)
 
-    def insist_on_joined(self, campaign: str) -> None:
+    def require_joined(self, campaign: str) -> None:
         """The owner may have paused or left while the value was being read."""
         rows = self._database.execute("SELECT status FROM campaign WHERE name = ?", (campaign,))
         if rows.fetchone()["status"] != "joined":

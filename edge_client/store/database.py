@@ -28,7 +28,7 @@ class Database:
         self._trace = trace
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the connection; its files can be read or replaced then."""
         self.connection.close()
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:

@@ -16,7 +16,7 @@ STATE_FILES: Final = ("state.db", "state.db-wal", "state.db-shm", "highwater", "
 
 
 def private_directory(directory: Path) -> None:
-    """Make the state directory if need be, and insist that only its owner can enter."""
+    """Make the state directory if need be, and refuse one that others can enter."""
     try:
         make_private_directory(directory)
         owner = directory.stat().st_uid
@@ -36,7 +36,7 @@ def private_directory(directory: Path) -> None:
 
 
 def private_files(directory: Path) -> None:
-    """Insist that only the owner can read what is in it."""
+    """Refuse files of the state that others can read."""
     for path in (directory / name for name in STATE_FILES):
         with suppress(FileNotFoundError):
             _check_mode(path, "600")

@@ -1,6 +1,6 @@
 """Which databases are opened, and which are refused because the memory in them is not the last.
 
-Nothing is changed in a file that is refused: it may be somebody else's, or be mended by hand.
+Nothing is changed in a file that is refused: it may be somebody else's, or be repaired by hand.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def open_database(
     private_files(directory)
     path = directory / FILE
     size = path.stat().st_size if path.exists() else 0
-    if 0 < size < SMALLEST:
+    if path.is_file() and 0 < size < SMALLEST:
         raise lost(path, "is damaged")
     if size == 0:
         if not replacing:
-            _insist_on_new(path)
+            _require_new(path)
         os.close(open_private(path, os.O_RDWR))
     db = _connect_or_explain(path, connect, steps)
     try:
@@ -62,7 +62,7 @@ def lost(path: Path, what: str) -> StateLost:
     )
 
 
-def _insist_on_new(path: Path) -> None:
+def _require_new(path: Path) -> None:
     """No database is right only where there never was one."""
     what = "is empty" if path.exists() else "is missing"
     for left in (path.with_name(highwater.FILE), path.with_name(f"{FILE}-wal")):

@@ -10,7 +10,7 @@ from typing import Self
 
 from edge_client.errors import StorageFailure
 from edge_client.records import Draw, LedgerLine, Membership
-from edge_client.store import forgetting, schema
+from edge_client.store import schema
 from edge_client.store.campaigns import Campaigns
 from edge_client.store.database import Database
 from edge_client.store.directory import private_directory, take_lock
@@ -82,7 +82,7 @@ class Store:
         """
         name = membership.name
         with self.database.marked_transaction():
-            self.campaigns.insist_on_joined(name)
+            self.campaigns.require_joined(name)
             if draw.new_memo is not None:
                 self.memos.add(name, draw.value, draw.new_memo, draw.at)
                 source, epsilon = membership.attribute.name, membership.manifest.eps_inf
@@ -99,6 +99,8 @@ class Store:
 
     def forget(self, membership: Membership, at: int) -> None:
         """Wipe a campaign's memory and check that its bytes are gone. The ledger stays."""
+        from edge_client.store import forgetting  # noqa: PLC0415 - rarely needed
+
         name = membership.name
         others = [m for m in self.campaigns.all() if m.name != name]
         memos, reports = self.memos.of(name).values(), self.outbox.rows(name)
@@ -123,14 +125,14 @@ class Store:
         self.outbox = Outbox(self.database)
         self.campaigns = Campaigns(self.database, self.outbox)
         try:
-            self._insist_on_readable()
+            self._require_readable()
             if mark is None or (self._lock is not None and mark.sequence < self.sequence):
                 self.database.write_mark()
         except BaseException:
             self.database.close()
             raise
 
-    def _insist_on_readable(self) -> None:
+    def _require_readable(self) -> None:
         """SQLite finds damage to its pages; damage inside of them shows when they are read."""
         try:
             self.ledger.lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
 from edge_client.heartbeat import last_heartbeat
 from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import MakeLink, PahoLink
+from edge_client.mqtt.link import Link, MakeLink, PahoLink
 from edge_client.mqtt.memory import MemoryBroker, Message
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued
@@ -37,7 +38,8 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.mqtt import Version
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 
@@ -174,6 +176,16 @@ def as_killed(directory: Path, copy: Path) -> Path:
     return copy
 
 
+def in_memory() -> str | None:
+    """Where temporary files need no disk, if there is such a place: for `tempfile`'s `dir`.
+
+    Most tests are not about the disk, and a busy one makes every sync wait.
+    """
+    place = "/dev/shm"  # noqa: S108
+    roomy = os.access(place, os.W_OK) and shutil.disk_usage(place).free > 512 * 2**20
+    return place if roomy else None
+
+
 class Connections:
     """Opens the store's connections and keeps hold of them, to make SQLite fail on purpose."""
 
@@ -226,6 +238,18 @@ def last_state(runner: Runner) -> str:
     """What `status` would say of it."""
     beat = last_heartbeat(runner.agent.store.directory)
     return beat["state"] if beat else ""
+
+
+def by_port(servers: dict[int, MemoryBroker]) -> MakeLink:
+    """Links to several brokers in this process, told apart by their ports."""
+
+    def link(
+        broker: BrokerUrl, credentials: Credentials, *, keepalive: int, version: Version
+    ) -> Link:
+        server = servers[broker.port]
+        return server.link(broker, credentials, keepalive=keepalive, version=version)
+
+    return link
 
 
 @dataclass

@@ -27,6 +27,7 @@ from edge_client.agent import Agent, MakeRandomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Randomiser, Rejected, decode_report
 from tests.support.campaigns import manifest
+from tests.support.edge_fakes import in_memory
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
 from tests.support.edge_processes.loops import RoundClock
 
@@ -46,8 +47,7 @@ def campaign(protocol: str, eps_1: float) -> Manifest:
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """In memory where there is such a place: nothing here is about the disk."""
-    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=fast) as name:
+    with tempfile.TemporaryDirectory(dir=in_memory()) as name:
         yield Path(name)
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.support.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
+from tests.support.edge_fakes import in_memory
 from tests.support.edge_processes.killable import KillableAgents
 from tests.support.needs import need
 
@@ -22,12 +24,24 @@ def started(name: str, directory: Path) -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory of the test's own, in memory where possible."""
+    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """A directory for what is started once."""
+    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+        yield Path(name)
+
+
 @pytest.fixture(scope="session", params=sorted(BROKERS, reverse=True))
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+def broker(request: pytest.FixtureRequest, shared: Path) -> Iterator[Broker]:
     """Each of the real brokers, started once: every test has a campaign of its own."""
-    with started(request.param, tmp_path_factory.mktemp(request.param)) as running:
+    with started(request.param, shared / request.param) as running:
         yield running
 
 
@@ -39,9 +53,9 @@ def own_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broke
 
 
 @pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+def nats(shared: Path) -> Iterator[Nats]:
     """One for all tests: every test has a campaign of its own."""
-    with Nats(tmp_path_factory.mktemp("nats")) as running:
+    with Nats(shared / "plain-nats") as running:
         yield running
 
 
@@ -53,7 +67,7 @@ def mosquitto(tmp_path: Path) -> Mosquitto:
 
 
 @pytest.fixture(scope="session")
-def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableAgents]:
+def agents(shared: Path) -> Iterator[KillableAgents]:
     """Runs agents, each in a process of its own that may kill itself."""
-    with KillableAgents(tmp_path_factory.mktemp("agents") / "log") as running:
+    with KillableAgents(shared / "agents.log") as running:
         yield running

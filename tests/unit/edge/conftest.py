@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -10,7 +11,14 @@ from edge_client.__main__ import main
 from edge_client.agent import Agent
 from tests.support.brokers import Nats
 from tests.support.command_line import Cli, empty_home, invoker
-from tests.support.edge_fakes import Connections, FakeClock, daily, joined_agent
+from tests.support.edge_fakes import Connections, FakeClock, daily, in_memory, joined_agent
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory of the test's own, in memory where possible."""
+    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -39,9 +47,9 @@ def agent(state: Path, clock: FakeClock, connections: Connections) -> Iterator[A
 
 
 @pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+def nats() -> Iterator[Nats]:
     """One broker for all tests of this process; each test has a campaign of its own."""
-    with Nats(tmp_path_factory.mktemp("nats")) as running:
+    with TemporaryDirectory(dir=in_memory()) as name, Nats(Path(name) / "nats") as running:
         yield running
 
 

@@ -18,6 +18,7 @@ from edge_client.errors import (
     StateBusy,
 )
 from edge_client.mqtt.link import Arrived, Link, PahoLink, connect
+from edge_client.mqtt.memory import MemoryBroker
 from edge_client.show.statement import campaign_facts
 from protocol_spec import (
     AllomfreeError,
@@ -33,7 +34,16 @@ from protocol_spec import (
 from protocol_spec.programs.address import parse_broker
 from tests.support.brokers import Nats
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import FUEL, NOBODY, NoEntropy, no_entropy, rows
+from tests.support.edge_fakes import (
+    FUEL,
+    NOBODY,
+    QUICK,
+    MemoryTally,
+    NoEntropy,
+    by_port,
+    no_entropy,
+    rows,
+)
 from tests.support.tally import Tally
 
 
@@ -158,28 +168,25 @@ def test_a_report_that_had_no_time_is_not_told_as_sent(
         assert (reported.state, reported.reason) == ("queued", "there was no time to send it")
 
 
-@pytest.mark.slow
-def test_a_collector_that_is_away_is_told_as_sent(
-    state: Path, nats: Nats, campaign: Manifest
-) -> None:
-    with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=nats.url))
-        (reported,) = client.report({"fuel": "wood"}, timeout=3.0)
+def test_a_collector_that_is_away_is_told_as_sent(state: Path, campaign: Manifest) -> None:
+    with EdgeClient(state, make_link=MemoryBroker().link, timing=QUICK) as client:
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        (reported,) = client.report({"fuel": "wood"}, timeout=0.5)
         assert reported.state is ReportState.SENT
         assert reported.text == "sent, no receipt yet"
 
 
-@pytest.mark.slow
-def test_trouble_with_one_broker_is_not_blamed_on_another(
-    state: Path, nats: Nats, campaign: Manifest
-) -> None:
+def test_trouble_with_one_broker_is_not_blamed_on_another(state: Path, campaign: Manifest) -> None:
     other = manifest(slug=f"api-{os.urandom(4).hex()}")
-    with Tally(nats.port, campaign), EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=nats.url))
-        client.join(client.invitation(manifest=other, broker=NOBODY))
-        told = {r.campaign: r.state for r in client.report({"fuel": "wood"}, timeout=3.0)}
-    assert told[campaign.campaign] == "counted"
-    assert told[other.campaign] == "queued"
+    servers = {1: MemoryBroker(), 2: MemoryBroker()}
+    MemoryTally(servers[1], campaign)
+    servers[2].stop()
+    with EdgeClient(state, make_link=by_port(servers), timing=QUICK) as client:
+        client.join(client.invitation(manifest=campaign, broker="mqtt://localhost:1"))
+        client.join(client.invitation(manifest=other, broker="mqtt://localhost:2"))
+        told = {r.campaign: r for r in client.report({"fuel": "wood"}, timeout=0.5)}
+    assert told[campaign.campaign].text == "counted"
+    assert told[other.campaign].text.startswith("queued: the broker mqtt://localhost:2 cannot")
 
 
 def test_an_unknown_campaign_is_said(state: Path, nats: Nats) -> None:

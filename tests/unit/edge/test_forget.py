@@ -116,7 +116,7 @@ def test_a_rejoin_beyond_the_lifetime_budget_is_refused_later(
         agent.store.forget(only(agent), 0)
         if agent.store.ledger.charged("fuel") < 12.0:
             agent.join(campaign, broker=NOBODY, namespace="allomfree")
-    with pytest.raises(PermissionError, match="already 12 is spent"):
+    with pytest.raises(PermissionError, match="12 of its lifetime budget of 12 is already used"):
         agent.join(campaign, broker=NOBODY, namespace="allomfree")
     agent.store.close()
 

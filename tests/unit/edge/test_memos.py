@@ -110,7 +110,7 @@ def test_the_lifetime_budget_counts_all_campaigns_of_a_source(
     agent.draw(one, lambda _: "wood")
     agent.draw(two, lambda _: "wood")
     before = rows(state)
-    with pytest.raises(PolicyRefusal, match="of whose 4 already 4 is spent"):
+    with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 4 is already used"):
         agent.draw(three, lambda _: "wood")
     assert rows(state) == before
     agent.store.close()

@@ -74,7 +74,9 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
     agent.store.ledger.charge(LedgerLine(0, "earlier", "stove", 11.0, "memo drawn"))
     before = files(state)
     campaign = daily(attributes=FUEL + FUEL.replace("fuel", "stove"))
-    with pytest.raises(PolicyRefusal, match="source 'stove', of whose 12 already 11 is spent"):
+    with pytest.raises(
+        PolicyRefusal, match="source 'stove', and 11 of its lifetime budget of 12 is already used"
+    ):
         agent.join(campaign, broker=NOBODY, namespace="allomfree")
     assert files(state) == before
     agent.store.close()
@@ -83,7 +85,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
 def test_a_loss_of_unknown_size_counts_for_every_source(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=5.0))
     agent.store.ledger.charge(LedgerLine(0, "", "*", 4.0, "memory lost"))
-    with pytest.raises(PolicyRefusal, match="already 4 is spent"):
+    with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 5 is already used"):
         agent.join(daily(), broker=NOBODY, namespace="allomfree")
     agent.store.close()
 

@@ -163,7 +163,7 @@ def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no such sensor")
 
     monkeypatch.setitem(FACTS, "model", (unknown, ""))
-    assert "does not tell its model" in failure({"kind": "machine", "fact": "model"})
+    assert "does not report its model" in failure({"kind": "machine", "fact": "model"})
 
 
 def returns(unit: str) -> str:

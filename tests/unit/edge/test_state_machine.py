@@ -30,6 +30,7 @@ from tests.support.edge_fakes import (
     as_killed,
     colours,
     daily,
+    in_memory,
     joined_agent,
     only,
 )
@@ -57,7 +58,7 @@ class World:
     """A device, its clocks, and all that anybody ever saw of it."""
 
     def __init__(self, seed: str) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="allomfree-"))
+        self.root = Path(tempfile.mkdtemp(prefix="allomfree-", dir=in_memory()))
         self.lives = 0
         self.clock = FakeClock()
         self.true_time = self.clock.now

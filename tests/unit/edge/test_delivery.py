@@ -1,0 +1,231 @@
+"""Reports on their way, over a broker in this process and with a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from edge_client.agent import Agent
+from edge_client.daemon import Runner
+from edge_client.mqtt.memory import MemoryBroker, Message, matches
+from edge_client.store import Store
+from edge_client.timing import Timing
+from protocol_spec import Presence, Rejected, State, decode_report, digest8
+from tests.support.edge_fakes import (
+    DAY,
+    NOBODY,
+    FakeClock,
+    MemoryTally,
+    by_port,
+    daily,
+    draw,
+    joined_agent,
+    last_state,
+    only,
+    runner_of,
+)
+
+SLOW = Timing(step=0.0)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def runner(agent: Agent, broker: MemoryBroker) -> Iterator[Runner]:
+    with closing(runner_of(agent, lambda _: "wood", make_link=broker.link, timing=SLOW)) as made:
+        yield made
+
+
+def fates(agent: Agent) -> list[str]:
+    return [row.fate for row in agent.store.outbox.rows(only(agent).name)]
+
+
+def turn(runner: Runner, times: int = 3) -> None:
+    for _ in range(times):
+        runner.tick(wait=0.0)
+
+
+def test_a_report_is_sent_until_a_receipt_comes(
+    agent: Agent, clock: FakeClock, broker: MemoryBroker, runner: Runner
+) -> None:
+    tally = MemoryTally(broker, daily(), receipts=False)
+    for _ in range(4):
+        turn(runner)
+        clock.pass_time(SLOW.resend_longest)
+    assert len(tally.deliveries) == 4
+    assert len(set(tally.deliveries)) == 1, "the same bytes each time"
+    assert fates(agent) == ["queued"]
+    tally.receipts = True
+    turn(runner)
+    assert fates(agent) == ["counted"]
+    clock.pass_time(SLOW.resend_longest)
+    turn(runner)
+    assert len(tally.deliveries) == 5
+
+
+def test_pauses_between_sendings_double(
+    clock: FakeClock, broker: MemoryBroker, runner: Runner
+) -> None:
+    """With jitter at its smallest, half of 15, 30, 60, ... seconds, to half of 900."""
+    tally, sent = MemoryTally(broker, daily(), receipts=False), list[float]()
+    for second in range(3600):
+        known = len(tally.deliveries)
+        runner.tick(wait=0.0)
+        sent += [float(second)] * (len(tally.deliveries) - known)
+        clock.pass_time(1.0)
+    gaps = [later - earlier for earlier, later in pairwise(sent)]
+    assert gaps == [8.0, 15.0, 30.0, 60.0, 120.0, 240.0, *[450.0] * (len(gaps) - 6)]
+    assert len(gaps) > 10
+
+
+def test_a_deadline_ends_it(
+    agent: Agent, clock: FakeClock, broker: MemoryBroker, runner: Runner
+) -> None:
+    MemoryTally(broker, daily(), receipts=False)
+    turn(runner)
+    agent.store.campaigns.set_status(only(agent).name, "paused", 0)
+    agent.store.campaigns.set_status(only(agent).name, "joined", 0)
+    clock.pass_time(2 * DAY)
+    turn(runner, 1)
+    assert fates(agent)[0] == "missed"
+
+
+def test_a_receipt_that_comes_with_the_end_counts(
+    agent: Agent, broker: MemoryBroker, runner: Runner
+) -> None:
+    """The collector counted the report and closed the campaign before the agent looked again."""
+    tally = MemoryTally(broker, daily())
+    closed = State(digest8(daily()), Presence.CLOSED, None).encode()
+    broker.listen(tally.topics.all_reports, lambda _: broker.publish(tally.topics.state, closed))
+    turn(runner)
+    assert fates(agent) == ["counted"]
+    assert only(agent).status == "left"
+    decisions = [what for _, what in agent.store.campaigns.decisions(only(agent).name)]
+    assert decisions == ["joined", "left", "closed by the collector"]
+
+
+def test_what_is_queued_when_the_campaign_ends_is_closed(
+    agent: Agent, broker: MemoryBroker, runner: Runner
+) -> None:
+    tally = MemoryTally(broker, daily(), receipts=False)
+    turn(runner)
+    broker.publish(tally.topics.state, State(bytes(8), Presence.CLOSED, None).encode())
+    turn(runner)
+    assert fates(agent) == ["queued"], "that was another campaign's end"
+    broker.publish(tally.topics.state, State(digest8(daily()), Presence.CLOSED, None).encode())
+    turn(runner)
+    assert fates(agent) == ["closed"]
+
+
+def test_what_the_owner_withdrew_is_not_sent_again(
+    agent: Agent, state: Path, clock: FakeClock, broker: MemoryBroker, runner: Runner
+) -> None:
+    """Left and resumed by another process, between two turns of the loop."""
+    tally = MemoryTally(broker, daily(), receipts=False)
+    turn(runner)
+    with Store(state, exclusive=False) as owner:
+        owner.campaigns.set_status(only(agent).name, "left", 0)
+        owner.campaigns.set_status(only(agent).name, "joined", 0)
+    clock.pass_time(SLOW.resend_longest)
+    turn(runner)
+    assert fates(agent) == ["withdrawn"]
+    assert len(tally.deliveries) == 1
+
+
+def test_a_broker_that_returns_gets_what_has_no_receipt(
+    agent: Agent, clock: FakeClock, broker: MemoryBroker, runner: Runner
+) -> None:
+    tally = MemoryTally(broker, daily(), receipts=False)
+    turn(runner)
+    broker.stop()
+    turn(runner)
+    assert last_state(runner).startswith("BROKER_AWAY: the connection was lost")
+    broker.start()
+    tally.receipts = True
+    turn(runner)
+    assert len(tally.deliveries) == 1, "not before its pause is over"
+    clock.pass_time(SLOW.reconnect)
+    turn(runner)
+    assert [len(tally.deliveries), fates(agent)] == [2, ["counted"]]
+    assert "BROKER_AWAY" not in last_state(runner)
+
+
+def test_one_broker_that_returns_does_not_hurry_another(
+    state: Path, clock: FakeClock, broker: MemoryBroker
+) -> None:
+    """Each broker has its own connection; the other's reports keep their pauses."""
+    servers = {1: broker, 2: MemoryBroker()}
+    campaigns = {"mqtt://localhost:1": daily(slug="one"), "mqtt://localhost:2": daily(slug="two")}
+    agent = joined_agent(state, clock)
+    for url, campaign in campaigns.items():
+        agent.join(campaign, broker=url, namespace="allomfree")
+    tallies = [
+        MemoryTally(server, campaign, receipts=False)
+        for server, campaign in zip(servers.values(), campaigns.values())
+    ]
+    runner = runner_of(agent, lambda _: "wood", make_link=by_port(servers), timing=SLOW)
+    turn(runner)
+    broker.stop()
+    broker.start()
+    turn(runner)
+    clock.pass_time(SLOW.reconnect)
+    turn(runner)
+    assert [len(tally.deliveries) for tally in tallies] == [2, 1]
+    runner.close()
+    agent.store.close()
+
+
+def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: FakeClock) -> None:
+    """Forgotten and joined again in one process: the attribute is drawn anew, of another size."""
+    tables = "".join(
+        f'[[attributes]]\nname = "a{k}"\nquestion = "?"\nprotocol = "L-OSUE"\n'
+        f"values = {[f'v{i}' for i in range(k)]}\n"
+        for k in (9, 300)
+    )
+    campaign, attributes = daily(attributes=tables), set()
+    agent = joined_agent(state, clock)
+    for _ in range(12):
+        membership = agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        attributes.add(membership.attribute.name)
+        report = decode_report(draw(agent, "v0").payload)
+        assert not isinstance(report, Rejected)
+        assert len(report.body) == campaign.body_formats[membership.attribute_index].length
+        agent.store.forget(only(agent), 0)
+        clock.pass_time(DAY)
+        if len(attributes) == 2:
+            break
+    assert len(attributes) == 2
+    agent.store.close()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "expected"),
+    [
+        ("a/b", "a/b", True),
+        ("a/b", "a/b/c", False),
+        ("a/+", "a/b", True),
+        ("a/+", "a/b/c", False),
+        ("a/+", "a", False),
+        ("+/+", "/b", True),
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("a/b/#", "a", False),
+        ("#", "a/b", True),
+        ("a/+/c/#", "a/b/c/d/e", True),
+        ("a/+/c/#", "a/b/d/d/e", False),
+    ],
+)
+def test_topic_filters(pattern: str, topic: str, expected: bool) -> None:
+    assert matches(pattern, topic) is expected
+    broker = MemoryBroker()
+    heard: list[Message] = []
+    broker.listen(pattern, heard.append)
+    broker.publish(topic, b"x")
+    assert bool(heard) is expected
