@@ -9,9 +9,16 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from protocol_spec import Attribute, Calibration, Manifest, smp_variance, spl_variance
-from protocol_spec.calibration import ADAPTIVE
-from protocol_spec.errors import InfeasibleBudget, ParameterError
+from protocol_spec import (
+    ADAPTIVE,
+    Attribute,
+    Calibration,
+    InfeasibleBudget,
+    Manifest,
+    ParameterError,
+    smp_variance,
+    spl_variance,
+)
 from protocol_spec.estimation import critical_value
 
 CONFIDENCE: Final = 0.95
