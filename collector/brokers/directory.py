@@ -29,7 +29,7 @@ from collector.brokers.credentials import CredentialFiles
 from collector.brokers.passwords import for_mosquitto, for_nats, new_password
 from collector.brokers.plan import BrokerPlan, ServerCertificate, User
 from collector.errors import StorageFailure
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import AllomfreeError
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.locks import locked

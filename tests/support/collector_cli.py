@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +32,35 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def cli(home: Path) -> Iterator[Cli]:
     """The command line in this process. An exception that reaches the top fails the test."""
+    with undisturbed():
+        yield invoker(main)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Take back what a command changes in its process: signal handlers and the log."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield invoker(main)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    logger = logging.getLogger("allomfree")
-    logger.handlers, logger.propagate = [], True
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        logger = logging.getLogger("allomfree")
+        logger.handlers, logger.propagate = [], True
+
+
+def printed(*words: object) -> str:
+    """What a command prints, run in this process on data that the words name."""
+    unset = {name: None for name in os.environ if name.startswith("ALLOMFREE_")}
+    with undisturbed():
+        done = invoker(main, unset)(*words, "--config", os.devnull)
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+def facts(*words: object) -> Any:
+    """What a command says with --json."""
+    return json.loads(printed(*words, "--json"))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -24,11 +24,11 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def invoker(main: click.Group) -> Cli:
+def invoker(main: click.Group, environ: Mapping[str, str | None] | None = None) -> Cli:
     """Runs one command; an exception that reaches the top fails the test."""
 
     def invoke(*words: object, answer: str | None = None) -> Result:
-        return CliRunner().invoke(
+        return CliRunner(env=environ).invoke(
             main, [str(w) for w in words], input=answer, catch_exceptions=False
         )
 

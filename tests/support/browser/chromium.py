@@ -34,7 +34,6 @@ FLAGS: Final = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-NO_SCRIPTS: Final = {"profile.managed_default_content_settings.javascript": 2}
 
 DRAWN: Final = """
 const number = (list) => list ? [...list] : null;
@@ -50,17 +49,15 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.viol
 
 
 class Browser:
-    """Chromium with a fresh profile; its window is as wide as a desktop's until told otherwise."""
+    """Chromium with a fresh profile."""
 
-    def __init__(self, profile: Path, *, scripts: bool = True) -> None:
+    def __init__(self, profile: Path) -> None:
         program, driver = path_of("chromium"), path_of("chromedriver")
         options = ChromeOptions()
         options.binary_location = program
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        if not scripts:
-            options.add_experimental_option("prefs", NO_SCRIPTS)
         self.driver = Chrome(options, ChromeService(executable_path=driver))
         self.driver.set_script_timeout(PATIENCE)
 
@@ -69,6 +66,22 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         self.driver.quit()
+
+    def renew(self) -> None:
+        """One empty window, no cookies; only what may be kept for ever stays in the cache."""
+        first, *others = self.driver.window_handles
+        for window in others:
+            self.driver.switch_to.window(window)
+            self.driver.close()
+        self.driver.switch_to.window(first)
+        self.driver.get("about:blank")
+        self.allow_scripts(True)
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+
+    def allow_scripts(self, allowed: bool) -> None:
+        """Whether pages may run scripts, as a reader can choose in the settings."""
+        value = {"value": not allowed}
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", value)
 
     def open(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
         """Go there, as a fresh reader: what was requested and complained of before is forgotten."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.browser.sample import Sample
-from tests.support.collector_processes.processes import facts
+from tests.support.collector_cli import facts
 
 # Every kind of page by its name; NAME stands for the campaign.
 PAGES: Final = {

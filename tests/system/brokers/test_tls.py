@@ -22,7 +22,7 @@ from protocol_spec.programs.errors import BrokerUnreachable
 from tests.support.broker_setup import PASSWORDS, ConfiguredBroker, Setup, plan
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import FAULTS, Files
-from tests.support.collector_processes.processes import facts
+from tests.support.collector_cli import facts
 from tests.support.command_line import Cli
 from tests.support.places import ROOT
 
@@ -73,7 +73,10 @@ def refusal(connect: Connect, broker: BrokerUrl, credentials: Credentials) -> st
 
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+ENDS_LATER = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@ENDS_LATER
 @pytest.mark.parametrize("connect", [as_collector, as_agent])
 @pytest.mark.parametrize("fault", ["none", *FAULTS])
 def test_nothing_is_told_to_a_broker_that_is_not_trusted(
@@ -94,6 +97,7 @@ def test_nothing_is_told_to_a_broker_that_is_not_trusted(
         assert FAULTS[fault] in said
 
 
+@ENDS_LATER
 @pytest.mark.slow
 @pytest.mark.parametrize("setup", PASSWORDS)
 @pytest.mark.parametrize(("fault", "says"), FAULTS.items())

@@ -10,15 +10,23 @@ from tests.support.browser.served import ServedSample
 from tests.support.site import serving
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of a worker."""
     with Browser(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """The browser with one empty window that remembers nothing."""
+    chromium.renew()
+    return chromium
+
+
+@pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSample]:
-    """The sample, served while a module's tests run."""
+    """The sample, which no test changes, served while a worker's tests run."""
     sample = build(tmp_path_factory.mktemp("sample"))
     with serving(sample.data) as site:
         yield ServedSample(site.url, sample)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.browser.chromium import Browser
 from tests.support.browser.served import ServedSample
-from tests.support.collector_processes.processes import collector
+from tests.support.collector_cli import printed
 
 pytestmark = pytest.mark.slow
 
@@ -23,5 +23,5 @@ def test_the_rows_are_those_of_the_command(
     browser.until(lambda: [*tmp_path.glob("*.csv")])
     (saved,) = tmp_path.iterdir()
     wanted = ("--attribute", "heating", "--round", number, "--data-dir", served.sample.data)
-    told = collector("export", served.sample.simulation, "--format", "csv", *wanted)
-    assert saved.read_bytes() == told.stdout.encode()
+    told = printed("export", served.sample.simulation, "--format", "csv", *wanted)
+    assert saved.read_bytes() == told.encode()

@@ -12,9 +12,10 @@ from collector.data_dir import open_store
 from collector.settings import Address
 from tests.support.brokers import Nats, free_port
 from tests.support.browser.chromium import Browser
+from tests.support.collector_cli import facts
 from tests.support.collector_fakes import candidate
 from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wait_until_open
-from tests.support.collector_processes.processes import CollectorProcess, facts
+from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
 from tests.support.site import PROMPT, serving
 from tests.unit.web.test_events import status

@@ -1,29 +1,46 @@
-"""Every kind of page opens without a complaint, asks nobody else, and fits a telephone."""
+"""Every kind of page, by day, by night and on a telephone: nothing is wrong with any of them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.support.browser.chromium import NARROW, Browser
+from tests.support.browser.chromium import NARROW, WIDE, Browser
 from tests.support.browser.served import PAGES, ServedSample
 
 pytestmark = pytest.mark.slow
 
+LIGHT, DARK = 200, 60
+
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_nothing_is_complained_of_and_nobody_else_is_asked(
-    browser: Browser, served: ServedSample, kind: str
-) -> None:
+def test_by_day(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
+    """Nothing is complained of, nobody else is asked, and axe-core finds no serious fault."""
     browser.read(served.page(kind))
     asked, said = browser.requests(), browser.complaints()
     assert served.page(kind) in asked
     assert [url for url in asked if not url.startswith((f"{served.url}/", "data:,"))] == []
     assert [line for line in said if not line.startswith(served.page("missing"))] == []
+    assert browser.brightness(tmp_path / "light.png") > LIGHT
+    assert browser.grave_findings() == []
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_telephone_is_not_scrolled_sideways(
-    browser: Browser, served: ServedSample, kind: str
-) -> None:
+def test_by_night(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
+    """The colours follow the reader's choice, also while the page is open."""
+    browser.read(served.page(kind), scheme="dark")
+    assert browser.brightness(tmp_path / "dark.png") < DARK
+    assert browser.grave_findings() == []
+    browser.look(WIDE, "light")
+    assert browser.brightness(tmp_path / "light.png") > LIGHT
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_on_a_telephone(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
+    """It is not scrolled sideways, and its colours follow the reader's choice."""
     browser.read(served.page(kind), NARROW)
     assert browser.sideways() == 0
+    assert browser.brightness(tmp_path / "light.png") > LIGHT
+    browser.look(NARROW, "dark")
+    assert browser.brightness(tmp_path / "dark.png") < DARK

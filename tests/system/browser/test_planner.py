@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.support.browser.chromium import Browser
 from tests.support.browser.served import ServedSample
 from tests.support.campaigns import manifest_text
-from tests.support.collector_processes.processes import facts
+from tests.support.collector_cli import facts
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from selenium.webdriver.support.select import Select
 
@@ -14,10 +12,10 @@ from tests.support.browser.served import ServedSample
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile"), scripts=False) as running:
-        yield running
+@pytest.fixture
+def still(browser: Browser) -> Browser:
+    browser.allow_scripts(False)
+    return browser
 
 
 def test_a_round_has_its_table_and_no_dead_controls(still: Browser, served: ServedSample) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,20 +20,7 @@ __all__ = ["cli", "home"]
 ENOUGH = 4
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def store(data: Path) -> Iterator[Store]:
-    opened = open_store(data)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def campaign(store: Store) -> Campaign:
+def filled(store: Store) -> Campaign:
     """Two rounds sealed and one that fills; the third attribute's are too few from round 1 on."""
     made = store.open_campaign(three_questions(min_reports=ENOUGH), FIRST)
     for number in range(3):
@@ -44,13 +33,58 @@ def campaign(store: Store) -> Campaign:
     return made
 
 
-@pytest.fixture
+def pages_of(campaign: Campaign) -> str:
+    """Where the first attribute's pages begin."""
+    return f"/campaigns/{campaign.name}/attributes/fuel"
+
+
+# --- one for all the tests of a module, which only read it --------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page") / "data"
+
+
+@pytest.fixture(scope="module")
+def store(data: Path) -> Iterator[Store]:
+    with closing(open_store(data)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def campaign(store: Store) -> Campaign:
+    return filled(store)
+
+
+@pytest.fixture(scope="module")
 def site(data: Path, campaign: Campaign) -> Iterator[Site]:
     with serving(data) as served:
         yield served
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fuel(campaign: Campaign) -> str:
-    """Where the first attribute's pages begin."""
-    return f"/campaigns/{campaign.name}/attributes/fuel"
+    return pages_of(campaign)
+
+
+# --- one of its own for a test that changes it --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Data with the same campaign."""
+
+    data: Path
+    store: Store
+    campaign: Campaign
+
+    @property
+    def fuel(self) -> str:
+        return pages_of(self.campaign)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Own]:
+    with closing(open_store(tmp_path / "own")) as opened:
+        yield Own(tmp_path / "own", opened, filled(opened))

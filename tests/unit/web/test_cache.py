@@ -8,11 +8,10 @@ import threading
 import weakref
 from functools import partial
 
-from collector.records import Campaign
-from collector.store.sqlite import SqliteStore
 from collector.web.cache import MOST, MOST_BYTES, Cache
 from tests.support.collector_fakes import candidate
-from tests.support.site import Site
+from tests.support.site import Site, serving
+from tests.unit.web.conftest import Own
 
 
 class Clock:
@@ -162,14 +161,13 @@ def test_what_is_out_of_date_is_dropped_by_whatever_is_read_next() -> None:
     assert alive([1, 1, 1, 1], pause=0.6) == [2, 3]
 
 
-def test_a_page_is_fresh_after_a_second(
-    site: Site, store: SqliteStore, campaign: Campaign, fuel: str
-) -> None:
-    path = f"{fuel}/rounds/2"
-    assert ">8</span> reports" in site.get(path).text
-    store.commit([candidate(campaign, 99, 2)], [])
-    while ">9</span> reports" not in (page := site.get(path).text):
-        assert ">8</span> reports" in page
+def test_a_page_is_fresh_after_its_time(own: Own) -> None:
+    path = f"{own.fuel}/rounds/2"
+    with serving(own.data) as site:
+        assert ">8</span> reports" in site.get(path).text
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
+        while ">9</span> reports" not in (page := site.get(path).text):
+            assert ">8</span> reports" in page
 
 
 def test_parameters_nobody_knows_make_no_other_answer(site: Site, fuel: str) -> None:

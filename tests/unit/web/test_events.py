@@ -19,6 +19,7 @@ from collector.web.limits import Limits
 from tests.support.collector_fakes import candidate, seal
 from tests.support.edge_processes.processes import wait_until
 from tests.support.site import Site, serving
+from tests.unit.web.conftest import Own
 
 Next = Callable[[], dict[str, Any]]
 
@@ -61,23 +62,22 @@ def _ended(following: Next) -> bool:
     return False
 
 
-def test_a_campaigns_events_follow_its_reports(
-    site: Site, store: SqliteStore, campaign: Campaign
-) -> None:
-    with stream(site, f"/campaigns/{campaign.name}/events") as following:
+def test_a_campaigns_events_follow_its_reports(own: Own) -> None:
+    path = f"/campaigns/{own.campaign.name}/events"
+    with serving(own.data) as site, stream(site, path) as following:
         first = following()
         assert (first["received"], first["last_sealed"]) == (42, 1)
         assert first["filling"][0]["reports"] == {"fuel": 8, "town": 0, "colour": 0}
-        store.commit([candidate(campaign, 99, 2)], [])
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
         assert following()["filling"][0]["reports"]["fuel"] == 9
-        seal(store, campaign, 2)
+        seal(own.store, own.campaign, 2)
         assert following()["last_sealed"] == 2
 
 
-def test_everything_together(site: Site, store: SqliteStore, campaign: Campaign) -> None:
-    with stream(site, "/events") as following:
+def test_everything_together(own: Own) -> None:
+    with serving(own.data) as site, stream(site, "/events") as following:
         assert following()["received"] == 42
-        store.commit([candidate(campaign, 99, 2)], [])
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
         assert following()["received"] == 43
 
 
@@ -116,14 +116,12 @@ def test_the_server_stops_at_once_with_readers_attached(data: Path, campaign: Ca
         assert all(_ended(following) for following in followers)  # `serving` has seen it stop
 
 
-def test_readers_of_an_unknown_campaign_disturb_nobody(
-    site: Site, store: SqliteStore, campaign: Campaign
-) -> None:
-    with ExitStack() as stack:
+def test_readers_of_an_unknown_campaign_disturb_nobody(own: Own) -> None:
+    with serving(own.data) as site, ExitStack() as stack:
         stack.enter_context(stream(site, "/campaigns/nosuch/events"))
         following = stack.enter_context(stream(site, "/events"))
         assert following()["received"] == 42
-        store.commit([candidate(campaign, 99, 2)], [])
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
         assert following()["received"] == 43
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from collector.data_dir import open_store
 from collector.records import Campaign
-from collector.store.sqlite import SqliteStore
 from protocol_spec import report_odds
 from tests.support.collector_fakes import FIRST, candidate, three_questions
 from tests.support.site import Site, serving
@@ -126,12 +127,14 @@ def test_a_page_before_there_is_data(tmp_path: Path) -> None:
 
 
 def test_a_campaign_that_begins_leads_only_where_there_is_something(
-    data: Path, store: SqliteStore
+    tmp_path: Path,
 ) -> None:
-    made = store.open_campaign(three_questions(), FIRST)
-    with serving(data) as site:
-        assert "No report has come yet." in words(site.get(f"/campaigns/{made.name}").text)
-    store.commit([candidate(made, 1)], [])
+    data = tmp_path / "data"
+    with closing(open_store(data)) as store:
+        made = store.open_campaign(three_questions(), FIRST)
+        with serving(data) as site:
+            assert "No reports yet." in words(site.get(f"/campaigns/{made.name}").text)
+        store.commit([candidate(made, 1)], [])
     with serving(data) as site:
         page = site.get(f"/campaigns/{made.name}").text
         links = set(re.findall(rf'href="(/campaigns/{made.name}/[^"]+)"', page))

@@ -10,13 +10,13 @@ from urllib.parse import quote
 import pytest
 
 from collector.records import Campaign
-from collector.store.sqlite import SqliteStore
 from collector.web.guard import LONGEST_ADDRESS
 from collector.web.server import LONGEST_HEAD
 from tests.support.campaigns import manifest
 from tests.support.collector_fakes import FIRST
 from tests.support.site import Site, serving
 from tests.support.stores import rows
+from tests.unit.web.conftest import Own
 
 HOSTILE = "<script>alert(1)</script>\\\"'>{{ 7*7 }}"
 
@@ -76,17 +76,17 @@ def test_head_is_get_without_a_body(site: Site, paths: list[str]) -> None:
 
 
 @pytest.fixture
-def hostile(data: Path, store: SqliteStore) -> Campaign:
+def hostile(own: Own) -> Campaign:
     """A campaign whose author would like to run something in the analyst's browser."""
     text = f'name = "fuel"\nquestion = "{HOSTILE}"\nvalues = ["{HOSTILE}", "=1+1"]\n'
     made = manifest(first=FIRST, attributes="[[attributes]]\n" + text)
-    return store.open_campaign(made, FIRST)
+    return own.store.open_campaign(made, FIRST)
 
 
-def test_a_hostile_manifest_stays_text(data: Path, hostile: Campaign) -> None:
+def test_a_hostile_manifest_stays_text(own: Own, hostile: Campaign) -> None:
     question = hostile.manifest.attributes[0].question
     assert question.startswith("<script>")
-    with serving(data) as site:
+    with serving(own.data) as site:
         for path in (f"/campaigns/{hostile.name}", f"/campaigns/{hostile.name}/attributes/fuel"):
             page = site.get(path).text
             assert "<script>alert" not in page

@@ -10,7 +10,8 @@ import pytest
 from collector.errors import StorageFailure
 from collector.records import Campaign
 from collector.show.truth import read_truth, write_truth
-from tests.support.site import Site
+from tests.support.site import Site, serving
+from tests.unit.web.conftest import Own
 
 TRUE = {"fuel": [0.5, 0.25, 0.125, 0.125]}
 
@@ -37,21 +38,21 @@ def test_a_real_campaign_is_no_simulation(site: Site, campaign: Campaign, fuel: 
     assert json.loads(site.get(f"{fuel}.json").text)["truth"] is None
 
 
-def test_a_simulation_says_so_and_shows_the_truth(
-    data: Path, site: Site, campaign: Campaign, fuel: str
-) -> None:
-    write_truth(data, campaign.name, TRUE)
-    page = site.get(f"{fuel}/rounds/0").text
+def test_a_simulation_says_so_and_shows_the_truth(own: Own) -> None:
+    write_truth(own.data, own.campaign.name, TRUE)
+    with serving(own.data) as site:
+        page = site.get(f"{own.fuel}/rounds/0").text
+        over_time = json.loads(site.get(f"{own.fuel}.json").text)
+        campaign = json.loads(site.get(f"/campaigns/{own.campaign.name}.json").text)
     assert 'id="simulation"' in page
     assert 'data-truth="[0.5, 0.25, 0.125, 0.125]"' in page
     assert '<td class="number">50.0 %</td></tr>' in page
-    assert json.loads(site.get(f"{fuel}.json").text)["truth"] == TRUE["fuel"]
-    assert json.loads(site.get(f"/campaigns/{campaign.name}.json").text)["simulation"] is True
+    assert over_time["truth"] == TRUE["fuel"]
+    assert campaign["simulation"] is True
 
 
-def test_a_truth_of_another_length_is_not_drawn(
-    data: Path, site: Site, campaign: Campaign, fuel: str
-) -> None:
-    write_truth(data, campaign.name, {"fuel": [1.0]})
-    reply = site.get(f"{fuel}/rounds/0")
+def test_a_truth_of_another_length_is_not_drawn(own: Own) -> None:
+    write_truth(own.data, own.campaign.name, {"fuel": [1.0]})
+    with serving(own.data) as site:
+        reply = site.get(f"{own.fuel}/rounds/0")
     assert (reply.status, "data-truth" in reply.text) == (200, False)
