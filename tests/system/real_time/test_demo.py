@@ -10,8 +10,6 @@ import pytest
 from tests.support.simulation.real_time import Demonstrated, demonstrate
 from tests.system.real_time.conftest import Finished
 
-pytestmark = pytest.mark.xdist_group("real time")
-
 
 def processes_naming(text: str) -> list[str]:
     found = []
@@ -26,6 +24,7 @@ def processes_naming(text: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("real time")
 @pytest.mark.timeout(900)  # a busy machine gets longer rounds
 def test_everything_is_counted_once_across_the_kill_and_nothing_is_left(
     demonstration: Finished[Demonstrated],
