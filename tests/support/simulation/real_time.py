@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from simulation.collected import Simulated
 from simulation.depths.agents import holdings, real_agents
@@ -26,6 +28,15 @@ edges = [-inf, 40, 60, inf]
 """
 
 Demonstrated = subprocess.CompletedProcess[str]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[Result]):
+    """A run's directory and what it gave."""
+
+    directory: Path
+    result: Result
 
 
 def demonstrate(*options: str, **variables: str) -> Demonstrated:

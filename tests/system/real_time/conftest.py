@@ -5,34 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import pytest
 
 from simulation.collected import Simulated
 from tests.support.simulation.real_time import (
     Demonstrated,
+    Finished,
     count_twice,
     demonstrate_for_a_real_user,
     run_agents,
 )
 
-Result = TypeVar("Result")
 RUNS: Final[dict[str, Callable[[Path], Any]]] = {
     "demonstration": demonstrate_for_a_real_user,
     "counted_twice": count_twice,
     "agents": run_agents,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Finished(Generic[Result]):
-    """A run's directory and what it gave."""
-
-    directory: Path
-    result: Result
 
 
 class Started:

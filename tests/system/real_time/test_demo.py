@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.simulation.real_time import Demonstrated, demonstrate
-from tests.system.real_time.conftest import Finished
+from tests.support.simulation.real_time import Demonstrated, Finished, demonstrate
 
 
 def processes_naming(text: str) -> list[str]:

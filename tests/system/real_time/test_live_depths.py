@@ -7,8 +7,7 @@ import pytest
 from collector.show.truth import read_truth
 from protocol_spec import Outcome
 from simulation.collected import Simulated
-from tests.support.simulation.real_time import AGENTS
-from tests.system.real_time.conftest import Finished
+from tests.support.simulation.real_time import AGENTS, Finished
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real time")]
 
