@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,9 @@ def _uptime() -> float:
     return float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]) / 86_400
 
 
-FACTS: dict[str, tuple[Callable[[], str | float], str]] = {
+Facts = Mapping[str, tuple[Callable[[], str | float], str]]
+
+FACTS: Facts = {
     "model": (_model, "the machine's model name"),
     "os": (_os, "the distribution's id, such as debian"),
     "os_version": (_os_version, "the distribution's version"),
@@ -66,9 +68,14 @@ class MachineSource:
 
     def read(self) -> object:
         """The fact as it is now."""
-        try:
-            return FACTS[self.fact][0]()
-        except (OSError, ValueError, KeyError):
-            raise SourceFailure(
-                f"this machine does not report its {self.fact}; nothing was drawn or sent"
-            ) from None
+        return read_fact(self.fact)
+
+
+def read_fact(fact: str, facts: Facts = FACTS) -> str | float:
+    """Ask the machine, or raise `SourceFailure` if it does not know."""
+    try:
+        return facts[fact][0]()
+    except (OSError, ValueError, KeyError):
+        raise SourceFailure(
+            f"this machine does not report its {fact}; nothing was drawn or sent"
+        ) from None

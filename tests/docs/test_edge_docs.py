@@ -23,7 +23,7 @@ from edge_client.__main__ import main
 from edge_client.policy import Policy
 from edge_client.records import Fate
 from edge_client.settings import SETTINGS, default_state_dir, resolve
-from edge_client.sources import _KINDS, build_all
+from edge_client.sources import KINDS, build_all
 from edge_client.sources.command import CommandSource
 from edge_client.sources.json_file import JsonFileSource
 from edge_client.sources.machine import FACTS, MachineSource
@@ -135,8 +135,8 @@ def test_every_limit_of_the_policy(field: dataclasses.Field[object]) -> None:
 
 
 def test_every_kind_of_source_has_a_section() -> None:
-    assert set(re.findall(r"^### `(\w+)`", SETTINGS_PAGE, re.MULTILINE)) == set(_KINDS)
-    assert OPTIONS.keys() == _KINDS.keys()
+    assert set(re.findall(r"^### `(\w+)`", SETTINGS_PAGE, re.MULTILINE)) == set(KINDS)
+    assert OPTIONS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIONS))
@@ -248,7 +248,7 @@ def test_the_example_file_shows_every_setting_it_can(tmp_path: Path) -> None:
     everyday = {s.name for s in SETTINGS} - {"allow_plaintext", "keepalive", "log_level"}
     assert everyday <= document.keys()
     assert Policy.from_table(document["policy"]) == Policy()
-    assert {t.get("kind", "static") for t in document["sources"].values()} == _KINDS.keys() - {
+    assert {t.get("kind", "static") for t in document["sources"].values()} == KINDS.keys() - {
         "plugin"
     }
 

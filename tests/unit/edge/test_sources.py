@@ -8,7 +8,6 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from edge_client.errors import SettingsError, SourceFailure
 from edge_client.sources import build, build_all, plugin, reader
-from edge_client.sources.machine import FACTS
+from edge_client.sources.machine import FACTS, read_fact
 
 SECRET = "marmalade"  # noqa: S105 - the value nobody else may see
 
@@ -158,12 +157,12 @@ def test_known_machine_facts() -> None:
     assert read("uptime_days") > 0
 
 
-def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_tell() -> None:
     def unknown() -> str:
         raise OSError("no such sensor")
 
-    monkeypatch.setitem(FACTS, "model", (unknown, ""))
-    assert "does not report its model" in failure({"kind": "machine", "fact": "model"})
+    with pytest.raises(SourceFailure, match="does not report its model; nothing was drawn or sent"):
+        read_fact("model", {"model": (unknown, "")})
 
 
 def returns(unit: str) -> str:
@@ -175,12 +174,15 @@ def fails() -> str:
 
 
 @pytest.fixture
-def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [
-        EntryPoint(name, f"{__name__}:{target}", plugin.GROUP)
-        for name, target in (("good", "returns"), ("bad", "fails"), ("gone", "no_such_function"))
-    ]
-    monkeypatch.setattr(plugin, "entry_points", lambda **_: EntryPoints(points))
+def _plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with three plugins, installed."""
+    package = tmp_path / "plugins-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
+    targets = {"good": "returns", "bad": "fails", "gone": "no_such_function"}
+    lines = [f"{name} = {__name__}:{target}" for name, target in targets.items()]
+    (package / "entry_points.txt").write_text("\n".join([f"[{plugin.GROUP}]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.mark.usefixtures("_plugins")
