@@ -23,11 +23,11 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
     """A source from its `[sources.NAME]` table. Kinds are imported only when used."""
     options = dict(table)
     kind = options.pop("kind", "static" if "value" in options else "")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        kinds = ", ".join(sorted(_KINDS))
+    if not isinstance(kind, str) or kind not in KINDS:
+        kinds = ", ".join(sorted(KINDS))
         raise SettingsError(f"sources.{attribute}.kind = {kind!r}: choose one of {kinds}")
     try:
-        return _KINDS[kind](options)
+        return KINDS[kind](options)
     except (TypeError, ValueError) as error:
         what = str(error).split("() ")[-1]  # Python names the class first, the owner has no use
         raise SettingsError(f"sources.{attribute}: {what}. Nothing was drawn or sent") from None
@@ -85,7 +85,7 @@ def _plugin(options: dict[str, Any]) -> Source:
     return plugin_source(**options)
 
 
-_KINDS: dict[str, Callable[[dict[str, Any]], Source]] = {
+KINDS: dict[str, Callable[[dict[str, Any]], Source]] = {
     "static": _static,
     "command": _command,
     "json": _json,
