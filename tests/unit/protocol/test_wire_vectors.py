@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from protocol_spec import (
     RESULT_SERIES,
-    Manifest,
     Outcome,
     Presence,
     ReceiptPage,
@@ -21,32 +19,15 @@ from protocol_spec import (
     ResponseStatus,
     Result,
     State,
-    decode_receipts,
     decode_report,
-    decode_request,
-    decode_response,
-    decode_result,
-    decode_state,
     digest8,
     report_fault,
 )
 from tests.support.protocol import vectors
+from tests.support.protocol.decoders import DECODERS, fleet
 
 VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])
-DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "report": decode_report,
-    "state": decode_state,
-    "receipts": decode_receipts,
-    "request": decode_request,
-    "response": decode_response,
-    "result": decode_result,
-}
-
-
-def fleet() -> Manifest:
-    manifests = {entry["name"]: entry for entry in vectors.load("manifests.json")["good"]}
-    return Manifest.from_bytes(bytes.fromhex(manifests["fleet"]["hex"]))
 
 
 def message(kind: str, fields: dict[str, Any]) -> Any:

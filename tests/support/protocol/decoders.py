@@ -1,0 +1,32 @@
+"""A decoder for each kind of message that the vectors hold, and the campaign they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from protocol_spec import (
+    Manifest,
+    decode_receipts,
+    decode_report,
+    decode_request,
+    decode_response,
+    decode_result,
+    decode_state,
+)
+from tests.support.protocol import vectors
+
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "report": decode_report,
+    "state": decode_state,
+    "receipts": decode_receipts,
+    "request": decode_request,
+    "response": decode_response,
+    "result": decode_result,
+}
+
+
+def fleet() -> Manifest:
+    """The vectors' own campaign."""
+    manifests = {entry["name"]: entry for entry in vectors.load("manifests.json")["good"]}
+    return Manifest.from_bytes(bytes.fromhex(manifests["fleet"]["hex"]))
