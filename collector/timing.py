@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from protocol_spec.randomiser import below
+from protocol_spec import random_below as below
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from edge_client.states import Problem
 from edge_client.store import Store
 from edge_client.timing import Timing
 from edge_client.trace import Trace, no_trace
-from protocol_spec.randomiser import Entropy, below
+from protocol_spec import Entropy
+from protocol_spec import random_below as below
 
 log = logging.getLogger("allomfree.edge")
 

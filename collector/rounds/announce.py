@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
-from typing import Final
 
-from collector.data_dir import client_id
 from collector.mqtt import Link, Will
-from collector.mqtt.link import PahoLink
 from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Presence, State, Topics, digest8
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.names import unguessable
-
-ANSWER_SECONDS: Final = 10.0
 
 log = logging.getLogger("allomfree.collector")
 
@@ -67,38 +58,3 @@ class Announcer:
     def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
         if self._home_assistant is not None:
             link.publish(discovery_topic(self._home_assistant, campaign), message)
-
-
-def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
-    """Publish a campaign's manifest without the service; None when the broker took it, else why
-    not.
-
-    With a user name the connection keeps the session that goes with it, because a broker may take
-    that name for the collector's own.
-    """
-    broker = settings.required_broker()
-    named = settings.username is not None
-    link = PahoLink(
-        broker,
-        settings.credentials(),
-        client_id=client_id(settings) if named else unguessable("open"),
-        persistent=named,
-    )
-    try:
-        link.connect()
-        topic = Topics(campaign.name, settings.namespace).manifest
-        return _answer(link, link.publish(topic, campaign.manifest.to_bytes()))
-    except BrokerUnreachable as error:
-        return str(error)
-    finally:
-        link.close()
-
-
-def _answer(link: Link, sent: int) -> str | None:
-    limit = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < limit and not link.lost:
-        link.step(0.1)
-        answers = link.answers()
-        if sent in answers:
-            return answers[sent]
-    return link.lost or "the broker did not answer in time"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from protocol_spec.errors import AllomfreeError
+from protocol_spec import AllomfreeError
 from stage.programs import environment
 
 LAST_LINES: Final = 5  # of a log, in an error message

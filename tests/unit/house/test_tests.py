@@ -91,7 +91,7 @@ def _place(node: ast.expr, modules: dict[str, str]) -> str | None:
         "from collector import service as s\nmonkeypatch.setattr(s, 'STEP', 0)",
         "import collector.service\nmonkeypatch.setattr(collector.service, 'STEP', 0)",
         "monkeypatch.setattr('collector.service.STEP', 0)",
-        "from edge_client import cli\nwith mock.patch.object(cli, 'STEP', 0): pass",
+        "from edge_client import daemon\nwith mock.patch.object(daemon, 'STEP', 0): pass",
         "from unittest.mock import patch\npatch('edge_client.cli.STEP')",
         "def f():\n from collector import service\n service.STEP = 0",
     ],

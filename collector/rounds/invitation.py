@@ -1,0 +1,51 @@
+"""Publishing an invitation without the service: so that devices can join as soon as it is open."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from collector.data_dir import client_id
+from collector.mqtt import Link
+from collector.mqtt.link import PahoLink
+from collector.records import Campaign
+from collector.settings import Settings
+from protocol_spec import Topics
+from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.names import unguessable
+
+ANSWER_SECONDS: Final = 10.0
+
+
+def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
+    """Publish a campaign's manifest, retained; None when the broker took it, else why not.
+
+    With a user name the connection keeps the session that goes with it, because a broker may take
+    that name for the collector's own.
+    """
+    broker = settings.required_broker()
+    named = settings.username is not None
+    link = PahoLink(
+        broker,
+        settings.credentials(),
+        client_id=client_id(settings) if named else unguessable("open"),
+        persistent=named,
+    )
+    try:
+        link.connect()
+        topic = Topics(campaign.name, settings.namespace).manifest
+        return _answer(link, link.publish(topic, campaign.manifest.to_bytes()))
+    except BrokerUnreachable as error:
+        return str(error)
+    finally:
+        link.close()
+
+
+def _answer(link: Link, sent: int) -> str | None:
+    limit = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < limit and not link.lost:
+        link.step(0.1)
+        answers = link.answers()
+        if sent in answers:
+            return answers[sent]
+    return link.lost or "the broker did not answer in time"
