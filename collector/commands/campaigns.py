@@ -16,7 +16,7 @@ from collector.commands.options import CAMPAIGN, MANIFEST, command
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.rounds.announce import publish_manifest
+from collector.records import Campaign
 from collector.settings import Settings
 from collector.show.facts import instant
 from collector.show.planning import plan_manifest
@@ -63,8 +63,6 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
     \b
     allomfree-collector open heat.toml --broker mqtts://broker.example
     """
-    # Here and not above: it brings the MQTT client in, which other commands do without.
-
     loaded = Manifest.from_file(manifest)
     with closing(open_store(settings.data_dir)) as store:
         address = address_for_devices(settings)
@@ -77,7 +75,7 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
         )
     running = examine(settings.data_dir).running
     alone = embedded is None and not running
-    trouble = publish_manifest(known, campaign) if alone else None
+    trouble = _publish(known, campaign) if alone else None
     facts: text.OpenedFacts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
@@ -87,6 +85,13 @@ def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A0
         "trouble": trouble,
     }
     show(facts, as_json, text.opened_text)
+
+
+def _publish(settings: Settings, campaign: Campaign) -> str | None:
+    # Here and not above: it brings the MQTT client in, which other commands do without.
+    from collector.rounds.invitation import publish_manifest  # noqa: PLC0415
+
+    return publish_manifest(settings, campaign)
 
 
 def _not_over(manifest: Manifest) -> Manifest:
