@@ -42,8 +42,12 @@ def write_durably(file: Path, content: str | bytes) -> None:
     """
     temporary = file.with_name(f".{file.name}.new")
     temporary.unlink(missing_ok=True)
-    _write_synced(temporary, content)
-    temporary.replace(file)
+    try:
+        _write_synced(temporary, content)
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_directory(file.parent)
 
 

@@ -1,0 +1,114 @@
+"""Files of both programs: private, whole or not at all, and there after a power cut."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol_spec.programs.locks import holder, try_lock
+from protocol_spec.programs.private_files import (
+    create_durably,
+    exposed_mode,
+    make_private_directory,
+    open_private,
+    overwrite,
+    write_durably,
+)
+from tests.support.needs import path_of
+
+
+@pytest.fixture(params=[0o000, 0o277], ids=["open umask", "strict umask"])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_whatever_the_umask_only_the_owner_can_read(tmp_path: Path) -> None:
+    directory = tmp_path / "private"
+    make_private_directory(directory)
+    write_durably(directory / "written", "a")
+    create_durably(directory / "created", "b")
+    overwrite(directory / "overwritten", b"c")
+    os.close(open_private(directory / "opened", os.O_RDWR))
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+    assert exposed_mode(directory) is None
+
+
+def test_a_file_that_others_can_read_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch(mode=0o640)
+    assert exposed_mode(file) == 0o640
+
+
+def test_a_directory_that_exists_is_kept(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    make_private_directory(tmp_path)
+    assert exposed_mode(tmp_path) == 0o750
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write_durably(tmp_path / "taken", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_leftover_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".file.new").write_text("half")
+    write_durably(tmp_path / "file", "whole")
+    assert (tmp_path / "file").read_text() == "whole"
+
+
+def test_creating_keeps_what_is_there(tmp_path: Path) -> None:
+    create_durably(tmp_path / "file", "first")
+    create_durably(tmp_path / "file", "second")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "first")]
+
+
+def test_overwriting_keeps_the_file_in_place(tmp_path: Path) -> None:
+    overwrite(tmp_path / "file", b"first record")
+    inode = (tmp_path / "file").stat().st_ino
+    overwrite(tmp_path / "file", b"later")
+    assert (tmp_path / "file").read_bytes() == b"later record"
+    assert (tmp_path / "file").stat().st_ino == inode
+
+
+def test_file_and_directory_are_synced_around_the_rename(tmp_path: Path) -> None:
+    """Or a power cut could leave an empty file under the right name, or no name at all."""
+    code = f"""
+from pathlib import Path
+from protocol_spec.programs.private_files import write_durably
+write_durably(Path({str(tmp_path / "file")!r}), "content")
+"""
+    trace = tmp_path / "trace"
+    calls = "trace=fsync,rename,renameat,renameat2"
+    command = [path_of("strace"), "-f", "-e", calls, "-o", str(trace), sys.executable, "-c", code]
+    subprocess.run(command, check=True)
+    lines = trace.read_text().splitlines()
+    steps = [line.split(maxsplit=1)[1].partition("(")[0] for line in lines if "(" in line]
+    assert [step[:6] for step in steps] == ["fsync", "rename", "fsync"]
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    held = try_lock(tmp_path / "lock")
+    assert held is not None
+    assert try_lock(tmp_path / "lock") is None
+    assert holder(tmp_path / "lock") == str(os.getpid())
+    os.close(held)
+    again = try_lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)
+
+
+def test_nobody_knows_who_holds_a_lock_that_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    assert holder(tmp_path / "lock") == "unknown"
+    assert holder(tmp_path / "nosuch") == "unknown"
