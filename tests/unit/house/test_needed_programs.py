@@ -133,7 +133,7 @@ def checkout(tmp_path: Path) -> Path:
         "make_environment() { :; }\n"
         'say() { echo "==> $*"; }\n'
         'fail() { echo "error: $*" >&2; exit 1; }\n'
-        'ruff() { :; }; mypy() { :; }; pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
+        'ruff() { [ "$1" != "${BROKEN:-}" ]; }; mypy() { :; }; pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
     )
     return tmp_path
 
@@ -170,7 +170,15 @@ def test_the_script_ends_with_what_is_missing(checkout: Path) -> None:
 
 
 def test_the_script_hands_on_its_arguments(checkout: Path) -> None:
-    code, shown = run_script(checkout, "", "--quick", "--", "-k", "wire", CI="true")
+    code, shown = run_script(checkout, "", "--quick", "--", "-k", "wire", CI="true", WORKERS="3")
     assert code == 0
     assert "-m not slow -k wire" in shown
     assert "--durations=15" in shown
+    assert "-n 3 --dist worksteal" in shown
+
+
+@pytest.mark.parametrize("broken", ["format", "check"])
+def test_the_script_stops_at_what_ruff_finds(checkout: Path, broken: str) -> None:
+    code, shown = run_script(checkout, "", BROKEN=broken)
+    assert code == 1
+    assert "pytest" not in shown
