@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Manifest, Presence, State, decode_state
-from tests.support.brokers import Broker
+from stage.brokers import Broker
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,

@@ -16,11 +16,11 @@ from edge_client import EdgeClient
 from edge_client.__main__ import main
 from edge_client.settings import SETTINGS
 from edge_client.store import Store
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import NOBODY, rows
-from tests.support.tally import Tally
 
 VERBS = ("join", "show", "status", "run", "report", "pause", "resume", "leave", "forget", "doctor")
 WITH_JSON = ("join", "show", "status", "report", "doctor")
