@@ -1,4 +1,4 @@
-"""The collector at work: connect, read, count, and look after rounds.
+"""The collector at work: connect, read, count, seal and publish.
 
 One thread does everything in turn, so the order that exactness needs is the order of the code:
 a batch is committed before any of it is acknowledged (I6), on the connection that brought it (I7);
