@@ -19,7 +19,6 @@ from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wa
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
 from tests.support.site import PROMPT, serving
-from tests.unit.web.test_events import status
 
 pytestmark = pytest.mark.slow
 
@@ -92,10 +91,10 @@ def test_a_tab_that_nobody_sees_holds_no_connection(browser: Browser, tmp_path: 
         stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
         count(collection, 0)
         browser.until(lambda: received(browser, NOW) == "1")
-        assert status(site, "/events") == 503
+        assert site.status("/events") == 503
         tab = browser.driver.current_window_handle
         browser.driver.switch_to.new_window("tab")
-        browser.until(lambda: status(site, "/events") == 200)
+        browser.until(lambda: site.status("/events") == 200)
         count(collection, 1)
         browser.driver.close()
         browser.driver.switch_to.window(tab)
