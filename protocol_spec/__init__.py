@@ -10,7 +10,7 @@ the main door: what is in `__all__` is public. Three more modules are public as 
 Behind the doors:
 
     manifest  manifest_reader  fields  attributes  schedule  names      what is asked
-    wire  result  canonical  body  outcomes                             messages as bytes
+    wire  result  receipts  canonical  body  outcomes                   messages as bytes
     chances  calibration  randomiser  accounting  multidimensional      noise and its price
     precision  errors                                                   used by all of them
 
@@ -53,6 +53,7 @@ from protocol_spec.outcomes import HELP as OUTCOME_HELP
 from protocol_spec.outcomes import Outcome, Rejected
 from protocol_spec.randomiser import Entropy, Randomiser, Thresholds, as_drawn, thresholds
 from protocol_spec.randomiser import below as random_below
+from protocol_spec.receipts import receipt_page, receipt_tag
 from protocol_spec.result import SERIES as RESULT_SERIES
 from protocol_spec.result import Result, decode_result
 from protocol_spec.schedule import Schedule
@@ -73,8 +74,6 @@ from protocol_spec.wire import (
     decode_state,
     digest8,
     pack_receipts,
-    receipt_page,
-    receipt_tag,
     report_fault,
 )
 
