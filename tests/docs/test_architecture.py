@@ -35,7 +35,9 @@ def test_every_room_on_the_map_exists() -> None:
     assert [room for room in rooms() if not (ROOT / room).exists()] == []
 
 
-@pytest.mark.parametrize("package", ["protocol_spec", "protocol_spec/programs", *PROGRAMS, "scripts"])
+@pytest.mark.parametrize(
+    "package", ["protocol_spec", "protocol_spec/programs", *PROGRAMS, "scripts"]
+)
 def test_every_room_is_on_the_map(package: str) -> None:
     there = {p.name for p in (ROOT / package).iterdir() if p.suffix == ".py"}
     there |= {p.parent.name + "/" for p in (ROOT / package).glob("*/__init__.py")}
