@@ -571,12 +571,13 @@ def test_the_formulas_of_loss_are_those_of_the_code(
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
 def test_the_formulas_of_a_result_are_those_of_the_code(protocol: str, for_all: bool) -> None:
     noise = as_drawn(_calibrated(protocol, 4, 2.0, 0.6, "exact"))
-    n, counts = 1000, [450, 260, 200, 90]
+    n = 100_000
+    counts = [round(n * (noise.qs + f * noise.gap)) for f in (0.5, 0.3, 0.2, 0.0)]
     estimated = estimate(counts, n, noise)
-    low, high = estimated.interval(0.95, simultaneous=for_all)
+    ends = estimated.interval(0.95, simultaneous=for_all)
     z = critical_value(0.95 ** (1 / 4) if for_all else 0.95)
     for i, count in enumerate(counts):
-        said = _result(noise, n, count, z)
+        said = _result(noise, n, count)
         for name, found in {
             "raw": estimated.raw[i],
             "device_bound": 1 / (n * noise.gap),
@@ -584,26 +585,32 @@ def test_the_formulas_of_a_result_are_those_of_the_code(protocol: str, for_all: 
             "V1": estimated.v1,
             "privacy_error": estimated.privacy_error[i],
             "sampling_error": estimated.sampling_error[i],
-            "low": low[i],
-            "high": high[i],
         }.items():
-            assert said[name] == pytest.approx(found, rel=1e-9, abs=1e-12), name
+            assert float(said[name]) == pytest.approx(found, rel=1e-9, abs=1e-12), name
+        low, high = (Decimal(float(end[i])) for end in ends)
+        assert _surprised(said, low, z) == (0 if low else -1)
+        assert _surprised(said, high, z) == 0
+        assert _surprised(said, low - Decimal("1e-6"), z) == (1 if low else -1)
+        assert _surprised(said, high + Decimal("1e-6"), z) == 1
 
 
-def _result(noise: Calibration, n: int, count: int, z: float) -> dict[str, float]:
+def _result(noise: Calibration, n: int, count: int) -> Names:
     """What section 11 makes of a count."""
     lines = _fence("formulas result").splitlines()
     exact = dict(zip(("p1", "q1", "p2", "q2"), noise.exact))
     names = _calculated(_fence("formulas support").splitlines()[:2], exact)
-    names |= {"n": Decimal(n), "count": Decimal(count), "z": Decimal(z)}
-    names["g"] = _clipped(_calculated(lines[:1], names)["raw"])
-    said = _calculated(lines, names)
-    said |= {name: _clipped(said[name]) for name in ("low", "high")}
-    return {name: float(value) for name, value in said.items()}
+    names |= {"n": Decimal(n), "count": Decimal(count)}
+    raw = _calculated(lines[:1], names)["raw"]
+    names["g"] = min(max(raw, Decimal(0)), Decimal(1))
+    return _calculated(lines, names)
 
 
-def _clipped(value: Decimal) -> Decimal:
-    return min(max(value, Decimal(0)), Decimal(1))
+def _surprised(said: Names, f: Decimal, z: float) -> int:
+    """Whether g is further from f than chance allows: 1, or -1 if it is not, 0 just between."""
+    names = {**said, "f": f, "z": Decimal(z)}
+    reached = _calculated(_fence("formulas interval").splitlines(), names)
+    excess = abs(said["g"] - f) - reached["up" if f < said["g"] else "down"]
+    return 0 if abs(excess) < Decimal("1e-12") else 1 if excess > 0 else -1
 
 
 def test_bins_are_as_said() -> None:
