@@ -50,7 +50,8 @@ def linked_table(calibration: Channel, reports: int, designed_at: float = 0.0) -
     p1, q1, p2, q2 = calibration.exact
     ones, zeros = (_binomial(reports, p) for p in (p2, q2))
     memo = q1 + Decimal(designed_at) * (p1 - q1)
-    both = [memo * one + (1 - memo) * zero for one, zero in zip(ones, zeros)]
+    # Where p2 is 1 or q2 is 0 some numbers are impossible; any entry would do for them.
+    both = [memo * one + (1 - memo) * zero or ONE for one, zero in zip(ones, zeros)]
     l1, l0 = _multipliers(ones, zeros, both)
     table = [(l1 * one + l0 * zero) / b for one, zero, b in zip(ones, zeros, both)]
 
