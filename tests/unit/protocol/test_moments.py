@@ -69,7 +69,8 @@ def cumulants(parts: list[tuple[float, Law]]) -> tuple[float, float, float]:
     """Mean, variance and third cumulant of a mixture."""
     flat = [(chance * p, z) for chance, part in parts for p, z in part]
     mean = math.fsum(p * z for p, z in flat)
-    return mean, *(math.fsum(p * (z - mean) ** power for p, z in flat) for power in (2, 3))
+    variance, third = (math.fsum(p * (z - mean) ** i for p, z in flat) for i in (2, 3))
+    return mean, variance, third
 
 
 def large_fleet(f: float) -> Iterator[tuple[float, tuple[int, ...]]]:
