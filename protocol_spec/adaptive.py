@@ -7,16 +7,17 @@ less error then: between-memo noise counts more with every round, and favours L-
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from protocol_spec.calibration import Calibration, Choice, choose
 from protocol_spec.chances import Method
 from protocol_spec.errors import ParameterError
 from protocol_spec.precision import precise
 
-__all__ = ["ChooseFor", "choose_for"]
+__all__ = ["READINGS", "ChooseFor", "choose_for"]
 
 ChooseFor = Literal["round", "pooled"]
+READINGS: Final = get_args(ChooseFor)
 
 
 @precise
@@ -34,7 +35,7 @@ def choose_for(
     Pooled and exact, that is k <= 2 + 3 (wa a + wc c) / (wa + wc) with a = e^eps_inf, c = e^eps_1,
     wa = (1 - 1/T) / (a-1)^2, wc = 1/T / (c-1)^2 and T rounds.
     """
-    if reading not in ("round", "pooled"):
+    if reading not in READINGS:
         raise ParameterError("choose_for", reading, "choose 'round' or 'pooled'")
     if rounds < 1:
         raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")

@@ -8,22 +8,33 @@ Each has its calibration, the integers a device draws with, its randomiser, and 
 needs numpy; estimating from their counts is in `protocol_spec.estimation`.
 """
 
-from protocol_spec.reporting.hashed import Hashed, HashedRandomiser, change_log_ratio, code, support
+from protocol_spec.reporting.hashed import (
+    LOLOHA,
+    Hashed,
+    HashedRandomiser,
+    change_log_ratio,
+    code,
+    support,
+)
 from protocol_spec.reporting.nested import (
+    NESTABLE,
     Nested,
     NestedRandomiser,
     gradual_levels,
     nested_thresholds,
 )
-from protocol_spec.reporting.once import Once, OnceRandomiser, draw_rounds
+from protocol_spec.reporting.once import Once, OnceRandomiser, better_once, draw_rounds
 
 __all__ = [
+    "LOLOHA",
+    "NESTABLE",
     "Hashed",
     "HashedRandomiser",
     "Nested",
     "NestedRandomiser",
     "Once",
     "OnceRandomiser",
+    "better_once",
     "change_log_ratio",
     "code",
     "draw_rounds",

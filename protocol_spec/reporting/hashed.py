@@ -22,6 +22,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from protocol_spec.accounting import Spending, spending
 from protocol_spec.body import BodyFormat
@@ -31,7 +32,9 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.precision import ONE, precise
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
 
-__all__ = ["Hashed", "HashedRandomiser", "change_log_ratio", "code", "support"]
+__all__ = ["LOLOHA", "Hashed", "HashedRandomiser", "change_log_ratio", "code", "support"]
+
+LOLOHA: Final = "LOLOHA"  # what results call it
 
 
 @dataclass(frozen=True, slots=True)

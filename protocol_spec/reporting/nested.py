@@ -29,9 +29,10 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.precision import ONE, precise
 from protocol_spec.randomiser import Entropy, drawn_chances, just_below, respond, rounded
 
-__all__ = ["Nested", "NestedRandomiser", "gradual_levels", "nested_thresholds"]
+__all__ = ["NESTABLE", "Nested", "NestedRandomiser", "gradual_levels", "nested_thresholds"]
 
 _STEP = {"GRR": "L-GRR", "OUE": "L-OSUE"}
+NESTABLE = tuple(_STEP)
 MAX_LEVELS = 255
 
 Step = tuple[Decimal, Decimal]

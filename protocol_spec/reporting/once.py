@@ -21,7 +21,7 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.precision import precise
 from protocol_spec.randomiser import Entropy, Randomiser, below
 
-__all__ = ["Once", "OnceRandomiser", "draw_rounds"]
+__all__ = ["Once", "OnceRandomiser", "better_once", "draw_rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,17 @@ class Once:
     each: int
 
     @classmethod
-    def calibrate(cls, *, k: int, epsilon: float, rounds: int, each: int = 1) -> Once:
-        """GRR where its variance at f = 0 is not above OUE's, which is k <= 3 e^epsilon + 2."""
+    def calibrate(
+        cls, protocol: str = "auto", *, k: int, epsilon: float, rounds: int, each: int = 1
+    ) -> Once:
+        """A one-time protocol, or "auto" for the better of GRR and OUE."""
         if rounds < 1:
             raise ParameterError("rounds", rounds, "a campaign has at least one round")
         if not 1 <= each <= rounds:
             raise ParameterError("each", each, f"a device answers from 1 to {rounds} rounds")
-        return cls(_better(k, epsilon), rounds, each)
+        if protocol == "auto":
+            return cls(better_once(k, epsilon), rounds, each)
+        return cls(calibrate_once(protocol, k=k, epsilon=epsilon), rounds, each)
 
     @property
     def epsilon(self) -> float:
@@ -104,8 +108,11 @@ def draw_rounds(
 
 
 @precise
-def _better(k: int, epsilon: float) -> Calibration:
-    """In decimals: ties of the two variances would fall at random in floats."""
+def better_once(k: int, epsilon: float) -> Calibration:
+    """GRR where its variance at f = 0 is not above OUE's, which is k <= 3 e^epsilon + 2.
+
+    In decimals: ties of the two variances would fall at random in floats.
+    """
     grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in ("GRR", "OUE"))
     first, second = _at_zero(grr, oue)
     return grr if first <= second else oue
