@@ -3,14 +3,16 @@
 Claim (R19, R20): a decoder turns any bytes into a message or a `Rejected`, never into an exception;
 and what it accepts, it would have encoded to the same bytes.
 
-    report     [v, digest8, round, attribute, body]
+    report     [v, digest8, round, attribute, body]       v: 2 in campaigns of format 2, else 1
     state      [v, digest8, presence, last sealed round or nil]
     receipts   [v, digest8, round, page, tags]            tags: sorted, 4 bytes each
     request    [v, digest8, kind, nonce]                  kind 1: forget
     response   [v, digest8, kind, nonce, status, rounds]  rounds: how many were withdrawn
     result     a map, see `protocol_spec.result`
 
-`digest8` is the first 8 bytes of the manifest's digest. A report holds no time, host or version.
+`digest8` is the first 8 bytes of the manifest's digest. A report holds no time, host or version of
+software. In campaigns of format 2 all reports have bodies of one length, so that their size does
+not tell which question is answered.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from protocol_spec.limits import (
     MAX_RECEIPT_PAGES,
     MAX_REPORT_BYTES,
     MAX_ROUNDS,
+    MAX_VALUES,
     NONCE_BYTES,
     TAG_BYTES,
 )
@@ -40,6 +43,7 @@ from protocol_spec.manifest import Manifest
 from protocol_spec.outcomes import Outcome, Rejected
 
 __all__ = [
+    "REPORT_VERSIONS",
     "WIRE_VERSION",
     "Presence",
     "ReceiptPage",
@@ -56,6 +60,7 @@ __all__ = [
     "decode_response",
     "decode_state",
     "digest8",
+    "make_report",
     "pack_receipts",
     "receipt_page",
     "receipt_tag",
@@ -63,6 +68,9 @@ __all__ = [
 ]
 
 WIRE_VERSION: Final = 1
+REPORT_VERSIONS: Final = (1, 2)  # a report has the version of its campaign's format
+
+_MAX_BODY: Final = {1: MAX_VALUES // 8, 2: MAX_BODY_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +81,11 @@ class Report:
     round: int
     attribute: int
     body: bytes
+    version: int = 1
 
     def encode(self) -> bytes:
         """Canonical bytes."""
-        return pack([WIRE_VERSION, self.digest8, self.round, self.attribute, self.body])
+        return pack([self.version, self.digest8, self.round, self.attribute, self.body])
 
 
 class Presence(IntEnum):
@@ -195,6 +204,12 @@ def digest8(manifest: Manifest) -> bytes:
     return manifest.digest[:DIGEST_BYTES]
 
 
+def make_report(manifest: Manifest, round_number: int, attribute: int, answer: bytes) -> Report:
+    """The report of an answer, with zeros behind it where the campaign has one length for all."""
+    body = answer.ljust(manifest.body_lengths[attribute], b"\0")
+    return Report(digest8(manifest), round_number, attribute, body, manifest.format)
+
+
 def receipt_tag(manifest: Manifest, round_number: int, device: str) -> bytes:
     """What stands for a device's report of a round on a receipt page."""
     place = round_number.to_bytes(4) + device.encode("ascii")
@@ -209,21 +224,36 @@ def receipt_page(manifest: Manifest, device: str) -> int:
 
 def decode_report(payload: bytes) -> Report | Rejected:
     """Read a report. Whether it fits a campaign is `report_fault`'s to say."""
-    return _decode(payload, 5, _report, limit=MAX_REPORT_BYTES, binary=MAX_BODY_BYTES)
+    versions, limit = REPORT_VERSIONS, MAX_REPORT_BYTES
+    return _decode(payload, 5, _report, limit=limit, binary=MAX_BODY_BYTES, versions=versions)
 
 
 def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
     """Why a well-formed report does not belong to a campaign, clocks and history apart."""
+    if report.version != manifest.format:
+        return Rejected(
+            Outcome.MALFORMED, f"bad version for a campaign of format {manifest.format}"
+        )
     if report.digest8 != digest8(manifest):
         return Rejected(Outcome.WRONG_MANIFEST, "another digest than this campaign's")
     if report.attribute >= len(manifest.attributes):
         return Rejected(Outcome.BAD_ATTRIBUTE, f"attribute {report.attribute}")
-    fault = manifest.body_formats[report.attribute].fault(report.body)
+    fault = _body_fault(report, manifest)
     if fault is not None:
         return Rejected(fault, f"attribute {report.attribute}")
     if report.round >= manifest.rounds.count:
         return Rejected(Outcome.EARLY, f"round {report.round} of {manifest.rounds.count}")
     return None
+
+
+def _body_fault(report: Report, manifest: Manifest) -> Outcome | None:
+    way, body = manifest.ways[report.attribute], report.body
+    if len(body) != manifest.body_lengths[report.attribute]:
+        return Outcome.BAD_LENGTH
+    fault = way.fault(body[: way.answer_bytes])
+    if fault is None and any(body[way.answer_bytes :]):
+        return Outcome.BAD_PADDING
+    return fault
 
 
 def decode_state(payload: bytes) -> State | Rejected:
@@ -265,6 +295,7 @@ def _decode(
     *,
     limit: int,
     binary: int,
+    versions: tuple[int, ...] = (WIRE_VERSION,),
 ) -> Message | Rejected:
     if len(payload) > limit:
         return Rejected(Outcome.OVERSIZE, f"more than {limit} bytes")
@@ -272,7 +303,7 @@ def _decode(
         items = unpack(payload, array=fields, binary=binary)
         if type(items) is not tuple or len(items) != fields:
             raise _Bad(f"shape: not an array of {fields}")
-        if type(items[0]) is not int or items[0] != WIRE_VERSION:
+        if type(items[0]) is not int or items[0] not in versions:
             raise _Bad("version")
         message = build(items)
     except Undecodable:
@@ -285,12 +316,15 @@ def _decode(
 
 
 def _report(items: tuple[Any, ...]) -> Report:
-    _, digest, number, attribute, body = items
+    version, digest, number, attribute, body = items
+    if len(_binary(body, "body")) > _MAX_BODY[version]:
+        raise _Bad("body")
     return Report(
         _binary(digest, "digest", DIGEST_BYTES),
         _uint(number, "round", MAX_ROUNDS),
         _uint(attribute, "attribute", MAX_ATTRIBUTES),
-        _binary(body, "body"),
+        body,
+        version,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from collector.records import Campaign, Tally
 from protocol_spec import RESULT_SERIES, Calibration, Outcome, Result, as_drawn
@@ -106,7 +106,7 @@ def _message(
     )
 
 
-def _series(estimated: Estimate | None) -> dict[str, tuple[float, ...]]:
+def _series(estimated: Estimate | None) -> dict[str, Any]:
     if estimated is None:
         return dict.fromkeys(RESULT_SERIES, ())
     low, high = estimated.interval(CONFIDENCE)

@@ -6,6 +6,8 @@ replace them. Each row of the answers is one run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -48,10 +50,34 @@ def _respond(
     return answers
 
 
+def unequal_rounds(
+    rng: np.random.Generator,
+    c: Calibration,
+    groups: Sequence[tuple[int, int]],
+    f: Frequencies,
+    runs: int,
+) -> tuple[Counts, Counts]:
+    """(holders, support) summed over groups of devices: (reports each, devices)."""
+    held = [holders(rng, devices, f, runs) for _, devices in groups]
+    parts = [rounds(rng, c, each, m) for each, (m, _) in zip(held, groups)]
+    return np.sum(held, axis=0), np.sum(parts, axis=0)
+
+
 def zipf(k: int) -> Frequencies:
     """A few common values and many rare ones."""
     weights = 1.0 / np.arange(1, k + 1)
     return np.asarray(weights / weights.sum())
+
+
+def steep(k: int) -> Frequencies:
+    """Zipf with exponent 1.5: one very common value, a long tail of hardly any."""
+    weights = np.arange(1, k + 1) ** -1.5
+    return np.asarray(weights / weights.sum())
+
+
+def dominant(k: int) -> Frequencies:
+    """97 % hold the first value; the others share the rest."""
+    return np.array([0.97, *([0.03 / (k - 1)] * (k - 1))])
 
 
 def uniform(k: int) -> Frequencies:

@@ -30,9 +30,9 @@ def test_the_contract_imports_no_generator() -> None:
 
 
 def test_numpy_is_behind_the_one_door_devices_never_open() -> None:
-    assert {line.split()[0] for line in offenders("protocol_spec", "numpy")} == {
-        "protocol_spec/estimation.py"
-    }
+    files = {line.split()[0] for line in offenders("protocol_spec", "numpy")}
+    assert files
+    assert {file for file in files if not file.startswith("protocol_spec/estimation/")} == set()
 
 
 def test_the_agent_imports_neither_a_generator_nor_numpy() -> None:
