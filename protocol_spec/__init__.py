@@ -12,6 +12,7 @@ from protocol_spec.accounting import (
     report_odds,
     spending,
 )
+from protocol_spec.adaptive import choose_for
 from protocol_spec.attributes import Attribute
 from protocol_spec.body import BodyFormat
 from protocol_spec.calibration import (
@@ -97,6 +98,7 @@ __all__ = [
     "calibrate",
     "calibrate_once",
     "choose",
+    "choose_for",
     "decode_receipts",
     "decode_report",
     "decode_request",
