@@ -17,9 +17,7 @@ not tell which question is answered.
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -41,6 +39,7 @@ from protocol_spec.limits import (
 )
 from protocol_spec.manifest import Manifest
 from protocol_spec.outcomes import Outcome, Rejected
+from protocol_spec.receipts import Tags
 
 __all__ = [
     "REPORT_VERSIONS",
@@ -53,7 +52,6 @@ __all__ = [
     "Response",
     "ResponseStatus",
     "State",
-    "Tags",
     "decode_receipts",
     "decode_report",
     "decode_request",
@@ -62,8 +60,6 @@ __all__ = [
     "digest8",
     "make_report",
     "pack_receipts",
-    "receipt_page",
-    "receipt_tag",
     "report_fault",
 ]
 
@@ -107,35 +103,6 @@ class State:
     def encode(self) -> bytes:
         """Canonical bytes."""
         return pack([WIRE_VERSION, self.digest8, int(self.presence), self.last_sealed])
-
-
-class Tags(Set[bytes]):
-    """The tags of a page, kept as the bytes that came: a device looks for one of thousands."""
-
-    __slots__ = ("_sorted",)
-    __hash__ = Set._hash
-
-    def __init__(self, joined: bytes) -> None:
-        self._sorted = joined
-
-    @classmethod
-    def _from_iterable(cls, tags: Iterable[bytes]) -> Tags:  # type: ignore[override]
-        return cls(b"".join(sorted(set(tags))))
-
-    def __len__(self) -> int:
-        return len(self._sorted) // TAG_BYTES
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (self._at(i) for i in range(len(self)))
-
-    def __contains__(self, tag: object) -> bool:
-        if not isinstance(tag, bytes):
-            return False
-        place = bisect_left(range(len(self)), tag, key=self._at)
-        return place < len(self) and self._at(place) == tag
-
-    def _at(self, i: int) -> bytes:
-        return self._sorted[TAG_BYTES * i : TAG_BYTES * (i + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,18 +175,6 @@ def make_report(manifest: Manifest, round_number: int, attribute: int, answer: b
     """The report of an answer, with zeros behind it where the campaign has one length for all."""
     body = answer.ljust(manifest.body_lengths[attribute], b"\0")
     return Report(digest8(manifest), round_number, attribute, body, manifest.format)
-
-
-def receipt_tag(manifest: Manifest, round_number: int, device: str) -> bytes:
-    """What stands for a device's report of a round on a receipt page."""
-    place = round_number.to_bytes(4) + device.encode("ascii")
-    return hashlib.sha256(manifest.digest + place).digest()[:TAG_BYTES]
-
-
-def receipt_page(manifest: Manifest, device: str) -> int:
-    """The page on which a device finds its receipts, the same in every round."""
-    hashed = hashlib.sha256(manifest.digest + device.encode("ascii")).digest()
-    return int.from_bytes(hashed[:4]) % manifest.receipt_pages
 
 
 def decode_report(payload: bytes) -> Report | Rejected:

@@ -58,11 +58,15 @@ class Link(Protocol):
         """Whether messages left unacknowledged come first on a new connection, or later."""
 
     @property
+    def granted(self) -> int:
+        """Subscriptions the broker has said yes to, which need not mean much."""
+
+    @property
     def free(self) -> int:
         """How many more publishes may be unanswered at once."""
 
     def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
-        """Ask for messages; a broker that refuses ends the connection."""
+        """Ask for messages, with the next `step`; a broker that refuses ends the connection."""
 
     def step(self, timeout_seconds: float) -> list[Message]:
         """Wait for the network, then return what is there, at most a batch."""

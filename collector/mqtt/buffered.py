@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from typing import Any, Final
 
 from collector.mqtt.packets import packet_span
 
 READ_SIZE: Final = 1 << 18
+GOODBYE_SECONDS: Final = 2.0
 
 
 class BufferedSocket:
@@ -67,6 +69,14 @@ class BufferedSocket:
                 return False
             del self._out[:sent]
         return True
+
+    def close(self) -> None:
+        """Send what was collected, the goodbye above all, and close."""
+        with suppress(OSError):
+            self.sock.settimeout(GOODBYE_SECONDS)
+            self.sock.sendall(self._out)
+        self._out.clear()
+        self.sock.close()
 
     @property
     def readable(self) -> bool:

@@ -13,7 +13,6 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
@@ -75,7 +74,7 @@ class PahoLink:
         self.version = version
         self.lost: str | None = None
         self.session_present = False
-        self.granted = 0  # subscriptions the broker said yes to, which need not mean much
+        self.granted = 0
         self.denied = 0
         self.window = WINDOW
         self._credentials = credentials
@@ -149,11 +148,9 @@ class PahoLink:
         return answered
 
     def close(self) -> None:
-        """Say goodbye; the session stays at the broker."""
+        """Say goodbye, behind all that was published; the session stays at the broker."""
         if self._client.socket() is not None:
-            self._client.disconnect()
-            with suppress(OSError):
-                self._flush()
+            self._client.disconnect()  # closes the buffered socket, which sends what it holds
 
     # --- one turn of the network ---------------------------------------------------------------
 

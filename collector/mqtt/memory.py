@@ -137,6 +137,7 @@ class MemoryLink:
     ) -> None:
         self.lost: str | None = None
         self.session_present = session_present
+        self.granted = 0
         self._broker = broker
         self._session = session
         self._will = will
@@ -160,6 +161,7 @@ class MemoryLink:
         with self._broker.changed:
             for name in filters:
                 self._session.filters[name] = qos
+                self.granted += 1
                 for topic, payload in self._broker.retained.items():
                     self._session.offer(Message(topic, payload, retained=True), [name])
 

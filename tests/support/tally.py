@@ -68,6 +68,8 @@ class Tally:
     def __exit__(self, *_: object) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        # Let go of each other, so that paho closes its sockets when this is gone.
+        self._client.on_connect = self._client.on_message = self._client.on_subscribe = None
 
     def close_campaign(self) -> None:
         state = State(digest8(self.manifest), Presence.CLOSED, None)

@@ -16,6 +16,11 @@ from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, t
 Message = tuple[str, bytes]
 
 
+def forget_callbacks(client: mqtt.Client) -> None:
+    """Let go of whoever listened, so that paho closes its sockets when the listener is gone."""
+    client.on_connect = client.on_message = client.on_subscribe = None
+
+
 def _client(name: str) -> mqtt.Client:
     return mqtt.Client(
         CallbackAPIVersion.VERSION2, name, clean_session=True, protocol=MQTTProtocolVersion.MQTTv311
@@ -74,6 +79,7 @@ class Watcher:
         with suppress(OSError):
             self._client.disconnect()
         self._client.loop_stop()
+        forget_callbacks(self._client)
 
     def wait_for(self, done: Callable[[], bool], timeout: float = 60.0) -> None:
         """Until what was heard is as wanted."""

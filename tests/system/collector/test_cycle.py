@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.health import examine
 from protocol_spec import Manifest, Presence, State, decode_state
 from tests.support.brokers import Broker
 from tests.support.campaigns import manifest_text
@@ -19,9 +20,11 @@ from tests.support.collector_processes.campaign import (
     wait_until_open,
 )
 from tests.support.collector_processes.driver import Launcher
-from tests.support.collector_processes.processes import CollectorProcess, collector, facts
+from tests.support.collector_processes.processes import CollectorProcess, collector
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.edge_processes.processes import AgentProcess, edge, wait_until
+from tests.support.operator import Operator, operator
+from tests.support.overlap import all_at_once
 
 HOUR = 3600
 PAST, NOW = 0, 1
@@ -48,6 +51,10 @@ class Owner:
             f'state_dir = "{place / name}"\n[sources.{ATTRIBUTE}]\nvalue = "v1"\n'
         )
 
+    def joins_and_reports(self, address: str) -> None:
+        self.says("join", address, "--yes")
+        assert "counted" in self.says("report")
+
     def says(self, *words: str) -> str:
         done = edge(*words, "--config", self.config)
         assert done.returncode == 0, done.stderr
@@ -58,62 +65,62 @@ class Owner:
 def test_from_open_to_close(broker: Broker, launcher: Launcher, tmp_path: Path) -> None:
     written = write_manifest(tmp_path / "campaign.toml")
     collection = Collection(tmp_path / "data", written, 3, own_namespace())
-    data, at = ("--data-dir", collection.data), collection.flags(broker)
-    opened = facts("open", tmp_path / "campaign.toml", *data, *at)
-    assert opened["campaign"] == collection.manifest.campaign
-    address = opened["join"].removeprefix("allomfree-edge join ")
+    at = collection.flags(broker)
     owners = [Owner(tmp_path, name) for name in ("one", "two")]
-    with CollectorProcess(collection.data, *at) as running:
-        wait_until_open(collection, broker.port)
-        for owner in owners:
-            owner.says("join", address, "--yes")
-            assert "counted" in owner.says("report")
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports(PAST))
-        collection.wait_for(3, PAST)
-        all_is_well(collection, broker)
-        seal_and_read(collection, tmp_path)
-        with AgentProcess(owners[0].config) as agent:
-            agent.wait_for("connected to")
-            close(collection, broker, running)
-            agent.wait_for("the collector has closed the campaign")
-        assert "left" in owners[0].says("status")
+    with operator("--data-dir", collection.data, *at) as typing:
+        opened = typing.asks("open", tmp_path / "campaign.toml")
+        assert opened["campaign"] == collection.manifest.campaign
+        address = opened["join"].removeprefix("allomfree-edge join ")
+        with CollectorProcess(collection.data, *at) as running:
+            wait_until_open(collection, broker.port)
+            with Publisher(broker.port) as publisher:
+                publisher.send(collection.reports(PAST))
+            all_at_once(lambda owner: owner.joins_and_reports(address), owners)
+            collection.wait_for(3, PAST)
+            all_is_well(collection, typing)
+            seal_and_read(typing, tmp_path)
+            with AgentProcess(owners[0].config) as agent:
+                agent.wait_for("connected to")
+                close(collection, broker, running, typing)
+                agent.wait_for("the collector has closed the campaign")
+            assert "left" in owners[0].says("status")
     nothing_stays_retained(collection, broker, launcher)
 
 
-def all_is_well(collection: Collection, broker: Broker) -> None:
-    data = ("--data-dir", collection.data)
-    wait_until(lambda: collector("health", *data).returncode == 0)
-    assert facts("health", *data)["finding"] == "connected and counting"
-    findings = facts("doctor", *data, *collection.flags(broker))
+def all_is_well(collection: Collection, typing: Operator) -> None:
+    wait_until(lambda: examine(collection.data).well)
+    assert collector("health", "--data-dir", collection.data).returncode == 0
+    assert typing.asks("health")["finding"] == "connected and counting"
+    findings = typing.asks("doctor")
     assert all(finding["ok"] for finding in findings), findings
-    told = facts("status", *data)
+    told = typing.asks("status")
     (campaign,) = told["campaigns"]
     assert told["received"] == sum(campaign["outcomes"].values()) == 5
     assert [row["reports"] for row in campaign["filling"]] == [{ATTRIBUTE: 3}, {ATTRIBUTE: 2}]
     assert campaign["sealed"] == 0
 
 
-def seal_and_read(collection: Collection, place: Path) -> None:
-    data = ("--data-dir", collection.data)
-    assert facts("seal", *data, "--early")["sealed"] == [PAST]
-    (estimate,) = facts("estimate", *data)
+def seal_and_read(typing: Operator, place: Path) -> None:
+    assert typing.asks("seal", "--early")["sealed"] == [PAST]
+    (estimate,) = typing.asks("estimate")
     assert (estimate["n"], estimate["rounds"], estimate["final"]) == (3, 1, True)
     assert [row["count"] for row in estimate["histogram"]] == [1, 1, 1]
-    (latest,) = facts("estimate", *data, "--round", "latest")
+    (latest,) = typing.asks("estimate", "--round", "latest")
     assert latest["round"] == PAST
-    assert collector("export", *data, "--output", place / "heat.csv").returncode == 0
+    typing.runs("export", "--output", place / "heat.csv")
     rows = list(csv.DictReader((place / "heat.csv").read_text().splitlines()))
     assert {row["value"] for row in rows} == {"v0", "v1", "v2"}
-    lines = collector("export", *data, "--format", "ndjson").stdout.splitlines()
+    lines = typing.runs("export", "--format", "ndjson").stdout.splitlines()
     assert len([json.loads(line) for line in lines]) == len(rows)
 
 
-def close(collection: Collection, broker: Broker, running: CollectorProcess) -> None:
+def close(
+    collection: Collection, broker: Broker, running: CollectorProcess, typing: Operator
+) -> None:
     """Devices hear of it, the invitation is taken back, and what had begun is sealed."""
     with Watcher(broker.port, collection.topics.state, collection.topics.manifest) as watcher:
         watcher.wait_for_topic(collection.topics.manifest, collection.manifest.to_bytes())
-        assert collector("close", "--yes", "--data-dir", collection.data).returncode == 0
+        typing.runs("close", "--yes")
         watcher.wait_for_topic(collection.topics.manifest, b"")
         assert presence(watcher.latest[collection.topics.state]) is Presence.CLOSED
     wait_until(lambda: collection.look(NOW).sealed)
@@ -148,20 +155,20 @@ def nothing_stays_retained(collection: Collection, broker: Broker, launcher: Lau
 def test_a_campaign_opened_while_the_service_runs(broker: Broker, tmp_path: Path) -> None:
     """And a second service on the same data is refused."""
     first = Collection.shared(tmp_path / "data", 3)
-    at = ("--data-dir", str(first.data), *first.flags(broker))
-    with CollectorProcess(first.data, *first.flags(broker)):
+    at = first.flags(broker)
+    with CollectorProcess(first.data, *at), operator("--data-dir", first.data, *at) as typing:
         wait_until_open(first, broker.port)
-        busy = collector("run", *at)
-        assert busy.returncode == 1
+        busy = typing.tries("run")
+        assert busy.exit_code == 1
         assert "another collector is running" in busy.stderr
         written = write_manifest(tmp_path / "second.toml")
         second = Collection(first.data, written, 3, first.namespace)
-        facts("open", tmp_path / "second.toml", *at)
+        typing.asks("open", tmp_path / "second.toml")
         wait_until_open(second, broker.port)
         with Publisher(broker.port) as publisher:
             publisher.send([*first.reports(), *second.reports(NOW)])
-        wait_until(lambda: facts("status", "--data-dir", first.data)["received"] == 6)
-        told = facts("status", "--data-dir", first.data)
+        wait_until(lambda: first.store.received() == 6)
+        told = typing.asks("status")
         counted = {c["campaign"]: c["outcomes"] for c in told["campaigns"]}
     names = [collection.manifest.campaign for collection in (first, second)]
     assert counted == {name: {"accepted": 3} for name in names}

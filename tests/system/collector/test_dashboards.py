@@ -17,10 +17,11 @@ from tests.support.collector_processes.campaign import (
     own_namespace,
     wait_until_open,
 )
-from tests.support.collector_processes.processes import CollectorProcess, collector, facts
+from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.edge_processes.processes import wait_until
 from tests.support.home_assistant import rendered
+from tests.support.operator import operator
 
 HOUR = 3600
 PAST = 0
@@ -40,6 +41,7 @@ def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
     found, told = discovery_topic(prefix, collection.campaign()), collection.topics.state
     result = collection.topics.result_json(ATTRIBUTE)
     with (
+        operator("--data-dir", collection.data) as typing,
         CollectorProcess(collection.data, *asked),
         Watcher(broker.port, found, told, result) as watcher,
     ):
@@ -48,7 +50,7 @@ def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
         with Publisher(broker.port) as publisher:
             publisher.send(collection.reports(PAST))
         collection.wait_for(3, PAST)
-        assert facts("seal", "--data-dir", collection.data, "--early")["sealed"] == [PAST]
+        assert typing.asks("seal", "--early")["sealed"] == [PAST]
         payload = watcher.wait_for_topic(result)
         assert payload == latest(collection)
         assert json.loads(payload)["histogram"][1]["value"] == "v1"
@@ -56,7 +58,7 @@ def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
         assert rendered(sensors["collector"]["value_template"], watcher.latest[told]) == "ON"
         assert rendered(sensors[f"{ATTRIBUTE}_reports"]["value_template"], payload) == "3"
         wait_until(lambda: collection.look().unpublished == 0)
-        assert collector("close", "--yes", "--data-dir", collection.data).returncode == 0
+        typing.runs("close", "--yes")
         watcher.wait_for_topic(found, b"")
         assert rendered(sensors["collector"]["value_template"], watcher.latest[told]) == "OFF"
     assert retained(broker.port, found) == {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.health import examine
 from tests.support.brokers import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
@@ -102,7 +103,8 @@ def test_commands_find_it(collection: Collection) -> None:
     with CollectorProcess(collection.data) as process:
         process.wait_for("collecting for")
         wait_until_open(collection, port(collection))
-        wait_until(lambda: collector("health", "--data-dir", collection.data).returncode == 0)
+        wait_until(lambda: examine(collection.data).well)
+        assert collector("health", "--data-dir", collection.data).returncode == 0
         findings = facts("doctor", "--data-dir", collection.data)
         assert all(finding["ok"] for finding in findings), findings
         assert any(f"127.0.0.1:{port(collection)}" in finding["finding"] for finding in findings)

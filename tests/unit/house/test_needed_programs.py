@@ -133,7 +133,8 @@ def checkout(tmp_path: Path) -> Path:
         "make_environment() { :; }\n"
         'say() { echo "==> $*"; }\n'
         'fail() { echo "error: $*" >&2; exit 1; }\n'
-        'ruff() { [ "$1" != "${BROKEN:-}" ]; }; mypy() { :; }; pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
+        'ruff() { [ "$1" != "${BROKEN:-}" ]; }; mypy() { :; }\n'
+        'pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
     )
     return tmp_path
 
