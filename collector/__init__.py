@@ -13,7 +13,7 @@ Its rooms, each importing only from those above it:
     mqtt/          the connection to a broker: the port, paho, and a broker in memory
     ingest/        from a message to a counted report with a receipt
     rounds/        sealing, results, publishing, announcing
-    service        the loop: connect, read, count, look after rounds
+    service        the loop: connect, read, count, seal, publish
     show/          facts, tables and figures for people
     child_process  supervision of the programs a collector starts
     brokers/       configuring, embedding and testing brokers

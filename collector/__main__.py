@@ -1,4 +1,7 @@
-"""Where `allomfree-collector` starts; says what to install where only the agent is installed."""
+"""Where `allomfree-collector` starts, also as `python -m collector`.
+
+Where only the agent is installed, it says what to install.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong at the collector, who can mend it, and the exit code it ends with.
+"""What can go wrong at the collector, who can fix it, and the exit code it ends with.
 
 AllomfreeError (from protocol_spec)
 ├── SettingsError (ValueError)           exit 2: a flag, variable or file (protocol_spec.programs)

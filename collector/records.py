@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,11 @@ class Campaign:
         return self.manifest.campaign
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A report that passed every check that needs no history."""
+class Candidate(NamedTuple):
+    """A report that passed every check that needs no history.
+
+    A tuple, because one is made for every report and its fields are a row of the store, in order.
+    """
 
     campaign: int
     round: int

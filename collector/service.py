@@ -1,4 +1,4 @@
-"""The collector at work: connect, read, count, and look after rounds.
+"""The collector at work: connect, read, count, seal and publish.
 
 One thread does everything in turn, so the order that exactness needs is the order of the code:
 a batch is committed before any of it is acknowledged (I6), on the connection that brought it (I7);
@@ -176,7 +176,7 @@ class Service:
     def _upkeep(self) -> None:
         """Seal what is due, publish receipts and results, clear what is no longer needed."""
         try:
-            self._look_after_rounds()
+            self._seal_and_publish()
             self._store.wipe_log()
         except StorageFailure as error:
             self._storage_failed(error)
@@ -184,7 +184,7 @@ class Service:
             if self._link is not None and not self._ingest.held:
                 self.status.trouble = ""
 
-    def _look_after_rounds(self) -> None:
+    def _seal_and_publish(self) -> None:
         campaigns = self._campaigns.values()
         reading = None if self._ingest.held else self._link
         waiting = self._sealer.seal_due(reading, campaigns)

@@ -23,7 +23,7 @@ class Clock:
 class Timing:
     """How often the service does something, and how long it waits for something."""
 
-    step_seconds: float = 0.5  # for messages, before it looks after anything else
+    step_seconds: float = 0.5  # for messages, before it does anything else
     upkeep_every_seconds: float = 0.5
     receipts_every_seconds: float = 2.0
     # A round is sealed when no report of it came for so long, ...

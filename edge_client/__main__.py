@@ -1,10 +1,10 @@
-"""`allomfree-edge`, also as `python -m edge_client`."""
+"""Where `allomfree-edge` starts, also as `python -m edge_client`."""
 
 from __future__ import annotations
 
-from edge_client.commands import program
+from edge_client.commands import main
 
-main = program()
+__all__ = ["main"]
 
 if __name__ == "__main__":
     main()

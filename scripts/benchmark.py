@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
-# The benchmarks use the brokers that the tests start, so they run from a checkout.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if find_spec("protocol_spec") is None:  # a checkout that is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agent as agent_benchmark
 from benchmarks import ingest as ingest_benchmark

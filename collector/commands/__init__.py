@@ -37,7 +37,7 @@ COMMANDS = (
 )
 
 
-@click.group(cls=Program, context_settings=STYLE, commands=COMMANDS)
+@click.group("allomfree-collector", cls=Program, context_settings=STYLE, commands=COMMANDS)
 @version_option("allomfree-collector")
 def main() -> None:
     """Collect statistics from fleets of devices under local differential privacy.

@@ -1,4 +1,4 @@
-"""What the commands share: the decorator that makes one, and the arguments several of them take."""
+"""The decorator that makes a command, and the arguments that several commands take."""
 
 from __future__ import annotations
 

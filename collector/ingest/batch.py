@@ -37,7 +37,7 @@ class Counted:
     @property
     def accepted(self) -> int:
         """Reports counted for the first time."""
-        return sum(outcome is Outcome.ACCEPTED for outcome in self.outcomes)
+        return self.outcomes.count(Outcome.ACCEPTED)
 
     @property
     def rounds(self) -> set[tuple[int, int]]:

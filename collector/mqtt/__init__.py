@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 BATCH: Final = 4_000
 WINDOW: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a broker delivered. `topic` is None when it is not UTF-8; `mid` is 0 for QoS 0."""
+class Message(NamedTuple):
+    """What a broker delivered. `topic` is None when it is not UTF-8; `mid` is 0 for QoS 0.
+
+    A tuple, because one is made for every report.
+    """
 
     topic: str | None
     payload: bytes

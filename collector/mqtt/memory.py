@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -214,7 +214,7 @@ class MemoryLink:
                 return
             self.lost = reason
             self._session.link = None
-            again = [(replace(message, mid=0), 1) for message in self._delivered.values()]
+            again = [(message._replace(mid=0), 1) for message in self._delivered.values()]
             self._session.waiting.extendleft(reversed(again))
             self._delivered = {}
             if not self._session.persistent:
@@ -229,7 +229,7 @@ class MemoryLink:
     def _deliver(self, message: Message, qos: int) -> Message:
         if not qos:
             return message
-        delivered = replace(message, mid=next(self._numbers))
+        delivered = message._replace(mid=next(self._numbers))
         self._delivered[delivered.mid] = delivered
         return delivered
 

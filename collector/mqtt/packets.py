@@ -15,7 +15,7 @@ PUBLISH: Final = 0x30
 
 
 class BadPacket(ValueError):
-    """The broker sent what is no MQTT."""
+    """The broker sent something that is not MQTT."""
 
 
 def packet_span(buffer: bytes, at: int) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
 """Where the collector keeps what it knows: a port, and one room per engine.
 
-    sqlite/     one file, one writer; what `allomfree-collector` uses
-    memory.py   dictionaries, for tests, notebooks and simulations without a disk
-    shared.py   what engines have in common
+    sqlite/    one file, one writer; what `allomfree-collector` uses
+    memory/    dictionaries, for tests, notebooks and simulations without a disk
+    shared.py  what engines have in common
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable

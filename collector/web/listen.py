@@ -25,7 +25,7 @@ def inherited(descriptor: int) -> socket.socket:
     try:
         return socket.socket(fileno=descriptor)
     except OSError as error:
-        raise CollectorError(f"--socket {descriptor} is no socket: {error.strerror}") from None
+        raise CollectorError(f"--socket {descriptor} is not a socket: {error.strerror}") from None
 
 
 def bound(address: Address, sock: socket.socket) -> Address:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from edge_client.client import accept_loss
-from edge_client.commands.common import CAMPAIGN, agree_or_exit, open_client
+from edge_client.commands.common import agree_or_exit, open_client
+from edge_client.commands.options import CAMPAIGN, command
 from edge_client.settings import Settings
 
 
+@command
 @CAMPAIGN
 def pause(settings: Settings, campaign: str | None) -> None:
     """Draw and send nothing until resumed.
@@ -20,6 +22,7 @@ def pause(settings: Settings, campaign: str | None) -> None:
         click.echo(f"Paused {client.pause(campaign).name}; nothing is drawn or sent until resumed.")
 
 
+@command
 @CAMPAIGN
 def resume(settings: Settings, campaign: str | None) -> None:
     """Go on after pause or leave.
@@ -31,6 +34,7 @@ def resume(settings: Settings, campaign: str | None) -> None:
         click.echo(f"Resumed {client.resume(campaign).name}.")
 
 
+@command
 @CAMPAIGN
 def leave(settings: Settings, campaign: str | None) -> None:
     """Stop for good, keeping the memory so that rejoining reveals nothing new.
@@ -43,6 +47,7 @@ def leave(settings: Settings, campaign: str | None) -> None:
         click.echo(f"Left {name}. What was spent stays spent; joining again costs nothing more.")
 
 
+@command
 @CAMPAIGN
 @click.option(
     "--lost", is_flag=True, help="Accept that the memory is lost, damaged or rolled back."

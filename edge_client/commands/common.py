@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
 import click
 
 from edge_client.client import EdgeClient
 from edge_client.settings import Settings
 from edge_client.timing import Timing
-
-CAMPAIGN: Final = click.argument("campaign", required=False)
 
 
 def open_client(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from edge_client.commands.common import agree_or_exit, open_client
+from edge_client.commands.options import command
 from edge_client.errors import SettingsError
 from edge_client.heartbeat import last_heartbeat
 from edge_client.settings import Settings
@@ -15,6 +16,7 @@ from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.commands import show as print_facts
 
 
+@command
 @click.argument("address", required=False)
 @click.option(
     "--manifest", type=click.Path(path_type=Path), help="Manifest file instead of ADDRESS."

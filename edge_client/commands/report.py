@@ -10,6 +10,7 @@ import click
 from edge_client.agent import Wait
 from edge_client.client import Reported
 from edge_client.commands.common import open_client
+from edge_client.commands.options import command
 from edge_client.errors import SettingsError
 from edge_client.settings import Settings
 from edge_client.sources import Source, build, build_all, reader
@@ -20,6 +21,7 @@ from protocol_spec.programs.commands import show as print_facts
 from protocol_spec.programs.systemd import notify
 
 
+@command
 def run(settings: Settings) -> None:
     """Report every round until stopped: for systemd, or in the foreground.
 
@@ -45,6 +47,7 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
         notify("STOPPING=1")
 
 
+@command
 @click.option(
     "--value",
     "values",

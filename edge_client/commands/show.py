@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from edge_client.client import EdgeClient
-from edge_client.commands.common import CAMPAIGN, open_client
+from edge_client.commands.common import open_client
+from edge_client.commands.options import CAMPAIGN, command
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.commands import show as print_facts
 
 
+@command
 @CAMPAIGN
 @click.option(
     "--html", metavar="FILE", help="Write it as a page for a browser; `-` prints the page."
@@ -50,6 +52,7 @@ def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
         click.echo(f"wrote {file}; only you can read it", err=True)
 
 
+@command
 @AS_JSON
 def status(settings: Settings, as_json: bool) -> None:
     """Show the agent's status.
@@ -64,6 +67,7 @@ def status(settings: Settings, as_json: bool) -> None:
         print_facts(statement.status_facts(client), as_json, text.status_text)
 
 
+@command
 @AS_JSON
 def doctor(settings: Settings, as_json: bool) -> None:
     """Check state, clock, sources, brokers and policy, and name the next step.

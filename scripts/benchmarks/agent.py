@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import syscalls
+from benchmarks.campaign import manifest
 from benchmarks.measurements import Measurement
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
 from stage import programs
-from tests.support.brokers import Nats
-from tests.support.campaigns import manifest
-from tests.support.needs import find_program
-from tests.support.tally import Tally
+from stage.brokers import Nats
+from stage.programs import find_program
+from stage.tally import Tally
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
@@ -108,11 +108,11 @@ def _agent(
     directory: Path, environment: dict[str, str], trace_to: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], Tally, Path]]:
     """`allomfree-edge run` on rounds of a second, with a broker and a tally that gives receipts."""
-    asked = manifest(period=1, grace=3600)
+    asked = manifest(4, period_seconds=1, rounds=1000, grace_seconds=3600)
     state, config = directory / "state", directory / "edge.toml"
     with Nats(directory / "nats") as nats, Tally(nats.port, asked) as tally:
         _join(state, asked, nats.url)
-        config.write_text(f'state_dir = "{state}"\n[sources.fuel]\nvalue = "wood"\n')
+        config.write_text(f'state_dir = "{state}"\n[sources.a]\nvalue = "v0"\n')
         program = find_program("allomfree-edge")
         start = [program] if program else [sys.executable, "-m", "edge_client"]
         command = [*start, "run", "--config", str(config), "--log-level", "error"]
@@ -182,7 +182,7 @@ def _wire_size(protocol: str, form: BodyFormat, limit: float) -> Measurement:
 
 def draw_time(directory: Path, draws: int = 200) -> Measurement:
     """One round's draw until it is durable, on this disk."""
-    asked = manifest(period=60)
+    asked = manifest(4, period_seconds=60, rounds=1000)
     clock = _RoundClock(asked)
     times = []
     with EdgeClient(directory, clock=clock) as client:
@@ -190,7 +190,7 @@ def draw_time(directory: Path, draws: int = 200) -> Measurement:
         for clock.round in range(draws):
             membership = client.find()
             begin = time.perf_counter()
-            drawn = client.agent.draw(membership, lambda _: "wood")
+            drawn = client.agent.draw(membership, lambda _: "v0")
             times.append(time.perf_counter() - begin)
             if not isinstance(drawn, Queued):
                 raise TypeError(f"nothing was drawn: {drawn}")

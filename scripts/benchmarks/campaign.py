@@ -6,12 +6,21 @@ import time
 from collections.abc import Iterator
 
 from protocol_spec import Manifest, Report, Topics, digest8
+from stage.brokers import Nats
 from stage.publisher import Message
-from tests.support.brokers import Nats
 
 
-def manifest(k: int, begun_seconds: int = 60, protocol: str = "auto") -> Manifest:
-    """A campaign of two rounds of a day that began so many seconds ago."""
+def manifest(
+    k: int,
+    begun_seconds: int = 60,
+    protocol: str = "auto",
+    *,
+    period_seconds: int = 86_400,
+    rounds: int = 2,
+    grace_seconds: int = 86_400,
+) -> Manifest:
+    """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago."""
+    first = int(time.time()) - begun_seconds
     values = ", ".join(f'"v{i}"' for i in range(k))
     return Manifest.from_toml(
         f"""
@@ -24,7 +33,11 @@ def manifest(k: int, begun_seconds: int = 60, protocol: str = "auto") -> Manifes
         eps_inf = 2.0
         eps_1 = 0.6
         receipt_pages = 1000
-        rounds = {{ first = {int(time.time()) - begun_seconds}, period = "1d", count = 2 }}
+        [rounds]
+        first = {first}
+        period = {period_seconds}
+        count = {rounds}
+        grace = {grace_seconds}
         [[attributes]]
         name = "a"
         question = "Which?"

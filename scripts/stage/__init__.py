@@ -6,5 +6,7 @@ collector      the collector and its broker: connect, kill, restart, wait until 
 agents         many real agents in a few processes
 agent_process  what one of those processes runs
 memory         the largest size of this process so far
+brokers        NATS and mosquitto, each on a port of its own
 publisher      the messages of many devices through one connection
+tally          a collector in a hundred lines, where only the agent is of interest
 """

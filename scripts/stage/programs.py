@@ -7,6 +7,7 @@ none of it: neither a variable nor a file, only what stands in its command.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Mapping
@@ -27,6 +28,14 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if not name.startswith(SETTINGS)}
     path = filter(None, [str(Path(__file__).parent.parent), environ.get("PYTHONPATH")])
     return {**kept, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def find_program(name: str) -> str | None:
+    """A program beside the interpreter, on the path, or in /usr/sbin."""
+    beside = Path(sys.executable).parent / name
+    if beside.exists():
+        return str(beside)
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 def free_port() -> int:

@@ -25,8 +25,8 @@ from paho.mqtt.properties import Properties
 
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import Auth, BrokerPlan, Kind
-from tests.support.brokers import Broker, free_port
-from tests.support.needs import find_program
+from stage.brokers import Broker
+from stage.programs import find_program, free_port
 
 V311: Final = MQTTProtocolVersion.MQTTv311
 V5: Final = MQTTProtocolVersion.MQTTv5

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +21,8 @@ from protocol_spec import Manifest
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import ATTRIBUTES, HOUR, candidate, seal
 from tests.support.command_line import Cli, empty_home, invoker
+
+NOBODY: Final = "mqtt://127.0.0.1:1"  # no broker listens there
 
 
 @pytest.fixture

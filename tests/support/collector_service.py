@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +10,25 @@ from typing import Any
 from collector.device_key import DeviceKey
 from collector.mqtt import Message
 from collector.mqtt.memory import MemoryBroker, MemoryLink
+from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
 from collector.timing import Clock
-from protocol_spec import Result
+from protocol_spec import (
+    ReceiptPage,
+    Request,
+    RequestKind,
+    Result,
+    State,
+    Topics,
+    decode_receipts,
+    decode_state,
+    digest8,
+    receipt_page,
+)
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.topics import from_all_devices
-from tests.support.collector_fakes import FIRST
+from tests.support.collector_fakes import FIRST, message
 
 CLIENT = "collector"
 
@@ -62,8 +74,8 @@ class ServiceInMemory:
 
     def send(self, messages: Iterable[Message]) -> None:
         """What devices publish."""
-        for message in messages:
-            self.broker.publish(message.topic or "", message.payload)
+        for sent in messages:
+            self.broker.publish(sent.topic or "", sent.payload)
 
     def kept(self) -> int:
         """How many messages the broker keeps for the service: not acknowledged."""
@@ -94,3 +106,33 @@ def service_in_memory(
         **options,
     )
     return ServiceInMemory(service, store, broker, time, watch(broker), emitted)
+
+
+def reports(campaign: Campaign, devices: range, number: int = 0) -> list[Message]:
+    return [message(campaign.manifest, f"d{i}", number=number, body=b"\1") for i in devices]
+
+
+def forget(campaign: Campaign, device: str, **changed: bytes) -> Message:
+    request = Request(digest8(campaign.manifest), RequestKind.FORGET, b"8 bytes.")
+    data = changed.get("payload", request.encode())
+    return Message(Topics(campaign.name).request(device), data)
+
+
+def state(work: ServiceInMemory, topics: Topics) -> State:
+    decoded = decode_state(work.broker.retained[topics.state])
+    assert isinstance(decoded, State)
+    return decoded
+
+
+def page_of(work: ServiceInMemory, campaign: Campaign, device: str) -> ReceiptPage:
+    page = receipt_page(campaign.manifest, device)
+    data = work.broker.retained[Topics(campaign.name).receipt(0, page)]
+    decoded = decode_receipts(data)
+    assert isinstance(decoded, ReceiptPage)
+    return decoded
+
+
+def tags_on(work: ServiceInMemory, campaign: Campaign, page: int) -> Set[bytes]:
+    data = work.broker.retained.get(Topics(campaign.name).receipt(0, page))
+    decoded = None if data is None else decode_receipts(data)
+    return decoded.tags if isinstance(decoded, ReceiptPage) else frozenset()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -33,3 +35,9 @@ def invoker(main: click.Group, environ: Mapping[str, str | None] | None = None) 
         )
 
     return invoke
+
+
+def facts_of(result: Result) -> Any:
+    """What a command that succeeded said with --json."""
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)

@@ -10,29 +10,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Generator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from stage.programs import find_program
 from tests.support.places import ROOT
 
 AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
 MISSING: Final = re.compile(r"(is|are) not installed|could not import")
-
-
-def find_program(name: str) -> str | None:
-    """A program beside the interpreter, on the path, or in /usr/sbin."""
-    beside = Path(sys.executable).parent / name
-    return (
-        str(beside)
-        if beside.exists()
-        else shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    )
 
 
 def is_there(name: str) -> bool:

@@ -55,6 +55,15 @@ class Site:
         finally:
             connection.close()
 
+    def status(self, path: str) -> int:
+        """Of an answer whose body may never end."""
+        connection = self.connect()
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
 
 ANY_PORT = Address("127.0.0.1", 0)
 # As fresh as it can be: a test waits for what changed, not for the next second.

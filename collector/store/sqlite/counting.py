@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from collector.records import Campaign, Candidate, Refusal, Tally
@@ -127,15 +128,10 @@ class Counting(Reading):
     def _insert(self, chunk: Sequence[Candidate]) -> set[int]:
         """Insert a chunk of one round; the devices that were not there before."""
         values = ",".join([_ROW] * len(chunk))
-        flat = [
-            x
-            for c in chunk
-            for x in (c.campaign, c.round, c.device, c.attribute, c.page, c.tag, c.body)
-        ]
         rows = self._db.execute(
             f"""INSERT INTO report VALUES {values}
                 ON CONFLICT DO NOTHING RETURNING device""",  # noqa: S608
-            flat,
+            list(chain.from_iterable(chunk)),
         )
         return {device for (device,) in rows.fetchall()}
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from PIL import Image
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
@@ -15,13 +14,12 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.support.needs import AXE, need, path_of
+from tests.support.needs import path_of
 
 T = TypeVar("T")
 
 PATIENCE: Final = 40.0
 WIDE, NARROW = 1280, 390
-BESIDE: Final = (3, 300)
 FLAGS: Final = [
     "--headless=new",
     "--no-sandbox",
@@ -40,11 +38,6 @@ const number = (list) => list ? [...list] : null;
 return document.getElementById("chart").data.map((trace) => ({
   name: trace.name, x: number(trace.x), y: number(trace.y), fill: trace.fill || null,
   dash: trace.line ? trace.line.dash || null : null}));
-"""
-FINDINGS: Final = """
-const done = arguments[arguments.length - 1];
-axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.violations.map(
-  (v) => `${v.impact}: ${v.id}: ${v.nodes.map((n) => n.target).join(" | ")}`)));
 """
 
 
@@ -92,7 +85,7 @@ class Browser:
         self.driver.get(address)
 
     def read(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
-        """The same, and wait until the page's script has run and its chart stands."""
+        """The same, and wait until the page's script has run and its chart is drawn."""
         self.open(address, width, scheme)
         self.until(lambda: self.run(SETTLED))
 
@@ -149,26 +142,6 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the console says since the page was opened."""
         return self._log("browser")
-
-    def grave_findings(self) -> list[str]:
-        """What axe-core calls serious or critical for readers who see, hear or point otherwise."""
-        need("axe-core")
-        self.run(AXE.read_text(encoding="utf-8"))
-        found: list[str] = self.driver.execute_async_script(FINDINGS)
-        return [finding for finding in found if finding.startswith(("serious", "critical"))]
-
-    def brightness(self, file: Path) -> int:
-        """Takes a picture; of its ground beside the content, from 0 to 255."""
-        assert self.driver.save_screenshot(str(file))
-        with Image.open(file) as picture:
-            shade = picture.convert("L").getpixel(BESIDE)
-        assert isinstance(shade, int)
-        return shade
-
-    def sideways(self) -> int:
-        """How many pixels the page is wider than its window."""
-        whole = "document.scrollingElement"
-        return int(self.run(f"return {whole}.scrollWidth - {whole}.clientWidth"))
 
     def _log(self, kind: str) -> list[str]:
         """What was logged since this was asked last."""

@@ -291,7 +291,7 @@ class Tripwire:
     def pass_by(self, step: str) -> None:
         """Note a step, or die of it."""
         self._passed.append(step)
-        if step == SEALING:  # the log is also wiped when a file is opened: that is no sealing
+        if step == SEALING:  # the log is also wiped when a file is opened: that is not a sealing
             self._passed = [p for p in self._passed if p != LOG_NOT_WIPED]
         counts = step != LOG_NOT_WIPED or SEALING in self._passed
         if counts and step == self._options.die_at and self._is_nth(step):

@@ -23,8 +23,8 @@ from collector.brokers.authority import (
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.plan import RENEW_DAYS, Pair
 from edge_client.settings import resolve
+from stage.programs import free_port
 from tests.support.broker_setup import BOTH, ConfiguredBroker, Setup, broker_config, users_of
-from tests.support.brokers import free_port
 from tests.support.certificates import Files
 from tests.support.command_line import Cli
 from tests.support.edge_processes.processes import environment

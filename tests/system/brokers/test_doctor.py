@@ -20,12 +20,12 @@ NO_SERVICE = {"service"}  # what is wrong anyway where only a broker runs
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Collection:
+def collection(tmp_path: Path) -> Collection:
     return Collection.opened(tmp_path / "data", 3)
 
 
-def examine(cli: Cli, desk: Collection) -> dict[str, dict[str, Any]]:
-    shown = cli("doctor", "--data-dir", desk.data, "--json")
+def examine(cli: Cli, collection: Collection) -> dict[str, dict[str, Any]]:
+    shown = cli("doctor", "--data-dir", collection.data, "--json")
     return {finding["check"]: finding for finding in json.loads(shown.stdout)}
 
 
@@ -51,9 +51,9 @@ TRIALS = {
 
 
 @pytest.mark.parametrize("setup", BOTH)
-def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, desk: Collection) -> None:
-    with ConfiguredBroker(setup, desk.data / "broker"):
-        found = examine(cli, desk)
+def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, collection: Collection) -> None:
+    with ConfiguredBroker(setup, collection.data / "broker"):
+        found = examine(cli, collection)
     assert failed(found) == NO_SERVICE
     assert found.keys() >= TRIALS | {"broker", "certificate"}
     assert "more days" in found["certificate"]["finding"]
@@ -108,41 +108,41 @@ NATS_LAX = [
     ],
 )
 def test_a_lax_broker_is_found_out(
-    cli: Cli, desk: Collection, kind: Any, lax: tuple[str, str, str], finding: str
+    cli: Cli, collection: Collection, kind: Any, lax: tuple[str, str, str], finding: str
 ) -> None:
-    broker = ConfiguredBroker(Setup(kind, "password"), desk.data / "broker")
+    broker = ConfiguredBroker(Setup(kind, "password"), collection.data / "broker")
     broker.spoil(*lax)
     with broker:
-        found = examine(cli, desk)
+        found = examine(cli, collection)
     assert failed(found) == NO_SERVICE | {finding}
     assert "use the configuration that broker-config wrote" in found[finding]["finding"]
 
 
 @NEEDS_MOSQUITTO
-def test_mosquitto_that_lets_anybody_in(cli: Cli, desk: Collection) -> None:
+def test_mosquitto_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
     """It must not tie sessions to users then, who have none; so that is found out, too."""
-    broker = ConfiguredBroker(Setup("mosquitto", "password"), desk.data / "broker")
+    broker = ConfiguredBroker(Setup("mosquitto", "password"), collection.data / "broker")
     broker.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
     broker.spoil(CONF, "clientid true", "clientid false")
     with broker:
-        found = failed(examine(cli, desk))
+        found = failed(examine(cli, collection))
     anybody, session = "nobody enters without a credential", "nobody takes over another's session"
     assert found == NO_SERVICE | {anybody, session}
 
 
-def test_nats_that_lets_anybody_in(cli: Cli, desk: Collection) -> None:
-    broker = ConfiguredBroker(Setup("nats", "password"), desk.data / "broker")
+def test_nats_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
+    broker = ConfiguredBroker(Setup("nats", "password"), collection.data / "broker")
     broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
     broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
     with broker:
-        found = failed(examine(cli, desk))
+        found = failed(examine(cli, collection))
     assert found == NO_SERVICE | {"nobody enters without a credential"}
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
-def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Collection) -> None:
-    ConfiguredBroker(setup, desk.data / "broker")
-    assert failed(examine(cli, desk)) == NO_SERVICE | {"broker"}
+def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, collection: Collection) -> None:
+    ConfiguredBroker(setup, collection.data / "broker")
+    assert failed(examine(cli, collection)) == NO_SERVICE | {"broker"}
 
 
 # --- what it leaves -------------------------------------------------------------------------------
@@ -150,21 +150,21 @@ def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, desk: Collection)
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_it_leaves_nothing_behind_and_takes_nothing_away(
-    cli: Cli, setup: Setup, desk: Collection
+    cli: Cli, setup: Setup, collection: Collection
 ) -> None:
     """Reports that wait for the collector are still delivered to it, and nothing else is."""
-    broker = ConfiguredBroker(setup, desk.data / "broker", GARDEN)
+    broker = ConfiguredBroker(setup, collection.data / "broker", GARDEN)
     if setup.kind == "nats":  # or it delivers again after half a minute
         broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  ack_wait: "1s"')
-    ours = {"client_id": session_name(desk.data), "clean": False}
+    ours = {"client_id": session_name(collection.data), "clean": False}
     with broker:
         with broker.guest(COLLECTOR, **ours) as collectors:
             assert collectors.listen(*from_all_devices(), qos=1) == [True, True]
         with broker.guest(GARDEN) as garden:
-            waiting = {garden.say(desk.topics.report(GARDEN)) for _ in range(5)}
-        before = desk.look()
-        assert failed(examine(cli, desk)) == NO_SERVICE
-        assert desk.look() == before
+            waiting = {garden.say(collection.topics.report(GARDEN)) for _ in range(5)}
+        before = collection.look()
+        assert failed(examine(cli, collection)) == NO_SERVICE
+        assert collection.look() == before
         with broker.guest(AUDITOR) as auditor:
             auditor.listen(everything_of(CANARY_CAMPAIGN))
             assert auditor.hears(auditor.say(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))

@@ -69,7 +69,7 @@ def refusal(connect: Connect, broker: BrokerUrl, credentials: Credentials) -> st
         connect(broker, credentials)
     except BrokerUnreachable as error:
         return str(error)
-    raise AssertionError("a broker that says nothing is no broker")
+    raise AssertionError("the broker said nothing")
 
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.

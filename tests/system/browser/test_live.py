@@ -10,7 +10,8 @@ import pytest
 
 from collector.data_dir import open_store
 from collector.settings import Address
-from tests.support.brokers import Nats, free_port
+from stage.brokers import Nats
+from stage.programs import free_port
 from tests.support.browser.chromium import Browser
 from tests.support.collector_cli import facts
 from tests.support.collector_fakes import candidate
@@ -18,7 +19,6 @@ from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wa
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
 from tests.support.site import PROMPT, serving
-from tests.unit.web.test_events import status
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +37,10 @@ def stay(browser: Browser, url: str) -> None:
     browser.run("window.same = true")
 
 
-def count(desk: Collection, *devices: int) -> None:
+def count(collection: Collection, *devices: int) -> None:
     """Reports of the open round, as a collector writes them."""
-    store = open_store(desk.data)
-    store.commit([candidate(desk.campaign(), d, NOW, body=1 << d) for d in devices], [])
+    store = open_store(collection.data)
+    store.commit([candidate(collection.campaign(), d, NOW, body=1 << d) for d in devices], [])
     store.close()
 
 
@@ -50,67 +50,67 @@ def received(browser: Browser, number: int) -> str:
 
 def test_reports_and_a_sealed_round_appear(browser: Browser, tmp_path: Path) -> None:
     """A real broker, a real collector, and the page that it starts itself."""
-    desk, page = opened(tmp_path), f"127.0.0.1:{free_port()}"
-    url = f"http://{page}/campaigns/{desk.manifest.campaign}"
+    collection, page = opened(tmp_path), f"127.0.0.1:{free_port()}"
+    url = f"http://{page}/campaigns/{collection.manifest.campaign}"
     flags = ("--listen", page, "--broker")
-    with Nats(tmp_path / "nats") as nats, CollectorProcess(desk.data, *flags, nats.url):
-        wait_until_open(desk, nats.port)
+    with Nats(tmp_path / "nats") as nats, CollectorProcess(collection.data, *flags, nats.url):
+        wait_until_open(collection, nats.port)
         stay(browser, url)
         assert (received(browser, PAST), received(browser, NOW)) == ("0", "0")
         with Publisher(nats.port) as publisher:
-            publisher.send([*desk.reports(PAST), desk.report(0, NOW)])
+            publisher.send([*collection.reports(PAST), collection.report(0, NOW)])
             browser.until(lambda: (received(browser, PAST), received(browser, NOW)) == ("3", "1"))
-            publisher.send([desk.report(1, NOW)])
+            publisher.send([collection.report(1, NOW)])
             browser.until(lambda: received(browser, NOW) == "2")
         assert browser.text("#health-text") == "connected and counting"
-        assert facts("seal", "--data-dir", desk.data, "--early")["sealed"] == [PAST]
+        assert facts("seal", "--data-dir", collection.data, "--early")["sealed"] == [PAST]
         browser.until(lambda: browser.text('#rounds tr[data-round="0"] .tag') == "sealed")
         assert browser.run(SAME)
         assert browser.complaints() == []
 
 
 def test_the_chart_of_a_filling_round_follows(browser: Browser, tmp_path: Path) -> None:
-    desk = opened(tmp_path)
-    path = f"/campaigns/{desk.manifest.campaign}/attributes/{ATTRIBUTE}/rounds/{NOW}"
-    count(desk, 0)
-    with serving(desk.data) as site:
+    collection = opened(tmp_path)
+    path = f"/campaigns/{collection.manifest.campaign}/attributes/{ATTRIBUTE}/rounds/{NOW}"
+    count(collection, 0)
+    with serving(collection.data) as site:
         stay(browser, site.url + path)
         before = browser.chart()["raw"]["x"]
-        count(desk, 1, 2)
+        count(collection, 1, 2)
         browser.until(lambda: browser.text("#reports") == "3")
         browser.until(lambda: browser.chart()["raw"]["x"] != before)
-        (told,) = facts("estimate", "--round", "1", "--data-dir", desk.data)
+        (told,) = facts("estimate", "--round", "1", "--data-dir", collection.data)
         assert browser.chart()["raw"]["x"] == [100 * entry["raw"] for entry in told["histogram"]]
         assert browser.run(SAME)
 
 
 def test_a_tab_that_nobody_sees_holds_no_connection(browser: Browser, tmp_path: Path) -> None:
     """There is room for one reader: whether the tab is that one shows in the next one's answer."""
-    desk = opened(tmp_path)
-    with serving(desk.data, limits=replace(PROMPT, readers=1)) as site:
-        stay(browser, f"{site.url}/campaigns/{desk.manifest.campaign}")
-        count(desk, 0)
+    collection = opened(tmp_path)
+    with serving(collection.data, limits=replace(PROMPT, readers=1)) as site:
+        stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
+        count(collection, 0)
         browser.until(lambda: received(browser, NOW) == "1")
-        assert status(site, "/events") == 503
+        assert site.status("/events") == 503
         tab = browser.driver.current_window_handle
         browser.driver.switch_to.new_window("tab")
-        browser.until(lambda: status(site, "/events") == 200)
-        count(desk, 1)
+        browser.until(lambda: site.status("/events") == 200)
+        count(collection, 1)
         browser.driver.close()
         browser.driver.switch_to.window(tab)
         browser.until(lambda: received(browser, NOW) == "2")
-        count(desk, 2)
+        count(collection, 2)
         browser.until(lambda: received(browser, NOW) == "3")
         assert browser.run(SAME)
 
 
 def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path) -> None:
-    desk, address = opened(tmp_path), Address("127.0.0.1", free_port())
-    with serving(desk.data, address) as site:
-        stay(browser, f"{site.url}/campaigns/{desk.manifest.campaign}")
+    collection, address = opened(tmp_path), Address("127.0.0.1", free_port())
+    with serving(collection.data, address) as site:
+        stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
         assert received(browser, NOW) == "0"
-    count(desk, 0, 1)
+    count(collection, 0, 1)
     assert received(browser, NOW) == "0"
-    with serving(desk.data, address):
+    with serving(collection.data, address):
         browser.until(lambda: received(browser, NOW) == "2")
         assert browser.run(SAME)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser.chromium import NARROW, WIDE, Browser
+from tests.support.browser.looks import brightness, grave_findings, sideways
 from tests.support.browser.served import PAGES, ServedSample
 
 pytestmark = pytest.mark.slow
@@ -22,25 +23,25 @@ def test_by_day(browser: Browser, served: ServedSample, tmp_path: Path, kind: st
     assert served.page(kind) in asked
     assert [url for url in asked if not url.startswith((f"{served.url}/", "data:,"))] == []
     assert [line for line in said if not line.startswith(served.page("missing"))] == []
-    assert browser.brightness(tmp_path / "light.png") > LIGHT
-    assert browser.grave_findings() == []
+    assert brightness(browser, tmp_path / "light.png") > LIGHT
+    assert grave_findings(browser) == []
 
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_by_night(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
     """The colours follow the reader's choice, also while the page is open."""
     browser.read(served.page(kind), scheme="dark")
-    assert browser.brightness(tmp_path / "dark.png") < DARK
-    assert browser.grave_findings() == []
+    assert brightness(browser, tmp_path / "dark.png") < DARK
+    assert grave_findings(browser) == []
     browser.look(WIDE, "light")
-    assert browser.brightness(tmp_path / "light.png") > LIGHT
+    assert brightness(browser, tmp_path / "light.png") > LIGHT
 
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_on_a_telephone(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
     """It is not scrolled sideways, and its colours follow the reader's choice."""
     browser.read(served.page(kind), NARROW)
-    assert browser.sideways() == 0
-    assert browser.brightness(tmp_path / "light.png") > LIGHT
+    assert sideways(browser) == 0
+    assert brightness(browser, tmp_path / "light.png") > LIGHT
     browser.look(NARROW, "dark")
-    assert browser.brightness(tmp_path / "dark.png") < DARK
+    assert brightness(browser, tmp_path / "dark.png") < DARK

@@ -8,6 +8,7 @@ import pytest
 
 from protocol_spec import Manifest
 from tests.support.browser.chromium import NARROW, Browser
+from tests.support.browser.looks import brightness, grave_findings, sideways
 from tests.support.browser.sample import HARM, HOSTILE
 from tests.support.campaigns import manifest_text
 from tests.support.edge_processes.processes import draw_now, edge, joined
@@ -40,17 +41,17 @@ def test_it_asks_nobody_and_nothing_runs(browser: Browser, statement: str) -> No
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_finding(browser: Browser, statement: str, scheme: str) -> None:
     browser.open(statement, scheme=scheme)
-    assert browser.grave_findings() == []
+    assert grave_findings(browser) == []
 
 
 def test_day_and_night_differ(browser: Browser, statement: str, tmp_path: Path) -> None:
     browser.open(statement)
-    light = browser.brightness(tmp_path / "light.png")
+    light = brightness(browser, tmp_path / "light.png")
     browser.look(NARROW, "dark")
     assert light > 200
-    assert browser.brightness(tmp_path / "dark.png") < 60
+    assert brightness(browser, tmp_path / "dark.png") < 60
 
 
 def test_a_telephone_is_not_scrolled_sideways(browser: Browser, statement: str) -> None:
     browser.open(statement, NARROW)
-    assert browser.sideways() == 0
+    assert sideways(browser) == 0

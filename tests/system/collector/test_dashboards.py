@@ -10,7 +10,7 @@ import pytest
 
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.rounds.result_json import result_json
-from tests.support.brokers import Broker
+from stage.brokers import Broker
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,
     Collection,

@@ -18,7 +18,7 @@ import pytest
 
 from collector.data_dir import DATABASE
 from collector.health import examine
-from tests.support.brokers import Broker
+from stage.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.processes import facts

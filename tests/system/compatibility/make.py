@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 from protocol_spec import (
     Manifest,
@@ -39,7 +40,8 @@ from protocol_spec import (
     decode_state,
     digest8,
 )
-from tests.support.brokers import Nats, free_port
+from stage.brokers import Nats
+from stage.programs import free_port
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.installed import Checkout, commands, options
 from tests.support.previous import (

@@ -25,7 +25,8 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import INSISTENT, last_state, tick_until
 from tests.support.edge_processes.loops import (
@@ -38,7 +39,6 @@ from tests.support.edge_processes.loops import (
 from tests.support.edge_processes.processes import AgentProcess, draw_now, edge, joined, wait_until
 from tests.support.peer import CONNACK, Peer, Published, Wire, frame
 from tests.support.proxy import Proxy
-from tests.support.tally import Tally
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300

@@ -16,7 +16,8 @@ from edge_client.daemon import CampaignSchedule
 from edge_client.mqtt.memory import MemoryBroker
 from edge_client.records import Queued
 from edge_client.timing import Timing
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (
     DAY,
@@ -29,7 +30,6 @@ from tests.support.edge_fakes import (
 )
 from tests.support.edge_processes.loops import RoundClock, fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
-from tests.support.tally import Tally
 
 SEED = 20_261_116
 ROUNDS = 3_000

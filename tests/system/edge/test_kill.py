@@ -13,13 +13,13 @@ import pytest
 
 from edge_client import EdgeClient
 from protocol_spec import Manifest
-from tests.support.brokers import Broker, Mosquitto, Nats
+from stage.brokers import Broker, Mosquitto, Nats
+from stage.tally import Tally
 from tests.support.edge_processes.killable import KillableAgents, Memory, Run
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
 from tests.support.peer import Peer, Wire
 from tests.support.proxy import Proxy
-from tests.support.tally import Tally
 
 REPEAT = 3
 

@@ -29,7 +29,7 @@ from edge_client.mqtt.link import (
 from edge_client.mqtt.memory import MemoryBroker
 from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
-from tests.support.brokers import BROKERS, Broker, Mosquitto
+from stage.brokers import BROKERS, Broker, Mosquitto
 from tests.support.needs import need
 
 PATIENCE = 30.0

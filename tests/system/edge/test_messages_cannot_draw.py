@@ -20,13 +20,13 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import QUICK, tick_until
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 from tests.support.peer import Peer, Wire
-from tests.support.tally import Tally
 
 EACH = 1_000
 

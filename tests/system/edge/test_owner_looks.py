@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge, joined
-from tests.support.tally import Tally
 
 ROUNDS = 3
 

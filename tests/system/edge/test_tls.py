@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import Credentials, EdgeClient
-from tests.support.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.certificates import FAULTS, Files
 from tests.support.edge_fakes import QUICK, tick_until

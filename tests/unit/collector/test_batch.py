@@ -83,7 +83,7 @@ def test_a_full_disk_changes_nothing_and_gives_no_receipt(
 def test_a_batch_is_held_until_the_disk_takes_it(
     disk: FullDisk, known: ingest.OpenCampaigns
 ) -> None:
-    """Also messages whose topic is no text, which are neither reports nor requests."""
+    """Also messages whose topic is not text, which are neither reports nor requests."""
     link, status = MemoryBroker().connect("collector"), Status()
     clock = Clock(now=lambda: NOW)
     taking = Ingest(disk, known, ReceiptPages("allomfree"), status, clock, lambda _: None)

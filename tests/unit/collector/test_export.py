@@ -87,7 +87,7 @@ def test_all_formats_say_the_same() -> None:
 
 
 def cell(value: object) -> str:
-    """How a value stands in CSV: floats in full, nothing where there is nothing."""
+    """How a value is written in CSV: floats in full, nothing where there is nothing."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -32,7 +32,8 @@ from protocol_spec import (
     decode_request,
 )
 from protocol_spec.programs.address import parse_broker
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (
     FUEL,
@@ -44,7 +45,6 @@ from tests.support.edge_fakes import (
     no_entropy,
     rows,
 )
-from tests.support.tally import Tally
 
 
 @pytest.fixture

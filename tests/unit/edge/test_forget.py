@@ -109,7 +109,7 @@ def test_the_ledger_stays_and_a_rejoin_is_charged_again(used: Agent, clock: Fake
 def test_a_rejoin_beyond_the_lifetime_budget_is_refused_later(
     state: Path, clock: FakeClock
 ) -> None:
-    """Forgetting is no way to get a fresh budget: 12 pay for six memos of 2, and no more."""
+    """Forgetting does not give a fresh budget: 12 pay for six memos of 2, and no more."""
     agent = joined_agent(state, clock, campaign := daily())
     for _ in range(6):
         draw_rounds(agent, clock, 1)

@@ -1,4 +1,4 @@
-"""How the running agent stands, for others to see; nothing is decided by it."""
+"""The running agent's status, for other processes; nothing is decided by it."""
 
 from __future__ import annotations
 

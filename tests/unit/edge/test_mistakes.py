@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from edge_client.store import Store
-from tests.support.brokers import Mosquitto
+from stage.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import FUEL, NOBODY, rows

@@ -19,7 +19,8 @@ from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent
 from edge_client.store import Store
 from protocol_spec import Presence, State, digest8
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
@@ -36,7 +37,6 @@ from tests.support.edge_fakes import (
     runner_of,
     tick_until,
 )
-from tests.support.tally import Tally
 
 SECRET = "marmalade"  # noqa: S105 - the device's true value
 ATTRIBUTE = colours(256).replace('"c77"', f'"{SECRET}"')

@@ -76,6 +76,16 @@ def test_a_package_stands_without_the_others(package: str, never: set[str]) -> N
     )
 
 
+def test_scripts_import_no_tests() -> None:
+    """What both need lives in `scripts/stage`."""
+    assert_none(
+        f"{source.shown}:{found.line} imports {found.module}"
+        for source in sources("scripts")
+        for found in source.imports
+        if package_of(found.module) == "tests"
+    )
+
+
 def test_the_contract_needs_neither_a_command_line_nor_a_network() -> None:
     """What both programs share may need them: `protocol_spec.programs`, beside the contract."""
     contract = [s for s in sources("protocol_spec") if not s.module.startswith(PROGRAMS)]

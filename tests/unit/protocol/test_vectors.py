@@ -11,7 +11,7 @@ from tests.support.protocol.reference import LONGITUDINAL
 @pytest.mark.parametrize("name", sorted(vectors.DOCUMENTS))
 def test_the_file_is_what_the_reference_generates(name: str) -> None:
     written = (vectors.FOLDER / name).read_text(encoding="utf-8")
-    # As one bool: a difference of two such files is no message to read.
+    # As one bool: nobody could read the difference of two such files.
     same = written == vectors.text(vectors.DOCUMENTS[name]())
     assert same, f"{name} differs: run python -m tests.support.protocol.vectors --write"
 

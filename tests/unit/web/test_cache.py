@@ -10,8 +10,8 @@ from functools import partial
 
 from collector.web.cache import MOST, MOST_BYTES, Cache
 from tests.support.collector_fakes import candidate
+from tests.support.page_data import Own
 from tests.support.site import Site, serving
-from tests.unit.web.conftest import Own
 
 
 class Clock:

@@ -18,8 +18,8 @@ from collector.store.sqlite import SqliteStore
 from collector.web.limits import Limits
 from tests.support.collector_fakes import candidate, seal
 from tests.support.edge_processes.processes import wait_until
+from tests.support.page_data import Own
 from tests.support.site import Site, serving
-from tests.unit.web.conftest import Own
 
 Next = Callable[[], dict[str, Any]]
 
@@ -36,14 +36,6 @@ def stream(site: Site, path: str) -> Iterator[Next]:
         yield lambda: _event(response)
     finally:
         connection.close()
-
-
-def status(site: Site, path: str) -> int:
-    connection = site.connect()
-    connection.request("GET", path)
-    status = connection.getresponse().status
-    connection.close()
-    return status
 
 
 def _event(response: HTTPResponse) -> dict[str, Any]:
@@ -95,7 +87,7 @@ def test_readers_beyond_the_limit_are_told(data: Path, campaign: Campaign) -> No
                 stack.enter_context(stream(site, "/events"))
             assert site.get("/events").status == 503
             assert site.get("/").status == 200
-        wait_until(lambda: status(site, "/events") == 200)  # once it sees that they are gone
+        wait_until(lambda: site.status("/events") == 200)  # once it sees that they are gone
 
 
 def test_a_silent_stream_shows_that_it_is_alive(data: Path, campaign: Campaign) -> None:

@@ -14,9 +14,9 @@ from collector.web.guard import LONGEST_ADDRESS
 from collector.web.server import LONGEST_HEAD
 from tests.support.campaigns import manifest
 from tests.support.collector_fakes import FIRST
+from tests.support.page_data import Own
 from tests.support.site import Site, serving
 from tests.support.stores import rows
-from tests.unit.web.conftest import Own
 
 HOSTILE = "<script>alert(1)</script>\\\"'>{{ 7*7 }}"
 

