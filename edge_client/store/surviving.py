@@ -38,7 +38,8 @@ def participations(db: sqlite3.Connection) -> dict[str, Participation]:
     )
     answers = _answers(db)
     return shown | {
-        name: Participation(*fields, answers.get(name, 0)) for name, *fields in rows.fetchall()
+        name: Participation(device, attribute, last, answers.get(name, 0))
+        for name, device, attribute, last in rows.fetchall()
     }
 
 
