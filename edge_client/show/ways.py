@@ -43,8 +43,8 @@ GROUPS_SHOW: Final = (
     "the long run see the pattern of its changes between the two groups, though not the values."
 )
 LATE_TELLS: Final = (
-    "What grows: each report tells more than the one before. A late report alone tells as much as "
-    "all before it together, up to epsilon {:g}; by epsilon {:g}, only the first."
+    "What grows: each report tells more than the one before. The first tells epsilon {:g}; a late "
+    "report alone tells as much as all before it together, up to epsilon {:g}."
 )
 SILENCE: Final = (
     "If your value cannot be read in {} round, {}. Nothing makes up for a round that is missed."
@@ -148,17 +148,17 @@ def _hashed(manifest: Manifest, index: int, way: Way, example: str) -> Words:  #
     )
 
 
-def _nested(manifest: Manifest, index: int, way: Way, example: str) -> Words:  # noqa: ARG001
+def _nested(manifest: Manifest, index: int, way: Way, example: str) -> Words:
     first = way.channels[0]
     if not isinstance(first, Calibration):
         raise AssertionError("levels are calibrations")
-    levels = len(way.channels)
-    last = f"from the {levels}th on, a report" if levels > 3 else f"report {levels} and later ones"
+    least, most = largest_shift(manifest.eps_1), largest_shift(manifest.eps_inf)
+    last = f"report {len(way.channels)}, and each after it,"
     return Words(
         Odds(first.p1, first.q1).sentence(example, subject="the first report"),
         lifetime_odds(way.calibration).sentence(example, subject=last),
-        largest_shift(manifest.eps_1),
-        largest_shift(manifest.eps_inf),
-        (FIRST_ONLY, LATE_TELLS.format(manifest.eps_inf, manifest.eps_1)),
-        "",
+        f"{least} if it is the first, {most} if it is a late one",
+        most,
+        (FIRST_ONLY, LATE_TELLS.format(manifest.eps_1, manifest.eps_inf)),
+        WARNING.format("your first value") if manifest.attributes[index].changes else "",
     )
