@@ -227,10 +227,10 @@ def test_sealed_sums_keep_their_senders_count_after_a_withdrawal(
         seal(store, campaign, number)
     for device in range(5):
         assert store.withdraw(campaign, device) == 0
-    rounds, total = store.sealed_total(campaign.id, FUEL)
+    released = store.released(campaign.id, FUEL)
     reports, devices = store.participation(campaign.id, FUEL)
-    assert total is not None
-    assert (rounds, total.n, reports, devices) == (2, 20, [2], [10])
+    assert released is not None
+    assert (released.rounds, released.tally.n, reports, devices) == (2, 20, [2], [10])
     store.commit([candidate(campaign, 9, 2, body=1)], [])
     seal(store, campaign, 2)
     pooled = store.results(campaign.id, FUEL)[0]
@@ -295,7 +295,7 @@ def test_a_batch_that_cannot_be_counted_changes_nothing(store: Store, campaign: 
     assert list(store.commit([candidate(campaign, 2)], [])) == [ACCEPTED]
 
 
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", range(7))
 def test_a_sealing_that_is_cut_short_changes_nothing(
     store: Store, campaign: Campaign, engine: Engine, step: int
 ) -> None:
@@ -316,9 +316,15 @@ def seal_partly(store: Store, campaign: Campaign, made: Result, steps: int) -> N
         if steps > 0:
             sealing.write([made], 0)
         if steps > 1:
-            sealing.end_reports()
+            sealing.end_reports(set(), {FUEL})
         if steps > 2:
+            sealing.set_aside(FUEL)
+        if steps > 3:
+            sealing.release(FUEL)
+        if steps > 4:
             sealing.write([made], POOLED)
+        if steps > 5:
+            sealing.drop_unreleased()
         raise Interrupted
 
 
