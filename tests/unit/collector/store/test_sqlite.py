@@ -88,7 +88,7 @@ def test_a_withdrawn_device_is_in_no_table(store: SqliteStore, campaign: Campaig
     store.withdraw(campaign, 1)
     tables = rows(store.path)
     assert tables["report"] == []
-    ((_, number, _, rounds),) = tables["device"]
+    ((_, number, _, rounds, _),) = tables["device"]
     assert isinstance(number, int)
     assert number < 0
     assert rounds == 1
