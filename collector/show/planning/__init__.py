@@ -10,7 +10,7 @@
 All numbers come from the chances that devices will draw with; the page and `plan` call this.
 """
 
-from collector.show.planning.campaign import plan, plan_manifest
+from collector.show.planning.campaign import plan, plan_manifest, plan_terms
 from collector.show.planning.expected import Terms, floor, terms_of, way_of, why
 from collector.show.planning.records import POOLED_ROUNDS, AttributePlan, Plan
 from collector.show.planning.verdict import changing, warnings
@@ -24,6 +24,7 @@ __all__ = [
     "floor",
     "plan",
     "plan_manifest",
+    "plan_terms",
     "terms_of",
     "warnings",
     "way_of",

@@ -31,7 +31,6 @@ from collector.show.planning.verdict import (
 from protocol_spec import Attribute, InfeasibleBudget, Manifest, ParameterError
 
 USUAL_ROUNDS: Final = 365
-USUAL_REPORTS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,48 +53,54 @@ def plan(
     eps_1: float,
     f: float = 0.1,
     precision: float | None = None,
-    terms: Terms | None = None,
-    min_reports: int = USUAL_REPORTS,
 ) -> Plan:
-    """Expected precision with n devices in all, each answering one attribute.
+    """Expected precision of the paper's way of reporting, in a year of daily rounds."""
+    terms = Terms("memoized", eps_inf, eps_1, USUAL_ROUNDS)
+    return plan_terms(attributes, terms, n=n, f=f, precision=precision)
 
-    Without `terms` the paper's way of reporting is planned, for a year of daily rounds.
-    """
+
+def plan_terms(
+    attributes: tuple[Attribute, ...],
+    terms: Terms,
+    *,
+    n: int,
+    f: float,
+    precision: float | None,
+    min_reports: int = 1,
+) -> Plan:
+    """Expected precision with n devices in all, each answering one attribute."""
     if n < 1:
         raise ParameterError("n", n, "a number of devices is 1 or more")
     if not 0.0 <= f <= 1.0:
         raise ParameterError("f", f, "a frequency lies between 0 and 1")
     if precision is not None and not 0.0 < precision < 1.0:
         raise ParameterError("precision", precision, "a half-width lies between 0 and 1")
-    known = terms or Terms("memoized", eps_inf, eps_1, USUAL_ROUNDS)
-    asked = _Asked(known, n, len(attributes), f, precision, min_reports)
+    asked = _Asked(terms, n, len(attributes), f, precision, min_reports)
     rows = tuple(_attribute(attribute, asked) for attribute in attributes)
     return Plan(
         n=n,
         f=f,
         precision=precision,
-        eps_inf=eps_inf,
-        eps_1=eps_1,
+        eps_inf=terms.eps_inf,
+        eps_1=terms.eps_1,
         receipt_pages=max(1, math.ceil(n / 1000)),
         attributes=rows,
-        reporting=known.reporting,
-        rounds=known.rounds,
-        each=known.each,
-        lifetime_epsilon=max(way_of(a, known).lifetime_epsilon for a in attributes),
+        reporting=terms.reporting,
+        rounds=terms.rounds,
+        each=terms.each,
+        lifetime_epsilon=max(way_of(a, terms).lifetime_epsilon for a in attributes),
         min_reports=min_reports,
     )
 
 
 def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | None) -> Plan:
     """The same for a manifest."""
-    return plan(
+    return plan_terms(
         manifest.attributes,
+        terms_of(manifest),
         n=n,
-        eps_inf=manifest.eps_inf,
-        eps_1=manifest.eps_1,
         f=f,
         precision=precision,
-        terms=terms_of(manifest),
         min_reports=manifest.min_reports,
     )
 
