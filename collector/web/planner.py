@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from collector.show.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
 from collector.show.words import rounds_name
@@ -132,10 +132,9 @@ def _protocol(name: str, text: str) -> str:
 
 
 def _reporting(name: str, text: str) -> Reporting:
-    for way in WAYS:
-        if text == way:
-            return way
-    raise ParameterError(name, text[:40], f"choose {', '.join(WAYS)}")
+    if text not in WAYS:
+        raise ParameterError(name, text[:40], f"choose {', '.join(WAYS)}")
+    return cast(Reporting, text)
 
 
 def _yes(name: str, text: str) -> bool:

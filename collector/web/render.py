@@ -98,6 +98,7 @@ def _environment() -> Environment:
         "since": lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M"),
         "duration": duration,
         "every": lambda text: text.removeprefix("1 "),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "quantity": quantity,
         "which": which,
         "answer": answer_text,
