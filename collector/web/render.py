@@ -15,6 +15,7 @@ from starlette.responses import Response
 from collector.health import Health
 from collector.show.facts import outcome_help
 from collector.show.tables import write_rows
+from collector.show.words import answer_text, quantity, rounds_name, which, withheld_text
 from collector.web.assets import address, map_sheet
 
 TYPES: Final = {
@@ -97,6 +98,12 @@ def _environment() -> Environment:
         "since": lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M"),
         "duration": duration,
         "every": lambda text: text.removeprefix("1 "),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "quantity": quantity,
+        "which": which,
+        "answer": answer_text,
+        "why_withheld": withheld_text,
+        "rounds_name": rounds_name,
     }
     made.globals |= {"asset": address, "map_sheet": map_sheet}
     return made
