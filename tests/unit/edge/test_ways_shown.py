@@ -100,11 +100,11 @@ def test_the_invitation_explains_the_way(
 def test_odds_are_those_of_the_way() -> None:
     facts = {way: attribute_facts(way_manifest(way), 0) for way in ALL_WAYS}
     ways = {way: way_manifest(way).ways[0] for way in ALL_WAYS}
-    assert (
-        times(report_odds(ways["memoized"].calibration).if_true) in facts["memoized"]["one_report"]
-    )
-    assert times(ways["once"].calibration.p1) in facts["once"]["one_report"]
-    assert times(report_odds(ways["hashed"].calibration).if_true) in facts["hashed"]["one_report"]
+    plain: tuple[Reporting, ...] = ("memoized", "once", "hashed")
+    for way in plain:
+        odds = report_odds(ways[way].calibration)
+        assert times(odds.if_true) in facts[way]["one_report"]
+        assert times(odds.if_false) in facts[way]["one_report"]
     first, last = ways["nested"].channels[0].exact.p1, lifetime_odds(ways["nested"].calibration)
     assert times(float(first)) in facts["nested"]["one_report"]
     assert times(last.if_true) in facts["nested"]["all_reports"]
@@ -261,5 +261,5 @@ def test_no_text_time_or_length_depends_on_the_value(
         for name, reading in READINGS
     }
     assert len(found["inside"]) > 50
-    for name in found:
-        assert found[name] == found["inside"], name
+    for name, said in found.items():
+        assert said == found["inside"], name
