@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgpack
 import numpy as np
 from sqlite_utils import Database, Migrations
+
+from collector.store.shared import read_result
 
 migrations = Migrations("allomfree-collector")
 
@@ -124,7 +125,7 @@ def sums_of_small_rounds(db: Database) -> None:
     db.execute("ALTER TABLE device ADD COLUMN unreleased INTEGER NOT NULL DEFAULT 0")
     places = "SELECT campaign, attribute, message FROM result WHERE round = -1"
     for campaign, attribute, message in db.execute(places).fetchall():
-        _put_together(db, campaign, attribute, released=not _is_withheld(message))
+        _put_together(db, campaign, attribute, released=not read_result(message).withheld)
 
 
 def _put_together(db: Database, campaign: int, attribute: int, *, released: bool) -> None:
@@ -135,7 +136,9 @@ def _put_together(db: Database, campaign: int, attribute: int, *, released: bool
            WHERE campaign = ? AND attribute = ? AND n > 0 ORDER BY round""",
         (campaign, attribute),
     ).fetchall()
-    small = [(number, n, counts) for number, n, counts, message in rows if _is_withheld(message)]
+    small = [
+        (number, n, counts) for number, n, counts, message in rows if read_result(message).withheld
+    ]
     if not small:
         return
     counts = np.sum([np.frombuffer(row[2], dtype="<i8") for row in small], axis=0, dtype="<i8")
@@ -155,8 +158,3 @@ def _put_together(db: Database, campaign: int, attribute: int, *, released: bool
                WHERE campaign = ? AND attribute = ?""",
             (campaign, attribute),
         )
-
-
-def _is_withheld(message: bytes) -> bool:
-    """Of a stored result, whatever its version."""
-    return not msgpack.unpackb(message)["counts"]

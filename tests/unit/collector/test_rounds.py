@@ -223,7 +223,7 @@ def test_device_numbers_stay_once_without_their_rounds_and_go_with_retention(
     sealed_twice(store, marked)
     left = everywhere(tmp_path)
     assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
-    assert rows(store.path)["device"] == [(marked.id, d, 0, 2) for d in DEVICES]
+    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0) for d in DEVICES]
     assert store.drop_devices(marked.id)
     assert not store.drop_devices(marked.id)
     left = everywhere(tmp_path)
