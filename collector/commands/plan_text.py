@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from collector.show.planning.records import AttributePlan, Judgement, NumbersPlan, Plan, WayPlan
-from collector.show.words import quantity, rounds_name
+from collector.show.words import median_between, quantity, rounds_name
 
 
 def plan_text(plan: Plan) -> str:
@@ -77,17 +77,14 @@ def _round_reports(verdict: Iterable[Judgement]) -> float:
 def numbers_lines(numbers: Iterable[NumbersPlan], unit: str) -> Iterator[str]:
     """Mean and median, if numbers were spread evenly over the bins."""
     for each in numbers:
-        low, high = (
-            quantity(end, unit, missing) if end is None else quantity(end, unit)
-            for end, missing in ((each.median_low, "below"), (each.median_high, "above"))
-        )
         mean = "no mean"
         if each.mean_half_width is not None:
             mean = (
                 f"mean ±{quantity(each.mean_half_width, unit)}, and up to "
                 f"±{quantity(each.mean_bias, unit)} because bins have a width"
             )
-        yield f"{rounds_name(each.rounds)}: {mean}; median between {low} and {high}"
+        median = median_between(each.median_low, each.median_high, unit)
+        yield f"{rounds_name(each.rounds)}: {mean}; {median}"
 
 
 def _suggestions(a: AttributePlan) -> Iterator[str]:
@@ -113,7 +110,7 @@ def ways_table(ways: Iterable[WayPlan]) -> Iterator[str]:
 def _choices(a: AttributePlan, plan: Plan) -> Iterator[str]:
     for choice in a.choices:
         yield (
-            f"  choose_for = {choice.choose_for!r}: {choice.protocol}, "
+            f'  choose_for = "{choice.choose_for}": {choice.protocol}, '
             f"±{100 * choice.half_width:.2f} in one round, "
             f"±{100 * choice.half_width_pooled:.2f} over {plan.rounds:,} rounds"
         )

@@ -27,8 +27,8 @@ def latest_results(store: Store, campaign: Campaign, index: int, last: int) -> l
     """The pooled result of one attribute and its latest sealed rounds, in order."""
     sealed = store.last_sealed(campaign.id)
     end = 0 if sealed is None else sealed + 1
-    sealed_rounds = store.results(campaign.id, index, range(max(0, end - last), end))
-    return pooled_of(store, campaign, index) + sealed_rounds
+    pooled = pooled_of(store, campaign, index)
+    return pooled + store.results(campaign.id, index, range(max(0, end - last), end))
 
 
 def pooled_of(store: Store, campaign: Campaign, index: int) -> list[Result]:

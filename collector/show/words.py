@@ -35,6 +35,8 @@ def which(facts: ResultFacts) -> str:
         return f"round {facts['round']}"
     if facts["reporting"] == "once" and first is not None and last is not None:
         return f"round {first}" if first == last else f"rounds {first} to {last}"
+    if facts["reporting"] == "nested" and last is not None:
+        return f"round {last}, which says all that earlier ones said"
     return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
 
 
@@ -83,6 +85,15 @@ def quantity(number: float | None, unit: str = "", missing: str = "?") -> str:
     return f"{said} {unit}".rstrip()
 
 
+def median_between(low: float | None, high: float | None, unit: str) -> str:
+    """Where a median will lie; ends that are None are those of bins without an end."""
+    if low is None and high is None:
+        return "the median may be anywhere"
+    if low is None or high is None:
+        return f"median {'below' if low is None else 'above'} {quantity(high or low, unit)}"
+    return f"median between {quantity(low)} and {quantity(high, unit)}"
+
+
 def numbers_lines(numbers: NumbersFacts) -> list[str]:
     """Mean and quantiles, each with its interval."""
     unit, lines = numbers["unit"], []
@@ -104,6 +115,8 @@ def difference_lines(facts: ResultFacts) -> list[str]:
     far = facts["difference"]
     if far is None:
         return []
+    if far["pair"] >= 1.0:
+        return ["no two values can be told apart"]
     return [
         (
             f"two values named beforehand differ if they are {100 * far['pair']:.1f} points "

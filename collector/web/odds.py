@@ -16,9 +16,9 @@ def odds_sentences(way: Way, value: str) -> tuple[str, str]:
         bound = f"Everything a device ever sends is bounded by epsilon {way.lifetime_epsilon:g}."
         return report_odds(noise).sentence(value), bound
     if way.reporting == "hashed":
-        group = f"in the same half of the values as {value}"
+        group = f"the half of the values with {value}"
         return report_odds(noise).sentence(group), lifetime_odds(noise).sentence(
-            group, subject="the answer a device keeps for that half"
+            group, subject="the answer a device keeps for it"
         )
     if way.reporting == "nested":
         first = way.channels[0]

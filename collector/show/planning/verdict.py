@@ -44,6 +44,11 @@ class Case:
         way = way_of(self.attribute, self.terms)
         return half_width(expected(way, self.terms, self.devices, rounds), self.f)
 
+    def released(self, rounds: int) -> float:
+        """The same, and endless where too few reports are expected for a result."""
+        enough = heard(self.terms, self.devices, rounds) >= self.min_reports
+        return self.width(rounds) if enough else math.inf
+
 
 def changing(attribute: Attribute) -> bool:
     """Whether its values change over time. Format 1 does not say: numbers do."""
@@ -54,9 +59,9 @@ def warnings(attribute: Attribute, reporting: Reporting) -> Iterator[str]:
     """What is wrong about asking this question in this way."""
     if reporting in STEADY and changing(attribute):
         yield (
-            f"{attribute.name} may change over time, but with reporting = {reporting!r} a device "
+            f'{attribute.name} may change over time, but with reporting = "{reporting}" a device '
             "goes on answering with its first value, and intervals do not know that: choose "
-            "reporting = 'once'"
+            'reporting = "once"'
         )
 
 
@@ -104,7 +109,7 @@ def points(share: float) -> str:
 def suggestions(case: Case, target: float) -> tuple[Suggestion, ...]:
     """Each change that would do by itself; none if the width is there already."""
     together = rounds_read(case.attribute, case.terms)
-    if case.width(together) <= target and case.devices >= case.min_reports:
+    if case.released(together) <= target:
         return ()
     makers = (_more_devices, _more_epsilon, _more_rounds, _fewer_values, _another_way)
     return tuple(found for make in makers for found in make(case, target, together))
@@ -113,7 +118,8 @@ def suggestions(case: Case, target: float) -> tuple[Suggestion, ...]:
 def _more_devices(case: Case, target: float, together: int) -> Iterator[Suggestion]:
     """Every variance is one device's divided by their number."""
     needed = math.ceil(case.devices * (case.width(together) / target) ** 2)
-    needed = max(needed, case.min_reports)
+    share = heard(case.terms, 1.0, together)
+    needed = max(needed, math.ceil(case.min_reports / share))
     width = replace(case, devices=needed).width(together)
     yield Suggestion(
         "devices",
@@ -135,7 +141,9 @@ def _more_epsilon(case: Case, target: float, together: int) -> Iterator[Suggesti
         return replace(case, attribute=replace(case.attribute, levels=()), terms=larger)
 
     first = math.floor(10 * terms.eps_inf) + 1
-    found = _smallest(first, round(10 * MOST_EPSILON), lambda t: scaled(t).width(together), target)
+    found = _smallest(
+        first, round(10 * MOST_EPSILON), lambda t: scaled(t).released(together), target
+    )
     if found is not None:
         other = scaled(found)
         width, budget = other.width(together), other.terms
@@ -153,7 +161,7 @@ def _more_rounds(case: Case, target: float, together: int) -> Iterator[Suggestio
         return
     once = case.terms.reporting == "once"
     most = case.terms.rounds if once else MOST_ROUNDS
-    found = _smallest(together + 1, most, case.width, target)
+    found = _smallest(together + 1, most, case.released, target)
     if found is not None:
         width = case.width(found)
         yield Suggestion("rounds", found, width, f"{found:,} rounds together: ±{points(width)}")
@@ -167,7 +175,7 @@ def _fewer_values(case: Case, target: float, together: int) -> Iterator[Suggesti
         return replace(case, attribute=fewer)
 
     found = _smallest(
-        0, asked.k - 3, lambda cut: with_values(asked.k - 1 - cut).width(together), target
+        0, asked.k - 3, lambda cut: with_values(asked.k - 1 - cut).released(together), target
     )
     if found is not None:
         k = asked.k - 1 - found
@@ -185,11 +193,11 @@ def _another_way(case: Case, target: float, together: int) -> Iterator[Suggestio
         if reporting == case.terms.reporting or not suits(reporting, changes):
             continue
         try:
-            costs, width = way_of(other.attribute, terms).lifetime_epsilon, other.width(together)
+            costs, width = way_of(other.attribute, terms).lifetime_epsilon, other.released(together)
         except ParameterError:
             continue
         if costs <= bound and width <= target:
-            said = f"reporting = {reporting!r}: ±{points(width)} with {together:,} rounds together"
+            said = f'reporting = "{reporting}": ±{points(width)} with {together:,} rounds together'
             yield Suggestion("reporting", reporting, width, said)
 
 

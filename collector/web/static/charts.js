@@ -129,11 +129,13 @@ const Charts = (() => {
     const at = (i) => shown.map((result) => chosenOf(result, chosen)[i]);
     const windows = shown.some((result) => first(result) !== last(result));
     const unit = measured ? "" : " %";
+    // A window's interval is as long as the window: its band stands from its first to its last round.
+    const along = windows ? shown.flatMap((result) => [first(result), last(result)]) : x;
+    const band = (i) => (windows ? at(i).flatMap((end) => [end, end]) : at(i));
     const traces = [
-      { type: "scatter", mode: "lines", x, y: at(1), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
-      { type: "scatter", mode: "lines", x, y: at(2), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: windows ? "95 % interval of a window" : "95 % interval of a round", hoverinfo: "skip" },
-      { type: "scatter", mode: "lines+markers", x, y: at(0), customdata: names, line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: measured ? chosen : "raw", hovertemplate: `%{customdata}: %{y:.4g}${unit}<extra></extra>`,
-        ...(windows ? { error_x: { type: "data", array: shown.map((result) => (last(result) - first(result)) / 2), color: c.accent, thickness: 1, width: 3 } } : {}) },
+      { type: "scatter", mode: "lines", x: along, y: band(1), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "lines", x: along, y: band(2), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: windows ? "95 % interval of a window" : "95 % interval of a round", hoverinfo: "skip" },
+      { type: "scatter", mode: "lines+markers", x, y: at(0), customdata: names, line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: measured ? chosen : "raw", hovertemplate: `%{customdata}: %{y:.4g}${unit}<extra></extra>` },
     ];
     const ends = [Math.min(...shown.map(first), 0), Math.max(...shown.map(last), 1)];
     const level = (name, value, dash, colour, width) => traces.push({ type: "scatter", mode: "lines", name, x: ends, y: [value, value], line: { color: colour, width, dash }, hovertemplate: name + " %{y:.4g}" + unit + "<extra></extra>" });
