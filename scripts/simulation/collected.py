@@ -13,37 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collector.records import Campaign, Tally
-from collector.rounds.results import pooled_result, round_result
+from collector.records import Campaign
 from collector.show.tables import COLUMNS, rows
 from collector.store import Store
-from protocol_spec import Manifest, Outcome, Result, as_drawn
+from protocol_spec import Manifest, Outcome, Result
+from simulation.counted import Collected
 from simulation.model.counts import Counts
+from simulation.published import Published, estimate_of_round, estimate_of_rounds
 
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """One attribute: counts of each round, who reported how often, and who held what.
-
-    n[round], counts[round, v], truth[round, v] over all devices of the attribute, heard or not;
-    participation[m] devices were counted in m rounds; [0] is 0, for nobody heard of them.
-    """
-
-    n: Counts
-    counts: Counts
-    truth: Counts
-    participation: Counts
-
-    @classmethod
-    def empty(cls, rounds: int, k: int) -> Collected:
-        """All zero, for a number of rounds and values."""
-        table = np.zeros((rounds, k), dtype=np.int64)
-        once = np.zeros(rounds, dtype=np.int64)
-        return cls(once, table, table.copy(), np.zeros(rounds + 1, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,22 +38,18 @@ class Simulated:
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        campaign = _campaign(self.manifest)
         everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
-        found = []
-        for index, collected in enumerate(self.attributes):
-            heard = collected.n > 0
-            if heard.any():
-                total = Tally(int(collected.n.sum()), collected.counts.sum(axis=0))
-                who = _participation(collected)
-                found.append(
-                    pooled_result(campaign, index, int(heard.sum()), total, who, everything)
-                )
-            found += [
-                round_result(campaign, t, index, Tally(int(n), counts), self.outcomes[t])
-                for t, (n, counts) in enumerate(zip(collected.n, collected.counts))
-            ]
+        found: list[Result] = []
+        for index in range(len(self.attributes)):
+            published = self.published(index)
+            pooled = published.pooled(everything)
+            found += [pooled] if pooled else []
+            found += [published.round(t, self.outcomes[t]) for t in range(self.rounds)]
         return found
+
+    def published(self, index: int) -> Published:
+        """What is published of one attribute."""
+        return Published(self.manifest, index, self.attributes[index])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The collector's columns and two more: the true frequency, and how far the raw estimate
@@ -99,25 +75,14 @@ class Simulated:
     ) -> npt.NDArray[np.float64]:
         """The exact standard deviation about the truth, where taking part tells nothing of the
         value: the noise of the devices heard, and their choice among all."""
-        collected = self.attributes[index]
-        reports, devices = np.arange(collected.participation.size), collected.participation
-        if result.round is not None:
-            reports, devices = np.array([1]), np.array([result.n])
-        weight = reports / max(1, int((reports * devices).sum()))
-        squares = float((weight**2 * devices).sum())
-        calibration = as_drawn(self.manifest.calibrations[index])
-        noise = [
-            sum(
-                w * w * d * calibration.device_variance(holds, int(m))
-                for w, d, m in zip(weight, devices, reports)
-                if d
-            )
-            for holds in (False, True)
-        ]
-        fleet = int(collected.truth[0].sum())
-        unheard = max(0.0, squares - 1.0 / max(1, fleet)) * fleet / max(1, fleet - 1)
-        variance = noise[0] + truth * (noise[1] - noise[0]) + truth * (1.0 - truth) * unheard
-        return np.asarray(np.sqrt(variance), dtype=np.float64)
+        way, collected = self.manifest.ways[index], self.attributes[index]
+        if result.n == 0:
+            return np.zeros_like(truth)
+        if result.round is None:
+            made = estimate_of_rounds(way, collected, collected.fleet)
+        else:
+            made = estimate_of_round(way, collected, result.round, collected.fleet)
+        return np.sqrt(made.moments.variance(truth))
 
 
 def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts]) -> Simulated:
@@ -128,7 +93,7 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
             if tally is not None:
-                made.n[t], made.counts[t] = tally.n, tally.counts
+                made.n_by_channel[t, 0], made.counts_by_channel[t, 0] = tally.n, tally.counts
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
             made.participation[m] = devices
@@ -136,12 +101,6 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     outcomes = tuple(Counter(store.outcomes(campaign.id, t)) for t in range(rounds))
     late = store.outcomes(campaign.id).get(Outcome.LATE, 0)
     return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late)
-
-
-def _participation(collected: Collected) -> tuple[list[int], list[int]]:
-    devices = collected.participation.tolist()
-    heard = [(m, number) for m, number in enumerate(devices) if number]
-    return [m for m, _ in heard], [number for _, number in heard]
 
 
 def _campaign(manifest: Manifest) -> Campaign:

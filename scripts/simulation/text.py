@@ -46,7 +46,9 @@ def title(run: Run) -> str:
     facts = run.facts
     rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds"
     people = f"{facts['devices']:,} devices, {', '.join(facts['population'])}"
-    return f"{facts['campaign']}: {people}, {rounds} (seed {facts['seed']})"
+    way = facts.get("reporting", "memoized")
+    name = facts["campaign"] if way == "memoized" else f"{facts['campaign']} ({way})"
+    return f"{name}: {people}, {rounds} (seed {facts['seed']})"
 
 
 def summary(run: Run) -> str:
