@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from tests.support.brokers import Nats
+from stage.brokers import Nats
+from stage.tally import Tally
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
 from tests.support.edge_ways import way_manifest
-from tests.support.tally import Tally
 
 PERIOD, COUNT, EACH = 3, 3, 2
 
