@@ -1,13 +1,16 @@
-"""Campaigns of format 2, one for each way of reporting, for the agent's tests."""
+"""Campaigns of format 2, one for each way of reporting, and what the agent made of them."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-from protocol_spec import Manifest, Reporting
+from edge_client.agent import Agent
+from edge_client.errors import SourceFailure
+from edge_client.records import Memo, Queued
+from protocol_spec import Manifest, Rejected, Report, Reporting, decode_report
 from protocol_spec.ways import WAYS
-from tests.support.edge_fakes import DAY, FIRST
+from tests.support.edge_fakes import DAY, FIRST, FakeClock, only
 
 ALL_WAYS: Final[tuple[Reporting, ...]] = WAYS
 WITH_MEMOS: Final[tuple[Reporting, ...]] = ("memoized", "hashed", "nested")
@@ -81,3 +84,35 @@ grace = {grace}
 def way_manifest(reporting: Reporting, **options: object) -> Manifest:
     """The same, read."""
     return Manifest.from_toml(way_text(reporting, **options))  # type: ignore[arg-type]
+
+
+def memos_of(agent: Agent) -> dict[int, Memo]:
+    """Of the one campaign joined."""
+    return agent.store.memos.of(only(agent).name)
+
+
+def ledger_of(agent: Agent) -> list[float]:
+    """Every charge."""
+    return [line.epsilon for line in agent.store.ledger.lines()]
+
+
+def report_of(row: Queued) -> Report:
+    """A report that must decode."""
+    report = decode_report(row.payload)
+    assert not isinstance(report, Rejected)
+    return report
+
+
+def draw_all(agent: Agent, clock: FakeClock, value: object = "wood") -> list[Queued]:
+    """Every report that leaves from now to the campaign's end."""
+    found: list[Queued] = []
+    while clock.now < only(agent).manifest.rounds.end:
+        drawn = agent.draw(only(agent), lambda _: value)
+        found += [drawn] if isinstance(drawn, Queued) else []
+        clock.pass_time(DAY)
+    return found
+
+
+def broken(_attribute: str) -> object:
+    """A source that fails."""
+    raise SourceFailure("the sensor is gone; nothing was drawn or sent")
