@@ -24,17 +24,17 @@ def holders(rng: np.random.Generator, n: int, f: Frequencies, runs: int) -> Coun
 
 def one_round(rng: np.random.Generator, c: Calibration, held: Counts) -> Counts:
     """Support of each value in one round."""
-    return _respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
+    return respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
 
 
 def rounds(rng: np.random.Generator, c: Calibration, held: Counts, m: int) -> Counts:
     """Support of each value in m rounds of all devices, each with one memo for life."""
     n = held.sum(axis=1, keepdims=True)
-    memos = _respond(rng, c.unary, held, c.p1, c.q1, n)
-    return _respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
+    memos = respond(rng, c.unary, held, c.p1, c.q1, n)
+    return respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
 
 
-def _respond(
+def respond(
     rng: np.random.Generator, unary: bool, true: Counts, p: float, q: float, total: Counts
 ) -> Counts:
     """Answers in favour: `true` of `total` are kept with chance p, the others appear with q."""
