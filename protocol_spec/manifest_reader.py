@@ -93,15 +93,22 @@ def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dic
     An `authored` document is the analyst's: a domain that is not total yet becomes so.
     """
     problems: list[Problem] = []
-    number = _Reader(FORMATS[1].manifest, document, "", problems).read("format")
-    if problems:
-        raise ManifestError(problems)  # what the other fields should be is not known
+    number = _format(document)
     fields = _Document(document, number, problems, authored).read()
     if not problems:
         check_together(fields, problems)
     if problems:
         raise ManifestError(problems)
     return fields
+
+
+def _format(document: Mapping[str, Any]) -> int:
+    """What it says, or the newest if it says nothing: then that is one problem of perhaps many."""
+    problems: list[Problem] = []
+    number = _Reader(FORMATS[1].manifest, document, "", problems).read("format", max(FORMATS))
+    if problems:
+        raise ManifestError(problems)  # what the other fields should be is not known
+    return int(number)
 
 
 class _Document:
@@ -170,8 +177,8 @@ class _Document:
         return Attribute(name, question, protocol=protocol, method=method, total=total, **domain)
 
     def _named_values(self, table: _Reader) -> dict[str, Any]:
-        values = table.read("values", ("", " "))
-        if self._format > 1 and self._authored:
+        values = table.read("values")
+        if isinstance(values, tuple) and self._format > 1 and self._authored:
             values = _with_otherwise(table, values)
         return {"values": values}
 

@@ -200,8 +200,12 @@ def _rounds(document: Any) -> Iterator[str]:
 
 
 def _unfit(document: Any) -> bool:
-    """A mean is stated whole or not at all; a distribution function has k - 1 places."""
+    """A mean is stated whole or not at all; there is a share for each edge between bins.
+
+    There are as many bins as values, or one less: then the last value is no number.
+    """
     numbers = document["numbers"]
     missing = {numbers[name] is None for name in ("mean", "mean_low", "mean_high", "mean_bias")}
     places = {len(numbers[name]) for name in ("cdf", "cdf_low", "cdf_high")}
-    return len(missing) != 1 or places != {len(document["counts"]) - 1}
+    k = len(document["counts"])
+    return len(missing) != 1 or places not in ({k - 1}, {k - 2})

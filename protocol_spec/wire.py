@@ -42,6 +42,7 @@ from protocol_spec.outcomes import Outcome, Rejected
 from protocol_spec.receipts import Tags
 
 __all__ = [
+    "MAX_BODY",
     "REPORT_VERSIONS",
     "WIRE_VERSION",
     "Presence",
@@ -66,7 +67,7 @@ __all__ = [
 WIRE_VERSION: Final = 1
 REPORT_VERSIONS: Final = (1, 2)  # a report has the version of its campaign's format
 
-_MAX_BODY: Final = {1: MAX_VALUES // 8, 2: MAX_BODY_BYTES}
+MAX_BODY: Final = {1: MAX_VALUES // 8, 2: MAX_BODY_BYTES}  # in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ def _decode(
 
 def _report(items: tuple[Any, ...]) -> Report:
     version, digest, number, attribute, body = items
-    if len(_binary(body, "body")) > _MAX_BODY[version]:
+    if len(_binary(body, "body")) > MAX_BODY[version]:
         raise _Bad("body")
     return Report(
         _binary(digest, "digest", DIGEST_BYTES),

@@ -8,7 +8,9 @@ Everything works on integer counts per value, never on reports, and is vectorise
     frequencies.py   counts to `Estimate`: one round, or several pooled
     combined.py      counts of several rounds, or levels, of devices that are not in two of them
     functionals.py   differences, and any other weighted sum of frequencies
+    ratios.py        the same among some of the devices only
     numbers.py       for numeric attributes: mean, distribution function, quantiles
+    summary.py       what a result says of a numeric attribute
     linked.py        tables for whoever keeps each device's reports together
 """
 
@@ -40,6 +42,7 @@ from protocol_spec.estimation.linked import LinkedTable, linked_table
 from protocol_spec.estimation.moments import Channel, Moments
 from protocol_spec.estimation.numbers import (
     Distribution,
+    PartialMean,
     Quantile,
     binning_bias,
     cdf,
@@ -48,6 +51,8 @@ from protocol_spec.estimation.numbers import (
     midpoints,
     quantile,
 )
+from protocol_spec.estimation.ratios import Ratio
+from protocol_spec.estimation.summary import half_widths, numbers_of
 
 __all__ = [
     "Array",
@@ -58,7 +63,9 @@ __all__ = [
     "Estimate",
     "LinkedTable",
     "Moments",
+    "PartialMean",
     "Quantile",
+    "Ratio",
     "SmallestDifference",
     "Weights",
     "binning_bias",
@@ -72,10 +79,12 @@ __all__ = [
     "estimate_levels",
     "estimate_pooled",
     "estimate_window",
+    "half_widths",
     "linked_table",
     "mean",
     "median",
     "midpoints",
+    "numbers_of",
     "plausible",
     "project_to_simplex",
     "quantile",

@@ -163,12 +163,13 @@ def effective_devices(reports: npt.ArrayLike, devices: npt.ArrayLike) -> float:
     """`Estimate.n_eff` of rounds pooled with weights by reports, before there is an estimate.
 
     What a pooled result's number of devices is to be judged by: 4 devices with 365 reports each
-    and 196 with one are not 200 devices but 5. None at all are 0.
+    and 196 with one are not 200 devices but 5. None at all are 0. The float64 nearest to the exact
+    ratio, so that it is never below a whole number that the ratio reaches.
     """
     if np.sum(devices) == 0:
         return 0.0
-    m, size = _participation(reports, devices)
-    return float((m @ size) ** 2 / (m**2 @ size))
+    pairs = [(int(m), int(size)) for m, size in zip(*_participation(reports, devices))]
+    return sum(m * size for m, size in pairs) ** 2 / sum(m * m * size for m, size in pairs)
 
 
 def _participation(reports: npt.ArrayLike, devices: npt.ArrayLike) -> tuple[Array, Array]:

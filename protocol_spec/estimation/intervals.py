@@ -20,9 +20,9 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.histograms import Array
 from protocol_spec.estimation.moments import Moments
 
-__all__ = ["critical_value", "score_interval", "skew_corrected_interval"]
+__all__ = ["GRID", "critical_value", "score_interval", "skew_corrected_interval"]
 
-_GRID: Final = np.linspace(0.0, 1.0, 401)
+GRID: Final = np.linspace(0.0, 1.0, 401)
 _HALVINGS: Final = 52
 _LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not run off
 
@@ -70,10 +70,10 @@ def _ends(centre: Array, moments: Moments, z: float) -> Array:
         reached: Array = g + surprising * np.sqrt(moments.variance(f))
         return reached
 
-    scan = np.maximum.accumulate(curve(_GRID), axis=1)
+    scan = np.maximum.accumulate(curve(GRID), axis=1)
     first = np.stack([np.searchsorted(row, wanted) for row, wanted in zip(scan, target)])
-    below: Array = _GRID[np.maximum(first - 1, 0)]
-    enough: Array = _GRID[first]
+    below: Array = GRID[np.maximum(first - 1, 0)]
+    enough: Array = GRID[first]
     for _ in range(_HALVINGS):
         middle = (below + enough) / 2.0
         reached = curve(middle) >= target

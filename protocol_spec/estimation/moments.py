@@ -169,11 +169,17 @@ def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
         third_slope=total(cube, "third_slope"),
         base=total(square, "base"),
         base_slope=total(square, "base_slope"),
-        n_eff=1.0 / float(square.sum()),
+        n_eff=_effective(size, weight),
         dilution=draw.second * (float(size @ apart**2) + draw.unheard * draw.share**2),
         coupled=draw.second * total(square * apart, "variance_slope"),
         third_dilution=draw.third * (float(size @ apart**3) - draw.unheard * draw.share**3),
     )
+
+
+def _effective(size: Array, weight: Array) -> float:
+    """1 over the sum of squared weights; exactly the number of devices if all weigh the same."""
+    relative = weight / weight.max()
+    return float((size @ relative) ** 2 / (size @ relative**2))
 
 
 def _at(terms: Terms, reports: Array) -> Array:

@@ -3,6 +3,9 @@
 Claim: all errors come from the same covariance as those of differences. The band of a
 distribution function holds for all edges at once; the interval of a quantile is between edges of
 bins, because a report says nothing about where in its bin a number lies.
+
+A histogram may have one value more than there are bins: its last value is then no number, and
+everything here is about the devices that gave one.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.functionals import Contrast, contrast, plausible
-from protocol_spec.estimation.histograms import Array
-from protocol_spec.estimation.intervals import critical_value
+from protocol_spec.estimation.functionals import Contrast, contrast, covariance, plausible
+from protocol_spec.estimation.histograms import Array, project_to_simplex
+from protocol_spec.estimation.ratios import Parts, Ratio
 
 __all__ = [
     "Distribution",
+    "PartialMean",
     "Quantile",
     "binning_bias",
     "cdf",
@@ -33,20 +37,31 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """The share of devices below each inner edge of the bins: k-1 unbiased estimates."""
+    """The share of devices below each inner edge of the bins."""
 
-    values: Array
-    privacy_variance: Array
-    sampling_variance: Array
+    ratio: Ratio
+
+    @property
+    def values(self) -> Array:
+        """One share for each inner edge; need not rise."""
+        return self.ratio.sums / self.ratio.share
+
+    @property
+    def privacy_variance(self) -> Array:
+        """From the noise that devices add."""
+        return self.ratio.variance(self.ratio.privacy)
+
+    @property
+    def sampling_variance(self) -> Array:
+        """From having heard these devices and not others."""
+        return self.ratio.variance(self.ratio.sampling)
 
     def band(
         self, confidence: float = 0.95, *, simultaneous: bool = True, sampling: bool = True
     ) -> tuple[Array, Array]:
         """Lower and upper limits, clipped to [0, 1]; for all edges at once unless told."""
-        variance = self.privacy_variance + (self.sampling_variance if sampling else 0.0)
-        z = critical_value(confidence, self.values.size if simultaneous else 1)
-        half, centre = z * np.sqrt(variance), np.clip(self.values, 0.0, 1.0)
-        return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+        comparisons = max(self.ratio.sums.size, 1) if simultaneous else 1
+        return self.ratio.interval(confidence, comparisons=comparisons, sampling=sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +78,38 @@ class Quantile:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class PartialMean(Contrast):
+    """A mean over those devices only that gave a number."""
+
+    ratio: Ratio
+
+    def interval(
+        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
+    ) -> tuple[float, float]:
+        """Clipped to what is possible: everything that is, where hardly anyone gave a number."""
+        ends = self.ratio.interval(confidence, comparisons=comparisons, sampling=sampling)
+        low, high = (float(end[0]) for end in ends)
+        return low, high
+
+
 def mean(estimated: Estimate, representatives: npt.ArrayLike) -> Contrast:
     """The mean over devices if every number were its bin's representative: see `binning_bias`."""
-    return contrast(estimated, representatives)
+    at = np.asarray(representatives, dtype=np.float64)
+    if at.size == estimated.raw.size:
+        return contrast(estimated, at)
+    bins = _bins(estimated, at.size)
+    weights, inside = np.append(at, 0.0), np.append(np.ones(bins), 0.0)
+    pairs = (weights, weights), (weights, inside), (inside, inside)
+    privacy, sampling = (
+        Parts(np.array([above]), np.array([both]), below)
+        for above, both, below in zip(*(covariance(estimated, *pair) for pair in pairs))
+    )
+    total, share = (contrast(estimated, c).value for c in (weights, inside))
+    ends = float(at.min()), float(at.max())
+    ratio = Ratio(np.array([total]), share, privacy, sampling, *ends)
+    errors = (float(ratio.variance(parts)[0]) for parts in (privacy, sampling))
+    return PartialMean(float(ratio.values[0]), *errors, *ends, ratio)
 
 
 def midpoints(edges: Sequence[float]) -> Array:
@@ -78,18 +122,33 @@ def binning_bias(edges: Sequence[float]) -> float:
     return float(np.diff(_finite(edges)).max()) / 2.0
 
 
-def cdf(estimated: Estimate) -> Distribution:
-    """The distribution function at the inner edges: `values[j]` is the share in bins 0..j."""
-    f, known = plausible(estimated), estimated.moments
-    below, above = np.cumsum(f)[:-1], np.cumsum(f[::-1])[-2::-1]
-    share = np.arange(1, f.size) / f.size  # the mean of the weights: 1 below the edge, else 0
-    squares = below * (1.0 - share) ** 2 + above * share**2
-    raw = np.cumsum(estimated.raw)
-    return Distribution(
-        values=share + raw[:-1] - share * raw[-1],
-        privacy_variance=known.base * f.size * share * (1.0 - share) + known.base_slope * squares,
-        sampling_variance=known.dilution * below * above,
+def cdf(estimated: Estimate, bins: int | None = None) -> Distribution:
+    """The distribution function at the inner edges: `values[j]` is the share in bins 0..j.
+
+    With one bin less than the histogram has values, it is that of the devices that gave a number.
+    """
+    k = estimated.raw.size
+    bins = _bins(estimated, k if bins is None else bins)
+    f, known, raw = plausible(estimated), estimated.moments, np.cumsum(estimated.raw)
+    below = np.cumsum(f)[:bins]
+    above = np.append(np.cumsum(f[::-1])[-2::-1], 0.0)[:bins]  # not 1 - below: that loses digits
+    part = np.arange(1, bins + 1) / k  # the mean of the weights: 1 up to the bin, else 0
+    reached = part + raw[:bins] - part * raw[-1]
+    last, rest = part[-1], above[-1]
+    between = np.maximum(above - rest, 0.0)
+    squares = below * (1.0 - part) ** 2 + above * part**2
+    mixed = below * (1.0 - part) * (1.0 - last) - between * part * (1.0 - last) + rest * part * last
+    privacy = Parts(
+        (known.base * k * part * (1.0 - part) + known.base_slope * squares)[:-1],
+        (known.base * k * part * (1.0 - last) + known.base_slope * mixed)[:-1],
+        float(known.base * k * last * (1.0 - last) + known.base_slope * squares[-1]),
     )
+    sampling = Parts(
+        known.dilution * (below * above)[:-1],
+        known.dilution * (below * rest)[:-1],
+        float(known.dilution * below[-1] * rest),
+    )
+    return Distribution(Ratio(reached[:-1], float(reached[-1]), privacy, sampling, 0.0, 1.0))
 
 
 def quantile(
@@ -104,12 +163,16 @@ def quantile(
     """One quantile; with `simultaneous` any number of them hold at once."""
     if not 0.0 < tau < 1.0:
         raise ParameterError("tau", tau, "must lie strictly between 0 and 1")
-    at = _increasing(edges, estimated.raw.shape[-1])
-    lower, upper = cdf(estimated).band(confidence, simultaneous=simultaneous, sampling=sampling)
+    at = _increasing(edges)
+    bins = _bins(estimated, at.size - 1)
+    function = cdf(estimated, bins)
+    lower, upper = function.band(confidence, simultaneous=simultaneous, sampling=sampling)
     low = at[:-1][np.concatenate(([0.0], upper)) < tau].max()
     high = at[1:][np.concatenate((lower, [1.0])) > tau].min()
     low, high = sorted((float(low), float(high)))  # limits of a far too noisy function may cross
-    point = _interpolated(estimated.projected, at, tau)
+    share = function.ratio.share
+    inside = estimated.raw[:bins] / (share if share > 0.0 else 1.0)
+    point = _interpolated(project_to_simplex(inside), at, tau)
     return Quantile(tau, None if point is None else min(max(point, low), high), low, high)
 
 
@@ -131,10 +194,18 @@ def _interpolated(histogram: Array, edges: Array, tau: float) -> float | None:
     return low + (high - low) * min(max(part, 0.0), 1.0)
 
 
-def _increasing(edges: Sequence[float], k: int) -> Array:
+def _bins(estimated: Estimate, bins: int) -> int:
+    """As many as there are values, or one less."""
+    k = estimated.raw.size
+    if estimated.raw.ndim != 1 or bins not in (k - 1, k) or bins < 1:
+        raise ParameterError("edges", bins, f"must be those of {k} bins, or {k - 1} and one value")
+    return bins
+
+
+def _increasing(edges: Sequence[float]) -> Array:
     at = np.asarray(edges, dtype=np.float64)
-    if at.shape != (k + 1,) or not (np.diff(at) > 0.0).all():
-        raise ParameterError("edges", edges, f"must be {k + 1} increasing numbers for {k} bins")
+    if at.ndim != 1 or at.size < 2 or not (np.diff(at) > 0.0).all():
+        raise ParameterError("edges", edges, "must be increasing numbers, one more than bins")
     return at
 
 

@@ -26,7 +26,12 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
+MANIFESTS = {
+    entry["name"]: Manifest.from_bytes(bytes.fromhex(entry["hex"]))
+    for entry in vectors.load("manifests.json")["good"]
+}
+
+
 def fleet() -> Manifest:
     """The vectors' own campaign."""
-    manifests = {entry["name"]: entry for entry in vectors.load("manifests.json")["good"]}
-    return Manifest.from_bytes(bytes.fromhex(manifests["fleet"]["hex"]))
+    return MANIFESTS["fleet"]

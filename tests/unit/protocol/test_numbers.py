@@ -134,7 +134,7 @@ def test_a_quantile_is_of_a_share(tau: float) -> None:
         quantile(estimated(), EDGES, tau)
 
 
-@pytest.mark.parametrize("edges", [EDGES[:-1], [*EDGES, 100.0], EDGES[::-1]])
+@pytest.mark.parametrize("edges", [EDGES[:-2], [*EDGES, 100.0], EDGES[::-1]])
 def test_edges_fit_the_bins(edges: list[float]) -> None:
     with pytest.raises(ParameterError, match="edges"):
         quantile(estimated(), edges, 0.5)

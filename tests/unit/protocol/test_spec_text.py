@@ -7,7 +7,8 @@ from enum import IntEnum
 
 import pytest
 
-from protocol_spec import Presence, RequestKind, ResponseStatus, limits
+from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
+from protocol_spec.wire import MAX_BODY
 from tests.support.protocol.asyncapi import SCHEMAS, nodes, resolved
 from tests.support.protocol.specification import FOLDER, TEXT, bare, rows
 
@@ -56,7 +57,7 @@ def test_numbered_names_are_those_of_the_code(field: str, members: type[IntEnum]
     assert told == ", ".join(f"{int(member)} {member.name.lower()}" for member in members)
 
 
-ARRAYS = ["report", "state", "receipt", "request", "response"]
+ARRAYS = ["report1", "report2", "state", "receipt", "request", "response"]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -84,13 +85,16 @@ def test_inline_numbers_are_those_of_the_code() -> None:
     for words in (
         f"a pseudonym of 1 to {limits.MAX_DEVICE_LENGTH} of",
         f"1 to {limits.MAX_NAMESPACE_LENGTH} of `a-z`",
-        f"body 0 to {limits.MAX_BODY_BYTES} bytes",
+        f"body 0 to {MAX_BODY[1]} bytes",
+        f"a body of 0 to {MAX_BODY[2]} bytes",
+        "64 hexadecimal digits",
         f"nonce {limits.NONCE_BYTES} bytes",
         f"the joined {limits.TAG_BYTES}-byte tags",
         f"first {limits.DIGEST_BYTES} bytes of the manifest's digest",
         f"MUST be the first {limits.TAG_BYTES} bytes of the SHA-256 of these",
         f"Counts are below 2^{(limits.MAX_COUNT + 1).bit_length() - 1}",
         str(limits.MAX_INSTANT),
+        f"the last value, `{NOT_KNOWN}`,",
     ):
         assert words in " ".join(TEXT.split()), words
 
