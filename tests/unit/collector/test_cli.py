@@ -25,12 +25,15 @@ from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Topics
 from tests.support.campaigns import manifest_text
 from tests.support.collector_cli import data, file, mistaken, used
-from tests.support.collector_fakes import HOUR, candidate, seal, three_questions
+from tests.support.collector_fakes import FIRST, HOUR, candidate, seal, three_questions
 from tests.support.command_line import Cli
+from tests.support.results import MANIFEST as ROOMS
+from tests.support.results import rooms, store_windows
 
 __all__ = ["data", "file", "used"]  # fixtures
 
 NOBODY = "mqtt://127.0.0.1:1"
+BUDGET = "eps_inf = 4.0\neps_1 = 1.5"
 
 
 def facts(result: Result) -> Any:
@@ -78,6 +81,30 @@ def test_no_secret_is_a_flag() -> None:
 
 
 # --- what it is for -------------------------------------------------------------------------------
+
+
+def test_plan_says_verdict_ways_and_what_would_do(cli: Cli, file: Path) -> None:
+    text = cli("plan", file, "--devices", 90).stdout
+    planned = facts(cli("plan", file, "--devices", 90, "--json"))["attributes"][0]
+    one, pooled = planned["verdict"]
+    assert f"verdict, one round: {one['sentence']}" in text
+    assert one["sentence"].startswith("this would show nothing: ±")
+    assert f"verdict, 1,000 rounds together: {pooled['sentence']}" in text
+    for suggested in planned["suggestions"]:
+        assert f"    {suggested['sentence']}\n" in text
+    for way in planned["ways"]:
+        assert f"{'>' if way['chosen'] else ' '} {way['reporting']} " in text
+    assert 'choose_for = "pooled": L-GRR' in text
+
+
+def test_plan_of_numbers_that_change(cli: Cli, home: Path) -> None:
+    place = home / "rooms.toml"
+    place.write_text(ROOMS.format(reporting="memoized", budget=BUDGET, min_reports=1, first=FIRST))
+    text = cli("plan", place, "--devices", 5000).stdout
+    assert 'careful: room may change over time, but with reporting = "memoized"' in text
+    assert "mean ±" in text
+    assert "median between" in text
+    assert "careful: fuel" not in text
 
 
 def test_plan(cli: Cli, file: Path) -> None:
@@ -152,7 +179,60 @@ def test_estimate(
     text = cli("estimate", "--data-dir", data, *options)
     assert text.exit_code == 0
     assert "95 % interval" in text.stdout
-    assert "the smallest difference this can show" in text.stdout
+    assert "no two values can be told apart" in text.stdout  # thirty reports
+    assert all(r["difference"]["pair"] == r["smallest_visible"] > 1 for r in told)
+    assert all(r["difference"]["tallest"] > r["difference"]["pair"] for r in told)
+
+
+@pytest.mark.parametrize("number", ["pooled", "0", "1", "all"])
+def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, number: str) -> None:
+    words = ("estimate", "--data-dir", data, "--round", number, "--compare", "gas", "oil")
+    told = facts(cli(*words, "--json"))
+    shown = facts(cli("estimate", "--data-dir", data, "--round", number, "--json"))
+    fuel = [r for r in shown if r["attribute"] == "fuel"]
+    assert [c["round"] for c in told] == [r["round"] for r in fuel]
+    for found, result in zip(told, fuel):
+        raw = {row["value"]: row["raw"] for row in result["histogram"]}
+        assert found["difference"] == pytest.approx(raw["gas"] - raw["oil"])
+        assert found["answer"] == "not shown"
+        assert found["low"] < found["difference"] < found["high"]
+    text = cli(*words).stdout
+    assert "is gas above oil? not shown: gas and oil may be equally frequent" in text
+    assert f"difference {100 * told[0]['difference']:.1f} points, 95 % interval" in text
+    assert "town" not in text
+
+
+def test_estimate_compares_only_what_is_there(cli: Cli, data: Path, used: Campaign) -> None:
+    words = ("estimate", "--data-dir", data, "--attribute", "fuel", "--compare")
+    assert "unknown value 'coal'; the attribute has:" in mistaken(cli, 1, *words, "gas", "coal")
+    assert "compared with itself" in mistaken(cli, 1, *words, "gas", "gas")
+
+
+def test_estimate_says_numbers_windows_and_the_way(cli: Cli, data: Path) -> None:
+    with closing(open_store(data)) as store:
+        store_windows(store, store.open_campaign(rooms("once"), 0))
+    text = cli("estimate", "--data-dir", data, "--attribute", "room").stdout
+    assert "rounds 0 to 4, 130 reports of 130 devices, GRR, once" in text
+    (told,) = facts(cli("estimate", "--data-dir", data, "--attribute", "room", "--json"))
+    numbers, middle = told["numbers"], told["numbers"]["quantiles"][2]
+    assert f"mean {numbers['mean']:.4g} °C   {numbers['mean_low']:.4g} …" in text
+    assert f"median {middle['value']:.4g} °C   {middle['low']:g} … {middle['high']:g}" in text
+    assert numbers["edges"] == [16, 18, 20, 22, 24]
+    assert (told["first"], told["last"], told["n_eff"], told["warnings"]) == (0, 4, 130, [])
+    fills = cli("estimate", "--data-dir", data, "--round", "3", "--attribute", "room").stdout
+    assert "rounds 2 to 3, 40 reports of 40 devices, GRR, once" in fills
+    assert "not enough reports: 40 of 50; withheld" in fills
+
+
+def test_estimate_warns_of_values_that_change(cli: Cli, data: Path) -> None:
+    edges = '[[attributes]]\nname = "t"\nquestion = "?"\nedges = [0, 1, 2]\n'
+    with closing(open_store(data)) as store:
+        campaign = store.open_campaign(three_questions(attributes=edges), 0)
+        store.commit([candidate(campaign, d) for d in range(9)], [])
+        seal(store, campaign, 0)
+    assert 'choose reporting = "once"' in cli("estimate", "--data-dir", data).stdout
+    (told,) = facts(cli("estimate", "--data-dir", data, "--json"))
+    assert told["warnings"][0].startswith("t may change over time")
 
 
 def test_estimate_below_min_reports(cli: Cli, data: Path, home: Path) -> None:
