@@ -68,8 +68,8 @@ def test_a_round_shows_every_number_in_its_table(site: Site, fuel: str) -> None:
     shown = words(page)
     for told in ("Raw", "Projected", "Privacy error", "Sampling error", "For all"):
         assert told in shown
-    smallest = facts["smallest_visible"]
-    assert f"Smallest difference this can show ±{100 * smallest:.1f} points" in shown
+    pair, tallest = facts["difference"]["pair"], facts["difference"]["tallest"]
+    assert f"Half-width of a difference ±{100 * pair:.1f}±{100 * tallest:.1f} points" in shown
 
 
 @pytest.mark.parametrize(
