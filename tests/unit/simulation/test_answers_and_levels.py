@@ -55,7 +55,7 @@ def code_of(n: np.ndarray, counts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("unruly", [False, True])
 @pytest.mark.parametrize("protocol", ["GRR", "OUE"])
 def test_nested_counts_have_the_law_of_nested_devices(protocol: str, unruly: bool) -> None:
-    """All rounds jointly. For OUE, whose values are independent, of the first two of them."""
+    """All rounds jointly, device by device."""
     made = campaign("nested", attributes=questions(K, protocol), eps_inf=1.5)
     rates = UNRULY if unruly else {}
     theirs = courses_of(
@@ -102,8 +102,8 @@ def test_both_depths_give_estimates_within_their_errors(reporting: str) -> None:
         scores = [row["z"] for row in found.rows()]
         assert len(scores) == 9 * 12
         assert max(map(abs, scores)) < LIMIT
-        squares = np.mean(np.square(scores))
-        assert 0.5 < squares < 1.7
+        # As if rounds were one and the same, which those of one memo nearly are.
+        assert np.mean(np.square(scores)) < 1 + LIMIT * np.sqrt(2 / 12)
 
 
 def test_statistics_of_values_that_change_are_those_of_answers_alone() -> None:
