@@ -108,8 +108,14 @@ def mean(estimated: Estimate, representatives: npt.ArrayLike) -> Contrast:
     total, share = (contrast(estimated, c).value for c in (weights, inside))
     ends = float(at.min()), float(at.max())
     ratio = Ratio(np.array([total]), share, privacy, sampling, *ends)
-    errors = (float(ratio.variance(parts)[0]) for parts in (privacy, sampling))
-    return PartialMean(float(ratio.values[0]), *errors, *ends, ratio)
+    return PartialMean(
+        value=float(ratio.values[0]),
+        privacy_variance=float(ratio.variance(privacy)[0]),
+        sampling_variance=float(ratio.variance(sampling)[0]),
+        smallest=ends[0],
+        largest=ends[1],
+        ratio=ratio,
+    )
 
 
 def midpoints(edges: Sequence[float]) -> Array:

@@ -27,6 +27,10 @@ class Parts(NamedTuple):
     both: Array
     below: float
 
+    def plus(self, other: Parts) -> Parts:
+        """Of errors from both sources, which are independent."""
+        return Parts(self.above + other.above, self.both + other.both, self.below + other.below)
+
     def of_sum(self, ratio: Array) -> Array:
         """Variance of the sum less `ratio` times the share."""
         found: Array = self.above - 2.0 * ratio * self.both + ratio**2 * self.below
@@ -73,9 +77,7 @@ class Ratio:
     ) -> tuple[Array, Array]:
         """Limits, clipped to what is possible; `comparisons` are to hold all at once."""
         zz = critical_value(confidence, comparisons) ** 2
-        above, both, below = self.privacy
-        if sampling:
-            above, both, below = (p + s for p, s in zip(self.privacy, self.sampling))
+        above, both, below = self.privacy if not sampling else self.privacy.plus(self.sampling)
         sums = self._sums
         lead = self.share**2 - zz * below
         if lead <= 0.0 or self.share <= 0.0:

@@ -45,6 +45,7 @@ def example_messages(manifest: Manifest) -> dict[str, Any]:
     """One of each message of the example campaign."""
     d8, page = digest8(manifest), receipt_page(manifest, DEVICE)
     tags = frozenset({receipt_tag(manifest, ROUND, DEVICE), bytes.fromhex("b32b8c0b")})
+    withheld: dict[str, Any] = dict.fromkeys(RESULT_SERIES, ())
     return {
         "report": make_report(manifest, 300, 0, b"\x03"),
         "state": State(d8, Presence.ONLINE, 2),
@@ -67,8 +68,8 @@ def example_messages(manifest: Manifest) -> dict[str, Any]:
             confidence=0.95,
             device_bound=0.0,
             counts=(),
-            **dict.fromkeys(RESULT_SERIES, ()),
             outcomes=dict.fromkeys(Outcome, 0) | {Outcome.ACCEPTED: 3, Outcome.DUPLICATE: 1},
+            **withheld,
         ),
     }
 

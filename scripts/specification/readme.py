@@ -182,9 +182,7 @@ def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any], spelt: Mapping[
         return " or ".join(sorted(found, key=lambda word: word in ("nil", "null")))
     if schema.get("format") == "binary":
         return "bin"
-    if schema["type"] == "array" and isinstance(schema["items"], list):
-        return "array"
-    if schema["type"] == "array" and "array of" in spelt:
+    if schema["type"] == "array" and "array of" in spelt and isinstance(schema["items"], dict):
         return f"array of {_type(schemas, schema['items'], spelt)}"
     return spelt[schema["type"]]
 
@@ -195,6 +193,7 @@ MSGPACK = {
     "string": "str",
     "object": "map",
     "null": "nil",
+    "array": "array",
     "array of": "",
 }
 JSON = {

@@ -47,8 +47,8 @@ def test_the_root_found_spends_exactly_both_budgets(protocol: str) -> None:
     assert abs(mechanism.epsilon(2000) - 2) < mp.mpf(10) ** -20
 
 
-INDEPENDENT = ("reference", "reference_wire", "reference_ways", "vectors", "way_vectors")
-INDEPENDENT += ("manifest_cases", "manifest_cases_2", "message_cases", "message_cases_2")
+INDEPENDENT = ["reference", "reference_wire", "reference_ways", "vectors", "way_vectors"]
+INDEPENDENT += ["manifest_cases", "manifest_cases_2", "message_cases", "message_cases_2"]
 
 
 @pytest.mark.parametrize("module", INDEPENDENT)

@@ -22,6 +22,7 @@ from protocol_spec import (
     decode_result,
 )
 from protocol_spec.result_checks import PROTOCOLS
+from protocol_spec.ways import WAYS
 from tests.support.protocol import message_cases, message_cases_2, reference_wire
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -62,7 +63,7 @@ def second_results(draw: st.DrawFn) -> Result:
     old = draw(results())
     first = old.round if old.round is not None else draw(st.integers(0, 65_535))
     last = old.round if old.round is not None else draw(st.integers(first, 65_535))
-    reporting = draw(st.sampled_from(sorted(PROTOCOLS)))
+    reporting = draw(st.sampled_from(WAYS))
     smallest = 0.0 if old.withheld else float(old.min_reports)
     largest = float(old.min_reports) if old.withheld else 1e18
     n_eff = draw(st.floats(smallest, largest, exclude_min=old.withheld, exclude_max=old.withheld))
@@ -87,11 +88,18 @@ def second_results(draw: st.DrawFn) -> Result:
 @st.composite
 def numbers(draw: st.DrawFn, k: int) -> Numbers:
     size = draw(st.sampled_from((k - 1, k - 2)))
-    shares = [tuple(draw(st.lists(FLOATS, min_size=size, max_size=size))) for _ in range(3)]
-    mean = draw(st.none() | st.tuples(*[FLOATS] * 4)) or (None,) * 4
+    shares = st.lists(FLOATS, min_size=size, max_size=size).map(tuple)
+    nothing = (None, None, None, None)
+    mean, low, high, bias = draw(st.none() | st.tuples(FLOATS, FLOATS, FLOATS, FLOATS)) or nothing
     ends = st.none() | FLOATS
     quantiles = [ResultQuantile(t, *draw(st.tuples(*[ends] * 3))) for t in RESULT_QUANTILES]
-    return Numbers(*mean, *shares, tuple(quantiles))
+    return Numbers(
+        *(mean, low, high, bias),
+        cdf=draw(shares),
+        cdf_low=draw(shares),
+        cdf_high=draw(shares),
+        quantiles=tuple(quantiles),
+    )
 
 
 @given(results() | second_results())
@@ -121,7 +129,7 @@ def test_what_version_1_does_not_say() -> None:
 def test_it_is_the_effective_number_of_devices_that_decides(n_eff: float, withheld: bool) -> None:
     fields = {**message_cases_2.RESULTS["pooled"], "n_eff": n_eff}
     shown = decode_result(reference_wire.result(fields, 2))
-    empty = {name: [] for name in ("counts", *RESULT_SERIES)}
+    empty: dict[str, Any] = {name: [] for name in ("counts", *RESULT_SERIES)}
     hidden = {**fields, **empty, "device_bound": 0.0, "difference": None, "numbers": None}
     kept_back = decode_result(reference_wire.result(hidden, 2))
     assert isinstance(shown, Rejected) == withheld
