@@ -55,9 +55,12 @@ class Simulated:
     attributes: tuple[Collected, ...]
     outcomes: tuple[Counter[Outcome], ...]  # by round; late reports belong to no round
     late: int = 0
+    published: tuple[Result, ...] | None = None  # where there was a real collector
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
+        if self.published is not None:
+            return list(self.published)
         campaign = _campaign(self.manifest)
         everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
         found = []
@@ -127,7 +130,7 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
         made = Collected.empty(rounds, campaign.manifest.attributes[index].k)
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
-            if tally is not None:
+            if tally is not None and tally.counts.size == made.counts.shape[1]:
                 made.n[t], made.counts[t] = tally.n, tally.counts
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
@@ -135,7 +138,8 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
         attributes.append(made)
     outcomes = tuple(Counter(store.outcomes(campaign.id, t)) for t in range(rounds))
     late = store.outcomes(campaign.id).get(Outcome.LATE, 0)
-    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late)
+    published = tuple(store.results(campaign.id))
+    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late, published)
 
 
 def _participation(collected: Collected) -> tuple[list[int], list[int]]:
