@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collector.records import Campaign
+from collector.records import Campaign, Tally
 from collector.show.tables import COLUMNS, rows
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result
@@ -35,9 +35,12 @@ class Simulated:
     attributes: tuple[Collected, ...]
     outcomes: tuple[Counter[Outcome], ...]  # by round; late reports belong to no round
     late: int = 0
+    stored: tuple[Result, ...] | None = None  # where there was a real collector
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
+        if self.stored is not None:
+            return list(self.stored)
         everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
         found: list[Result] = []
         for index in range(len(self.attributes)):
@@ -89,18 +92,29 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     """What a real collector's store holds of a simulated campaign; `truth[a][round, v]`."""
     attributes = []
     for index, held in enumerate(truth):
-        made = Collected.empty(rounds, campaign.manifest.attributes[index].k)
+        channels = len(campaign.manifest.ways[index].channels)
+        made = Collected.empty(rounds, campaign.manifest.attributes[index].k, channels)
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
-            if tally is not None:
-                made.n_by_channel[t, 0], made.counts_by_channel[t, 0] = tally.n, tally.counts
+            if tally is not None and tally.counts.size:
+                _add(made, t, tally)
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
             made.participation[m] = devices
         attributes.append(made)
     outcomes = tuple(Counter(store.outcomes(campaign.id, t)) for t in range(rounds))
     late = store.outcomes(campaign.id).get(Outcome.LATE, 0)
-    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late)
+    stored = tuple(store.results(campaign.id))
+    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late, stored)
+
+
+def _add(made: Collected, number: int, tally: Tally) -> None:
+    """A round's counts: of each value, or level by level, the number of reports before them."""
+    if made.n_by_channel.shape[1] == 1:
+        made.n_by_channel[number, 0], made.counts_by_channel[number, 0] = tally.n, tally.counts
+        return
+    levels = tally.counts.reshape(made.n_by_channel.shape[1], -1)
+    made.n_by_channel[number], made.counts_by_channel[number] = levels[:, 0], levels[:, 1:]
 
 
 def _campaign(manifest: Manifest) -> Campaign:

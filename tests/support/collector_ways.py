@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
 from collector.mqtt import Message
-from protocol_spec import Entropy, Manifest, Topics, Way, make_report
+from protocol_spec import Manifest, Topics, Way, WayRandomiser, make_report
 from protocol_spec.ways import WAYS
 from tests.support.collector_fakes import FIRST, HOUR
 
@@ -76,7 +75,7 @@ class Device:
     attribute: int
     memos: dict[int, bytes] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
-    entropy: Entropy = os.urandom
+    drawn: WayRandomiser | None = None  # one that devices share, or its own
 
     @property
     def way(self) -> Way:
@@ -84,7 +83,7 @@ class Device:
 
     def answer(self, index: int) -> bytes:
         """The answer of one round; nothing is kept where the way keeps nothing."""
-        drawn = self.way.randomiser(self.name, self.entropy)
+        drawn = self.drawn = self.drawn or self.way.randomiser(self.name)
         key = drawn.key(index)
         if key not in self.memos or not self.way.memos:
             self.memos[key], self.sent[key] = drawn.memoize(key), 0

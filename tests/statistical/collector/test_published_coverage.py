@@ -33,7 +33,7 @@ from tests.support.protocol.statistics import LIMIT, binomial_z
 pytestmark = pytest.mark.slow
 
 LOWEST = -3.0
-RUNS = 300
+RUNS = 150
 
 Groups = tuple[tuple[int, int], ...]  # (reports each, devices)
 
@@ -102,7 +102,7 @@ def test_all_values_at_once(seed: int, case: Case) -> None:
 @pytest.mark.parametrize(("k", "n"), [(24, 200), (100, 200), (24, 50)])
 def test_rare_values_of_a_small_fleet(k: int, n: int) -> None:
     """Where intervals that took errors to be normal held .92, .93 and .85."""
-    f, runs = steep(k), 1000
+    f, runs = steep(k), 600
     made = published(k + n, campaign(k, 4.0, 2.0), equal(n), f, runs)
     z = binomial_z(sum(holds_all(result, f) for result in made), runs, 0.95)
     assert z > LOWEST, f"z = {z:.2f} with seed {k + n}"
@@ -125,21 +125,21 @@ def test_four_devices_that_outweigh_two_hundred_are_five() -> None:
 def test_the_share_of_a_value_by_unequal_weights() -> None:
     """Half reported once, half twenty times."""
     groups, f = ((1, 500), (20, 500)), np.array([0.3, 0.25, 0.2, 0.15, 0.1])
-    made = list(published(2, campaign(5, 4.0, 2.0), groups, f, 1000))
-    z = binomial_z(sum(r.low[0] <= 0.3 <= r.high[0] for r in made), 1000, 0.95)
+    made = list(published(2, campaign(5, 4.0, 2.0), groups, f, 500))
+    z = binomial_z(sum(r.low[0] <= 0.3 <= r.high[0] for r in made), 500, 0.95)
     assert abs(z) < LIMIT, f"z = {z:.2f} with seed 2"
 
 
 def test_two_equal_bars() -> None:
     """Their difference exceeds its published half-width in one of twenty results, not in three."""
-    made = list(published(3, campaign(2, 2.0, 0.6), equal(5000), uniform(2), 1000))
+    made = list(published(3, campaign(2, 2.0, 0.6), equal(5000), uniform(2), 500))
     for half in ("pair", "tallest"):
         inside = [abs(r.raw[0] - r.raw[1]) <= getattr(r.difference, half) for r in made]
-        z = binomial_z(sum(inside), 1000, 0.95)
+        z = binomial_z(sum(inside), 500, 0.95)
         assert abs(z) < LIMIT, f"z = {z:.2f} with seed 3"
 
 
-# --- the other ways --------------------------------------------------------------------------------
+# --- the other ways ------------------------------------------------------------------------------
 
 
 @cache
