@@ -69,7 +69,9 @@ def plot_text(
     """One result as a picture that is no wider than the terminal."""
     lines = heading(facts)
     if facts["withheld"]:
-        return "\n".join(ink.write(line) for line in [*lines, f"  {withheld_text(facts)}"])
+        return "\n".join(
+            ink.write(line) for line in [*lines, f"  {withheld_text(facts)}; withheld"]
+        )
     truths: Sequence[float | None] = true or [None] * len(facts["histogram"])
     bars = [
         Bar(ink.write(row["value"]), row["projected"], row["low"], row["high"], t)

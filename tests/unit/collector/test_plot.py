@@ -127,7 +127,8 @@ def test_the_legend_tells_of_truth_only_where_it_is_known() -> None:
 
 
 def test_withheld_says_so() -> None:
-    few: ResultFacts = {**FACTS, "withheld": True, "histogram": [], "n": 12}
+    few: ResultFacts = {**FACTS, "withheld": True, "histogram": [], "n": 12, "devices": 12}
+    few["n_eff"] = 12.0
     shown = plot_text(few, width=80)
     assert shown.splitlines()[-1] == "  not enough reports: 12 of 200; withheld"
 

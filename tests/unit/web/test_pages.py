@@ -69,7 +69,7 @@ def test_a_round_shows_every_number_in_its_table(site: Site, fuel: str) -> None:
     for told in ("Raw", "Projected", "Privacy error", "Sampling error", "For all"):
         assert told in shown
     pair, tallest = facts["difference"]["pair"], facts["difference"]["tallest"]
-    assert f"Half-width of a difference ±{100 * pair:.1f}±{100 * tallest:.1f} points" in shown
+    assert f"Half-width of a difference ±{100 * pair:.1f} ±{100 * tallest:.1f} points" in shown
 
 
 @pytest.mark.parametrize(
