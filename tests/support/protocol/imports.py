@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.support.places import ROOT
@@ -14,6 +15,7 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Dotted names of all that a file imports, wherever in the file it does."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ from protocol_spec import (
 )
 from protocol_spec.limits import MAX_CONTROL_BYTES, MAX_RECEIPT_BYTES, MAX_REPORT_BYTES
 from tests.support.protocol import message_cases, message_cases_2, vectors
-from tests.unit.protocol.test_wire_vectors import DECODERS, fleet
+from tests.support.protocol.decoders import DECODERS, fleet
 
 KINDS = sorted(DECODERS)
 kinds = pytest.mark.parametrize("kind", KINDS)

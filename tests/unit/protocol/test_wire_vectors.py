@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from protocol_spec import (
     RESULT_SERIES,
     HalfWidths,
-    Manifest,
     Numbers,
     Outcome,
     Presence,
@@ -24,37 +22,15 @@ from protocol_spec import (
     Result,
     ResultQuantile,
     State,
-    decode_receipts,
     decode_report,
-    decode_request,
-    decode_response,
-    decode_result,
-    decode_state,
     digest8,
     report_fault,
 )
 from tests.support.protocol import vectors
+from tests.support.protocol.decoders import DECODERS, MANIFESTS, fleet
 
 VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])
-DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "report": decode_report,
-    "state": decode_state,
-    "receipts": decode_receipts,
-    "request": decode_request,
-    "response": decode_response,
-    "result": decode_result,
-}
-
-
-MANIFESTS = {
-    entry["name"]: Manifest.from_bytes(bytes.fromhex(entry["hex"]))
-    for entry in vectors.load("manifests.json")["good"]
-}
-
-
-def fleet() -> Manifest:
-    return MANIFESTS["fleet"]
 
 
 def message(kind: str, fields: dict[str, Any]) -> Any:
