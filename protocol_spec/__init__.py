@@ -13,7 +13,8 @@ Behind the doors:
     manifest  manifest_reader  manifest_checks  manifest_fields         what is asked
     fields  attributes  schedule  names                                 parts of it
     ways                                                                how it is answered
-    wire  receipts  result  result_checks  canonical  body  outcomes    messages as bytes
+    report  wire  receipts  result  result_checks                       messages
+    decoding  canonical  body  outcomes                                 as bytes
     chances  calibration  adaptive  randomiser                          noise
     accounting  multidimensional                                        and its price
     precision  errors                                                   used by all of them
@@ -59,6 +60,7 @@ from protocol_spec.outcomes import Outcome, Rejected
 from protocol_spec.randomiser import Entropy, Randomiser, Thresholds, as_drawn, thresholds
 from protocol_spec.randomiser import below as random_below
 from protocol_spec.receipts import receipt_page, receipt_tag
+from protocol_spec.report import Report, decode_report, digest8, make_report, report_fault
 from protocol_spec.result import HalfWidths, Numbers, Result, ResultQuantile, decode_result
 from protocol_spec.result_checks import QUANTILES as RESULT_QUANTILES
 from protocol_spec.result_checks import SERIES as RESULT_SERIES
@@ -68,21 +70,16 @@ from protocol_spec.ways import Reporting, Support, Way, WayRandomiser
 from protocol_spec.wire import (
     Presence,
     ReceiptPage,
-    Report,
     Request,
     RequestKind,
     Response,
     ResponseStatus,
     State,
     decode_receipts,
-    decode_report,
     decode_request,
     decode_response,
     decode_state,
-    digest8,
-    make_report,
     pack_receipts,
-    report_fault,
 )
 
 __all__ = [

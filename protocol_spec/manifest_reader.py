@@ -8,6 +8,7 @@ author left out. Checks that need more than one field are in `manifest_checks`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -98,8 +99,15 @@ def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dic
     if not problems:
         check_together(fields, problems)
     if problems:
-        raise ManifestError(problems)
+        places = [*FORMATS[number].manifest]
+        raise ManifestError(sorted(problems, key=lambda problem: _place(problem, places)))
     return fields
+
+
+def _place(problem: Problem, fields: list[str]) -> int:
+    """In the order of the wire, whatever order they were found in; unknown fields last."""
+    top = re.split(r"[.\[]", problem.field, maxsplit=1)[0]
+    return fields.index(top) if top in fields else len(fields)
 
 
 def _format(document: Mapping[str, Any]) -> int:

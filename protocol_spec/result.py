@@ -70,7 +70,7 @@ class Numbers:
     quantiles: tuple[ResultQuantile, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Estimated frequencies of one attribute. All series have one number per value, or none.
 
@@ -80,11 +80,15 @@ class Result:
 
     digest: bytes
     attribute: str
+    reporting: Reporting = "memoized"
     round: int | None
+    first: int | None = None
+    last: int | None = None
     rounds: int
     protocol: str
     n: int
     devices: int
+    n_eff: float | None = None
     min_reports: int
     confidence: float
     device_bound: float
@@ -97,13 +101,9 @@ class Result:
     high: tuple[float, ...]
     low_all: tuple[float, ...]
     high_all: tuple[float, ...]
-    outcomes: dict[Outcome, int]
-    reporting: Reporting = "memoized"
-    first: int | None = None
-    last: int | None = None
-    n_eff: float | None = None
     difference: HalfWidths | None = None
     numbers: Numbers | None = None
+    outcomes: dict[Outcome, int]
 
     @property
     def version(self) -> int:

@@ -19,6 +19,7 @@ from protocol_spec import (
     names,
     result_checks,
 )
+from protocol_spec.decoding import WIRE_VERSION
 from protocol_spec.fields import (
     Duration,
     Edges,
@@ -36,7 +37,7 @@ from protocol_spec.fields import (
     Version,
     Whole,
 )
-from protocol_spec.wire import MAX_BODY, WIRE_VERSION
+from protocol_spec.report import MAX_BODY
 
 Schema = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A decoder for each kind of message that the vectors hold, and the campaign they belong to."""
+"""The decoder of each kind of message, and the campaigns that the vectors are about."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "response": decode_response,
     "result": decode_result,
 }
-
-
 MANIFESTS = {
     entry["name"]: Manifest.from_bytes(bytes.fromhex(entry["hex"]))
     for entry in vectors.load("manifests.json")["good"]
@@ -33,5 +31,5 @@ MANIFESTS = {
 
 
 def fleet() -> Manifest:
-    """The vectors' own campaign."""
+    """Of format 1, with every protocol."""
     return MANIFESTS["fleet"]

@@ -8,7 +8,7 @@ from enum import IntEnum
 import pytest
 
 from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
-from protocol_spec.wire import MAX_BODY
+from protocol_spec.report import MAX_BODY
 from tests.support.protocol.asyncapi import SCHEMAS, nodes, resolved
 from tests.support.protocol.specification import FOLDER, TEXT, bare, rows
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from protocol_spec import (
-    Manifest,
     Spending,
     UnknownValue,
     calibrate,
@@ -21,13 +20,10 @@ from protocol_spec.reporting import Hashed, Nested, Once, code, nested_threshold
 from protocol_spec.ways import HashedWay, MemoizedWay, NestedWay, OnceWay, ask_levels
 from tests.support.protocol import vectors
 from tests.support.protocol.budgets import near
+from tests.support.protocol.decoders import MANIFESTS
 from tests.support.protocol.entropy import Tape
 
 VECTORS = vectors.load("ways.json")
-MANIFESTS = {
-    entry["name"]: Manifest.from_bytes(bytes.fromhex(entry["hex"]))
-    for entry in vectors.load("manifests.json")["good"]
-}
 
 
 def named(entry: dict[str, Any]) -> str:
