@@ -12,6 +12,7 @@ from collector.records import POOLED, Campaign
 from collector.store import Store
 from protocol_spec import (
     RESULT_QUANTILES,
+    RESULT_SERIES,
     Attribute,
     HalfWidths,
     Manifest,
@@ -132,6 +133,8 @@ def made_result(
         "difference": HalfWidths(*smallest_difference(estimated)),
         "numbers": _numbers(manifest.attributes[index], estimated),
     }
+    stated: dict[str, Any] = {name: tuple(row.tolist()) for name, row in named.items()}
+    stated |= new if version == 2 else {}
     return Result(
         digest=manifest.digest,
         attribute=manifest.attributes[index].name,
@@ -145,8 +148,7 @@ def made_result(
         device_bound=0.01,
         counts=tuple(counts.tolist()),
         outcomes={},
-        **{name: tuple(numbers.tolist()) for name, numbers in named.items()},
-        **(new if version == 2 else {}),
+        **stated,
     )
 
 
@@ -156,11 +158,11 @@ def _numbers(attribute: Attribute, estimated: Estimate) -> Numbers | None:
     made, band = cdf(estimated), cdf(estimated).band()
     found = mean(estimated, midpoints(attribute.finite_edges))
     rows = [quantile(estimated, attribute.edges, tau) for tau in RESULT_QUANTILES]
+    low, high = found.interval()
+    at, lowest, highest = (tuple(np.clip(each, 0.0, 1.0).tolist()) for each in (made.values, *band))
     return Numbers(
-        found.value,
-        *found.interval(),
-        binning_bias(attribute.finite_edges),
-        *(tuple(np.clip(each, 0.0, 1.0).tolist()) for each in (made.values, *band)),
+        *(found.value, low, high, binning_bias(attribute.finite_edges)),
+        *(at, lowest, highest),
         tuple(
             ResultQuantile(
                 q.tau, q.value, *(x if math.isfinite(x) else None for x in (q.low, q.high))
@@ -173,6 +175,7 @@ def _numbers(attribute: Attribute, estimated: Estimate) -> Numbers | None:
 def withheld(manifest: Manifest, index: int, n: int, rounds: tuple[int, int]) -> Result:
     """Too few reports so far."""
     first, last = rounds
+    nothing: dict[str, Any] = dict.fromkeys(("counts", *RESULT_SERIES), ())
     return Result(
         digest=manifest.digest,
         attribute=manifest.attributes[index].name,
@@ -188,9 +191,8 @@ def withheld(manifest: Manifest, index: int, n: int, rounds: tuple[int, int]) ->
         min_reports=manifest.min_reports,
         confidence=0.95,
         device_bound=0.0,
-        **dict.fromkeys(("counts", "raw", "projected", "privacy_error", "sampling_error"), ()),
-        **dict.fromkeys(("low", "high", "low_all", "high_all"), ()),
         outcomes={},
+        **nothing,
     )
 
 

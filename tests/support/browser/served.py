@@ -17,7 +17,8 @@ PAGES: Final = {
     "pooled": "/campaigns/NAME/attributes/quiet-hour/rounds/pooled",
     "withheld": "/campaigns/NAME/attributes/rare/rounds/latest",
     "over-time": "/campaigns/NAME/attributes/heating",
-    "numbers": "/campaigns/WINDOWS/attributes/room/rounds/pooled?a=%3C%2016%20%C2%B0C&b=18%20to%2020%20%C2%B0C",
+    "numbers": "/campaigns/WINDOWS/attributes/room/rounds/pooled?"
+    "a=%3C%2016%20%C2%B0C&b=18%20to%2020%20%C2%B0C",
     "windows": "/campaigns/WINDOWS/attributes/room?value=median",
     "planner": "/planner",
     "planner-of-campaign": "/planner?campaign=NAME",

@@ -17,7 +17,6 @@ from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import ATTRIBUTES, FIRST
 from tests.support.command_line import Cli
 from tests.support.site import Site, serving
-from tests.unit.web.conftest import ENOUGH
 
 
 @pytest.mark.parametrize("which", ["0", "1", "2", "latest", "pooled"])
@@ -91,7 +90,8 @@ def test_the_planner_is_what_plan_prints(
 ) -> None:
     file = tmp_path / "manifest.toml"
     text = manifest_text(first=FIRST, grace=3600, attributes=ATTRIBUTES)
-    file.write_text(text.replace("min_reports = 1", f"min_reports = {ENOUGH}"))
+    needed = f"min_reports = {campaign.manifest.min_reports}"
+    file.write_text(text.replace("min_reports = 1", needed))
     given = dict(part.split("=") for part in query.split("&"))
     flags = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
     words = [word for name, value in given.items() for word in (flags[name], value)]
