@@ -32,17 +32,17 @@ ABOUT: Final = {
     "generator, as the peers do. Devices draw from the operating system, 64 bits for "
     "every decision, which the peers do not, and pay for it. For errors the ratio is ours over "
     "theirs, so below 1 ours errs less; ± is a standard error.",
-    "accuracy": "Errors of the ways of reporting at equal budgets; see "
-    "[ways-of-reporting.md](ways-of-reporting.md) for what they mean and the picture. A ratio is of "
-    "mean squared errors; ± is a standard error. *Nested / memoized*: projected histograms after 5 "
-    "and 20 rounds, about the devices that reported (privacy noise alone), every attribute of the "
-    "data set, 400 runs; the limits are 15 % about values that were worked out beforehand with "
-    "other code. *Beside ALLOMFREE*: the paper's metric on Adult. multi-freq-ldpy draws memo and "
-    "report in one call and keeps nothing, so its side is one round; ours are projected and after 5 "
-    "rounds of the same devices, `once` when all have answered. *Changing*: 5,000 devices, 6 values, "
-    "364 days, 8 changes a year, drawn with the season; every report simulated, 3 years; raw "
-    "estimates about the mean of the window, in percentage points. The intervals of `once` are those "
-    "of the window. Beside LOLOHA (multi-freq-ldpy's `L_LH`): single days, on the same values.",
+    "accuracy": "Errors of the ways of reporting at equal budgets; what they mean, and a picture: "
+    "[ways-of-reporting.md](ways-of-reporting.md). A ratio is of mean squared errors; ± is a "
+    "standard error. *Nested / memoized*: projected histograms after 5 and 20 rounds, about the "
+    "devices that reported (privacy noise alone), every attribute of a data set, 400 runs. The "
+    "limits are 15 % about values that were worked out beforehand with other code. *Beside "
+    "ALLOMFREE*: the paper's metric on Adult. multi-freq-ldpy draws memo and report at once and "
+    "keeps nothing, so its side is one round; ours are projected, and after 5 rounds of the same "
+    "devices; `once` when all have answered. *Changing*: 5,000 devices, 6 values, 364 days, 8 "
+    "changes a year to values drawn with the season; every report simulated, 3 years; raw "
+    "estimates about the mean of the window, in percentage points. Intervals of `once` are those of "
+    "the window. Beside LOLOHA (multi-freq-ldpy's `L_LH`): single days, on the same values.",
 }
 HEADING: Final = "# Benchmarks"
 HOW: Final = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,11 @@ PEER: Final = "multi-freq-ldpy"
 ROUNDS: Final = 5
 OUR_RUNS: Final = 400
 SEEDS: Final = (1, 2, 3)
+Finish = Callable[[Array], Array]
+FINISHES: Final[dict[str, Finish]] = {
+    "clipped as the peer does": clip_and_renormalise,
+    "projected": project_to_simplex,
+}
 HASHED: Final = next(design for design in DESIGNS if design.reporting == "hashed")
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "ways-of-reporting.svg"
 
@@ -173,8 +178,7 @@ def _beside_loloha(
     drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(flat)))
     rows = []
     for design in DESIGNS:
-        for how, finish in (("clipped as the peer does", clip_and_renormalise),
-                            ("projected", project_to_simplex)):  # fmt: skip
+        for how, finish in FINISHES.items():
             if design is not HASHED and how != "projected":
                 continue
             mine = _daily(effort, design, budget, list(theirs), finish)
@@ -185,15 +189,15 @@ def _beside_loloha(
 
 
 def _daily(
-    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: object
+    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
 ) -> list[float]:
     errors = []
     for seed in effort.seeds:
         made = changing_ways.campaign(design, budget, seed)
         for day in days:
-            held, result = made.attributes[0].truth[day], made.published(0)
+            held, result = made.attributes[0].truth[day], made.results_of(0)
             raw: Array = np.array(result.round(day, made.outcomes[day]).raw)
-            errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))  # type: ignore[operator]
+            errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))
     return errors
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collector.records import Campaign
+from collector.records import Campaign, Tally
 from collector.show.tables import COLUMNS, rows
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result
@@ -38,16 +38,19 @@ class Simulated:
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
-        found: list[Result] = []
-        for index in range(len(self.attributes)):
-            published = self.published(index)
-            pooled = published.pooled(everything)
-            found += [pooled] if pooled else []
-            found += [published.round(t, self.outcomes[t]) for t in range(self.rounds)]
-        return found
+        return list(self._one_by_one())
 
-    def published(self, index: int) -> Published:
+    def _one_by_one(self) -> Iterator[Result]:
+        everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
+        for index in range(len(self.attributes)):
+            made = self.results_of(index)
+            pooled = made.pooled(everything)
+            if pooled is not None:
+                yield pooled
+            for t in range(self.rounds):
+                yield made.round(t, self.outcomes[t])
+
+    def results_of(self, index: int) -> Published:
         """What is published of one attribute."""
         return Published(self.manifest, index, self.attributes[index])
 
@@ -56,9 +59,9 @@ class Simulated:
         is from it, in standard deviations."""
         campaign = _campaign(self.manifest)
         names = [attribute.name for attribute in self.manifest.attributes]
-        for result in self.results():
+        for result in self._one_by_one():
             index = names.index(result.attribute)
-            truth = self.true_frequencies(index, result.round)
+            truth = self._truth_of(index, result)
             errors = self._errors(index, result, truth)
             for row, f, error in zip(rows(campaign, [result]), truth.tolist(), errors.tolist()):
                 shown = row["raw"] is not None and error > 0.0
@@ -68,6 +71,13 @@ class Simulated:
         """Among all devices that drew the attribute, in one round or on the average of all."""
         held = self.attributes[index].truth
         held = held.sum(axis=0) if number is None else held[number]
+        return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
+
+    def _truth_of(self, index: int, result: Result) -> npt.NDArray[np.float64]:
+        """In the rounds that the result is about."""
+        if result.round is not None or result.first is None or result.last is None:
+            return self.true_frequencies(index, result.round)
+        held = self.attributes[index].truth[result.first : result.last + 1].sum(axis=0)
         return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
 
     def _errors(
@@ -89,11 +99,12 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     """What a real collector's store holds of a simulated campaign; `truth[a][round, v]`."""
     attributes = []
     for index, held in enumerate(truth):
-        made = Collected.empty(rounds, campaign.manifest.attributes[index].k)
+        way = campaign.manifest.ways[index]
+        made = Collected.empty(rounds, way.k, len(way.channels))
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
             if tally is not None:
-                made.n_by_channel[t, 0], made.counts_by_channel[t, 0] = tally.n, tally.counts
+                _put(made, t, tally)
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
             made.participation[m] = devices
@@ -101,6 +112,18 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     outcomes = tuple(Counter(store.outcomes(campaign.id, t)) for t in range(rounds))
     late = store.outcomes(campaign.id).get(Outcome.LATE, 0)
     return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late)
+
+
+def _put(made: Collected, number: int, tally: Tally) -> None:
+    """A round's counts: by value, or level after level with the number of reports before each."""
+    levels, k = made.counts_by_channel.shape[1:]
+    if levels > 1 and tally.counts.size == levels * (k + 1):
+        table = tally.counts.reshape(levels, k + 1)
+        made.n_by_channel[number], made.counts_by_channel[number] = table[:, 0], table[:, 1:]
+    else:
+        made.n_by_channel[number, 0] = tally.n
+        if tally.counts.size == k:
+            made.counts_by_channel[number, 0] = tally.counts
 
 
 def _campaign(manifest: Manifest) -> Campaign:
