@@ -20,7 +20,7 @@ from simulation.model.behaviour import Behaviour
 from tests.support.protocol.statistics import LIMIT, binomial_z, mean_z
 from tests.support.simulation.ways import campaign, questions
 
-RUNS, WINDOW = 125, 7
+RUNS, WINDOW = 100, 7
 CONFIDENCE = 0.95
 
 
@@ -89,7 +89,7 @@ def test_distances_from_the_truth_have_a_variance_of_one(reporting: str) -> None
     """`z` of the pooled row, about the devices of the fleet: errors are neither under- nor
     overstated. The first value alone, so that runs are the units."""
     made = campaign(reporting, attributes=questions(5), eps_inf=2.0, count=4)  # type: ignore[arg-type]
-    runs, total = 400, 0.0
+    runs, total = 250, 0.0
     for seed in range(runs):
         found = simulated(made, 600, 4, 5_000 + seed, dropout=0.2, churn=0.0)
         row = next(row for row in found.rows() if row["round"] is None)
