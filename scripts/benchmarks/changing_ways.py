@@ -103,7 +103,7 @@ def fleet(design: Design, budget: Budget, seed: int) -> Fleet:
 def measure(design: Design, budget: Budget, seeds: Sequence[int]) -> Found:
     """Of raw estimates about what the devices held on average in the window."""
     errors: dict[int, list[Array]] = {window: [] for window in WINDOWS}
-    holds: dict[int, list[Array]] = {window: [] for window in WINDOWS}
+    holds: dict[int, list[float]] = {window: [] for window in WINDOWS}
     for seed in seeds:
         made = campaign(design, budget, seed)
         days = [made.results_of(0).round(t, Counter()) for t in range(DAYS)]
@@ -111,7 +111,7 @@ def measure(design: Design, budget: Budget, seeds: Sequence[int]) -> Found:
             for first in range(0, DAYS - window + 1, window):
                 true, raw, low, high = _window(made, days, first, first + window - 1)
                 errors[window].append((raw - true) ** 2)
-                holds[window].append((low <= true) & (true <= high))
+                holds[window].append(float(((low <= true) & (true <= high)).mean()))
     return Found(
         {w: float(np.sqrt(np.mean(e))) for w, e in errors.items()},
         {w: float(np.mean(h)) for w, h in holds.items()},

@@ -21,7 +21,8 @@ from simulation.counted import Collected
 from simulation.model.counts import Counts
 from simulation.published import Published, estimate_of_round, estimate_of_rounds
 
-TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
+# `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
+TRUTH_COLUMNS = tuple(dict.fromkeys((*COLUMNS, "truth", "z", "first", "last")))
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
 
@@ -65,7 +66,9 @@ class Simulated:
             errors = self._errors(index, result, truth)
             for row, f, error in zip(rows(campaign, [result]), truth.tolist(), errors.tolist()):
                 shown = row["raw"] is not None and error > 0.0
-                yield {**row, "truth": f, "z": (row["raw"] - f) / error if shown else None}
+                z = (row["raw"] - f) / error if shown else None
+                span = {"first": result.first, "last": result.last}
+                yield {**row, "truth": f, "z": z, **span}
 
     def true_frequencies(self, index: int, number: int | None = None) -> npt.NDArray[np.float64]:
         """Among all devices that drew the attribute, in one round or on the average of all."""
