@@ -35,7 +35,7 @@ ABOUT: Final = {
     "accuracy": "Errors of the ways of reporting at equal budgets; what they mean, and a picture: "
     "[ways-of-reporting.md](ways-of-reporting.md). A ratio is of mean squared errors; ± is a "
     "standard error. *Nested / memoized*: projected histograms after 5 and 20 rounds, about the "
-    "devices that reported (privacy noise alone), every attribute of a data set, 400 runs. The "
+    "devices that reported (privacy noise alone), every attribute of a data set, 200 runs. The "
     "limits are 15 % about values that were worked out beforehand with other code. *Beside "
     "ALLOMFREE*: the paper's metric on Adult. multi-freq-ldpy draws memo and report at once and "
     "keeps nothing, so its side is one round; ours are projected, and after 5 rounds of the same "

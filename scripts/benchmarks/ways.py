@@ -27,8 +27,9 @@ from protocol_spec.estimation import Array, project_to_simplex
 from simulation.model.datasets import load
 
 PEER: Final = "multi-freq-ldpy"
+DAYS_OF_THE_PEER: Final = 13
 ROUNDS: Final = 5
-OUR_RUNS: Final = 400
+OUR_RUNS: Final = 200
 SEEDS: Final = (1, 2, 3)
 Finish = Callable[[Array], Array]
 FINISHES: Final[dict[str, Finish]] = {
@@ -47,6 +48,11 @@ class Effort:
     our_runs: int = OUR_RUNS
     seeds: tuple[int, ...] = SEEDS
     data_sets: tuple[str, ...] = static_ways.DATA_SETS
+
+    @property
+    def peer_days(self) -> int:
+        """Runs of the peer for each day."""
+        return max(1, self.peer_campaigns // 2)
 
 
 def measure(peers: Peers, effort: Effort, picture: Path | None = None) -> list[Measurement]:
@@ -156,15 +162,15 @@ def _loloha(
     bench: Bench, effort: Effort, budget: Budget, *, best_cells: bool
 ) -> dict[int, list[float]]:
     """Squared errors of the peer, by day."""
-    every, seed = DAYS // 26, effort.seeds[0]
+    every, seed = DAYS // DAYS_OF_THE_PEER, effort.seeds[0]
     truths = changing_ways.campaign(HASHED, budget, seed).attributes[0].truth
     task = {"oracle": PEER, "protocol": "LOLOHA", "k": changing_ways.K, "best_cells": best_cells}
     found: dict[int, list[float]] = {}
     for day, values in changing_ways.days_of(HASHED, budget, seed, every):
         given, true = bench.inputs("day", values), truths[day] / truths[day].sum()
         told = [
-            bench.ask(given, day * effort.peer_campaigns + run, budget, **task).estimates
-            for run in range(effort.peer_campaigns)
+            bench.ask(given, day * effort.peer_days + run, budget, **task).estimates
+            for run in range(effort.peer_days)
         ]
         found[day] = [float(np.mean((np.ravel(estimates) - true) ** 2)) for estimates in told]
     return found
