@@ -207,7 +207,7 @@ def peers(
 @click.option(
     "--campaigns",
     default=10,
-    help="Runs of multi-freq-ldpy for each budget, and for each day of changing values.",
+    help="Runs of multi-freq-ldpy for each budget; half as many for a day of changing values.",
     show_default=True,
 )
 @PEER_PYTHON

@@ -6,6 +6,7 @@ drifts with the season. Every report of every device is simulated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 
 from benchmarks.accuracy import Budget
 from benchmarks.our_side import Values
-from protocol_spec import Manifest
+from protocol_spec import Manifest, Result
 from protocol_spec.estimation import Array
 from protocol_spec.ways import Reporting
 from simulation.collected import Simulated
@@ -102,33 +103,34 @@ def fleet(design: Design, budget: Budget, seed: int) -> Fleet:
 def measure(design: Design, budget: Budget, seeds: Sequence[int]) -> Found:
     """Of raw estimates about what the devices held on average in the window."""
     errors: dict[int, list[Array]] = {window: [] for window in WINDOWS}
-    holds: dict[int, list[Array]] = {window: [] for window in WINDOWS}
+    holds: dict[int, list[float]] = {window: [] for window in WINDOWS}
     for seed in seeds:
         made = campaign(design, budget, seed)
+        days = [made.results_of(0).round(t, Counter()) for t in range(DAYS)]
         for window in WINDOWS:
             for first in range(0, DAYS - window + 1, window):
-                true, raw, low, high = _window(made, first, first + window - 1)
+                true, raw, low, high = _window(made, days, first, first + window - 1)
                 errors[window].append((raw - true) ** 2)
-                holds[window].append((low <= true) & (true <= high))
+                holds[window].append(float(((low <= true) & (true <= high)).mean()))
     return Found(
         {w: float(np.sqrt(np.mean(e))) for w, e in errors.items()},
         {w: float(np.mean(h)) for w, h in holds.items()},
     )
 
 
-def _window(made: Simulated, first: int, last: int) -> tuple[Array, Array, Array, Array]:
-    """Truth, estimate and ends of the interval. Days are averaged unless answers are fresh; then
-    there is one interval for the window, else that of its last day about that day's truth."""
-    published, held = made.published(0), made.attributes[0].truth[first : last + 1]
+def _window(
+    made: Simulated, days: Sequence[Result], first: int, last: int
+) -> tuple[Array, Array, Array, Array]:
+    """Truth, estimate and ends of the interval. A window of fresh answers has one; of others, days
+    are averaged, and only a day has an interval."""
+    held = made.attributes[0].truth[first : last + 1]
     true = held.mean(axis=0) / held[0].sum()
-    nothing = made.outcomes[0].__class__()
-    if made.manifest.reporting == "once":
-        result = published.window(first, last, nothing)
-        return true, *(np.array(x) for x in (result.raw, result.low, result.high))
-    days = [published.round(t, nothing) for t in range(first, last + 1)]
-    raw = np.mean([day.raw for day in days], axis=0)
-    if first == last:
-        return true, raw, np.array(days[0].low), np.array(days[0].high)
+    if first == last or made.manifest.reporting == "once":
+        shown = days[first]
+        if first != last:
+            shown = made.results_of(0).window(first, last, Counter())
+        return true, *(np.array(x) for x in (shown.raw, shown.low, shown.high))
+    raw = np.mean([day.raw for day in days[first : last + 1]], axis=0)
     return true, raw, np.full(K, np.nan), np.full(K, np.nan)
 
 

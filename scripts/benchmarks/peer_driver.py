@@ -28,11 +28,8 @@ LONGITUDINAL: Final = {
     "ALLOMFREE": "L_ADP",
     "LOLOHA": "L_LH",
 }
-NEEDS_SIZE: Final = (
-    "L-GRR",
-    "ALLOMFREE",
-    "LOLOHA",
-)  # a list of bits says by itself how many values it has
+# A list of bits says by itself how many values it has.
+NEEDS_SIZE: Final = ("L-GRR", "ALLOMFREE", "LOLOHA")
 
 Reports = Sequence[Any]
 

@@ -72,7 +72,7 @@ def nested(rng: np.random.Generator, k: int, held: Counts, budget: Budget, round
 
 
 def once(rng: np.random.Generator, k: int, held: Counts, budget: Budget, _rounds: int) -> Array:
-    """All rounds of the campaign together: by then every device has answered, with all of eps_inf."""
+    """All rounds of the campaign together: by then every device has answered with eps_inf."""
     channel = as_drawn(better_once(k, budget.eps_inf))
     return _raw(one_round(rng, channel, held), held.sum(axis=-1), channel)
 

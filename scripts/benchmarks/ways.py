@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,9 +27,15 @@ from protocol_spec.estimation import Array, project_to_simplex
 from simulation.model.datasets import load
 
 PEER: Final = "multi-freq-ldpy"
+DAYS_OF_THE_PEER: Final = 13
 ROUNDS: Final = 5
-OUR_RUNS: Final = 400
+OUR_RUNS: Final = 200
 SEEDS: Final = (1, 2, 3)
+Finish = Callable[[Array], Array]
+FINISHES: Final[dict[str, Finish]] = {
+    "clipped as the peer does": clip_and_renormalise,
+    "projected": project_to_simplex,
+}
 HASHED: Final = next(design for design in DESIGNS if design.reporting == "hashed")
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "ways-of-reporting.svg"
 
@@ -42,6 +48,11 @@ class Effort:
     our_runs: int = OUR_RUNS
     seeds: tuple[int, ...] = SEEDS
     data_sets: tuple[str, ...] = static_ways.DATA_SETS
+
+    @property
+    def peer_days(self) -> int:
+        """Runs of the peer for each day."""
+        return max(1, self.peer_campaigns // 2)
 
 
 def measure(peers: Peers, effort: Effort, picture: Path | None = None) -> list[Measurement]:
@@ -151,15 +162,15 @@ def _loloha(
     bench: Bench, effort: Effort, budget: Budget, *, best_cells: bool
 ) -> dict[int, list[float]]:
     """Squared errors of the peer, by day."""
-    every, seed = DAYS // 26, effort.seeds[0]
+    every, seed = DAYS // DAYS_OF_THE_PEER, effort.seeds[0]
     truths = changing_ways.campaign(HASHED, budget, seed).attributes[0].truth
     task = {"oracle": PEER, "protocol": "LOLOHA", "k": changing_ways.K, "best_cells": best_cells}
     found: dict[int, list[float]] = {}
     for day, values in changing_ways.days_of(HASHED, budget, seed, every):
         given, true = bench.inputs("day", values), truths[day] / truths[day].sum()
         told = [
-            bench.ask(given, day * effort.peer_campaigns + run, budget, **task).estimates
-            for run in range(effort.peer_campaigns)
+            bench.ask(given, day * effort.peer_days + run, budget, **task).estimates
+            for run in range(effort.peer_days)
         ]
         found[day] = [float(np.mean((np.ravel(estimates) - true) ** 2)) for estimates in told]
     return found
@@ -173,8 +184,7 @@ def _beside_loloha(
     drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(flat)))
     rows = []
     for design in DESIGNS:
-        for how, finish in (("clipped as the peer does", clip_and_renormalise),
-                            ("projected", project_to_simplex)):  # fmt: skip
+        for how, finish in FINISHES.items():
             if design is not HASHED and how != "projected":
                 continue
             mine = _daily(effort, design, budget, list(theirs), finish)
@@ -185,15 +195,15 @@ def _beside_loloha(
 
 
 def _daily(
-    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: object
+    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
 ) -> list[float]:
     errors = []
     for seed in effort.seeds:
         made = changing_ways.campaign(design, budget, seed)
         for day in days:
-            held, result = made.attributes[0].truth[day], made.published(0)
+            held, result = made.attributes[0].truth[day], made.results_of(0)
             raw: Array = np.array(result.round(day, made.outcomes[day]).raw)
-            errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))  # type: ignore[operator]
+            errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))
     return errors
 
 

@@ -21,7 +21,8 @@ from simulation.counted import Collected
 from simulation.model.counts import Counts
 from simulation.published import Published, estimate_of_round, estimate_of_rounds
 
-TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
+# `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
+TRUTH_COLUMNS = tuple(dict.fromkeys((*COLUMNS, "truth", "z", "first", "last")))
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
 
@@ -39,18 +40,19 @@ class Simulated:
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        if self.stored is not None:
-            return list(self.stored)
-        everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
-        found: list[Result] = []
-        for index in range(len(self.attributes)):
-            published = self.published(index)
-            pooled = published.pooled(everything)
-            found += [pooled] if pooled else []
-            found += [published.round(t, self.outcomes[t]) for t in range(self.rounds)]
-        return found
+        return list(self._one_by_one() if self.stored is None else self.stored)
 
-    def published(self, index: int) -> Published:
+    def _one_by_one(self) -> Iterator[Result]:
+        everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
+        for index in range(len(self.attributes)):
+            made = self.results_of(index)
+            pooled = made.pooled(everything)
+            if pooled is not None:
+                yield pooled
+            for t in range(self.rounds):
+                yield made.round(t, self.outcomes[t])
+
+    def results_of(self, index: int) -> Published:
         """What is published of one attribute."""
         return Published(self.manifest, index, self.attributes[index])
 
@@ -61,16 +63,25 @@ class Simulated:
         names = [attribute.name for attribute in self.manifest.attributes]
         for result in self.results():
             index = names.index(result.attribute)
-            truth = self.true_frequencies(index, result.round)
+            truth = self._truth_of(index, result)
             errors = self._errors(index, result, truth)
             for row, f, error in zip(rows(campaign, [result]), truth.tolist(), errors.tolist()):
                 shown = row["raw"] is not None and error > 0.0
-                yield {**row, "truth": f, "z": (row["raw"] - f) / error if shown else None}
+                z = (row["raw"] - f) / error if shown else None
+                span = {"first": result.first, "last": result.last}
+                yield {**row, "truth": f, "z": z, **span}
 
     def true_frequencies(self, index: int, number: int | None = None) -> npt.NDArray[np.float64]:
         """Among all devices that drew the attribute, in one round or on the average of all."""
         held = self.attributes[index].truth
         held = held.sum(axis=0) if number is None else held[number]
+        return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
+
+    def _truth_of(self, index: int, result: Result) -> npt.NDArray[np.float64]:
+        """In the rounds that the result is about."""
+        if result.round is not None or result.first is None or result.last is None:
+            return self.true_frequencies(index, result.round)
+        held = self.attributes[index].truth[result.first : result.last + 1].sum(axis=0)
         return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
 
     def _errors(
@@ -92,12 +103,12 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     """What a real collector's store holds of a simulated campaign; `truth[a][round, v]`."""
     attributes = []
     for index, held in enumerate(truth):
-        channels = len(campaign.manifest.ways[index].channels)
-        made = Collected.empty(rounds, campaign.manifest.attributes[index].k, channels)
+        way = campaign.manifest.ways[index]
+        made = Collected.empty(rounds, way.k, len(way.channels))
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
-            if tally is not None and tally.counts.size:
-                _add(made, t, tally)
+            if tally is not None:
+                _put(made, t, tally)
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
             made.participation[m] = devices
@@ -108,13 +119,16 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late, stored)
 
 
-def _add(made: Collected, number: int, tally: Tally) -> None:
-    """A round's counts: of each value, or level by level, the number of reports before them."""
-    if made.n_by_channel.shape[1] == 1:
-        made.n_by_channel[number, 0], made.counts_by_channel[number, 0] = tally.n, tally.counts
-        return
-    levels = tally.counts.reshape(made.n_by_channel.shape[1], -1)
-    made.n_by_channel[number], made.counts_by_channel[number] = levels[:, 0], levels[:, 1:]
+def _put(made: Collected, number: int, tally: Tally) -> None:
+    """A round's counts: by value, or level after level with the number of reports before each."""
+    levels, k = made.counts_by_channel.shape[1:]
+    if levels > 1 and tally.counts.size == levels * (k + 1):
+        table = tally.counts.reshape(levels, k + 1)
+        made.n_by_channel[number], made.counts_by_channel[number] = table[:, 0], table[:, 1:]
+    else:
+        made.n_by_channel[number, 0] = tally.n
+        if tally.counts.size == k:
+            made.counts_by_channel[number, 0] = tally.counts
 
 
 def _campaign(manifest: Manifest) -> Campaign:

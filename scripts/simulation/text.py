@@ -11,7 +11,7 @@ import click
 
 from simulation import figure as pictures
 from simulation.errors import SimulationError
-from simulation.records import FACTS, Pair, Row, Run, score, write
+from simulation.records import FACTS, Pair, Row, Run, pooled, score, write
 
 
 def check(figure: Path | None, store: Path | None) -> None:
@@ -55,8 +55,8 @@ def summary(run: Run) -> str:
     """All rounds together, a line for each attribute."""
     outcomes = ", ".join(f"{n:,} {name}" for name, n in run.facts["outcomes"].items())
     lines = [title(run), f"{run.facts['depth']}: {outcomes} in {run.facts['seconds']:g} s"]
-    pooled = (row for row in run.rows if row["round"] is None)
-    groups = [(name, list(rows)) for name, rows in groupby(pooled, key=itemgetter("attribute"))]
+    together = groupby(pooled(run.rows), key=itemgetter("attribute"))
+    groups = [(name, list(rows)) for name, rows in together]
     width = max([len(name) for name, _ in groups] or [0])
     lines.append(
         f"{'attribute':<{max(width, 9)}}  protocol  values      devices  error %  projected %  "

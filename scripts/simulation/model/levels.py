@@ -11,13 +11,14 @@ of unary protocols.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.randomiser import drawn_chances
-from protocol_spec.reporting import nested_thresholds
+from protocol_spec.reporting import Nested, nested_thresholds
 from protocol_spec.ways import NestedWay
 from simulation.model.counts import Counts
 from simulation.model.memos import Rates, Round, UnaryFleet, longer, step
@@ -34,16 +35,14 @@ class Chain(NamedTuple):
     keep: Array
     add: Array
 
-    @classmethod
-    def of(cls, way: NestedWay) -> Chain:
-        """As devices draw."""
-        levels = [channel.exact for channel in way.nested.as_drawn().levels]
-        steps = [
-            drawn_chances(each, way.counted.unary, way.k) for each in nested_thresholds(way.nested)
-        ]
-        table = [(x.p1, x.q1, *step) for x, step in zip(levels, steps)]
-        p, q, keep, add = np.array(table, dtype=np.float64).T
-        return cls(p, q, keep, add)
+
+@lru_cache(maxsize=256)
+def chain_of(nested: Nested) -> Chain:
+    """The chain that devices draw."""
+    levels, unary = nested.as_drawn().levels, nested.levels[-1].unary
+    steps = [drawn_chances(each, unary, nested.k) for each in nested_thresholds(nested)]
+    table = [(level.exact.p1, level.exact.q1, *each) for level, each in zip(levels, steps)]
+    return Chain(*np.array(table, dtype=np.float64).T)
 
 
 class Levels:
@@ -97,7 +96,7 @@ class _UnaryLevels(UnaryFleet):
         self, rng: np.random.Generator, way: NestedWay, held: Counts, present: Rates
     ) -> None:
         super().__init__(rng, way.channels[-1], held, present, False)
-        self._chain, self._first = Chain.of(way), (0.0, 0.0)
+        self._chain, self._first = chain_of(way.nested), (0.0, 0.0)
         self._mine, self._theirs = np.zeros_like(self._mine), np.zeros_like(self._theirs)
 
     def round(self) -> Round:
@@ -136,7 +135,7 @@ class _GeneralisedLevels:
         self._rng, self._present, self._k = rng, present[:, np.newaxis, np.newaxis], way.k
         self._same = np.eye(way.k, dtype=np.int64)
         self._table = self._at_first(held)
-        chain = Chain.of(way)
+        chain = chain_of(way.nested)
         self._levels = chain.p.size
         low, high, add = chain.q[:-1], chain.q[1:], chain.add[:-1]
         # From the value itself to another one; from another one to the value, to itself, to a third

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from tests.support.simulation.ways import campaign, questions
 
 SEED, DEVICES, ROUNDS = 20265, 40_000, 4
 K, HELD = 3, 1
-UNRULY = {"dropout": 0.3, "churn": 0.25}
+UNRULY: dict[str, Any] = {"dropout": 0.3, "churn": 0.25}
 Course = tuple[int, ...]
 
 
@@ -57,13 +58,11 @@ def code_of(n: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def test_nested_counts_have_the_law_of_nested_devices(protocol: str, unruly: bool) -> None:
     """All rounds jointly, device by device."""
     made = campaign("nested", attributes=questions(K, protocol), eps_inf=1.5)
-    rates = UNRULY if unruly else {}
-    theirs = courses_of(
-        Fleet(made, (alone().sum(axis=0),), Behaviour(**rates), SEED, ROUNDS)  # type: ignore[arg-type]
-    )
+    rates: dict[str, Any] = UNRULY if unruly else {}
+    theirs = courses_of(Fleet(made, (alone().sum(axis=0),), Behaviour(**rates), SEED, ROUNDS))
     way = made.ways[0]
     assert isinstance(way, NestedWay)
-    levels = Levels(np.random.default_rng(SEED), way, alone(), **rates)  # type: ignore[arg-type]
+    levels = Levels(np.random.default_rng(SEED), way, alone(), **rates)
     ours = Counter(zip(*(code_of(*levels.round()).tolist() for _ in range(ROUNDS))))
     assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
     everyone = DEVICES if not unruly else levels.participation.sum()
