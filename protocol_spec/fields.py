@@ -56,8 +56,13 @@ __all__ = [
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# Direction marks, zero-width and tag characters, the same way: two texts must not look alike.
-_INVISIBLE: Final = re.compile("[\u061c\u200b-\u200f\u2060\ufeff\U000e0000-\U000e007f]")
+# What Unicode 15 calls default ignorable: direction marks, zero-width characters, fillers,
+# variation selectors, tags. They are not seen, and make texts differ that look the same.
+_INVISIBLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DURATION: Final = re.compile(r"([0-9]{1,12})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
