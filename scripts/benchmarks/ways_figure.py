@@ -43,7 +43,7 @@ def draw(drawn: Drawn, path: Path) -> None:
     budgets = list(dict.fromkeys(budget for *_, budget in drawn.changing))
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(11.0, 3.9), layout="constrained")
-        left, *rest = figure.subplots(1, 1 + len(budgets))
+        left, *rest = figure.subplots(1, 1 + len(budgets), squeeze=False)[0]
         _static(left, drawn)
         for axes, budget in zip(rest, budgets):
             _changing(axes, drawn, budget)
