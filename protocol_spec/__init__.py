@@ -57,7 +57,14 @@ from protocol_spec.manifest import Manifest
 from protocol_spec.multidimensional import smp_variance, smp_variance_once, spl_variance
 from protocol_spec.outcomes import HELP as OUTCOME_HELP
 from protocol_spec.outcomes import Outcome, Rejected
-from protocol_spec.randomiser import Entropy, Randomiser, Thresholds, as_drawn, thresholds
+from protocol_spec.randomiser import (
+    Entropy,
+    Randomiser,
+    Thresholds,
+    as_drawn,
+    drawn_chances,
+    thresholds,
+)
 from protocol_spec.randomiser import below as random_below
 from protocol_spec.receipts import receipt_page, receipt_tag
 from protocol_spec.report import Report, decode_report, digest8, make_report, report_fault
@@ -141,6 +148,7 @@ __all__ = [
     "decode_result",
     "decode_state",
     "digest8",
+    "drawn_chances",
     "largest_eps_1",
     "largest_shift",
     "lifetime_odds",

@@ -4,7 +4,6 @@ sealing.py         when a round is due and drained, and making it final
 releasing.py       what of a sealed round is released, so that no difference is about too few
 results.py         counts to histograms with error bars; pure
 estimates.py       which estimate is made, for each way of reporting; pure
-numbers.py         numeric attributes: mean, distribution function, quantiles; pure
 publishing.py      results to the broker
 result_json.py     a result as JSON, for dashboards
 announce.py        a campaign's manifest and state, for devices

@@ -34,15 +34,6 @@ class Difference(TypedDict):
     tallest: float
 
 
-class Quantile(TypedDict):
-    """Below which number a share of the devices lies; null where a bin has no end."""
-
-    quantile: float
-    value: float | None
-    low: float | None
-    high: float | None
-
-
 class InNumbers(TypedDict):
     """A numeric attribute; a mean is null where bins have no ends."""
 
@@ -53,22 +44,26 @@ class InNumbers(TypedDict):
     cdf: list[float]
     cdf_low: list[float]
     cdf_high: list[float]
-    quantiles: list[Quantile]
+    quantiles: list[list[float | None]]  # share, number, low, high
 
 
 class Summary(TypedDict):
     """A result; its histogram is empty where it is withheld, or too long for a broker.
 
-    What is new in version 2 stands at the end, and is null in results of version 1.
+    What is new in version 2 is null in results of version 1.
     """
 
     campaign: str
     attribute: str
+    reporting: str
     round: int | None
+    first: int | None
+    last: int | None
     rounds: int
     protocol: str
     n: int
     devices: int
+    n_eff: float | None
     withheld: bool
     min_reports: int
     digest: str
@@ -76,13 +71,9 @@ class Summary(TypedDict):
     values: int
     confidence: float
     device_bound: float | None
-    histogram: list[Bar]
-    reporting: str
-    first: int | None
-    last: int | None
-    n_eff: float | None
     difference: Difference | None
     numbers: InNumbers | None
+    histogram: list[Bar]
 
 
 def summary(campaign: Campaign, result: Result) -> Summary:
@@ -91,11 +82,15 @@ def summary(campaign: Campaign, result: Result) -> Summary:
     return {
         "campaign": campaign.name,
         "attribute": result.attribute,
+        "reporting": result.reporting,
         "round": result.round,
+        "first": result.first,
+        "last": result.last,
         "rounds": result.rounds,
         "protocol": result.protocol,
         "n": result.n,
         "devices": result.devices,
+        "n_eff": result.n_eff,
         "withheld": result.withheld,
         "min_reports": result.min_reports,
         "digest": result.digest.hex(),
@@ -103,13 +98,9 @@ def summary(campaign: Campaign, result: Result) -> Summary:
         "values": len(names),
         "confidence": result.confidence,
         "device_bound": None if result.withheld else result.device_bound,
-        "histogram": [] if result.withheld else list(_bars(names, result)),
-        "reporting": result.reporting,
-        "first": result.first,
-        "last": result.last,
-        "n_eff": result.n_eff,
         "difference": _difference(result),
         "numbers": None if result.numbers is None else _in_numbers(result.numbers),
+        "histogram": [] if result.withheld else list(_bars(names, result)),
     }
 
 
@@ -151,10 +142,7 @@ def _in_numbers(numbers: Numbers) -> InNumbers:
         "cdf": list(numbers.cdf),
         "cdf_low": list(numbers.cdf_low),
         "cdf_high": list(numbers.cdf_high),
-        "quantiles": [
-            {"quantile": row.tau, "value": row.value, "low": row.low, "high": row.high}
-            for row in numbers.quantiles
-        ],
+        "quantiles": [[row.tau, row.value, row.low, row.high] for row in numbers.quantiles],
     }
 
 

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from collector.records import NO_COUNTS, Campaign, Participation, RoundSum, Tally
 from collector.rounds.estimates import Evidence
-from collector.rounds.numbers import numbers_of
 from protocol_spec import RESULT_SERIES, Attribute, HalfWidths, Outcome, Result
-from protocol_spec.estimation import Array, Estimate, smallest_difference
+from protocol_spec.estimation import Array, Estimate, numbers_of, smallest_difference
 
 CONFIDENCE: Final = 0.95
 
@@ -129,5 +128,5 @@ def _told(attribute: Attribute, estimated: Estimate | None) -> dict[str, Any]:
     named, any_pair = smallest_difference(estimated, CONFIDENCE)
     return {
         "difference": HalfWidths(named, any_pair),
-        "numbers": numbers_of(attribute, estimated, CONFIDENCE),
+        "numbers": numbers_of(estimated, attribute, CONFIDENCE),
     }

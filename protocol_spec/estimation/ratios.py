@@ -69,6 +69,8 @@ class Ratio:
 
     def variance(self, parts: Parts) -> Array:
         """Of the ratios, to first order, from one of the sources of error."""
+        if self.share == 0.0:
+            return np.full_like(self.values, np.inf)
         found: Array = parts.of_sum(self.values) / self.share**2
         return found
 

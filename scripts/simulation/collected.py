@@ -22,7 +22,7 @@ from simulation.model.counts import Counts
 from simulation.published import Published, estimate_of_round, estimate_of_rounds
 
 # `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
-TRUTH_COLUMNS = tuple(dict.fromkeys((*COLUMNS, "truth", "z", "first", "last")))
+TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
 
@@ -68,8 +68,7 @@ class Simulated:
             for row, f, error in zip(rows(campaign, [result]), truth.tolist(), errors.tolist()):
                 shown = row["raw"] is not None and error > 0.0
                 z = (row["raw"] - f) / error if shown else None
-                span = {"first": result.first, "last": result.last}
-                yield {**row, "truth": f, "z": z, **span}
+                yield {**row, "truth": f, "z": z}
 
     def true_frequencies(self, index: int, number: int | None = None) -> npt.NDArray[np.float64]:
         """Among all devices that drew the attribute, in one round or on the average of all."""

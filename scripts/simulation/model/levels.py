@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec.randomiser import drawn_chances
+from protocol_spec import drawn_chances
 from protocol_spec.reporting import Nested, nested_thresholds
 from protocol_spec.ways import NestedWay
 from simulation.model.counts import Counts

@@ -24,6 +24,7 @@ DOORS = {
     "protocol_spec.limits",
     "protocol_spec.reporting",
     "protocol_spec.topics",
+    "protocol_spec.ways",
 }
 PROGRAMS = "protocol_spec.programs"
 OUTSIDERS = ("edge_client", "collector", "scripts")

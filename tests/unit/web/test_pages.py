@@ -14,13 +14,7 @@ from collector.data_dir import open_store
 from collector.records import Campaign
 from protocol_spec import report_odds
 from tests.support.collector_fakes import FIRST, candidate, three_questions
-from tests.support.site import Site, serving
-
-
-def words(page: str) -> str:
-    """A page's text as a person reads it."""
-    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+from tests.support.site import Site, serving, words
 
 
 def test_the_first_page_lists_campaigns(site: Site, campaign: Campaign) -> None:

@@ -14,8 +14,7 @@ from collector.data_dir import open_store
 from collector.records import Campaign
 from tests.support.collector_fakes import FIRST, candidate, seal, three_questions
 from tests.support.results import rooms, store_windows
-from tests.support.site import Site, serving
-from tests.unit.web.test_pages import words
+from tests.support.site import Site, serving, words
 
 
 @pytest.fixture(scope="module")
