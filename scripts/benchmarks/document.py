@@ -1,7 +1,8 @@
 """Keeps `docs/benchmarks.md`: a section for each benchmark, all measured on one machine.
 
 Measuring one benchmark again replaces its section. On another machine the others are dropped:
-their numbers would stand under a description that is not theirs.
+their numbers would stand under a description that is not theirs. Only errors of estimates are kept:
+they do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ ABOUT: Final = {
     "estimates about the mean of the window, in percentage points. Intervals of `once` are those "
     "of the window. Beside LOLOHA (multi-freq-ldpy's `L_LH`): single days, on the same values.",
 }
+ON_ANY_MACHINE: Final = ("accuracy",)
 HEADING: Final = "# Benchmarks"
 HOW: Final = (
     "Written by `scripts/benchmark.py … --write`. Ratios within one run say more than the numbers",
@@ -66,8 +68,11 @@ def section(
 
 def updated(page: str, machine: Mapping[str, str], name: str, text: str) -> str:
     """The page with one section put in its place, in the order of `ABOUT`."""
-    head = _head(machine)
-    found = _sections(page) if page.startswith(head) else {}
+    head, found = _head(machine), _sections(page)
+    if name in ON_ANY_MACHINE and page.startswith(HEADING):
+        head = page.partition("\n## ")[0].rstrip("\n") + "\n"
+    elif not page.startswith(head):
+        found = {known: part for known, part in found.items() if known in ON_ANY_MACHINE}
     found[name] = text
     return "\n".join([head, *(found[known] for known in ABOUT if known in found)])
 
