@@ -43,7 +43,8 @@ ABOUT: Final = {
     "devices; `once` when all have answered. *Changing*: 5,000 devices, 6 values, 364 days, 8 "
     "changes a year to values drawn with the season; every report simulated, 3 years; raw "
     "estimates about the mean of the window, in percentage points. Intervals of `once` are those "
-    "of the window. Beside LOLOHA (multi-freq-ldpy's `L_LH`): single days, on the same values.",
+    "of the window. Beside LOLOHA (multi-freq-ldpy's `L_LH`): single days, on the same values. "
+    "*Staying*: the same devices, if no value changed.",
 }
 ON_ANY_MACHINE: Final = ("accuracy",)
 HEADING: Final = "# Benchmarks"

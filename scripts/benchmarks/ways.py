@@ -134,6 +134,7 @@ def changing(bench: Bench, effort: Effort, drawn: Drawn) -> list[Measurement]:
     """Errors of days, weeks and months, and of days beside the peer's LOLOHA."""
     rows = []
     for budget in changing_ways.BUDGETS:
+        rows += _staying(effort, budget)
         for design in DESIGNS:
             _say(f"a changing value, {design.name}, {budget}")
             rows += _windows(design, budget, effort.seeds, drawn)
@@ -142,6 +143,14 @@ def changing(bench: Bench, effort: Effort, drawn: Drawn) -> list[Measurement]:
             theirs = _loloha(bench, effort, budget, best_cells=best)
             rows += _beside_loloha(effort, budget, theirs, best, drawn)
     return rows
+
+
+def _staying(effort: Effort, budget: Budget) -> list[Measurement]:
+    found = changing_ways.staying(budget, effort.our_runs)
+    return [
+        Measurement(f"staying, {way}, {window}-day error: {budget}", 100 * error, "points")
+        for (way, window), error in found.items()
+    ]
 
 
 def _windows(
