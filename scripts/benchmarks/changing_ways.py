@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from benchmarks import static_ways
 from benchmarks.accuracy import Budget
 from benchmarks.our_side import Values
 from protocol_spec import Manifest, Result
@@ -132,6 +133,21 @@ def _window(
         return true, *(np.array(x) for x in (shown.raw, shown.low, shown.high))
     raw = np.mean([day.raw for day in days[first : last + 1]], axis=0)
     return true, raw, np.full(K, np.nan), np.full(K, np.nan)
+
+
+def staying(budget: Budget, runs: int) -> dict[tuple[str, int], float]:
+    """The same fleet if nothing changed: root mean square error of raw estimates after so many
+    days, about the values of the fleet; of `once` from those that have answered by then."""
+    rng, held = np.random.default_rng(DAYS), np.round(START * DEVICES).astype(np.int64)
+    found = {}
+    for window in WINDOWS:
+        for way, run in static_ways.WAYS.items():
+            everyone = np.tile(held, (runs, 1))
+            if way == "once":
+                everyone = rng.binomial(everyone, window / DAYS)
+            raw = run(rng, K, everyone, budget, window)
+            found[way, window] = float(np.sqrt(np.mean((raw - START) ** 2)))
+    return found
 
 
 def days_of(design: Design, budget: Budget, seed: int, every: int) -> Iterator[tuple[int, Values]]:

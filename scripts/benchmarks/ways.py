@@ -134,6 +134,7 @@ def changing(bench: Bench, effort: Effort, drawn: Drawn) -> list[Measurement]:
     """Errors of days, weeks and months, and of days beside the peer's LOLOHA."""
     rows = []
     for budget in changing_ways.BUDGETS:
+        rows += _staying(effort, budget)
         for design in DESIGNS:
             _say(f"a changing value, {design.name}, {budget}")
             rows += _windows(design, budget, effort.seeds, drawn)
@@ -142,6 +143,14 @@ def changing(bench: Bench, effort: Effort, drawn: Drawn) -> list[Measurement]:
             theirs = _loloha(bench, effort, budget, best_cells=best)
             rows += _beside_loloha(effort, budget, theirs, best, drawn)
     return rows
+
+
+def _staying(effort: Effort, budget: Budget) -> list[Measurement]:
+    found = changing_ways.staying(budget, effort.our_runs)
+    return [
+        Measurement(f"staying, {way}, {window}-day error: {budget}", 100 * error, "points")
+        for (way, window), error in found.items()
+    ]
 
 
 def _windows(
@@ -187,24 +196,43 @@ def _beside_loloha(
         for how, finish in FINISHES.items():
             if design is not HASHED and how != "projected":
                 continue
-            mine = _daily(effort, design, budget, list(theirs), finish)
+            days = list(theirs)
+            mine = (_fresh_days if design is HASHED else _daily)(
+                effort, design, budget, days, finish
+            )
             ratio = ratio_of_means(mine, flat)
             title = f"changing, {design.name}, {how}, a day / {PEER} LOLOHA, {cells}: {budget}"
             rows.append(Measurement(title, ratio.value, "x", note=f"± {ratio.error:.2g}"))
     return rows
 
 
+def _fresh_days(
+    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
+) -> list[float]:
+    """Single days of devices that have just joined, as the peer's: one day has the same law."""
+    rng, errors = np.random.default_rng(len(days)), []
+    truths = changing_ways.campaign(design, budget, effort.seeds[0]).attributes[0].truth
+    for day in days:
+        held = np.tile(truths[day], (effort.our_runs, 1))
+        raw = static_ways.hashed(rng, changing_ways.K, held, budget, 1)
+        errors += np.mean((finish(raw) - held[0] / held[0].sum()) ** 2, axis=-1).tolist()
+    return errors
+
+
 def _daily(
     effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
 ) -> list[float]:
-    errors = []
+    """One number a year, because the days of a year share memos."""
+    years = []
     for seed in effort.seeds:
+        errors = []
         made = changing_ways.campaign(design, budget, seed)
         for day in days:
             held, result = made.attributes[0].truth[day], made.results_of(0)
             raw: Array = np.array(result.round(day, made.outcomes[day]).raw)
             errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))
-    return errors
+        years.append(float(np.mean(errors)))
+    return years
 
 
 def _say(what: str) -> None:

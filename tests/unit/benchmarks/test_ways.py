@@ -83,6 +83,13 @@ def test_the_peer_sees_the_values_that_the_devices_held() -> None:
         assert np.bincount(values, minlength=changing_ways.K).tolist() == truths[day].tolist()
 
 
+def test_where_nothing_changes_nested_errs_least_of_those_that_report_every_day() -> None:
+    found = changing_ways.staying(BUDGET, runs=50)
+    for way in ("memoized", "hashed", "nested", "once"):
+        assert found[way, 1] > found[way, 7] > found[way, 28]
+    assert found["nested", 7] < found["memoized", 7] < found["hashed", 7]
+
+
 def test_windows_of_answers_hold_their_truth() -> None:
     once = next(design for design in DESIGNS if design.reporting == "once")
     found = changing_ways.measure(once, Budget(4.0, 2.0), (1,))
