@@ -78,7 +78,9 @@ class AtBroker:
         return link
 
     def cut(self, link: Link) -> None:
-        self._lines[id(link)].connections[-1].close()
+        line = self._lines[id(link)]
+        line.wait_for_connections(1)
+        line.connections[-1].close()
         wait_until_lost(link)
 
 
