@@ -60,8 +60,8 @@ def _static(axes: Axes, drawn: Drawn) -> None:
         label = f"{way}, {rounds} round{'s' * (rounds > 1)}"
         axes.plot([_short(budget) for budget in found], list(found.values()), label=label, **style)
     axes.axhline(1.0, color="0.5", linewidth=0.8)
-    ratio = "MSE / multi-freq-ldpy's ALLOMFREE"
-    axes.set(yscale="log", xlabel="(eps_inf, eps_1)", ylabel=ratio)
+    over_theirs = "MSE / multi-freq-ldpy's ALLOMFREE"
+    axes.set(yscale="log", xlabel="(eps_inf, eps_1)", ylabel=over_theirs)
     _ticks(axes, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     axes.set_title("Adult: values that stay", loc="left", fontsize="medium")
     axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2)
