@@ -190,8 +190,9 @@ def _beside_loloha(
 ) -> list[Measurement]:
     flat = [error for errors in theirs.values() for error in errors]
     cells = "its best number of cells" if best else "two cells"
-    drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(flat)))
-    rows = []
+    points = drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(flat)))
+    own = f"changing, {PEER} LOLOHA, {cells}, 1-day error: {budget}"
+    rows = [Measurement(own, points, "points", note=f"{len(flat)} runs")]
     for design in DESIGNS:
         for how, finish in FINISHES.items():
             if design is not HASHED and how != "projected":

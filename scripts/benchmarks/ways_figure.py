@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -59,10 +60,11 @@ def _static(axes: Axes, drawn: Drawn) -> None:
         label = f"{way}, {rounds} round{'s' * (rounds > 1)}"
         axes.plot([_short(budget) for budget in found], list(found.values()), label=label, **style)
     axes.axhline(1.0, color="0.5", linewidth=0.8)
-    axes.set(yscale="log", xlabel="(eps_inf, eps_1)", ylabel="MSE / multi-freq-ldpy's ALLOMFREE")
-    axes.yaxis.set_major_formatter("{x:g}")
+    over_theirs = "MSE / multi-freq-ldpy's ALLOMFREE"
+    axes.set(yscale="log", xlabel="(eps_inf, eps_1)", ylabel=over_theirs)
+    _ticks(axes, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     axes.set_title("Adult: values that stay", loc="left", fontsize="medium")
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2)
 
 
 def _changing(axes: Axes, drawn: Drawn, budget: Budget) -> None:
@@ -75,11 +77,18 @@ def _changing(axes: Axes, drawn: Drawn, budget: Budget) -> None:
     if (False, budget) in drawn.peer:
         theirs = drawn.peer[False, budget]
         axes.plot(["1"], [theirs], "kx", label="multi-freq-ldpy's LOLOHA")
-    axes.set(yscale="log", xlabel="days in a window", ylabel="error, points", ylim=(0.8, 30))
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set(yscale="log", xlabel="days in a window", ylabel="error, points")
+    _ticks(axes, (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0))
     title = f"8 changes a year, {_short(budget)}"
     axes.set_title(title, loc="left", fontsize="medium")
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="upper right")
+
+
+def _ticks(axes: Axes, places: Sequence[float]) -> None:
+    """Plain numbers; the highest leave room for the legend."""
+    axes.set_yticks(places, [f"{place:g}" for place in places])
+    axes.minorticks_off()
+    axes.set_ylim(0.8 * places[0], places[-1])
 
 
 def _short(budget: Budget) -> str:
