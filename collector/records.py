@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from protocol_spec import Manifest, Outcome
 Counts = npt.NDArray[np.int64]
 NO_ROUND: Final = -1
 NO_CAMPAIGN: Final = 0
+NO_COUNTS: Final[Counts] = np.zeros(0, dtype=np.int64)
 POOLED: Final = -1  # the round number under which a pooled result is stored
 
 
@@ -43,7 +45,7 @@ class Candidate(NamedTuple):
     attribute: int
     page: int
     tag: int
-    body: bytes
+    body: bytes  # what is counted, see `store.shared.count_reports`
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,28 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts of one attribute in one round."""
+    """Counts of one attribute in one round, or in several.
+
+    One number for each value; of reports with levels, the number of reports and then one number
+    for each value, level after level. Of a sealed round whose counts were not released by
+    themselves only n is left, and `counts` is empty.
+    """
 
     n: int
     counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSum:
+    """Counts of several rounds of one attribute, added up; `rounds` of them had reports."""
+
+    first: int
+    last: int
+    rounds: int
+    tally: Tally
+
+
+Participation = tuple[Sequence[int], Sequence[int]]  # so many reports each, so many devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from collector.mqtt import Connect, Link
 from collector.records import Campaign
 from collector.rounds.announce import Announcer
 from collector.rounds.publishing import ResultPublisher
-from collector.rounds.retention import end_retention
+from collector.rounds.retention import drop_unreleased, end_retention
 from collector.rounds.sealing import Delivery, Sealer
 from collector.store import Store
 from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
@@ -193,6 +193,7 @@ class Service:
             self._receipts.publish(self._link, self._campaigns)
             self._receipts.clear(self._link, campaigns)
         final = [campaign for campaign in campaigns if campaign.id not in waiting]
+        drop_unreleased(self._store, final, self._clock.now())
         end_retention(self._store, final, self._clock.now())
 
     def _storage_failed(self, error: StorageFailure) -> None:

@@ -2,6 +2,7 @@
 
 client.py          `EdgeClient`: everything an owner can do, for programs
 agent.py           deciding and drawing: every random choice is made here
+budget.py          what a source may still be charged, over all campaigns
 daemon.py          the loop: which campaigns, when to draw, heartbeat
 delivery.py        queued reports on their way, until receipts come
 campaign_queue.py  one campaign's queued reports, and what became of them

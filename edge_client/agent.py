@@ -1,8 +1,9 @@
 """Deciding and drawing: the part of the agent that owns every random choice.
 
 Claim: whatever arrives from the network, and however the clock jumps, a device draws at most one
-report per round and per period of real time, and at most one memo per value. Nothing in here knows
-about MQTT; nothing outside of here draws.
+report per round and per period of real time, and at most one memo per value; where it answers in
+some rounds only, these are drawn once. Nothing in here knows about MQTT; nothing outside of here
+draws.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edge_client.budget import needed_to_join, used
 from edge_client.clock import Clock, SystemClock
-from edge_client.errors import CampaignProblem, SettingsError
+from edge_client.errors import CampaignProblem, SettingsError, SourceFailure
 from edge_client.policy import Policy
-from edge_client.records import Draw, Membership, Queued
+from edge_client.records import Draw, Membership, Memo, Queued
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
 from edge_client.trace import Trace, no_trace
-from protocol_spec import Calibration, Entropy, Manifest, Randomiser, Report, digest8
+from protocol_spec import Entropy, Manifest, UnknownValue, Way, WayRandomiser, make_report
 from protocol_spec import random_below as below
+from protocol_spec.reporting import draw_rounds
 from protocol_spec.topics import is_device
 
 ReadValue = Callable[[str], object]
-MakeRandomiser = Callable[[Calibration, Entropy], Randomiser]
+MakeRandomiser = Callable[[Way, str, Entropy], WayRandomiser]
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -40,6 +43,8 @@ class Wait(StrEnum):
     DRAWN = "this round's report is drawn; waiting for the next round"
     CLOCK_BEHIND = "the clock is behind the last round drawn; waiting until it has caught up"
     CLOCK_AHEAD = "the clock ran ahead; waiting until a full period has really passed"
+    NOT_DRAWN = "this device drew other rounds to answer; waiting for the next of them"
+    ALL_PASSED = "the rounds that this device drew to answer have passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,8 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
     number = rounds.round_at(now)
     if number is None:
         return Wait.NOT_BEGUN if now < rounds.first else Wait.OVER
-    if number <= membership.last_round:
-        return Wait.DRAWN if number == membership.last_round else Wait.CLOCK_BEHIND
+    if passed := _not_to_answer(membership, number):
+        return passed
     opened = steady - (now - rounds.opens(number))
     if membership.last_round >= 0 and membership.boot == clock.boot() != "":
         # Consecutive draws lie in different periods of the steady clock, as rounds do of the wall
@@ -71,6 +76,30 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
             return Wait.CLOCK_AHEAD
         opened = max(opened, earliest)
     return Due(number, opened)
+
+
+def _not_to_answer(membership: Membership, number: int) -> Wait | None:
+    """Why this device draws nothing in a round that is open."""
+    if number <= membership.last_round:
+        return Wait.DRAWN if number == membership.last_round else Wait.CLOCK_BEHIND
+    drawn = membership.drawn_rounds
+    if drawn is None or number in drawn:
+        return None
+    return Wait.NOT_DRAWN if any(n > number for n in drawn) else Wait.ALL_PASSED
+
+
+def own_randomiser(way: Way, device: str, entropy: Entropy) -> WayRandomiser:
+    """The draws that a campaign's manifest asks for."""
+    return way.randomiser(device, entropy)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one round says, and what is kept of how it was drawn."""
+
+    body: bytes
+    key: int | None
+    new_memo: bytes | None
 
 
 class Agent:
@@ -84,7 +113,7 @@ class Agent:
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
         trace: Trace = no_trace,
-        randomiser: MakeRandomiser = Randomiser,
+        randomiser: MakeRandomiser = own_randomiser,
     ) -> None:
         self.store = store
         self.policy = policy
@@ -92,14 +121,16 @@ class Agent:
         self._entropy = entropy
         self._trace = trace
         self._make_randomiser = randomiser
-        self._randomisers: dict[tuple[str, int], Randomiser] = {}
+        self._randomisers: dict[tuple[str, str, int], WayRandomiser] = {}
+
+    # --- joining -----------------------------------------------------------------------------
 
     def join(
         self, manifest: Manifest, *, broker: str, namespace: str, device: str | None = None
     ) -> Membership:
-        """Take part: check the policy, draw the attribute for life, remember both.
+        """Take part: check the policy, draw attribute and rounds for life, remember them.
 
-        Joining again after `leave` goes on with the same attribute and memos.
+        Joining again after `leave` goes on with the same attribute, rounds and memos.
         """
         self.check(manifest)
         known = {m.name: m for m in self.store.campaigns.all()}.get(manifest.campaign)
@@ -111,26 +142,48 @@ class Agent:
                 f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and - as --username. "
                 "Nothing was drawn or sent"
             )
-        if not (known and self.store.memos.of(known.name)):
-            self._check_budgets(manifest, kept.attribute if kept else None)
+        if not (known and self.store.spent(known).reports):
+            self._check_budgets(manifest, kept)
         # The last round is kept also after a loss: no round is ever drawn twice.
         shown = kept or Participation("", below(len(manifest.attributes), self._entropy), -1)
         self._trace("attribute drawn")
+        rounds = None if known else self._draw_rounds(manifest, shown)
         self.store.campaigns.join(
             manifest,
             broker=broker,
             namespace=namespace,
             participation=shown._replace(device=device or shown.device or self.pseudonym()),
             at=int(self.clock.wall()),
+            rounds=rounds,
         )
         self._trace("joined")
         return self.membership(manifest.campaign)
 
-    def _check_budgets(self, manifest: Manifest, attribute: int | None) -> None:
+    def _draw_rounds(self, manifest: Manifest, shown: Participation) -> tuple[int, ...] | None:
+        """The rounds to answer, of those that are left; None for every round.
+
+        Answers given before a loss stay used: with those drawn now there are never more than the
+        manifest's.
+        """
+        if manifest.reporting != "once":
+            return None
+        rounds, now = manifest.rounds, self.clock.wall()
+        at = rounds.round_at(now)
+        left = at if at is not None else 0 if now < rounds.first else rounds.count
+        first, each = max(left, shown.last_round + 1), rounds.each - shown.answers
+        drawn = draw_rounds(first, rounds.count, each, self._entropy)
+        self._trace("rounds drawn")
+        return drawn
+
+    def _check_budgets(self, manifest: Manifest, kept: Participation | None) -> None:
         """Every attribute that could be asked must be affordable, or none is drawn."""
         names = [asked.name for asked in manifest.attributes]
-        for name in names if attribute is None else [names[attribute]]:
-            self.policy.check_budget(manifest, name, self.store.ledger.charged(name))
+        for name in names if kept is None else [names[kept.attribute]]:
+            self._check_budget(manifest, name, needed_to_join(manifest, kept))
+
+    def _check_budget(self, manifest: Manifest, source: str, needed: float) -> None:
+        already = used(self.store, source, manifest.campaign, self.clock.wall())
+        self.policy.check_budget(manifest.campaign, source, needed, already)
 
     def check(self, manifest: Manifest) -> None:
         """Raise if this campaign could not be joined now. Draws nothing."""
@@ -152,6 +205,8 @@ class Agent:
                 return membership
         raise CampaignProblem(f"this device has not joined {campaign}; nothing was sent or spent")
 
+    # --- drawing -----------------------------------------------------------------------------
+
     def draw(self, membership: Membership, read: ReadValue) -> Queued | Wait:
         """Draw this round's report if it is due, and make it durable before anyone can send it.
 
@@ -162,52 +217,91 @@ class Agent:
         if isinstance(allowed, Wait):
             return allowed
         self.policy.check(membership.manifest)
-        wanted = membership.attribute.index_of(read(membership.attribute.name))
-        value, memo, is_new = self._memo(membership, wanted)
-        self._trace("memo drawn" if is_new else "memo found")
-        payload = self._report(membership, allowed.round, memo)
+        answer = self._answer(membership, self._read(membership, read))
+        manifest, attribute = membership.manifest, membership.attribute_index
+        payload = make_report(manifest, allowed.round, attribute, answer.body).encode()
         self._trace("report drawn")
-        now, deadline = int(self.clock.wall()), membership.manifest.rounds.deadline(allowed.round)
+        now, deadline = int(self.clock.wall()), manifest.rounds.deadline(allowed.round)
         self.store.record(
             membership,
             Draw(
                 round=allowed.round,
-                value=value,
+                value=answer.key,
                 payload=payload,
                 deadline=deadline,
                 at=now,
                 boot=self.clock.boot(),
                 round_opened=allowed.opened,
-                new_memo=memo if is_new else None,
+                new_memo=answer.new_memo,
             ),
         )
         self._trace("report committed")
         return Queued(membership.name, allowed.round, payload, deadline, now, "queued")
 
-    def _report(self, membership: Membership, number: int, memo: bytes) -> bytes:
-        """A round's report as it will leave: fresh noise over the memo."""
-        body = self._randomiser(membership).report(memo)
-        digest, attribute = digest8(membership.manifest), membership.attribute_index
-        return Report(digest, number, attribute, body).encode()
+    def _read(self, membership: Membership, read: ReadValue) -> int | None:
+        """The value's place in the domain; None to report from the last memo.
 
-    def _memo(self, membership: Membership, wanted: int) -> tuple[int, bytes, bool]:
+        In format 2 a source that fails is answered for as well, so that silence tells nothing, and
+        where it cannot be, what is said of it is always the same.
+        """
+        attribute = membership.attribute
+        try:
+            return attribute.index_of(read(attribute.name))
+        except (SourceFailure, UnknownValue):
+            if membership.manifest.format == 1:
+                raise
+        if membership.way.memos == 0 and attribute.otherwise is not None:
+            return attribute.otherwise
+        if self.store.memos.of(membership.name):
+            return None
+        raise SourceFailure(
+            f"attribute {attribute.name!r}, which this device drew for life, has no usable value; "
+            "nothing was drawn or sent. allomfree-edge doctor tells why"
+        )
+
+    def _answer(self, membership: Membership, index: int | None) -> Answer:
+        randomiser, way = self._randomiser(membership), membership.way
+        if way.memos == 0 and index is not None:
+            manifest, source = membership.manifest, membership.attribute.name
+            self._check_budget(manifest, source, manifest.eps_1)
+            fresh = randomiser.memoize(randomiser.key(index))
+            self._trace("answer drawn")
+            return Answer(randomiser.report(fresh, 0), None, None)
+        memo, is_new = self._memo(membership, index)
+        self._trace("memo drawn" if is_new else "memo found")
+        body = randomiser.report(memo.body, memo.reports)
+        return Answer(body, memo.value, memo.body if is_new else None)
+
+    def _memo(self, membership: Membership, index: int | None) -> tuple[Memo, bool]:
         """The memo to report from: this value's, a new one, or at the cap the last one used."""
-        memos = self.store.memos.of(membership.name)
-        if wanted in memos:
-            return wanted, memos[wanted].body, False
+        memos, randomiser = self.store.memos.of(membership.name), self._randomiser(membership)
+        if index is None:
+            return _last_used(membership, memos), False
+        key = randomiser.key(index)
+        if key in memos:
+            return memos[key], False
         manifest, source = membership.manifest, membership.attribute.name
-        charged = self.store.ledger.charged(source)
         if not memos:
-            self.policy.check_budget(manifest, source, charged)
-        elif len(memos) >= manifest.max_values or not self.policy.allows_charge(manifest, charged):
+            self._check_budget(manifest, source, manifest.eps_inf)
+        elif len(memos) >= membership.way.memos or not self._affords_memo(membership):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
-            last = membership.last_value
-            frozen = memos[last if last is not None else min(memos)]
-            return frozen.value, frozen.body, False
-        return wanted, self._randomiser(membership).memoize(wanted), True
+            return _last_used(membership, memos), False
+        return Memo(key, randomiser.memoize(key), 0), True
 
-    def _randomiser(self, membership: Membership) -> Randomiser:
-        key = (membership.name, membership.attribute_index)  # a rejoin may draw another attribute
+    def _affords_memo(self, membership: Membership) -> bool:
+        source = membership.attribute.name
+        already = used(self.store, source, membership.name, self.clock.wall())
+        return self.policy.allows_charge(membership.manifest.eps_inf, already)
+
+    def _randomiser(self, membership: Membership) -> WayRandomiser:
+        # A rejoin may draw another name or attribute.
+        key = (membership.name, membership.device, membership.attribute_index)
         if key not in self._randomisers:
-            self._randomisers[key] = self._make_randomiser(membership.calibration, self._entropy)
+            way, device = membership.way, membership.device
+            self._randomisers[key] = self._make_randomiser(way, device, self._entropy)
         return self._randomisers[key]
+
+
+def _last_used(membership: Membership, memos: dict[int, Memo]) -> Memo:
+    last = membership.last_value
+    return memos[last if last is not None else min(memos)]

@@ -219,6 +219,9 @@ class EdgeClient:
         if membership.status != "joined" or number not in rows:
             return self._nothing_reported(membership)
         row = rows[number]
+        silent = due(membership, self.clock) in (Wait.NOT_DRAWN, Wait.ALL_PASSED)
+        if silent and row.fate != "queued":
+            return self._nothing_reported(membership)  # it is the answer of an earlier round
         if (name, number) not in left:
             return Reported(name, number, ReportState(row.fate))
         trouble = delivery.trouble_with(membership.broker)

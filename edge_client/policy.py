@@ -62,19 +62,19 @@ class Policy:
             if not any(fnmatchcase(attribute.name, pattern) for pattern in self.sources):
                 raise _refusal(name, "sources", f"may ask for {attribute.name!r}, not allowed")
 
-    def check_budget(self, manifest: Manifest, source: str, charged: float) -> None:
-        """Raise `PolicyRefusal` if one more memo would exceed the source's lifetime budget."""
-        if not self.allows_charge(manifest, charged):
+    def check_budget(self, campaign: str, source: str, needed: float, used: float) -> None:
+        """Raise `PolicyRefusal` if a charge would exceed the source's lifetime budget."""
+        if not self.allows_charge(needed, used):
             raise _refusal(
-                manifest.campaign,
+                campaign,
                 "lifetime_budget",
-                f"needs {manifest.eps_inf:g} more of source {source!r}, and {charged:g} of its "
-                f"lifetime budget of {self.lifetime_budget:g} is already used",
+                f"needs {needed:g} more of source {source!r}, and {used:g} of its lifetime "
+                f"budget of {self.lifetime_budget:g} is already used or promised",
             )
 
-    def allows_charge(self, manifest: Manifest, charged: float) -> bool:
-        """Whether one more memo of this campaign stays within the lifetime budget."""
-        return charged + manifest.eps_inf <= self.lifetime_budget * (1 + 1e-12)
+    def allows_charge(self, needed: float, used: float) -> bool:
+        """Whether a charge stays within the lifetime budget of its source."""
+        return used + needed <= self.lifetime_budget * (1 + 1e-12)
 
 
 def _refusal(campaign: str, limit: str, what: str) -> PolicyRefusal:

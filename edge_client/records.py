@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from protocol_spec import Attribute, Calibration, Manifest, Topics
+from protocol_spec import Attribute, Calibration, Manifest, Topics, Way
 from protocol_spec.programs.address import BrokerUrl
 
 Status = Literal["joined", "paused", "left"]
@@ -38,6 +38,8 @@ class Membership:
     last_value: int | None
     boot: str
     round_opened: float
+    answers: int = 0  # given so far, where no memo counts them
+    drawn_rounds: tuple[int, ...] | None = None  # the only ones it answers; None: every round
 
     @property
     def attribute(self) -> Attribute:
@@ -45,9 +47,14 @@ class Membership:
         return self.manifest.attributes[self.attribute_index]
 
     @property
+    def way(self) -> Way:
+        """How that attribute is answered."""
+        return self.manifest.ways[self.attribute_index]
+
+    @property
     def calibration(self) -> Calibration:
         """The noise of that attribute."""
-        return self.manifest.calibrations[self.attribute_index]
+        return self.way.calibration
 
     @cached_property
     def topics(self) -> Topics:
@@ -57,7 +64,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """A permanent answer, B', of one value."""
+    """A permanent answer, B', of one value; of one cell, or of all levels, in other ways."""
 
     value: int
     body: bytes
@@ -89,10 +96,13 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Everything one round adds to the memory, written in one transaction."""
+    """Everything one round adds to the memory, written in one transaction.
+
+    `value` is what the memo belongs to; None where nothing about the value is kept.
+    """
 
     round: int
-    value: int
+    value: int | None
     payload: bytes
     deadline: int
     at: int

@@ -1,4 +1,8 @@
-"""One question of a campaign: its domain, and how a device's value finds its place in it."""
+"""One question of a campaign: its domain, and how a device's value finds its place in it.
+
+Claim: the domain of a question of format 2 is total. Every value has a place, so that a device
+answers in every round and its silence tells nothing about the value.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,28 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from protocol_spec.body import BodyFormat
 from protocol_spec.calibration import ADAPTIVE, Calibration, Choice, calibrate, choose
 from protocol_spec.chances import Method
 from protocol_spec.errors import UnknownValue
 
-__all__ = ["Attribute", "bin_labels"]
+__all__ = ["NOT_KNOWN", "Attribute", "bin_labels"]
+
+NOT_KNOWN: Final = "none of these / not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A question with k possible answers: named values, or numbers sorted into bins.
 
-    `edges` are the k + 1 ends of the bins, the first and last possibly infinite; a bin includes
-    its lower end, and the last one a finite upper end as well.
+    `edges` are the ends of the bins, the first and last possibly infinite; a bin includes its lower
+    end, and the last one a finite upper end as well. `low` and `high` are where bins without an
+    end are taken to end, for a mean; `changes` says whether a device's value changes over time.
+
+    With `total` the last of `values` stands for everything that is none of the others, unless
+    there are bins from -inf to inf.
     """
 
     name: str
@@ -30,6 +41,11 @@ class Attribute:
     unit: str = ""
     protocol: str = "auto"
     method: Method = "exact"
+    total: bool = False
+    low: float | None = None
+    high: float | None = None
+    changes: bool = False
+    levels: tuple[float, ...] = ()
 
     @property
     def k(self) -> int:
@@ -49,32 +65,63 @@ class Attribute:
         """How answers to this question are written."""
         return BodyFormat(self.calibration(eps_inf, eps_1).unary, self.k)
 
-    def index_of(self, value: object) -> int:
-        """Where a value stands in the domain. The error names the attribute, never the value."""
-        return self._category(value) if self.edges is None else self._bin(value, self.edges)
+    @property
+    def otherwise(self) -> int | None:
+        """The index of the value that catches everything else, if there is one."""
+        endless = self.edges is not None and self.bins == self.k
+        return self.k - 1 if self.total and not endless else None
 
-    def _category(self, value: object) -> int:
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+    @property
+    def bins(self) -> int:
+        """Number of bins of a numeric question, 0 for named values."""
+        return len(self.edges) - 1 if self.edges else 0
+
+    @property
+    def finite_edges(self) -> tuple[float, ...] | None:
+        """The ends of the bins with `low` and `high` for infinite ones; None if one is missing."""
+        if self.edges is None:
+            return None
+        first = self.low if math.isinf(self.edges[0]) else self.edges[0]
+        last = self.high if math.isinf(self.edges[-1]) else self.edges[-1]
+        return None if first is None or last is None else (first, *self.edges[1:-1], last)
+
+    def index_of(self, value: object) -> int:
+        """Where a value stands in the domain. The error names the attribute, never the value.
+
+        With a value that catches everything else nothing is refused.
+        """
+        place = self._category(value) if self.edges is None else self._bin(value, self.edges)
+        if isinstance(place, int):
+            return place
+        if self.otherwise is None:
+            raise UnknownValue(self.name, f"{place}; nothing was drawn or sent")
+        return self.otherwise
+
+    def _category(self, value: object) -> int | str:
+        """An index, or why there is none."""
+        text = str(value).lower() if isinstance(value, bool) else _text(value)
         try:
             return self.values.index(text)
         except ValueError:
-            remedy = f"the value is none of its {self.k} values; nothing was drawn or sent"
-            raise UnknownValue(self.name, remedy) from None
+            return f"the value is none of its {self.k} values"
 
-    def _bin(self, value: object, edges: tuple[float, ...]) -> int:
+    def _bin(self, value: object, edges: tuple[float, ...]) -> int | str:
         try:
             number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isnan(number):
-            remedy = "the value is not a number; nothing was drawn or sent"
-            raise UnknownValue(self.name, remedy)
+            return "the value is not a number"
         if not edges[0] <= number <= edges[-1]:
-            remedy = (
-                f"the value is outside [{edges[0]:g}, {edges[-1]:g}]; nothing was drawn or sent"
-            )
-            raise UnknownValue(self.name, remedy)
+            return f"the value is outside [{edges[0]:g}, {edges[-1]:g}]"
         return min(bisect_right(edges, number), len(edges) - 1) - 1
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a whole number of thousands of digits
+        return ""
 
 
 def bin_labels(edges: tuple[float, ...], unit: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from protocol_spec.errors import ManifestError, Problem
-from protocol_spec.limits import MAX_VALUES
+from protocol_spec.limits import KEY_BYTES, MAX_VALUES
 
 __all__ = ["Undecodable", "pack", "unpack", "unpack_manifest"]
 
@@ -49,7 +49,7 @@ def unpack(payload: bytes, *, array: int, text: int = 0, binary: int = 0, maps: 
 def unpack_manifest(payload: bytes) -> Any:
     """Decode a manifest's bytes into plain values."""
     try:
-        return unpack(payload, array=MAX_VALUES + 1, text=4096, maps=32)
+        return unpack(payload, array=MAX_VALUES + 1, text=4096, binary=KEY_BYTES, maps=32)
     except Undecodable:
         problem = Problem("manifest", "", "must be msgpack; these bytes are not")
         raise ManifestError([problem]) from None

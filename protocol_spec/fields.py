@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,18 +18,26 @@ from itertools import pairwise
 from typing import Any, Final
 
 from protocol_spec.limits import (
+    KEY_BYTES,
     MAX_ATTRIBUTES,
+    MAX_EPS_INF,
     MAX_INSTANT,
+    MAX_LEVELS,
     MAX_VALUE_LENGTH,
     MAX_VALUES,
+    MIN_EPSILON,
+    MIN_LEVELS,
     MIN_VALUES,
 )
 
 __all__ = [
     "Duration",
     "Edges",
-    "Exactly",
+    "Finite",
+    "Flag",
     "Instant",
+    "Key",
+    "Levels",
     "Name",
     "Number",
     "OneOf",
@@ -36,6 +45,7 @@ __all__ = [
     "Tables",
     "Text",
     "Values",
+    "Version",
     "Whole",
     "Wrong",
     "parse_duration",
@@ -46,6 +56,14 @@ __all__ = [
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# What Unicode 15 calls default ignorable: direction marks, zero-width characters, fillers,
+# variation selectors, tags. They are not seen, and make texts differ that look the same.
+_INVISIBLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+_HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DURATION: Final = re.compile(r"([0-9]{1,12})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION_REMEDY: Final = 'write a duration such as "90s", "15m", "6h", "1d" or "2w"'
@@ -62,27 +80,35 @@ def parse_duration(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Exactly:
-    """One whole number and no other: the version of the format."""
+class Version:
+    """The version of the format: one of a few whole numbers, rising."""
 
-    wanted: int
+    known: tuple[int, ...]
 
     def __call__(self, value: Any) -> int:
-        if type(value) is not int or value != self.wanted:
-            raise Wrong(f"must be {self.wanted}, the only format this version reads")
+        if type(value) is not int or value not in self.known:
+            known = " or ".join(map(str, self.known))
+            raise Wrong(f"must be {known}: no other format is read by this version")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of printable text; its length is counted in code points."""
+    """One line of text that is seen as it is; its length is counted in code points.
+
+    `invisible` lets marks pass that change how other text looks, as format 1 does.
+    """
 
     longest: int
     shortest: int = 1
+    invisible: bool = False
 
     def __call__(self, value: Any) -> str:
         if not isinstance(value, str) or _UNPRINTABLE.search(value) or value != value.strip(" "):
             raise Wrong("must be one line of printable text without blanks around it")
+        hidden = None if self.invisible else _INVISIBLE.search(value)
+        if hidden:
+            raise Wrong(f"must not hold the invisible character U+{ord(hidden[0]):04X}; delete it")
         if not self.shortest <= len(value) <= self.longest:
             raise Wrong(f"must have from {self.shortest} to {self.longest} characters")
         return value
@@ -137,6 +163,59 @@ class Number:
         if type(value) not in (int, float) or not self.smallest <= value <= self.largest:
             raise Wrong(f"must be a number from {self.smallest:g} to {self.largest:g}")
         return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Finite:
+    """A finite number, or nil where none is stated."""
+
+    def __call__(self, value: Any) -> float | None:
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+            raise Wrong("must be a finite number")
+        return float(value) + 0.0  # there is one zero
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Yes or no."""
+
+    def __call__(self, value: Any) -> bool:
+        if type(value) is not bool:
+            raise Wrong("must be true or false")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A public key, or nothing; the author writes it in hexadecimal."""
+
+    length: int = KEY_BYTES
+
+    def __call__(self, value: Any) -> bytes:
+        written = isinstance(value, str) and _HEX.fullmatch(value) is not None
+        key = bytes.fromhex(value) if written else value
+        if type(key) is not bytes or len(key) not in (0, self.length):
+            raise Wrong(f"must be an Ed25519 public key, {2 * self.length} hexadecimal digits")
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What the first reports, the first two, and so on tell together."""
+
+    fewest: int = MIN_LEVELS
+    most: int = MAX_LEVELS
+    each: Number = Number(MIN_EPSILON, MAX_EPS_INF)
+
+    def __call__(self, value: Any) -> tuple[float, ...]:
+        if not isinstance(value, list | tuple) or not self.fewest <= len(value) <= self.most:
+            raise Wrong(f"must be a list of {self.fewest} to {self.most} numbers")
+        levels = tuple(self.each(level) for level in value)
+        if not all(low < high for low, high in pairwise(levels)):
+            raise Wrong("must rise strictly")
+        return levels
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,21 @@ from typing import Final
 
 __all__ = [
     "DIGEST_BYTES",
+    "KEY_BYTES",
     "MAX_ATTRIBUTES",
     "MAX_BODY_BYTES",
     "MAX_CONTACT_LENGTH",
     "MAX_CONTROL_BYTES",
     "MAX_COUNT",
+    "MAX_DEVICES",
     "MAX_DEVICE_LENGTH",
     "MAX_DOMAIN",
+    "MAX_DRAIN_SECONDS",
     "MAX_EPSILON",
     "MAX_EPS_INF",
     "MAX_INSTANT",
     "MAX_JSON_BYTES",
+    "MAX_LEVELS",
     "MAX_MANIFEST_BYTES",
     "MAX_MIN_REPORTS",
     "MAX_NAMESPACE_LENGTH",
@@ -41,6 +45,7 @@ __all__ = [
     "MAX_VALUES",
     "MAX_VALUE_LENGTH",
     "MIN_EPSILON",
+    "MIN_LEVELS",
     "MIN_VALUES",
     "NONCE_BYTES",
     "TAG_BYTES",
@@ -53,11 +58,16 @@ MAX_VALUES: Final = 4096
 MAX_ROUNDS: Final = 65_536
 MAX_RECEIPT_PAGES: Final = 65_536
 MAX_MIN_REPORTS: Final = 10**12
+MAX_DEVICES: Final = 10**12
+MAX_DRAIN_SECONDS: Final = 86_400
 MAX_PERIOD_SECONDS: Final = 366 * 86_400
 MAX_RETENTION_SECONDS: Final = 100 * MAX_PERIOD_SECONDS
 MAX_INSTANT: Final = 253_402_300_799  # the last second of the year 9999
 MIN_EPSILON: Final = 1e-9
 MAX_EPS_INF: Final = 20.0
+MIN_LEVELS: Final = 2  # of nested reports
+MAX_LEVELS: Final = 32
+KEY_BYTES: Final = 32  # an operator's public key
 
 # Names and texts of a campaign, in characters.
 MAX_SLUG_LENGTH: Final = 32
@@ -76,7 +86,7 @@ MAX_UNIT_LENGTH: Final = 16
 DIGEST_BYTES: Final = 8  # of the manifest's digest, in every message
 TAG_BYTES: Final = 4
 NONCE_BYTES: Final = 8
-MAX_BODY_BYTES: Final = MAX_VALUES // 8
+MAX_BODY_BYTES: Final = 1 + MAX_VALUES // 8  # a level, and a bit for each value
 MAX_REPORT_BYTES: Final = 20 + MAX_BODY_BYTES
 MAX_CONTROL_BYTES: Final = 64  # state, request, response
 MAX_RECEIPT_BYTES: Final = 1 << 20

@@ -17,22 +17,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from protocol_spec.adaptive import ChooseFor
 from protocol_spec.attributes import Attribute
 from protocol_spec.body import BodyFormat
 from protocol_spec.calibration import Calibration
 from protocol_spec.canonical import pack, unpack_manifest
 from protocol_spec.errors import ManifestError, Problem
 from protocol_spec.limits import MAX_MANIFEST_BYTES
-from protocol_spec.manifest_reader import FORMAT, read_manifest
+from protocol_spec.manifest_fields import FORMATS
+from protocol_spec.manifest_reader import read_manifest
 from protocol_spec.schedule import Schedule
+from protocol_spec.ways import Budget, Reporting, Way, make_way
 
 __all__ = ["Manifest"]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A valid campaign. Build one with `from_toml`, `from_file` or `from_bytes`."""
+    """A valid campaign. Build one with `from_toml`, `from_file` or `from_bytes`.
 
+    The fields with a default do not exist in format 1. `devices` is the expected number of them, 0
+    if it is not stated; `operator` is the public key of whoever signs, empty if nobody does.
+    """
+
+    format: int
     slug: str
     title: str
     purpose: str
@@ -48,6 +56,10 @@ class Manifest:
     receipt_pages: int
     rounds: Schedule
     attributes: tuple[Attribute, ...]
+    reporting: Reporting = "memoized"
+    choose_for: ChooseFor = "round"
+    devices: int = 0
+    operator: bytes = b""
 
     @classmethod
     def from_toml(cls, text: str) -> Manifest:
@@ -56,7 +68,7 @@ class Manifest:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers and nesting beyond all reason
             raise ManifestError([Problem("manifest", "", f"is not TOML: {error}")]) from None
-        manifest = cls(**read_manifest(document))
+        manifest = cls(**read_manifest(document, authored=True))
         if len(manifest.to_bytes()) > MAX_MANIFEST_BYTES:
             remedy = f"must encode to at most {MAX_MANIFEST_BYTES} bytes: shorten the values' names"
             raise ManifestError([Problem("manifest", len(manifest.to_bytes()), remedy)])
@@ -90,31 +102,18 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The one canonical encoding: every field, in this order, shortest integers, float64."""
-        return pack(
+        fields = FORMATS[self.format]
+        document: dict[str, Any] = {name: getattr(self, name) for name in fields.manifest}
+        document["rounds"] = {name: getattr(self.rounds, name) for name in fields.rounds}
+        document["attributes"] = [
             {
-                "format": FORMAT,
-                "slug": self.slug,
-                "title": self.title,
-                "purpose": self.purpose,
-                "owner": self.owner,
-                "contact": self.contact,
-                "created": self.created,
-                "expires": self.expires,
-                "retention": self.retention,
-                "eps_inf": self.eps_inf,
-                "eps_1": self.eps_1,
-                "min_reports": self.min_reports,
-                "max_values": self.max_values,
-                "receipt_pages": self.receipt_pages,
-                "rounds": {
-                    "first": self.rounds.first,
-                    "period": self.rounds.period,
-                    "count": self.rounds.count,
-                    "grace": self.rounds.grace,
-                },
-                "attributes": [_attribute_document(attribute) for attribute in self.attributes],
+                name: value
+                for name, value in _attribute(attribute).items()
+                if name in fields.attribute
             }
-        )
+            for attribute in self.attributes
+        ]
+        return pack(document)
 
     @cached_property
     def digest(self) -> bytes:
@@ -127,24 +126,58 @@ class Manifest:
         return f"{self.slug}-{self.digest.hex()[:8]}"
 
     @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """How each attribute is answered, in order: what devices draw with and collectors count."""
+        budget = Budget(
+            reporting=self.reporting,
+            eps_inf=self.eps_inf,
+            eps_1=self.eps_1,
+            max_values=self.max_values,
+            choose_for=self.choose_for,
+            rounds=self.rounds.count,
+            each=self.rounds.each,
+        )
+        return tuple(make_way(attribute, budget, self.digest) for attribute in self.attributes)
+
+    @cached_property
     def calibrations(self) -> tuple[Calibration, ...]:
-        """The noise of each attribute, in order."""
-        return tuple(a.calibration(self.eps_inf, self.eps_1) for a in self.attributes)
+        """The noise of each attribute, in order, as `Way.calibration` has it."""
+        return tuple(way.calibration for way in self.ways)
 
     @cached_property
     def body_formats(self) -> tuple[BodyFormat, ...]:
-        """How each attribute's reports are written, in order."""
-        return tuple(BodyFormat(c.unary, c.k) for c in self.calibrations)
+        """How what each attribute's reports support is counted, in order (`Way.counted`)."""
+        return tuple(way.counted for way in self.ways)
+
+    @cached_property
+    def body_lengths(self) -> tuple[int, ...]:
+        """Bytes of a report's body, for each attribute: all the same, but in format 1."""
+        answers = tuple(way.answer_bytes for way in self.ways)
+        return answers if self.format == 1 else (max(answers),) * len(answers)
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the longest body; in format 2, of every body."""
+        return max(self.body_lengths)
+
+    @cached_property
+    def lifetime_epsilon(self) -> float:
+        """The most that a device can ever spend on this campaign."""
+        return max(way.lifetime_epsilon for way in self.ways)
 
 
-def _attribute_document(attribute: Attribute) -> dict[str, Any]:
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    """In the order of the wire; fields that the format does not have are left out by the caller."""
     domain: dict[str, Any] = {"values": list(attribute.values)}
     if attribute.edges is not None:
-        domain = {"edges": list(attribute.edges), "unit": attribute.unit}
+        ends = {"low": attribute.low, "high": attribute.high}
+        domain = {"edges": list(attribute.edges), "unit": attribute.unit, **ends}
     return {
         "name": attribute.name,
         "question": attribute.question,
         **domain,
+        "changes": attribute.changes,
         "protocol": attribute.protocol,
         "calibration": attribute.method,
+        **({"levels": list(attribute.levels)} if attribute.levels else {}),
     }

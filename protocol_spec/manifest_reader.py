@@ -2,97 +2,27 @@
 
 All problems of a manifest are collected before it is refused, so that its author fixes them in
 one go. The same reader serves TOML (dates, "6h") and the wire (integers); defaults fill what the
-author left out.
+author left out. Checks that need more than one field are in `manifest_checks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from protocol_spec import limits
-from protocol_spec.attributes import Attribute, bin_labels
-from protocol_spec.chances import LONGITUDINAL, METHODS
-from protocol_spec.errors import InfeasibleBudget, ManifestError, ParameterError, Problem
-from protocol_spec.fields import (
-    Duration,
-    Edges,
-    Exactly,
-    Instant,
-    Name,
-    Number,
-    OneOf,
-    Table,
-    Tables,
-    Text,
-    Values,
-    Whole,
-    Wrong,
-)
-from protocol_spec.names import ATTRIBUTE, SLUG
+from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
+from protocol_spec.errors import ManifestError, Problem
+from protocol_spec.fields import Wrong
+from protocol_spec.manifest_checks import check_together
+from protocol_spec.manifest_fields import FORMATS, MISSING, Field
 from protocol_spec.schedule import Schedule
 
-__all__ = [
-    "ATTRIBUTE_FIELDS",
-    "FORMAT",
-    "MANIFEST_FIELDS",
-    "ROUNDS_FIELDS",
-    "Field",
-    "read_manifest",
-]
+__all__ = ["read_manifest"]
 
-FORMAT: Final = 1
-_MORE: Final = limits.MAX_NAME_LENGTH - 1
-_MISSING: Final = object()
-
-
-class Field(NamedTuple):
-    """What a field may hold, and what it is when its author leaves it out."""
-
-    kind: Callable[[Any], Any]
-    default: object = _MISSING
-
-    @property
-    def required(self) -> bool:
-        """Whether it has no default of its own."""
-        return self.default is _MISSING
-
-
-# `created`, `expires` and `grace` have defaults too, that follow from the rounds.
-MANIFEST_FIELDS: Final[Mapping[str, Field]] = {
-    "format": Field(Exactly(FORMAT)),
-    "slug": Field(Name(SLUG, f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens")),
-    "title": Field(Text(limits.MAX_TITLE_LENGTH)),
-    "purpose": Field(Text(limits.MAX_PURPOSE_LENGTH)),
-    "owner": Field(Text(limits.MAX_OWNER_LENGTH)),
-    "contact": Field(Text(limits.MAX_CONTACT_LENGTH)),
-    "created": Field(Instant()),
-    "expires": Field(Instant()),
-    "retention": Field(Duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
-    "eps_inf": Field(Number(limits.MIN_EPSILON, limits.MAX_EPS_INF)),
-    "eps_1": Field(Number(limits.MIN_EPSILON, limits.MAX_EPS_INF)),
-    "min_reports": Field(Whole(1, limits.MAX_MIN_REPORTS), 200),
-    "max_values": Field(Whole(1, limits.MAX_VALUES), 1),
-    "receipt_pages": Field(Whole(1, limits.MAX_RECEIPT_PAGES), 16),
-    "rounds": Field(Table()),
-    "attributes": Field(Tables()),
-}
-ROUNDS_FIELDS: Final[Mapping[str, Field]] = {
-    "first": Field(Instant()),
-    "period": Field(Duration(1, limits.MAX_PERIOD_SECONDS)),
-    "count": Field(Whole(1, limits.MAX_ROUNDS)),
-    "grace": Field(Duration(0, limits.MAX_PERIOD_SECONDS)),
-}
-# `values`, or `edges` and `unit`.
-ATTRIBUTE_FIELDS: Final[Mapping[str, Field]] = {
-    "name": Field(Name(ATTRIBUTE, f"use a-z first, then up to {_MORE} of a-z, 0-9, _ and -")),
-    "question": Field(Text(limits.MAX_QUESTION_LENGTH)),
-    "values": Field(Values()),
-    "edges": Field(Edges()),
-    "unit": Field(Text(limits.MAX_UNIT_LENGTH, shortest=0), ""),
-    "protocol": Field(OneOf(("auto", *LONGITUDINAL)), "auto"),
-    "calibration": Field(OneOf(METHODS), "exact"),
-}
+DEVICES_PER_PAGE: Final = 1000
 
 
 class _Reader:
@@ -111,14 +41,14 @@ class _Reader:
         self._problems = problems
         self._asked: list[str] = []
 
-    def read(self, name: str, default: object = _MISSING) -> Any:
+    def read(self, name: str, default: object = MISSING) -> Any:
         """The checked field, its default when absent, or a stand-in after noting a problem."""
         self._asked.append(name)
         field = self._fields[name]
-        default = field.default if default is _MISSING else default
-        value = self._document.get(name, _MISSING)
-        if value is _MISSING:
-            if default is _MISSING:
+        default = field.default if default is MISSING else default
+        value = self._document.get(name, MISSING)
+        if value is MISSING:
+            if default is MISSING:
                 self.note(name, None, "is required")
             return default
         try:
@@ -126,6 +56,11 @@ class _Reader:
         except Wrong as wrong:
             self.note(name, value, str(wrong))
             return default
+
+    def take(self, name: str) -> Any:
+        """A field that only authors write, as it is; None when absent."""
+        self._asked.append(name)
+        return self._document.get(name)
 
     def note(self, name: str, value: object, remedy: str) -> None:
         self._problems.append(Problem(f"{self._path}{name}", value, remedy))
@@ -148,102 +83,176 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-_PLAIN: Final = ("slug", "title", "purpose", "owner", "contact", "eps_inf", "eps_1")
-_PLAIN_WITH_DEFAULT: Final = ("min_reports", "max_values", "receipt_pages", "retention")
+_PLAIN: Final = ("slug", "title", "purpose", "owner", "contact", "eps_inf")
+_PLAIN_WITH_DEFAULT: Final = ("min_reports", "max_values", "retention")
+_NEW_IN_2: Final = ("reporting", "choose_for", "devices", "operator")
 
 
-def read_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Manifest`, or `ManifestError` with every problem found."""
+def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dict[str, Any]:
+    """The fields of a `Manifest`, or `ManifestError` with every problem found.
+
+    An `authored` document is the analyst's: a domain that is not total yet becomes so.
+    """
     problems: list[Problem] = []
-    top = _Reader(MANIFEST_FIELDS, document, "", problems)
-    top.read("format")
-    fields = {name: top.read(name) for name in (*_PLAIN, *_PLAIN_WITH_DEFAULT)}
-    rounds = fields["rounds"] = _read_rounds(top, problems)
-    fields["attributes"] = _read_attributes(top, problems)
-    fields["created"] = top.read("created", rounds.first if rounds else None)
-    fields["expires"] = top.read("expires", rounds.end if rounds else None)
-    top.finish()
+    number = _format(document)
+    fields = _Document(document, number, problems, authored).read()
     if not problems:
-        _check_together(fields, problems)
+        check_together(fields, problems)
     if problems:
-        raise ManifestError(problems)
+        places = [*FORMATS[number].manifest]
+        raise ManifestError(sorted(problems, key=lambda problem: _place(problem, places)))
     return fields
 
 
-def _read_rounds(top: _Reader, problems: list[Problem]) -> Schedule | None:
-    document = top.read("rounds")
-    if not isinstance(document, Mapping):  # absent or wrong: noted already
-        return None
-    before = len(problems)
-    table = _Reader(ROUNDS_FIELDS, document, "rounds.", problems)
-    first, period, count = (table.read(name) for name in ("first", "period", "count"))
-    grace = table.read("grace", period if len(problems) == before else 0)
-    table.finish()
-    return Schedule(first, period, count, grace) if len(problems) == before else None
+def _place(problem: Problem, fields: list[str]) -> int:
+    """In the order of the wire, whatever order they were found in; unknown fields last."""
+    top = re.split(r"[.\[]", problem.field, maxsplit=1)[0]
+    return fields.index(top) if top in fields else len(fields)
 
 
-def _read_attributes(top: _Reader, problems: list[Problem]) -> tuple[Attribute, ...]:
-    documents = top.read("attributes")
-    if not isinstance(documents, list | tuple):
-        return ()
-    return tuple(
-        _read_attribute(_Reader(ATTRIBUTE_FIELDS, document, f"attributes[{i}].", problems))
-        for i, document in enumerate(documents)
-    )
+def _format(document: Mapping[str, Any]) -> int:
+    """What it says, or the newest if it says nothing: then that is one problem of perhaps many."""
+    problems: list[Problem] = []
+    number = _Reader(FORMATS[1].manifest, document, "", problems).read("format", max(FORMATS))
+    if problems:
+        raise ManifestError(problems)  # what the other fields should be is not known
+    return int(number)
 
 
-def _read_attribute(table: _Reader) -> Attribute:
-    name, question = table.read("name"), table.read("question")
-    edges, unit = None, ""
-    if table.has("edges"):
+class _Document:
+    """One manifest, read table by table."""
+
+    def __init__(
+        self, document: Mapping[str, Any], number: int, problems: list[Problem], authored: bool
+    ) -> None:
+        self._format = number
+        self._fields = FORMATS[number]
+        self._problems = problems
+        self._authored = authored
+        self._top = self._table(self._fields.manifest, document, "")
+
+    def _table(
+        self, fields: Mapping[str, Field], document: Mapping[str, Any], path: str
+    ) -> _Reader:
+        return _Reader(fields, document, path, self._problems)
+
+    def read(self) -> dict[str, Any]:
+        """All fields, sound by themselves or stand-ins beside noted problems."""
+        top = self._top
+        names = (*_PLAIN, *_PLAIN_WITH_DEFAULT, *(_NEW_IN_2 if self._format > 1 else ()))
+        fields = {name: top.read(name) for name in ("format", *names)}
+        once = fields.get("reporting") == "once"
+        rounds = fields["rounds"] = self._rounds(once)
+        fields["eps_1"] = top.read("eps_1", _share(fields["eps_inf"], rounds) if once else MISSING)
+        fields["receipt_pages"] = top.read("receipt_pages", _pages(fields.get("devices")))
+        fields["attributes"] = self._attributes()
+        fields["created"] = top.read("created", rounds.first if rounds else None)
+        fields["expires"] = top.read("expires", rounds.end if rounds else None)
+        top.finish()
+        return fields
+
+    def _rounds(self, once: bool) -> Schedule | None:
+        document = self._top.read("rounds")
+        if not isinstance(document, Mapping):  # absent or wrong: noted already
+            return None
+        before = len(self._problems)
+        table = self._table(self._fields.rounds, document, "rounds.")
+        first, period, count = (table.read(name) for name in ("first", "period", "count"))
+        grace = table.read("grace", period if len(self._problems) == before else 0)
+        new = (table.read("each", int(once)), table.read("drain")) if self._format > 1 else ()
+        table.finish()
+        return (
+            Schedule(first, period, count, grace, *new) if len(self._problems) == before else None
+        )
+
+    def _attributes(self) -> tuple[Attribute, ...]:
+        documents = self._top.read("attributes")
+        if not isinstance(documents, list | tuple):
+            return ()
+        return tuple(
+            self._attribute(self._table(self._fields.attribute, document, f"attributes[{i}]."))
+            for i, document in enumerate(documents)
+        )
+
+    def _attribute(self, table: _Reader) -> Attribute:
+        name, question = table.read("name"), table.read("question")
+        numeric, total = table.has("edges"), self._format > 1
+        domain = self._bins(table) if numeric else self._named_values(table)
+        protocol, method = table.read("protocol"), table.read("calibration")
+        if total:
+            domain |= {"changes": table.read("changes", numeric), "levels": table.read("levels")}
+        table.finish()
+        return Attribute(name, question, protocol=protocol, method=method, total=total, **domain)
+
+    def _named_values(self, table: _Reader) -> dict[str, Any]:
+        values = table.read("values")
+        if isinstance(values, tuple) and self._format > 1 and self._authored:
+            values = _with_otherwise(table, values)
+        return {"values": values}
+
+    def _bins(self, table: _Reader) -> dict[str, Any]:
         edges, unit = table.read("edges", (0.0, 1.0, 2.0)), table.read("unit")
-        values = bin_labels(edges, unit)
+        values, ends = bin_labels(edges, unit), {}
         if table.has("values"):
             table.note("values", "", "give either values or edges, not both")
-    else:
-        values = table.read("values")
-    protocol, method = table.read("protocol"), table.read("calibration")
-    table.finish()
-    return Attribute(name, question, values, edges, unit, protocol, method)
+        if self._format > 1:
+            ends = {"low": table.read("low"), "high": table.read("high")}
+            _check_ends(table, edges, **ends)
+            values = _with_not_known(table, edges, values)
+        return {"values": values, "edges": edges, "unit": unit, **ends}
 
 
-def _check_together(fields: Mapping[str, Any], problems: list[Problem]) -> None:
-    """Checks that need more than one field, once each of them is sound by itself."""
-    _check_times(fields, problems)
-    _check_attributes(fields, problems)
-    _check_budget(fields, problems)
+def _share(eps_inf: object, rounds: Schedule | None) -> float:
+    """What one answer may tell if each of a device's answers gets the same; a stand-in if unknown.
+
+    In float64, rounded to nearest: thresholds are calculated for the next float64 below, so that
+    all answers together stay within eps_inf.
+    """
+    return eps_inf / (rounds.each or 1) if isinstance(eps_inf, float) and rounds else 1.0
 
 
-def _check_times(fields: Mapping[str, Any], problems: list[Problem]) -> None:
-    rounds = fields["rounds"]
-    if rounds.end > limits.MAX_INSTANT:
-        problems.append(Problem("rounds.count", rounds.count, "the last round is after year 9999"))
-    if fields["created"] > rounds.first:
-        remedy = f"must not be after rounds.first = {rounds.first}"
-        problems.append(Problem("created", fields["created"], remedy))
-    if fields["expires"] < rounds.end:
-        remedy = f"must not be before the last round's deadline, {rounds.end}"
-        problems.append(Problem("expires", fields["expires"], remedy))
+def _pages(devices: object) -> object:
+    """About a thousand devices on each page of receipts, if their number is stated."""
+    if not isinstance(devices, int) or devices == 0:
+        return MISSING
+    return min(-(-devices // DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
 
 
-def _check_attributes(fields: Mapping[str, Any], problems: list[Problem]) -> None:
-    names = [attribute.name for attribute in fields["attributes"]]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            problems.append(Problem(f"attributes[{i}].name", name, "is taken; choose another"))
-    largest = max(attribute.k for attribute in fields["attributes"])
-    if fields["max_values"] > largest:
-        remedy = f"no attribute has more than {largest} values"
-        problems.append(Problem("max_values", fields["max_values"], remedy))
+def _with_otherwise(table: _Reader, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The author's values with the one that catches everything else in the last place."""
+    named = table.take("otherwise")
+    if named is not None and named not in values:
+        table.note("otherwise", named, "must be one of the values, or left out")
+    last = NOT_KNOWN if named is None else named
+    found = (*(value for value in values if value != last), last)
+    if len(found) > limits.MAX_VALUES:
+        remedy = f"{NOT_KNOWN!r} is one more value; name one of yours in `otherwise`, or drop one"
+        table.note("values", len(values), remedy)
+    return found
 
 
-def _check_budget(fields: Mapping[str, Any], problems: list[Problem]) -> None:
-    for i, attribute in enumerate(fields["attributes"]):
-        try:
-            attribute.calibration(fields["eps_inf"], fields["eps_1"])
-        except ParameterError as error:
-            if not isinstance(error, InfeasibleBudget):
-                problems.append(Problem(error.field, error.value, error.remedy))
-                break
-            path = f"attributes[{i}].protocol"
-            problems.append(Problem(path, attribute.protocol, f"{error.field}: {error.remedy}"))
+def _with_not_known(
+    table: _Reader, edges: tuple[float, ...], bins: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What is outside finite ends, or no number, has a place of its own behind the bins."""
+    if math.isinf(edges[0]) and math.isinf(edges[-1]):
+        return bins
+    if len(bins) == limits.MAX_VALUES:
+        remedy = f"{NOT_KNOWN!r} is one more value; use fewer bins, or -inf and inf at the ends"
+        table.note("edges", len(edges), remedy)
+    return (*bins, NOT_KNOWN)
+
+
+def _check_ends(
+    table: _Reader, edges: tuple[float, ...], low: float | None, high: float | None
+) -> None:
+    """`low` and `high` stand for infinite ends, and lie outside the other edges."""
+    for name, end, given, outside in (
+        ("low", edges[0], low, low is None or low < edges[1]),
+        ("high", edges[-1], high, high is None or high > edges[-2]),
+    ):
+        if given is not None and not math.isinf(end):
+            table.note(name, given, f"the bins end at {end:g} already; leave it out")
+        elif not outside:
+            inner = edges[1] if name == "low" else edges[-2]
+            table.note(name, given, f"must lie beyond the outermost inner edge, {inner:g}")

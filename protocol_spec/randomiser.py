@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final, NamedTuple
 
@@ -49,21 +49,38 @@ def thresholds(calibration: Calibration) -> Thresholds:
     exact = exact_chances(
         calibration.protocol,
         calibration.k,
-        Decimal(math.nextafter(calibration.eps_inf, 0.0)),
-        Decimal(math.nextafter(calibration.eps_1, 0.0)),
+        just_below(calibration.eps_inf),
+        just_below(calibration.eps_1),
         calibration.method,
     )
-    return Thresholds(_down(exact.p1), _up(exact.q1), _down(exact.p2), _up(exact.q2))
+    return Thresholds(*rounded(exact.p1, exact.q1), *rounded(exact.p2, exact.q2))
 
 
 @precise
 def as_drawn(calibration: Calibration) -> Calibration:
     """The calibration with the chances that devices really use; the collector debiases with it."""
-    drawn = thresholds(calibration)
-    p1, q1, p2, q2 = (Decimal(threshold) / SCALE for threshold in drawn)
-    if not calibration.unary:
-        q1, q2 = ((1 - p) / (calibration.k - 1) for p in (p1, p2))
-    return from_chances(calibration, Chances(p1, q1, p2, q2))
+    drawn, unary, k = thresholds(calibration), calibration.unary, calibration.k
+    first, second = drawn_chances(drawn[:2], unary, k), drawn_chances(drawn[2:], unary, k)
+    return from_chances(calibration, Chances(*first, *second))
+
+
+def just_below(epsilon: float) -> Decimal:
+    """The next float64 below an epsilon, which thresholds are calculated for."""
+    return Decimal(math.nextafter(epsilon, 0.0))
+
+
+def rounded(p: Decimal, q: Decimal) -> tuple[int, int]:
+    """p down and q up, in units of 2^-64."""
+    return (
+        int((p * SCALE).to_integral_value(ROUND_FLOOR)),
+        int((q * SCALE).to_integral_value(ROUND_CEILING)),
+    )
+
+
+def drawn_chances(thresholds: Sequence[int], unary: bool, k: int) -> tuple[Decimal, Decimal]:
+    """p and q as drawn. A generalised response compares with p only; the others share the rest."""
+    p, q = (Decimal(threshold) / SCALE for threshold in thresholds)
+    return (p, q) if unary else (p, (1 - p) / (k - 1))
 
 
 class Randomiser:
@@ -76,31 +93,37 @@ class Randomiser:
 
     def memoize(self, index: int) -> bytes:
         """RR1: draw B' for the value of that index. Once per value, ever."""
-        return self._respond(self.format.encode(index), self.thresholds.p1, self.thresholds.q1)
+        p1, q1, _, _ = self.thresholds
+        return respond(self.format, self.format.encode(index), p1, q1, self._entropy)
 
     def report(self, memo: bytes) -> bytes:
         """RR2: draw B'' from B'. Once per round, ever."""
         if self.format.fault(memo) is not None:
             raise ValueError("the memo does not fit this attribute")
-        return self._respond(memo, self.thresholds.p2, self.thresholds.q2)
+        _, _, p2, q2 = self.thresholds
+        return respond(self.format, memo, p2, q2, self._entropy)
 
-    def _respond(self, body: bytes, keep: int, add: int) -> bytes:
-        number = self.format.to_number(body)
-        respond = self._unary if self.format.unary else self._generalised
-        return self.format.from_number(respond(number, keep, add))
 
-    def _unary(self, bits: int, keep: int, add: int) -> int:
-        k = self.format.k
-        draws = struct.unpack(f">{k}Q", self._entropy(8 * k))
-        held = format(bits, f"0{k}b")  # as text: shifting a k-bit integer k times is quadratic
-        answer = ("1" if d < (keep if h == "1" else add) else "0" for d, h in zip(draws, held))
-        return int("".join(answer), 2)
+def respond(body_format: BodyFormat, body: bytes, keep: int, add: int, entropy: Entropy) -> bytes:
+    """One randomised response: support is kept below `keep`, and appears below `add`."""
+    number = body_format.to_number(body)
+    if body_format.unary:
+        return body_format.from_number(_unary(number, body_format.k, keep, add, entropy))
+    return body_format.from_number(_generalised(number, body_format.k, keep, entropy))
 
-    def _generalised(self, index: int, keep: int, _add: int) -> int:
-        if int.from_bytes(self._entropy(8)) < keep:
-            return index
-        other = below(self.format.k - 1, self._entropy)
-        return other + (other >= index)
+
+def _unary(bits: int, k: int, keep: int, add: int, entropy: Entropy) -> int:
+    draws = struct.unpack(f">{k}Q", entropy(8 * k))
+    held = format(bits, f"0{k}b")  # as text: shifting a k-bit integer k times is quadratic
+    answer = ("1" if d < (keep if h == "1" else add) else "0" for d, h in zip(draws, held))
+    return int("".join(answer), 2)
+
+
+def _generalised(index: int, k: int, keep: int, entropy: Entropy) -> int:
+    if int.from_bytes(entropy(8)) < keep:
+        return index
+    other = below(k - 1, entropy)
+    return other + (other >= index)
 
 
 def below(bound: int, entropy: Entropy = os.urandom) -> int:
@@ -113,11 +136,3 @@ def below(bound: int, entropy: Entropy = os.urandom) -> int:
         draw = int.from_bytes(entropy(size)) >> (8 * size - bits)
         if draw < bound:
             return draw
-
-
-def _down(chance: Decimal) -> int:
-    return int((chance * SCALE).to_integral_value(ROUND_FLOOR))
-
-
-def _up(chance: Decimal) -> int:
-    return int((chance * SCALE).to_integral_value(ROUND_CEILING))

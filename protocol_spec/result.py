@@ -1,54 +1,94 @@
 """The message a histogram travels in: one attribute, one round or several pooled.
 
 It is self-describing (a map) because dashboards and people read it, and it always carries what is
-needed to judge it: n, both kinds of error, both kinds of interval, what one dishonest device can
-shift, the outcome counters and the manifest's digest. When fewer than `min_reports` reports came,
-the histogram is withheld: the same message with empty lists.
+needed to judge it: n, how many devices of equal weight that amounts to, both kinds of error, both
+kinds of interval, what one dishonest device can shift, the outcome counters and the manifest's
+digest. When too few devices answered, the histogram is withheld: the same message with empty lists.
+
+New results are of version 2. Those of version 1 that are kept or met are read, and written again
+byte for byte as they were.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from protocol_spec.canonical import Undecodable, pack, unpack
-from protocol_spec.chances import LONGITUDINAL
-from protocol_spec.limits import MAX_COUNT, MAX_RESULT_BYTES, MAX_ROUNDS, MAX_VALUES
-from protocol_spec.names import ATTRIBUTE
+from protocol_spec.limits import MAX_RESULT_BYTES, MAX_VALUES
 from protocol_spec.outcomes import Outcome, Rejected
+from protocol_spec.result_checks import FIELDS, fault_of
+from protocol_spec.ways import Reporting
 
-__all__ = ["RESULT_VERSION", "SERIES", "Result", "decode_result"]
+__all__ = [
+    "RESULT_VERSION",
+    "HalfWidths",
+    "Numbers",
+    "Result",
+    "ResultQuantile",
+    "decode_result",
+]
 
-RESULT_VERSION: Final = 1
+RESULT_VERSION: Final = 2
 
-SERIES: Final = (
-    "raw",
-    "projected",
-    "privacy_error",
-    "sampling_error",
-    "low",
-    "high",
-    "low_all",
-    "high_all",
-)
+
+class HalfWidths(NamedTuple):
+    """How far two bars must be apart to be told apart, for the pair with the largest error.
+
+    `pair` is for two values named before looking, `tallest` for all pairs at once.
+    """
+
+    pair: float
+    tallest: float
+
+
+class ResultQuantile(NamedTuple):
+    """Below which number a share tau of the devices lies; None where a bin has no end."""
+
+    tau: float
+    value: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """A numeric attribute in numbers. What is not stated is None.
+
+    The mean needs bins with ends; `mean_bias` is the furthest that it can be off because numbers
+    stand for their bins. `cdf[j]` is the share of devices in bins 0 to j, its limits hold for all
+    at once. Devices whose answer is no number are left out.
+    """
+
+    mean: float | None
+    mean_low: float | None
+    mean_high: float | None
+    mean_bias: float | None
+    cdf: tuple[float, ...]
+    cdf_low: tuple[float, ...]
+    cdf_high: tuple[float, ...]
+    quantiles: tuple[ResultQuantile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Estimated frequencies of one attribute. All series have one number per value, or none.
 
     `device_bound` is the furthest that one device can move any of `raw` by sending other reports.
+    The fields with a default are new in version 2: a result without `n_eff` is one of version 1.
     """
 
     digest: bytes
     attribute: str
+    reporting: Reporting = "memoized"
     round: int | None
+    first: int | None = None
+    last: int | None = None
     rounds: int
     protocol: str
     n: int
     devices: int
+    n_eff: float | None = None
     min_reports: int
     confidence: float
     device_bound: float
@@ -61,33 +101,34 @@ class Result:
     high: tuple[float, ...]
     low_all: tuple[float, ...]
     high_all: tuple[float, ...]
+    difference: HalfWidths | None = None
+    numbers: Numbers | None = None
     outcomes: dict[Outcome, int]
 
     @property
+    def version(self) -> int:
+        """Of the message."""
+        return 1 if self.n_eff is None else RESULT_VERSION
+
+    @property
     def withheld(self) -> bool:
-        """Too few reports to release a histogram."""
+        """Too few devices to release a histogram."""
         return not self.counts
 
     def encode(self) -> bytes:
         """Canonical bytes."""
-        return pack(
-            {
-                "v": RESULT_VERSION,
-                "digest": self.digest,
-                "attribute": self.attribute,
-                "round": self.round,
-                "rounds": self.rounds,
-                "protocol": self.protocol,
-                "n": self.n,
-                "devices": self.devices,
-                "min_reports": self.min_reports,
-                "confidence": self.confidence,
-                "device_bound": self.device_bound,
-                "counts": list(self.counts),
-                **{name: list(getattr(self, name)) for name in SERIES},
-                "outcomes": {str(name): self.outcomes.get(name, 0) for name in Outcome},
-            }
-        )
+        said: dict[str, Any] = {
+            "v": self.version,
+            "outcomes": {str(name): self.outcomes.get(name, 0) for name in Outcome},
+            "difference": self.difference and self.difference._asdict(),
+            "numbers": self.numbers and _plain(self.numbers),
+        }
+        names = FIELDS[self.version]
+        return pack({name: said[name] if name in said else getattr(self, name) for name in names})
+
+
+def _plain(numbers: Numbers) -> dict[str, Any]:
+    return {field.name: getattr(numbers, field.name) for field in fields(numbers)}
 
 
 def decode_result(payload: bytes) -> Result | Rejected:
@@ -98,67 +139,22 @@ def decode_result(payload: bytes) -> Result | Rejected:
         document = unpack(payload, array=MAX_VALUES, text=64, binary=32, maps=32)
     except Undecodable:
         return Rejected(Outcome.MALFORMED, "not msgpack within the limits")
-    fault = _fault(document)
+    fault = fault_of(document)
     if fault is not None:
         return Rejected(Outcome.MALFORMED, f"bad {fault}")
-    outcomes = {name: document["outcomes"][str(name)] for name in Outcome}
-    fields = {k: v for k, v in document.items() if k not in ("v", "outcomes")}
-    result = Result(**fields, outcomes=outcomes)
+    result = _built(document)
     if result.encode() != payload:
         return Rejected(Outcome.MALFORMED, "not the canonical encoding")
     return result
 
 
-def _fault(document: Any) -> str | None:
-    """The first field that is not as it should be, or None."""
-    if type(document) is not dict or tuple(document) != _FIELDS:
-        return "fields"
-    for field, sound in _CHECKS.items():
-        if not sound(document[field]):
-            return field
-    return _contradiction(document)
-
-
-def _contradiction(document: Any) -> str | None:
-    """The first field that is right by itself but not beside the others, or None."""
-    if document["rounds"] < 1 or (document["round"] is not None and document["rounds"] != 1):
-        return "rounds"
-    if document["devices"] > document["n"]:
-        return "devices"
-    lengths = {len(document[name]) for name in ("counts", *SERIES)}
-    withheld = document["devices"] < document["min_reports"] or document["devices"] == 0
-    if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
-        return "lengths"
-    if withheld != (document["device_bound"] == 0.0):
-        return "device_bound"
-    return None
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_COUNT
-
-
-def _floats(value: Any) -> bool:
-    return type(value) is tuple and all(type(x) is float and math.isfinite(x) for x in value)
-
-
-_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
-    "v": lambda v: type(v) is int and v == RESULT_VERSION,
-    "digest": lambda v: type(v) is bytes and len(v) == 32,
-    "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
-    "round": lambda v: v is None or (_count(v) and v < MAX_ROUNDS),
-    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
-    "protocol": lambda v: v in LONGITUDINAL,
-    "n": _count,
-    "devices": _count,
-    "min_reports": _count,
-    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
-    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
-    "counts": lambda v: type(v) is tuple and all(_count(x) for x in v),
-    **dict.fromkeys(SERIES, _floats),
-    "outcomes": lambda v: (
-        type(v) is dict and tuple(v) == tuple(map(str, Outcome)) and all(map(_count, v.values()))
-    ),
-}
-
-_FIELDS: Final = tuple(_CHECKS)
+def _built(document: dict[str, Any]) -> Result:
+    """From fields that were checked."""
+    said = {name: value for name, value in document.items() if name != "v"}
+    said["outcomes"] = {name: document["outcomes"][str(name)] for name in Outcome}
+    if said.get("difference") is not None:
+        said["difference"] = HalfWidths(**said["difference"])
+    if said.get("numbers") is not None:
+        rows = [ResultQuantile(*row) for row in said["numbers"]["quantiles"]]
+        said["numbers"] = Numbers(**{**said["numbers"], "quantiles": tuple(rows)})
+    return Result(**said)

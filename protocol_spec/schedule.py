@@ -7,18 +7,27 @@ often than its owner agreed to. All instants are whole seconds of Unix time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Schedule"]
+__all__ = ["DEFAULT_DRAIN_SECONDS", "Schedule"]
+
+DEFAULT_DRAIN_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`count` rounds of `period` seconds from `first`; reports are taken until `grace` after."""
+    """`count` rounds of `period` seconds from `first`; reports are taken until `grace` after.
+
+    `each` is the number of rounds that a device answers, 0 for every round. `drain` is how long
+    after a deadline the collector may wait for what the broker still holds, in seconds.
+    """
 
     first: int
     period: int
     count: int
     grace: int
+    each: int = 0
+    drain: int = DEFAULT_DRAIN_SECONDS
 
     def round_at(self, now: float) -> int | None:
         """The round open at that moment, or None before the first and after the last."""

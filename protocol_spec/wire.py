@@ -1,78 +1,54 @@
-"""Every message but the manifest, as bytes and back.
+"""What a campaign's parties tell each other beside reports and results, as bytes and back.
 
 Claim (R19, R20): a decoder turns any bytes into a message or a `Rejected`, never into an exception;
 and what it accepts, it would have encoded to the same bytes.
 
-    report     [v, digest8, round, attribute, body]
+    report     see `protocol_spec.report`
     state      [v, digest8, presence, last sealed round or nil]
     receipts   [v, digest8, round, page, tags]            tags: sorted, 4 bytes each
     request    [v, digest8, kind, nonce]                  kind 1: forget
     response   [v, digest8, kind, nonce, status, rounds]  rounds: how many were withdrawn
     result     a map, see `protocol_spec.result`
 
-`digest8` is the first 8 bytes of the manifest's digest. A report holds no time, host or version.
+`digest8` is the first 8 bytes of the manifest's digest; v is 1 but for reports and results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any
 
-from protocol_spec.canonical import Undecodable, pack, unpack
+from protocol_spec.canonical import pack
+from protocol_spec.decoding import WIRE_VERSION, Bad, binary, decode, member, uint
 from protocol_spec.limits import (
     DIGEST_BYTES,
-    MAX_ATTRIBUTES,
-    MAX_BODY_BYTES,
     MAX_CONTROL_BYTES,
     MAX_RECEIPT_BYTES,
     MAX_RECEIPT_PAGES,
-    MAX_REPORT_BYTES,
     MAX_ROUNDS,
     NONCE_BYTES,
     TAG_BYTES,
 )
-from protocol_spec.manifest import Manifest
-from protocol_spec.outcomes import Outcome, Rejected
+from protocol_spec.outcomes import Rejected
 from protocol_spec.receipts import Tags
 
 __all__ = [
-    "WIRE_VERSION",
     "Presence",
     "ReceiptPage",
-    "Report",
     "Request",
     "RequestKind",
     "Response",
     "ResponseStatus",
     "State",
     "decode_receipts",
-    "decode_report",
     "decode_request",
     "decode_response",
     "decode_state",
-    "digest8",
     "pack_receipts",
-    "report_fault",
 ]
-
-WIRE_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One randomised answer of one device for one round."""
-
-    digest8: bytes
-    round: int
-    attribute: int
-    body: bytes
-
-    def encode(self) -> bytes:
-        """Canonical bytes."""
-        return pack([WIRE_VERSION, self.digest8, self.round, self.attribute, self.body])
 
 
 class Presence(IntEnum):
@@ -157,116 +133,44 @@ class Response:
         return pack([*head, int(self.status), self.rounds])
 
 
-def digest8(manifest: Manifest) -> bytes:
-    """The part of a manifest's digest that stands in every message."""
-    return manifest.digest[:DIGEST_BYTES]
-
-
-def decode_report(payload: bytes) -> Report | Rejected:
-    """Read a report. Whether it fits a campaign is `report_fault`'s to say."""
-    return _decode(payload, 5, _report, limit=MAX_REPORT_BYTES, binary=MAX_BODY_BYTES)
-
-
-def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
-    """Why a well-formed report does not belong to a campaign, clocks and history apart."""
-    if report.digest8 != digest8(manifest):
-        return Rejected(Outcome.WRONG_MANIFEST, "another digest than this campaign's")
-    if report.attribute >= len(manifest.attributes):
-        return Rejected(Outcome.BAD_ATTRIBUTE, f"attribute {report.attribute}")
-    fault = manifest.body_formats[report.attribute].fault(report.body)
-    if fault is not None:
-        return Rejected(fault, f"attribute {report.attribute}")
-    if report.round >= manifest.rounds.count:
-        return Rejected(Outcome.EARLY, f"round {report.round} of {manifest.rounds.count}")
-    return None
-
-
 def decode_state(payload: bytes) -> State | Rejected:
     """Read the collector's presence."""
-    return _decode(payload, 4, _state, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
+    return decode(payload, 4, _state, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
 
 
 def decode_receipts(payload: bytes) -> ReceiptPage | Rejected:
     """Read a page of receipts."""
-    return _decode(payload, 5, _receipts, limit=MAX_RECEIPT_BYTES, binary=MAX_RECEIPT_BYTES)
+    return decode(payload, 5, _receipts, limit=MAX_RECEIPT_BYTES, binary=MAX_RECEIPT_BYTES)
 
 
 def decode_request(payload: bytes) -> Request | Rejected:
     """Read a device's request."""
-    return _decode(payload, 4, _request, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
+    return decode(payload, 4, _request, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
 
 
 def decode_response(payload: bytes) -> Response | Rejected:
     """Read the collector's answer."""
-    return _decode(payload, 6, _response, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
-
-
-class _Encodable(Protocol):
-    def encode(self) -> bytes: ...
-
-
-Message = TypeVar("Message", bound=_Encodable)
-Member = TypeVar("Member", bound=IntEnum)
-
-
-class _Bad(Exception):
-    """A field is of the wrong type or out of range; the argument names it."""
-
-
-def _decode(
-    payload: bytes,
-    fields: int,
-    build: Callable[[Any], Message],
-    *,
-    limit: int,
-    binary: int,
-) -> Message | Rejected:
-    if len(payload) > limit:
-        return Rejected(Outcome.OVERSIZE, f"more than {limit} bytes")
-    try:
-        items = unpack(payload, array=fields, binary=binary)
-        if type(items) is not tuple or len(items) != fields:
-            raise _Bad(f"shape: not an array of {fields}")
-        if type(items[0]) is not int or items[0] != WIRE_VERSION:
-            raise _Bad("version")
-        message = build(items)
-    except Undecodable:
-        return Rejected(Outcome.MALFORMED, "not msgpack within the limits")
-    except _Bad as bad:
-        return Rejected(Outcome.MALFORMED, f"bad {bad}")
-    if message.encode() != payload:
-        return Rejected(Outcome.MALFORMED, "not the canonical encoding")
-    return message
-
-
-def _report(items: tuple[Any, ...]) -> Report:
-    _, digest, number, attribute, body = items
-    return Report(
-        _binary(digest, "digest", DIGEST_BYTES),
-        _uint(number, "round", MAX_ROUNDS),
-        _uint(attribute, "attribute", MAX_ATTRIBUTES),
-        _binary(body, "body"),
-    )
+    return decode(payload, 6, _response, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
 
 
 def _state(items: tuple[Any, ...]) -> State:
     _, digest, presence, sealed = items
     return State(
-        _binary(digest, "digest", DIGEST_BYTES),
-        _member(Presence, presence, "presence"),
-        None if sealed is None else _uint(sealed, "last sealed round", MAX_ROUNDS),
+        binary(digest, "digest", DIGEST_BYTES),
+        member(Presence, presence, "presence"),
+        None if sealed is None else uint(sealed, "last sealed round", MAX_ROUNDS),
     )
 
 
 def _receipts(items: tuple[Any, ...]) -> ReceiptPage:
     _, digest, number, page, tags = items
-    joined = _binary(tags, "tags")
+    joined = binary(tags, "tags")
     if len(joined) % TAG_BYTES or not all(low < high for low, high in pairwise(Tags(joined))):
-        raise _Bad("tags")
+        raise Bad("tags")
     return ReceiptPage(
-        _binary(digest, "digest", DIGEST_BYTES),
-        _uint(number, "round", MAX_ROUNDS),
-        _uint(page, "page", MAX_RECEIPT_PAGES),
+        binary(digest, "digest", DIGEST_BYTES),
+        uint(number, "round", MAX_ROUNDS),
+        uint(page, "page", MAX_RECEIPT_PAGES),
         Tags(joined),
     )
 
@@ -274,36 +178,18 @@ def _receipts(items: tuple[Any, ...]) -> ReceiptPage:
 def _request(items: tuple[Any, ...]) -> Request:
     _, digest, kind, nonce = items
     return Request(
-        _binary(digest, "digest", DIGEST_BYTES),
-        _member(RequestKind, kind, "kind"),
-        _binary(nonce, "nonce", NONCE_BYTES),
+        binary(digest, "digest", DIGEST_BYTES),
+        member(RequestKind, kind, "kind"),
+        binary(nonce, "nonce", NONCE_BYTES),
     )
 
 
 def _response(items: tuple[Any, ...]) -> Response:
     _, digest, kind, nonce, status, rounds = items
     return Response(
-        _binary(digest, "digest", DIGEST_BYTES),
-        _member(RequestKind, kind, "kind"),
-        _binary(nonce, "nonce", NONCE_BYTES),
-        _member(ResponseStatus, status, "status"),
-        _uint(rounds, "rounds", MAX_ROUNDS + 1),
+        binary(digest, "digest", DIGEST_BYTES),
+        member(RequestKind, kind, "kind"),
+        binary(nonce, "nonce", NONCE_BYTES),
+        member(ResponseStatus, status, "status"),
+        uint(rounds, "rounds", MAX_ROUNDS + 1),
     )
-
-
-def _uint(value: Any, field: str, bound: int) -> int:
-    if type(value) is not int or not 0 <= value < bound:
-        raise _Bad(field)
-    return value
-
-
-def _binary(value: Any, field: str, length: int | None = None) -> bytes:
-    if type(value) is not bytes or (length is not None and len(value) != length):
-        raise _Bad(field)
-    return value
-
-
-def _member(kind: type[Member], value: Any, field: str) -> Member:
-    if type(value) is not int or value not in kind._value2member_map_:
-        raise _Bad(field)
-    return kind(value)

@@ -23,6 +23,7 @@ from benchmarks import machine
 from benchmarks import peers as peers_benchmark
 from benchmarks import readers as readers_benchmark
 from benchmarks import simulate as simulate_benchmark
+from benchmarks import ways as ways_benchmark
 from benchmarks.document import PAGE, section, updated
 from benchmarks.measurements import Measurement, as_text, facts, kept
 from benchmarks.peer_environment import PeerFailed, Peers
@@ -40,8 +41,10 @@ class Benchmarks:
     readers: Measure = readers_benchmark.measure
     simulate: Measure = simulate_benchmark.measure
     peers: Measure = peers_benchmark.measure
+    accuracy: Measure = ways_benchmark.measure
     install: Callable[[Path | None], AbstractContextManager[Peers]] = installed_peers
     page: Path = PAGE
+    picture: Path = ways_benchmark.PICTURE
 
 
 AS_JSON = click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
@@ -200,6 +203,36 @@ def peers(
         _tell(context, "peers", measured, in_json, write, driver)
 
 
+@main.command()
+@click.option(
+    "--campaigns",
+    default=10,
+    help="Runs of multi-freq-ldpy for each budget; half as many for a day of changing values.",
+    show_default=True,
+)
+@PEER_PYTHON
+@AS_JSON
+@WRITE
+@click.pass_context
+def accuracy(
+    context: click.Context, campaigns: int, peer_python: Path | None, in_json: bool, write: bool
+) -> None:
+    """Compare the errors of the ways of reporting, with each other and with multi-freq-ldpy.
+
+    With --write, docs/pictures/ways-of-reporting.svg is drawn as well.
+
+    \b
+    Examples:
+      python scripts/benchmark.py accuracy
+      python scripts/benchmark.py accuracy --campaigns 3 --json
+    """
+    with _peers(context.obj, peer_python) as driver:
+        effort = ways_benchmark.Effort(campaigns)
+        picture = context.obj.picture if write else None
+        measured = partial(context.obj.accuracy, driver, effort, picture)
+        _tell(context, "accuracy", measured, in_json, write, driver)
+
+
 @main.command("all")
 @PEER_PYTHON
 @AS_JSON
@@ -224,6 +257,7 @@ def everything(
         (ingest, {**shown, **WITH_READERS}),
         (simulate, named),
         (peers, named),
+        (accuracy, named),
     ):
         try:
             context.invoke(command, **options)

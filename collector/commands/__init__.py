@@ -6,7 +6,7 @@ reading     status, estimate, export
 checks      health, doctor
 broker      broker-config, enrol, revoke
 page        page
-text, broker_text   typed facts as text for the terminal
+text, plan_text, broker_text   typed facts as text for the terminal
 options     the decorator that makes a command, and what several commands take
 
 Exit codes: 0 done, 1 something at run time, 2 settings or manifest.

@@ -13,6 +13,7 @@ import click
 from collector.brokers.choose import address_for_devices, choose_broker
 from collector.commands import text
 from collector.commands.options import CAMPAIGN, MANIFEST, command
+from collector.commands.plan_text import plan_text
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.health import examine
@@ -51,7 +52,7 @@ def plan(
     allomfree-collector plan heat.toml --devices 10000 --precision 0.01 --json
     """
     planned = plan_manifest(Manifest.from_file(manifest), n=n, f=f, precision=precision)
-    show(asdict(planned), as_json, lambda _: text.plan_text(planned))
+    show(asdict(planned), as_json, lambda _: plan_text(planned))
 
 
 @command

@@ -18,11 +18,13 @@ from collector.data_dir import read_store
 from collector.records import Campaign
 from collector.settings import Settings
 from collector.show import figure_files
+from collector.show.comparison import compare
 from collector.show.facts import ResultFacts, overview, result_facts
 from collector.show.selection import chosen_results
 from collector.show.tables import FORMATS, Format, write
 from collector.show.terminal import ink_of, plot_text
 from collector.show.truth import read_truth
+from protocol_spec import Result
 from protocol_spec.programs.commands import AS_JSON, show
 from protocol_spec.programs.errors import SettingsError
 
@@ -48,6 +50,13 @@ def status(settings: Settings, campaign: str | None, as_json: bool) -> None:
 @ATTRIBUTE
 @click.option("--round", "number", default="pooled", show_default=True, help=WHICH)
 @click.option("--plot", is_flag=True, help="Draw bars as wide as the terminal.")
+@click.option(
+    "--compare",
+    "pair",
+    nargs=2,
+    metavar="A B",
+    help="Say whether value A is more frequent than value B instead.",
+)
 @AS_JSON
 def estimate(
     settings: Settings,
@@ -55,6 +64,7 @@ def estimate(
     attribute: str | None,
     number: str,
     plot: bool,
+    pair: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
     """Print histograms with their intervals.
@@ -63,14 +73,40 @@ def estimate(
     allomfree-collector estimate
     allomfree-collector estimate --plot
     allomfree-collector estimate home-heat --attribute fuel --round latest --json
+    allomfree-collector estimate --attribute fuel --compare gas wood
     """
     with closing(read_store(settings.data_dir)) as store:
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
+    if pair is not None:
+        _compare(found, _with_values(found, results, pair), pair, last, as_json)
+        return
     facts = [result_facts(found, result, last) for result in results]
     draw = _plotter(settings, found) if plot else text.result_text
     show(facts, as_json, lambda shown: "\n\n".join(map(draw, shown)))
+
+
+def _with_values(campaign: Campaign, results: list[Result], pair: tuple[str, str]) -> list[Result]:
+    """Results of attributes that have both values; all of them if there is none, to say so."""
+    having = {a.name for a in campaign.manifest.attributes if {*pair} <= {*a.values}}
+    return [result for result in results if result.attribute in having] or results
+
+
+def _compare(
+    campaign: Campaign,
+    results: list[Result],
+    pair: tuple[str, str],
+    last: int | None,
+    as_json: bool,
+) -> None:
+    found = [compare(campaign.manifest, result, *pair) for result in results]
+    facts = [result_facts(campaign, result, last) for result in results]
+    show(
+        found,
+        as_json,
+        lambda shown: "\n\n".join(map(text.comparison_text, facts, shown)),
+    )
 
 
 def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], str]:

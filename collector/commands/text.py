@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from collector.show.comparison import Comparison
 from collector.show.facts import (
     CampaignStatus,
     FillingFacts,
@@ -11,9 +12,14 @@ from collector.show.facts import (
     ResultFacts,
     outcome_help,
 )
-from collector.show.planning import AttributePlan, Plan
 from collector.show.tables import Row
-from collector.show.terminal import heading, withheld_text
+from collector.show.words import (
+    answer_text,
+    difference_lines,
+    heading,
+    numbers_lines,
+    withheld_text,
+)
 
 
 class OpenedFacts(TypedDict):
@@ -32,41 +38,6 @@ class SealedFacts(TypedDict):
 
     campaign: str
     sealed: list[int]
-
-
-def plan_text(plan: Plan) -> str:
-    """What to expect, attribute by attribute."""
-    lines = [
-        f"{plan.n:,} devices, eps_inf {plan.eps_inf:g}, eps_1 {plan.eps_1:g}",
-        f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
-        f"set receipt_pages to about {plan.receipt_pages} (a thousand devices a page)",
-    ]
-    for attribute in plan.attributes:
-        lines += ["", *_attribute_plan(attribute, plan.precision)]
-    return "\n".join(lines)
-
-
-def _attribute_plan(a: AttributePlan, precision: float | None) -> list[str]:
-    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
-    lines = [
-        f"{a.name} ({a.k} values): {a.protocol} ({a.why})",
-        (
-            f"  one round of {a.devices:,} devices   ±{100 * a.half_width:.2f}"
-            f"   all values at once ±{100 * a.half_width_all:.2f}"
-        ),
-        f"  pooled over rounds          {pooled}",
-        f"  floor, however many rounds  ±{100 * a.floor:.2f} (noise of the one memo per device)",
-    ]
-    if a.split_budget_ratio is not None and a.split_budget_ratio > 1.0:
-        lines.append(
-            f"  if every device answered all questions instead of one: "
-            f"{a.split_budget_ratio:.2f} times wider"
-        )
-    if precision is not None:
-        lines.append(
-            f"  for ±{100 * precision:g} in one round: {a.devices_for_precision:,} devices in all"
-        )
-    return lines
 
 
 def opened_text(facts: OpenedFacts) -> str:
@@ -133,18 +104,22 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
 
 def result_text(facts: ResultFacts) -> str:
     """A histogram as a table."""
-    head = heading(facts)
-    if facts["smallest_visible"] is None or facts["device_bound"] is None:
-        return "\n".join([*head, f"  {withheld_text(facts)}"])
+    head = [*heading(facts), *(f"  careful: {warning}" for warning in facts["warnings"])]
+    if facts["device_bound"] is None:
+        return "\n".join([*head, f"  {withheld_text(facts)}; withheld"])
     width = max(5, *(len(row["value"]) for row in facts["histogram"]))
-    smallest, shift = 100 * facts["smallest_visible"], 100 * facts["device_bound"]
+    told = [] if facts["numbers"] is None else numbers_lines(facts["numbers"])
     return "\n".join(
         [
             *head,
             f"  {'value':<{width}}      raw   95 % interval     for all at once   projected",
             *(_row(row, width) for row in facts["histogram"]),
-            f"  the smallest difference this can show is about ±{smallest:.1f} points",
-            f"  one dishonest device can move a raw bar by at most {shift:.3g} points",
+            *(f"  {line}" for line in told),
+            *(f"  {line}" for line in difference_lines(facts)),
+            (
+                "  one dishonest device can move a raw bar by at most "
+                f"{100 * facts['device_bound']:.3g} points"
+            ),
         ]
     )
 
@@ -155,4 +130,23 @@ def _row(row: Row, width: int) -> str:
     return (
         f"  {row['value']:<{width}}  {100 * row['raw']:6.1f}%  {one}     {every}     "
         f"{100 * row['projected']:6.1f}%"
+    )
+
+
+def comparison_text(facts: ResultFacts, found: Comparison) -> str:
+    """Whether A is above B, and by how much."""
+    if found["difference"] is None:
+        return "\n".join([*heading(facts), f"  {withheld_text(facts)}; withheld"])
+    ends = ((found["low"], found["high"]), (found["low_all"], found["high_all"]))
+    named, every = (f"{100 * (low or 0.0):.1f} … {100 * (high or 0.0):.1f}" for low, high in ends)
+    return "\n".join(
+        [
+            *heading(facts),
+            f"  is {found['a']} above {found['b']}? {answer_text(found)}",
+            f"  difference {100 * found['difference']:.1f} points, 95 % interval {named}",
+            (
+                f"  if you picked the two by their bars: {answer_text(found, every_pair=True)} "
+                f"({every})"
+            ),
+        ]
     )

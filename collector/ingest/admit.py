@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from collector.device_key import DeviceKey
 from collector.mqtt import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
-from protocol_spec import Outcome, Rejected, decode_report, receipt_page, receipt_tag, report_fault
+from protocol_spec import (
+    Outcome,
+    Rejected,
+    Way,
+    decode_report,
+    receipt_page,
+    receipt_tag,
+    report_fault,
+)
 from protocol_spec.topics import parse_from_device
 
 
@@ -58,8 +66,17 @@ def _check_report(
         report.attribute,
         receipt_page(manifest, device),
         int.from_bytes(receipt_tag(manifest, report.round, device)),
-        report.body,
+        _counted(report.body, manifest.ways[report.attribute], device),
     )
+
+
+def _counted(body: bytes, way: Way, device: str) -> bytes:
+    """What the store counts, and takes out again if the device withdraws, when its name is gone:
+    the supported values, behind the number of their channel where there are several."""
+    if way.reporting == "memoized":  # the most frequent, and the least to do
+        return body[: way.answer_bytes]
+    channel, supported = way.supported(body, device)
+    return bytes((channel,)) + supported if len(way.channels) > 1 else supported
 
 
 def _clock_fault(number: int, campaign: Campaign, now: float) -> Rejected | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from collector.records import Campaign, Tally
-from protocol_spec import RESULT_SERIES, Calibration, Outcome, Result, as_drawn
-from protocol_spec.estimation import Array, Estimate, estimate, estimate_pooled
+from collector.records import NO_COUNTS, Campaign, Participation, RoundSum, Tally
+from collector.rounds.estimates import Evidence
+from protocol_spec import RESULT_SERIES, Attribute, HalfWidths, Outcome, Result
+from protocol_spec.estimation import Array, Estimate, numbers_of, smallest_difference
 
 CONFIDENCE: Final = 0.95
 
+Outcomes = Mapping[Outcome, int]
+
 
 def round_results(
-    campaign: Campaign,
-    number: int,
-    tallies: Mapping[int, Tally],
-    outcomes: Mapping[Outcome, int],
+    campaign: Campaign, number: int, tallies: Mapping[int, Tally], outcomes: Outcomes
 ) -> list[Result]:
     """Every attribute's histogram of one round, withheld where too few reported."""
     return [
@@ -26,20 +26,25 @@ def round_results(
 
 
 def round_result(
-    campaign: Campaign,
-    number: int,
-    index: int,
-    tally: Tally | None,
-    outcomes: Mapping[Outcome, int],
+    campaign: Campaign, number: int, index: int, tally: Tally | None, outcomes: Outcomes
 ) -> Result:
     """One attribute's histogram of one round."""
-    n = tally.n if tally else 0
-    estimated, bound = None, 0.0
-    if tally and n >= campaign.manifest.min_reports:
-        drawn = as_drawn(campaign.manifest.calibrations[index])
-        estimated, bound = estimate(tally.counts, n, drawn), device_bound(1, n, drawn)
-    counts = tally.counts.tolist() if tally and estimated else []
-    return _message(campaign, index, number, 1, n, n, counts, estimated, bound, outcomes)
+    evidence = Evidence.of_round(campaign.manifest.ways[index], tally or Tally(0, NO_COUNTS))
+    rounds = RoundSum(number, number, int(evidence.tally.n > 0), evidence.tally)
+    return _result(campaign, index, number, rounds, evidence, outcomes)
+
+
+def window_result(
+    campaign: Campaign,
+    index: int,
+    rounds: RoundSum,
+    participation: Participation,
+    outcomes: Outcomes,
+) -> Result:
+    """Several rounds, or one, in which devices answered once for all of them (`once`)."""
+    number = rounds.last if rounds.first == rounds.last else None
+    evidence = Evidence(campaign.manifest.ways[index], rounds.tally, participation)
+    return _result(campaign, index, number, rounds, evidence, outcomes)
 
 
 def pooled_result(
@@ -47,66 +52,58 @@ def pooled_result(
     index: int,
     rounds: int,
     total: Tally,
-    participation: tuple[Sequence[int], Sequence[int]],
-    outcomes: Mapping[Outcome, int],
+    participation: Participation,
+    outcomes: Outcomes,
+    *,
+    first: int = 0,
+    last: int | None = None,
 ) -> Result:
-    """All sealed rounds together, for values that do not change.
+    """Rounds together, `rounds` of which had reports; from `first` to `last`.
 
     Each report weighs the same, because sealed rounds keep only their sums. The noise of a
-    device's memo does not average out over its rounds, and the variance says so.
+    device's memo does not average out over its rounds, and the variance says so. Nested reports
+    are not pooled: their total is that of the latest round.
     """
-    reports, devices = participation
-    estimated, bound = None, 0.0
-    if sum(devices) >= campaign.manifest.min_reports:
-        drawn = as_drawn(campaign.manifest.calibrations[index])
-        estimated = estimate_pooled(total.counts, reports, devices, drawn, weights="reports")
-        bound = device_bound(max(reports), total.n, drawn)
-    counts = total.counts.tolist() if estimated else []
-    return _message(
-        campaign, index, None, rounds, total.n, sum(devices), counts, estimated, bound, outcomes
-    )
+    end = first + max(rounds, 1) - 1 if last is None else last
+    evidence = Evidence(campaign.manifest.ways[index], total, participation)
+    return _result(campaign, index, None, RoundSum(first, end, rounds, total), evidence, outcomes)
 
 
-def device_bound(most: int, n: int, calibration: Calibration) -> float:
-    """The furthest that one device can move any raw estimate: its reports support a value or not.
-
-    `most` is the largest number of the n reports that one device sent. Every report weighs the
-    same, so replacing all of a device's reports changes a count by at most that.
-    """
-    return most / (n * calibration.gap)
-
-
-def _message(
+def _result(
     campaign: Campaign,
     index: int,
     number: int | None,
-    rounds: int,
-    n: int,
-    devices: int,
-    counts: Sequence[int],
-    estimated: Estimate | None,
-    bound: float,
-    outcomes: Mapping[Outcome, int],
+    rounds: RoundSum,
+    evidence: Evidence,
+    outcomes: Outcomes,
 ) -> Result:
-    manifest = campaign.manifest
+    manifest, way = campaign.manifest, evidence.way
+    n, n_eff = evidence.tally.n, evidence.n_eff
+    shown = n > 0 and n_eff >= manifest.min_reports
+    estimated = evidence.estimate() if shown else None
     return Result(
         digest=manifest.digest,
         attribute=manifest.attributes[index].name,
+        reporting=way.reporting,
         round=number,
-        rounds=rounds,
-        protocol=manifest.calibrations[index].protocol,
+        first=rounds.first,
+        last=rounds.last,
+        rounds=rounds.rounds,
+        protocol=way.protocol,
         n=n,
-        devices=devices,
+        devices=evidence.devices,
+        n_eff=n_eff,
         min_reports=manifest.min_reports,
         confidence=CONFIDENCE,
-        device_bound=bound,
-        counts=tuple(counts),
+        device_bound=0.0 if estimated is None else evidence.device_bound(estimated.raw),
+        counts=tuple(evidence.counts.tolist()) if shown else (),
         outcomes=dict(outcomes),
         **_series(estimated),
+        **_told(manifest.attributes[index], estimated),
     )
 
 
-def _series(estimated: Estimate | None) -> dict[str, tuple[float, ...]]:
+def _series(estimated: Estimate | None) -> dict[str, Any]:
     if estimated is None:
         return dict.fromkeys(RESULT_SERIES, ())
     low, high = estimated.interval(CONFIDENCE)
@@ -122,3 +119,14 @@ def _series(estimated: Estimate | None) -> dict[str, tuple[float, ...]]:
         high_all,
     )
     return {name: tuple(array.tolist()) for name, array in zip(RESULT_SERIES, arrays)}
+
+
+def _told(attribute: Attribute, estimated: Estimate | None) -> dict[str, Any]:
+    """What follows from a histogram beyond its bars."""
+    if estimated is None:
+        return {"difference": None, "numbers": None}
+    named, any_pair = smallest_difference(estimated, CONFIDENCE)
+    return {
+        "difference": HalfWidths(named, any_pair),
+        "numbers": numbers_of(estimated, attribute, CONFIDENCE),
+    }

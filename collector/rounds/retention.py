@@ -1,4 +1,4 @@
-"""Retention: when it is over, nothing is kept that says which devices took part."""
+"""What is deleted in the end: counts of too few devices, and which devices took part."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def end_retention(store: Store, campaigns: Iterable[Campaign], now: float) -> No
         over = now >= campaign.manifest.expires + campaign.manifest.retention
         if over and store.drop_devices(campaign.id):
             log.info("%s: retention is over, devices forgotten", campaign.name)
+
+
+def drop_unreleased(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
+    """Delete what was not released of campaigns that are over: no round can be added to it."""
+    for campaign in campaigns:
+        over = campaign.closed is not None or now >= campaign.manifest.rounds.end
+        if over and store.drop_unreleased(campaign.id):
+            log.info("%s: over; counts of too few devices deleted", campaign.name)

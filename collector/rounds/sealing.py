@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collector.mqtt import Link
 from collector.records import POOLED, Campaign
 from collector.rounds.announce import Announcer
-from collector.rounds.results import pooled_result, round_results
+from collector.rounds.releasing import pooled_results, release
 from collector.store import Store
 from collector.timing import Clock, Timing
 from protocol_spec import Presence, Result
@@ -38,26 +38,13 @@ def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]
     with store.sealing(campaign, number, at) as sealing:
         if sealing is None:
             return []
-        results = round_results(campaign, number, sealing.tallies, sealing.outcomes)
+        results = release(store, campaign, number, sealing)
         sealing.write(results, number)
-        sealing.end_reports()
-        pooled = list(_pooled(store, campaign))
+        pooled = list(pooled_results(store, campaign, number, sealing.tallies))
         sealing.write(pooled, POOLED)
+        if number == campaign.manifest.rounds.count - 1:
+            sealing.drop_unreleased()
     return results + pooled
-
-
-def _pooled(store: Store, campaign: Campaign) -> Iterator[Result]:
-    for index in range(len(campaign.manifest.attributes)):
-        rounds, total = store.sealed_total(campaign.id, index)
-        if total is not None:
-            yield pooled_result(
-                campaign,
-                index,
-                rounds,
-                total,
-                store.participation(campaign.id, index),
-                store.outcomes(campaign.id),
-            )
 
 
 class Delivery:
@@ -143,7 +130,7 @@ class Sealer:
         self._trace("sealed")
         for result in results:
             self._emit(campaign, result)
-        reports = sum(result.n for result in results if result.round is not None)
+        reports = sum(tally.n for tally in self._store.tallies(campaign.id, number).values())
         log.info("%s: round %d sealed with %d reports", campaign.name, number, reports)
         if campaign.closed is None:
             self._announcer.publish_state(link, campaign, Presence.ONLINE)

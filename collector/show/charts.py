@@ -15,12 +15,21 @@ MOST_PANELS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An estimate and its interval, as shares of 1; `round` is None for pooled rounds."""
+    """An estimate and its interval, as shares of 1; `round` is None for pooled rounds.
+
+    Of several rounds together that follow others, `round` is the last one and `first` the first.
+    """
 
     round: int | None
     share: float
     low: float
     high: float
+    first: int | None = None
+
+    @property
+    def begins(self) -> int:
+        """The first round in it."""
+        return (self.round or 0) if self.first is None else self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ def charts(
     made = []
     for attribute in campaign.manifest.attributes:
         mine = [r for r in results if r.attribute == attribute.name]
-        rounds = [r for r in mine if r.round is not None]
+        rounds = mine[1:] if mine and mine[0].round is None else mine  # the pooled one is first
         chosen = rounds if len(rounds) > 1 else mine[:1]
         if chosen:
             true = (truth or {}).get(attribute.name)
@@ -80,7 +89,7 @@ def _chart(
     series = [
         Series(
             name,
-            tuple(Point(r.round, r.projected[i], r.low[i], r.high[i]) for r in shown),
+            tuple(_point(r, i, several=len(shown) > 1) for r in shown),
             true[i] if true else None,
         )
         for i, name in enumerate(values)
@@ -94,12 +103,19 @@ def _chart(
     return Chart(question, note, tuple(series[i] for i in kept))
 
 
+def _point(result: Result, i: int, *, several: bool) -> Point:
+    at = result.last if several and result.round is None else result.round
+    return Point(at, result.projected[i], result.low[i], result.high[i], result.first)
+
+
 def _note(results: Sequence[Result]) -> str:
     first, last = results[0], results[-1]
     if len(results) > 1:
         least, most = (f(r.n for r in results) for f in (min, max))
         reports = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        return f"rounds {first.round} to {last.round}, {reports} reports each"
+        begin = first.first if first.round is None else first.round
+        end = last.last if last.round is None else last.round
+        return f"rounds {begin} to {end}, {reports} reports each"
     which = f"round {first.round}" if first.round is not None else f"{first.rounds} rounds pooled"
     return f"{which}, {first.n:,} reports of {first.devices:,} devices, {first.protocol}"
 
@@ -108,7 +124,7 @@ def unbroken(points: Sequence[Point]) -> Iterator[list[Point]]:
     """Runs of rounds without a withheld one between them."""
     run: list[Point] = []
     for point in points:
-        if run and (point.round or 0) != (run[-1].round or 0) + 1:
+        if run and point.begins > (run[-1].round or 0) + 1:
             yield run
             run = []
         run.append(point)

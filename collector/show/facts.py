@@ -5,15 +5,18 @@ The keys are what `--json` prints; a key is only ever added.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
 
 from collector.health import examine
 from collector.records import NO_CAMPAIGN, Campaign
+from collector.show.estimates import half_widths
+from collector.show.planning import warnings
 from collector.show.tables import Row, histogram
 from collector.store import Store
-from protocol_spec import OUTCOME_HELP, Outcome, Result
+from protocol_spec import OUTCOME_HELP, Attribute, Numbers, Outcome, Reporting, Result
 
 
 class FillingFacts(TypedDict):
@@ -48,6 +51,37 @@ class Overview(TypedDict):
     elsewhere: dict[str, int]
 
 
+class DifferenceFacts(TypedDict):
+    """Half-widths of a difference: of a pair named beforehand, and of all pairs at once."""
+
+    pair: float
+    tallest: float
+
+
+class QuantileFacts(TypedDict):
+    """Below which number a share `tau` of the devices lies; None where a bin has no end."""
+
+    tau: float
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class NumbersFacts(TypedDict):
+    """A numeric attribute in numbers; the share `cdf[j]` of the devices lies below `edges[j]`."""
+
+    unit: str
+    mean: float | None
+    mean_low: float | None
+    mean_high: float | None
+    mean_bias: float | None
+    edges: list[float | None]
+    cdf: list[float]
+    cdf_low: list[float]
+    cdf_high: list[float]
+    quantiles: list[QuantileFacts]
+
+
 class ResultFacts(TypedDict):
     """One histogram with everything needed to read it: what `estimate --json` prints."""
 
@@ -68,6 +102,13 @@ class ResultFacts(TypedDict):
     device_bound: float | None
     histogram: list[Row]
     outcomes: dict[str, int]
+    reporting: Reporting
+    first: int | None
+    last: int | None
+    n_eff: float | None
+    difference: DifferenceFacts | None
+    numbers: NumbersFacts | None
+    warnings: list[str]
 
 
 def campaign_status(store: Store, campaign: Campaign, now: float) -> CampaignStatus:
@@ -115,13 +156,13 @@ def filling(store: Store, campaign: Campaign, number: int) -> FillingFacts:
 
 def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) -> ResultFacts:
     """One histogram with everything needed to read it; final once its round is sealed."""
-    question = next(a for a in campaign.manifest.attributes if a.name == result.attribute).question
-    halves = [(h - low) / 2 for low, h in zip(result.low, result.high)]
+    attribute = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
+    far = None if result.withheld else half_widths(campaign.manifest, result)
     return {
         "campaign": campaign.name,
         "digest": result.digest.hex(),
         "attribute": result.attribute,
-        "question": question,
+        "question": attribute.question,
         "round": result.round,
         "rounds": result.rounds,
         "final": result.round is None or (last_sealed is not None and result.round <= last_sealed),
@@ -131,10 +172,37 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "min_reports": result.min_reports,
         "withheld": result.withheld,
         "confidence": result.confidence,
-        "smallest_visible": max(halves, default=None),
+        "smallest_visible": None if far is None else far.pair,
         "device_bound": None if result.withheld else result.device_bound,
         "histogram": [] if result.withheld else list(histogram(campaign, result)),
         "outcomes": {str(name): n for name, n in result.outcomes.items() if n},
+        "reporting": result.reporting,
+        "first": result.first,
+        "last": result.last,
+        "n_eff": result.n_eff,
+        "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
+        "numbers": None if result.numbers is None else _numbers(attribute, result.numbers),
+        "warnings": list(warnings(attribute, result.reporting)),
+    }
+
+
+def _numbers(attribute: Attribute, numbers: Numbers) -> NumbersFacts:
+    """With the edges that the distribution function is stated at: upper ends of bins."""
+    ends = (attribute.edges or ())[1 : len(numbers.cdf) + 1]
+    return {
+        "unit": attribute.unit,
+        "mean": numbers.mean,
+        "mean_low": numbers.mean_low,
+        "mean_high": numbers.mean_high,
+        "mean_bias": numbers.mean_bias,
+        "edges": [end if math.isfinite(end) else None for end in ends],
+        "cdf": list(numbers.cdf),
+        "cdf_low": list(numbers.cdf_low),
+        "cdf_high": list(numbers.cdf_high),
+        "quantiles": [
+            {"tau": q.tau, "value": q.value, "low": q.low, "high": q.high}
+            for q in numbers.quantiles
+        ],
     }
 
 

@@ -27,8 +27,13 @@ def latest_results(store: Store, campaign: Campaign, index: int, last: int) -> l
     """The pooled result of one attribute and its latest sealed rounds, in order."""
     sealed = store.last_sealed(campaign.id)
     end = 0 if sealed is None else sealed + 1
-    pooled = store.results(campaign.id, index, range(POOLED, POOLED + 1))
+    pooled = pooled_of(store, campaign, index)
     return pooled + store.results(campaign.id, index, range(max(0, end - last), end))
+
+
+def pooled_of(store: Store, campaign: Campaign, index: int) -> list[Result]:
+    """All that was released of an attribute, as one result; none before the first sealing."""
+    return store.results(campaign.id, index, range(POOLED, POOLED + 1))
 
 
 def attribute_index(campaign: Campaign, attribute: str) -> int:

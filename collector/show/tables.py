@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 from collector.records import Campaign
-from protocol_spec import Manifest, Result
+from collector.show.estimates import half_widths
+from protocol_spec import Manifest, Numbers, Reporting, Result, ResultQuantile
 
 Format = Literal["csv", "json", "ndjson"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
@@ -49,6 +50,22 @@ class Row(RowHead):
     low_all: float
     high_all: float
     device_bound: float
+    reporting: Reporting
+    first: int | None
+    last: int | None
+    n_eff: float | None
+    difference_pair: float | None
+    difference_tallest: float | None
+    cdf: float | None
+    cdf_low: float | None
+    cdf_high: float | None
+    mean: float | None
+    mean_low: float | None
+    mean_high: float | None
+    mean_bias: float | None
+    median: float | None
+    median_low: float | None
+    median_high: float | None
 
 
 class WithheldRow(RowHead):
@@ -65,42 +82,28 @@ class WithheldRow(RowHead):
     low_all: None
     high_all: None
     device_bound: None
+    reporting: Reporting
+    first: int | None
+    last: int | None
+    n_eff: float | None
+    difference_pair: None
+    difference_tallest: None
+    cdf: None
+    cdf_low: None
+    cdf_high: None
+    mean: None
+    mean_low: None
+    mean_high: None
+    mean_bias: None
+    median: None
+    median_low: None
+    median_high: None
 
 
 COLUMNS: Final = tuple(Row.__annotations__)
-
-
-class Bar(TypedDict):
-    """One value in a summary."""
-
-    value: str
-    count: int
-    raw: float
-    projected: float
-    low: float
-    high: float
-    low_all: float
-    high_all: float
-
-
-class Summary(TypedDict):
-    """One result as one object."""
-
-    campaign: str
-    attribute: str
-    round: int | None
-    rounds: int
-    protocol: str
-    n: int
-    devices: int
-    withheld: bool
-    min_reports: int
-    digest: str
-    outcomes: dict[str, int]
-    values: int
-    confidence: float
-    device_bound: float | None
-    histogram: list[Bar]
+NO_NUMBERS: Final = Numbers(
+    *(None, None, None, None), (), (), (), (ResultQuantile(0.5, None, None, None),)
+)
 
 
 def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row | WithheldRow]:
@@ -113,6 +116,8 @@ def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row | Withhe
 
 def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
     """One row per value of a result that is not withheld."""
+    difference, numbers = half_widths(campaign.manifest, result), result.numbers or NO_NUMBERS
+    middle = next(q for q in numbers.quantiles if q.tau == 0.5)
     for i, value in enumerate(_values(campaign.manifest, result.attribute)):
         yield {
             **_head(campaign, result, value),
@@ -127,6 +132,22 @@ def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
             "low_all": result.low_all[i],
             "high_all": result.high_all[i],
             "device_bound": result.device_bound,
+            "reporting": result.reporting,
+            "first": result.first,
+            "last": result.last,
+            "n_eff": result.n_eff,
+            "difference_pair": difference.pair,
+            "difference_tallest": difference.tallest,
+            "cdf": _place(numbers.cdf, i),
+            "cdf_low": _place(numbers.cdf_low, i),
+            "cdf_high": _place(numbers.cdf_high, i),
+            "mean": numbers.mean,
+            "mean_low": numbers.mean_low,
+            "mean_high": numbers.mean_high,
+            "mean_bias": numbers.mean_bias,
+            "median": middle.value,
+            "median_low": middle.low,
+            "median_high": middle.high,
         }
 
 
@@ -145,7 +166,28 @@ def _withheld_rows(campaign: Campaign, result: Result) -> Iterator[WithheldRow]:
             "low_all": None,
             "high_all": None,
             "device_bound": None,
+            "reporting": result.reporting,
+            "first": result.first,
+            "last": result.last,
+            "n_eff": result.n_eff,
+            "difference_pair": None,
+            "difference_tallest": None,
+            "cdf": None,
+            "cdf_low": None,
+            "cdf_high": None,
+            "mean": None,
+            "mean_low": None,
+            "mean_high": None,
+            "mean_bias": None,
+            "median": None,
+            "median_low": None,
+            "median_high": None,
         }
+
+
+def _place(series: tuple[float, ...], i: int) -> float | None:
+    """The share up to and with a bin; none behind the last of them, or for what is no number."""
+    return series[i] if i < len(series) else None
 
 
 def _head(campaign: Campaign, result: Result, value: str) -> RowHead:

@@ -11,6 +11,7 @@ from typing import Final, TextIO
 import click
 
 from collector.show.facts import ResultFacts
+from collector.show.words import heading, withheld_text
 
 NARROWEST: Final = 10
 SHORTEST_LABEL: Final = 6
@@ -68,7 +69,9 @@ def plot_text(
     """One result as a picture that is no wider than the terminal."""
     lines = heading(facts)
     if facts["withheld"]:
-        return "\n".join(ink.write(line) for line in [*lines, f"  {withheld_text(facts)}"])
+        return "\n".join(
+            ink.write(line) for line in [*lines, f"  {withheld_text(facts)}; withheld"]
+        )
     truths: Sequence[float | None] = true or [None] * len(facts["histogram"])
     bars = [
         Bar(ink.write(row["value"]), row["projected"], row["low"], row["high"], t)
@@ -79,24 +82,6 @@ def plot_text(
     label = min(longest, max(_columns(bar.name) for bar in bars))
     drawn = draw_bars(bars, cells=max(NARROWEST, space - label), label=label, ink=ink)
     return "\n".join([*map(ink.write, lines), *drawn, "", f"  {_legend(ink, true is not None)}"])
-
-
-def withheld_text(facts: ResultFacts) -> str:
-    """Why there is no histogram."""
-    return f"not enough reports: {facts['n']:,} of {facts['min_reports']:,}; withheld"
-
-
-def heading(facts: ResultFacts) -> list[str]:
-    """Which question, which rounds, how many reports."""
-    which = f"round {facts['round']}"
-    if facts["round"] is None:
-        which = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
-    if not facts["final"]:
-        which += " so far, not sealed"
-    return [
-        f"{facts['attribute']}: {facts['question']}",
-        f"  {which}, {facts['n']:,} reports of {facts['devices']:,} devices, {facts['protocol']}",
-    ]
 
 
 def draw_bars(

@@ -16,11 +16,18 @@ Whatever writes does so as a whole or raises `StorageFailure` and changes nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from collector.records import Campaign, Candidate, Refusal, Tally, UnpublishedResult
+from collector.records import (
+    Campaign,
+    Candidate,
+    Refusal,
+    RoundSum,
+    Tally,
+    UnpublishedResult,
+)
 from protocol_spec import Manifest, Outcome, Result
 
 
@@ -55,7 +62,7 @@ class StoreReader(Protocol):
         """Outcome counters of a campaign, of one of its rounds, or of everything received."""
 
     def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
-        """Counts by attribute of one round, open or sealed."""
+        """Counts by attribute of one round, open or sealed; n alone if they were not released."""
 
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
         """(page, tag) of every report of an open round."""
@@ -68,11 +75,16 @@ class StoreReader(Protocol):
     def last_sealed(self, campaign: int) -> int | None:
         """The latest sealed round; rounds are sealed in order."""
 
-    def sealed_total(self, campaign: int, attribute: int) -> tuple[int, Tally | None]:
-        """Number of sealed rounds with reports, and all their counts together."""
+    def released(self, campaign: int, attribute: int) -> RoundSum | None:
+        """All sealed rounds that were released, by themselves or together with others."""
 
-    def participation(self, campaign: int, attribute: int) -> tuple[list[int], list[int]]:
-        """How many devices reported in how many sealed rounds: (rounds, devices)."""
+    def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
+        """The sealed rounds that were not released so far, together: that is all that is kept."""
+
+    def participation(
+        self, campaign: int, attribute: int, *, released: bool = True
+    ) -> tuple[list[int], list[int]]:
+        """How many devices reported in how many of the released rounds, or of the others."""
 
     # results and receipts at the broker
 
@@ -102,8 +114,24 @@ class Sealing(Protocol):
     def outcomes(self) -> Mapping[Outcome, int]:
         """The round's final outcome counters."""
 
-    def end_reports(self) -> None:
-        """Count the round for each device that took part in it, and delete its reports."""
+    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
+        """Count the round for each device that took part in it, and delete its reports.
+
+        It counts as released for devices of the first attributes and as unreleased for those of
+        the second; those of others are only remembered.
+        """
+
+    def set_aside(self, attribute: int) -> None:
+        """Add the round's counts to the unreleased ones; of the round itself n stays."""
+
+    def erase(self, attribute: int) -> None:
+        """Delete the round's counts; n stays."""
+
+    def release(self, attribute: int) -> None:
+        """All that was unreleased is released, for devices and counts alike."""
+
+    def drop_unreleased(self) -> None:
+        """Delete what was not released of any attribute: nothing can be added to it any more."""
 
     def write(self, results: Sequence[Result], number: int) -> None:
         """Store results of the round, or under `POOLED`, to be published."""
@@ -135,6 +163,9 @@ class Store(StoreReader, Protocol):
 
     def drop_devices(self, campaign: int) -> bool:
         """Forget which devices took part, at the end of the manifest's retention."""
+
+    def drop_unreleased(self, campaign: int) -> bool:
+        """Delete the counts that were not released, when no round can be added to them."""
 
     # counting and sealing
 

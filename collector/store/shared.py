@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from collector.errors import UnknownCampaign
-from collector.records import NO_ROUND, Campaign, Candidate, Counts, Refusal, Tally
-from protocol_spec import BodyFormat, Outcome, Result, decode_result
+from collector.records import NO_ROUND, Campaign, Candidate, Counts, Refusal, RoundSum, Tally
+from protocol_spec import BodyFormat, Outcome, Result, Way, decode_result
 
 Place = tuple[int, int, Outcome]  # campaign, round, outcome: where a counter stands
 TallyKey = tuple[int, int, int]  # campaign, round, attribute
@@ -28,6 +28,21 @@ def count_bodies(bodies: Sequence[bytes], form: BodyFormat) -> Counts:
     return counts
 
 
+def count_reports(bodies: Sequence[bytes], way: Way) -> Counts:
+    """What these reports add to a tally: how many support each value.
+
+    Where a way has several channels, a body begins with the number of its channel, and the row is
+    the number of reports and then the counts, channel after channel.
+    """
+    if len(way.channels) == 1:
+        return count_bodies(bodies, way.counted)
+    rows = np.zeros((len(way.channels), way.k + 1), dtype=np.int64)
+    for channel in {body[0] for body in bodies}:
+        mine = [body[1:] for body in bodies if body[0] == channel]
+        rows[channel] = len(mine), *count_bodies(mine, way.counted)
+    return rows.ravel()
+
+
 def bodies_by_tally(reports: Iterable[Candidate]) -> dict[TallyKey, list[bytes]]:
     """The bodies that belong into each tally."""
     groups: dict[TallyKey, list[bytes]] = defaultdict(list)
@@ -36,11 +51,19 @@ def bodies_by_tally(reports: Iterable[Candidate]) -> dict[TallyKey, list[bytes]]
     return groups
 
 
-def total(parts: Sequence[Tally]) -> Tally | None:
-    """Several tallies of one attribute together."""
+def together(parts: Sequence[RoundSum]) -> RoundSum | None:
+    """Several rounds of one attribute, added up."""
     if not parts:
         return None
-    return Tally(sum(part.n for part in parts), np.sum([part.counts for part in parts], axis=0))
+    return RoundSum(
+        min(part.first for part in parts),
+        max(part.last for part in parts),
+        sum(part.rounds for part in parts),
+        Tally(
+            sum(part.tally.n for part in parts),
+            np.sum([part.tally.counts for part in parts], axis=0, dtype=np.int64),
+        ),
+    )
 
 
 def count_outcomes(

@@ -14,12 +14,14 @@ from collector.show.facts import (
     instant,
     result_facts,
 )
-from collector.show.planning import floor, why
-from collector.show.selection import attribute_index, latest_results
+from collector.show.planning import changing, floor, terms_of, warnings, why
+from collector.show.selection import attribute_index, latest_results, pooled_of
 from collector.show.truth import read_truth
+from collector.show.words import CAVEATS
 from collector.store import Store
 from collector.web.limits import LIMITS
-from protocol_spec import Result, largest_shift, lifetime_odds, report_odds
+from collector.web.odds import odds_sentences
+from protocol_spec import Reporting, Result, largest_shift
 
 RoundState = Literal["open", "grace", "due", "sealed"]
 
@@ -34,6 +36,8 @@ class AttributeFacts(TypedDict):
     why: str
     one_report: str
     all_reports: str
+    changes: bool
+    warnings: list[str]
 
 
 class RoundFacts(TypedDict):
@@ -68,6 +72,10 @@ class CampaignFacts(CampaignStatus):
     simulation: bool
     attributes: list[AttributeFacts]
     latest_rounds: list[RoundFacts]
+    reporting: Reporting
+    caveat: str
+    lifetime_epsilon: float
+    answers: int | None
 
 
 class OverTimeFacts(TypedDict):
@@ -83,6 +91,10 @@ class OverTimeFacts(TypedDict):
     pooled: ResultFacts | None
     floor: list[float]
     truth: list[float] | None
+    reporting: Reporting
+    caveat: str
+    numeric: bool
+    warnings: list[str]
 
 
 class CampaignRow(TypedDict):
@@ -151,7 +163,7 @@ def campaign(
         "eps_inf": manifest.eps_inf,
         "eps_1": manifest.eps_1,
         "belief_one_report": largest_shift(manifest.eps_1),
-        "belief_all_reports": largest_shift(manifest.eps_inf),
+        "belief_all_reports": largest_shift(_whole_bound(found)),
         "min_reports": manifest.min_reports,
         "max_values": manifest.max_values,
         "first": instant(schedule.first),
@@ -161,21 +173,32 @@ def campaign(
         "simulation": read_truth(directory, found.name) is not None,
         "attributes": [_attribute(found, i) for i in range(len(manifest.attributes))],
         "latest_rounds": _rounds(store, found, now, last),
+        "reporting": manifest.reporting,
+        "caveat": CAVEATS[manifest.reporting],
+        "lifetime_epsilon": manifest.lifetime_epsilon,
+        "answers": schedule.each or None,
     }
 
 
+def _whole_bound(found: Campaign) -> float:
+    """Of all reports: for memoized values, of each of them."""
+    manifest = found.manifest
+    return manifest.eps_inf if manifest.reporting == "memoized" else manifest.lifetime_epsilon
+
+
 def _attribute(found: Campaign, index: int) -> AttributeFacts:
-    attribute, drawn = found.manifest.attributes[index], found.manifest.calibrations[index]
-    example = attribute.values[0]
-    kept = "the one answer a device keeps for all its reports"
+    attribute, way = found.manifest.attributes[index], found.manifest.ways[index]
+    one_report, all_reports = odds_sentences(way, attribute.values[0])
     return {
         "name": attribute.name,
         "question": attribute.question,
         "values": list(attribute.values),
-        "protocol": drawn.protocol,
-        "why": why(attribute, found.manifest.eps_inf, found.manifest.eps_1),
-        "one_report": report_odds(drawn).sentence(example),
-        "all_reports": lifetime_odds(drawn).sentence(example, subject=kept),
+        "protocol": way.protocol,
+        "why": why(attribute, way, terms_of(found.manifest)),
+        "one_report": one_report,
+        "all_reports": all_reports,
+        "changes": changing(attribute),
+        "warnings": list(warnings(attribute, found.manifest.reporting)),
     }
 
 
@@ -261,24 +284,31 @@ def over_time(
     results = over_time_results(store, found, attribute, last, most_rows)
     last_sealed = store.last_sealed(found.id)
     sealed = 0 if last_sealed is None else last_sealed + 1
-    pooled = next((r for r in results if r.round is None), None)
+    pooled = next(iter(pooled_of(store, found, index)), None)
+    rounds = results if pooled is None else results[1:]
+    asked, reporting = found.manifest.attributes[index], found.manifest.reporting
     return {
         "campaign": found.name,
         "attribute": attribute,
-        "question": found.manifest.attributes[index].question,
-        "values": list(found.manifest.attributes[index].values),
+        "question": asked.question,
+        "values": list(asked.values),
         "sealed": sealed,
         "cut": _most_rounds(found, index, most_rows) < min(last, sealed),
-        "rounds": [result_facts(found, r, last_sealed) for r in results if r.round is not None],
+        "rounds": [result_facts(found, r, last_sealed) for r in rounds],
         "pooled": None if pooled is None else result_facts(found, pooled, last_sealed),
         "floor": [] if pooled is None else _floors(found, index, pooled),
         "truth": truth_of(directory, found, attribute),
+        "reporting": reporting,
+        "caveat": CAVEATS[reporting],
+        "numeric": asked.edges is not None,
+        "warnings": list(warnings(asked, reporting)),
     }
 
 
 def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
-    drawn = found.manifest.calibrations[index]
-    return [floor(drawn, pooled.devices, f) for f in pooled.projected]
+    way, terms = found.manifest.ways[index], terms_of(found.manifest)
+    heard = pooled.devices if pooled.n_eff is None else pooled.n_eff
+    return [floor(way, terms, heard, f) for f in pooled.projected]
 
 
 def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from collector.show.planning import POOLED_ROUNDS, Plan, plan, plan_manifest
+from collector.show.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
+from collector.show.words import rounds_name
 from collector.store import Store
-from protocol_spec import LONGITUDINAL, Attribute, ParameterError
+from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting
+from protocol_spec.ways import WAYS
 
-LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128}
+LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128, "rounds": 100_000}
 COLUMNS: Final = (
     "name",
     "k",
@@ -23,6 +25,12 @@ COLUMNS: Final = (
     "floor",
     "devices_for_precision",
     "split_budget_ratio",
+    "reporting",
+    "changes",
+    "difference",
+    "difference_all",
+    "target",
+    "verdict",
 )
 
 
@@ -39,6 +47,9 @@ class Parameters:
     precision: float | None = None
     protocol: str = "auto"
     campaign: str = ""
+    reporting: Reporting = "memoized"
+    rounds: int = 365
+    changes: bool = False
 
 
 def read_parameters(query: Mapping[str, str]) -> Parameters:
@@ -57,16 +68,29 @@ def make_plan(asked: Parameters, store: Store | None) -> Plan:
         manifest = store.campaign(asked.campaign).manifest
         return plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
     values = tuple(map(str, range(asked.k)))
-    return plan(
-        tuple(
-            Attribute(f"attribute-{i + 1}", "", values, protocol=asked.protocol)
-            for i in range(asked.d)
-        ),
-        n=asked.n,
-        eps_inf=asked.eps_inf,
-        eps_1=asked.eps_1,
-        f=asked.f,
-        precision=asked.precision,
+    attributes = tuple(
+        Attribute(
+            f"attribute-{i + 1}",
+            "",
+            values,
+            protocol=asked.protocol if asked.reporting == "memoized" else "auto",
+            total=True,
+            changes=asked.changes,
+        )
+        for i in range(asked.d)
+    )
+    return plan_terms(attributes, _terms(asked), n=asked.n, f=asked.f, precision=asked.precision)
+
+
+def _terms(asked: Parameters) -> Terms:
+    """One round for life has all of the budget in one report."""
+    once = asked.reporting == "once"
+    return Terms(
+        asked.reporting,
+        asked.eps_inf,
+        asked.eps_inf if once else asked.eps_1,
+        asked.rounds,
+        each=1 if once else 0,
     )
 
 
@@ -76,6 +100,9 @@ def rows(planned: Plan) -> list[dict[str, object]]:
         {
             **asdict(a),
             **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
+            "verdict": "; ".join(
+                f"{rounds_name(judged.rounds)}: {judged.sentence}" for judged in a.verdict
+            ),
         }
         for a in planned.attributes
     ]
@@ -104,13 +131,27 @@ def _protocol(name: str, text: str) -> str:
     return text
 
 
+def _reporting(name: str, text: str) -> Reporting:
+    if text not in WAYS:
+        raise ParameterError(name, text[:40], f"choose {', '.join(WAYS)}")
+    return cast(Reporting, text)
+
+
+def _yes(name: str, text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ParameterError(name, text[:40], "must be yes or no")
+    return text == "yes"
+
+
 def _text(_name: str, text: str) -> str:
     return text
 
 
 _READ: Final = {
-    **dict.fromkeys(("n", "k", "d"), _whole),
+    **dict.fromkeys(("n", "k", "d", "rounds"), _whole),
     **dict.fromkeys(("eps_inf", "eps_1", "f", "precision"), _real),
     "protocol": _protocol,
     "campaign": _text,
+    "reporting": _reporting,
+    "changes": _yes,
 }

@@ -15,6 +15,14 @@ from starlette.responses import Response
 from collector.health import Health
 from collector.show.facts import outcome_help
 from collector.show.tables import write_rows
+from collector.show.words import (
+    answer_text,
+    median_between,
+    quantity,
+    rounds_name,
+    which,
+    withheld_text,
+)
 from collector.web.assets import address, map_sheet
 
 TYPES: Final = {
@@ -89,17 +97,32 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "percent": lambda x: f"{100 * x:.1f} %".replace("-", "−"),
-        "points": lambda x: f"{100 * x:.1f}".replace("-", "−"),
+        "percent": lambda x: f"{_tenths(x)} %",
+        "points": _tenths,
         "fine": lambda x: f"{100 * x:.3g}",
         "whole": lambda n: f"{n:,}",
         "moment": lambda text: text.replace("T", " ").removesuffix("Z").removesuffix(":00"),
         "since": lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M"),
         "duration": duration,
         "every": lambda text: text.removeprefix("1 "),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "quantity": quantity,
+        "which": which,
+        "answer": answer_text,
+        "why_withheld": withheld_text,
+        "rounds_name": rounds_name,
     }
-    made.globals |= {"asset": address, "map_sheet": map_sheet}
+    made.globals |= {
+        "asset": address,
+        "map_sheet": map_sheet,
+        "median_between": median_between,
+    }
     return made
+
+
+def _tenths(share: float) -> str:
+    """In per cent; what is rounded to nothing has no sign."""
+    return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", "−")
 
 
 def duration(seconds: int) -> str:

@@ -24,10 +24,12 @@ from collector.errors import CollectorError, UnknownCampaign
 from collector.health import Health, examine
 from collector.records import Campaign
 from collector.settings import Address
+from collector.show.comparison import Comparison, compare
 from collector.show.facts import overview, result_facts
 from collector.show.metrics import exposition, registry
 from collector.show.selection import chosen_results
 from collector.show.tables import write
+from collector.show.words import CAVEATS
 from collector.store import Store
 from collector.web import facts, planner
 from collector.web.assets import TYPES as ASSETS
@@ -37,7 +39,7 @@ from collector.web.events import ALL, Hub
 from collector.web.guard import KNOWN, Guard
 from collector.web.limits import LIMITS, Limits
 from collector.web.render import Answer, as_csv, as_json, page, refusal, table
-from protocol_spec import ParameterError
+from protocol_spec import ParameterError, Result
 
 Query = Mapping[str, str]
 Make = Callable[["Pages", dict[str, str], Query, str], Answer]
@@ -193,7 +195,7 @@ def _fault(error: Exception, form: str) -> Answer:
 
 # --- the pages --------------------------------------------------------------------------------
 
-PARAMETERS = ("last", "value", *(planner.Parameters.__slots__))
+PARAMETERS = ("last", "value", "a", "b", "intervals", *(planner.Parameters.__slots__))
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
@@ -227,11 +229,11 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         shown = facts.over_time(store, found, pages.directory, attribute, last, pages.limits.rows)
     if form == "json":
         return as_json(shown)
-    chosen = _value(query, shown["values"])
+    chosen = _value(query, shown)
     return page("over_time.html", pages.health(), facts=shown, chosen=chosen, **_around(found))
 
 
-def _round(pages: Pages, words: dict[str, str], _query: Query, form: str) -> Answer:
+def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
     attribute, number = words["attribute"], words["round"]
     with pages.store() as store:
         found = store.campaign(words["campaign"])
@@ -242,12 +244,16 @@ def _round(pages: Pages, words: dict[str, str], _query: Query, form: str) -> Ans
     if form == "csv":
         return as_csv(write(found, results, "csv"))
     shown = [result_facts(found, result, sealed) for result in results]
+    compared = _compared(found, results, query)
     if form == "json":
-        return as_json(shown)
+        return as_json(compared or shown)
     return page(
         "round.html",
         pages.health(),
         facts=shown[0],
+        compared=compared[0] if compared else None,
+        every=query.get("intervals") == "all",
+        caveat=CAVEATS[shown[0]["reporting"]],
         which=number,
         sealed=sealed,
         truth=facts.truth_of(pages.directory, found, attribute),
@@ -281,8 +287,20 @@ def _last(query: Query) -> int:
     return int(text)
 
 
-def _value(query: Query, values: list[str]) -> int:
+def _value(query: Query, shown: facts.OverTimeFacts) -> int | str:
+    """The index of a value, or the name of a number."""
+    values = shown["values"]
     wanted = query.get("value", values[0])
+    if shown["numeric"] and wanted in ("median", "mean"):
+        return wanted
     if wanted not in values:
         raise ParameterError("value", wanted[:40], "is not one of this attribute's values")
     return values.index(wanted)
+
+
+def _compared(found: Campaign, results: list[Result], query: Query) -> list[Comparison]:
+    """Is A above B? Nothing unless both are named."""
+    a, b = query.get("a"), query.get("b")
+    if not a or not b:
+        return []
+    return [compare(found.manifest, result, a, b) for result in results]

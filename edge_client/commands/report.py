@@ -39,7 +39,7 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
     with open_client(settings, exclusive=True, timing=timing) as client:
         runner = client.runner(reader(build_all(settings.sources)))
         names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
-        started = f"running for {names}: a report leaves at a random moment of each round"
+        started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
         logging.getLogger("allomfree.edge").info(started if names else idle)
         notify("READY=1")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
-from protocol_spec import Calibration
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 WIDTH: Final = 640
 HEIGHT: Final = 220
@@ -17,10 +15,20 @@ STEPS: Final = 60
 NEARLY_ALL: Final = 0.98
 
 
-def curve_svg(calibration: Calibration, rounds: int, reports: Sequence[int]) -> str:
-    """eps_t of one memo from no report to about as many as matter; a dot for each memo drawn."""
-    last = _horizon(calibration, rounds, max(reports, default=0))
-    ceiling = calibration.eps_inf
+class Loss(NamedTuple):
+    """What t reports tell, and what no number of them exceeds."""
+
+    epsilon_after: Callable[[int], float]
+    ceiling: float
+
+
+def curve_svg(loss: Loss, most: int, reports: Sequence[int]) -> str:
+    """The loss from no report to about as many as matter; a dot for each memo drawn.
+
+    `most` is the number of reports that there can be.
+    """
+    last = _horizon(loss, most, max(reports, default=0))
+    ceiling = loss.ceiling
 
     def x(t: int) -> float:
         return LEFT + t / last * (RIGHT - LEFT)
@@ -29,11 +37,11 @@ def curve_svg(calibration: Calibration, rounds: int, reports: Sequence[int]) -> 
         return BASE - epsilon / ceiling * (BASE - TOP)
 
     times = sorted({round(i * last / STEPS) for i in range(STEPS + 1)} | {0, 1})
-    curve = [(x(t), y(calibration.epsilon_after(t))) for t in times]
-    dots = [(x(t), y(calibration.epsilon_after(t))) for t in reports]
+    curve = [(x(t), y(loss.epsilon_after(t))) for t in times]
+    dots = [(x(t), y(loss.epsilon_after(t))) for t in reports]
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in curve)
     below = f"{x(0):.1f},{BASE} {points} {x(last):.1f},{BASE}"
-    told = _told(calibration, reports)
+    told = _told(loss, reports)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
         f"<title>Privacy spent, by number of reports</title><desc>{told}</desc>"
@@ -51,19 +59,19 @@ def curve_svg(calibration: Calibration, rounds: int, reports: Sequence[int]) -> 
     )
 
 
-def _horizon(calibration: Calibration, rounds: int, most: int) -> int:
+def _horizon(loss: Loss, rounds: int, most: int) -> int:
     """Where to end: the curve is nearly flat, the present is on it, and rounds are not exceeded."""
     flat = 1
-    while flat < rounds and calibration.epsilon_after(flat) < NEARLY_ALL * calibration.eps_inf:
+    while flat < rounds and loss.epsilon_after(flat) < NEARLY_ALL * loss.ceiling:
         flat *= 2
     return max(1, min(rounds, max(flat, most + most // 4 + 1)), most)
 
 
-def _told(calibration: Calibration, reports: Sequence[int]) -> str:
+def _told(loss: Loss, reports: Sequence[int]) -> str:
     if not reports:
-        return f"It climbs to {calibration.eps_inf:g}; nothing was drawn yet."
-    points = ", ".join(f"{calibration.epsilon_after(t):.4f} after {t}" for t in reports)
-    return f"It climbs to {calibration.eps_inf:g} and never beyond; so far {points}."
+        return f"It climbs to {loss.ceiling:g}; nothing was drawn yet."
+    points = ", ".join(f"{loss.epsilon_after(t):.4f} after {t}" for t in reports)
+    return f"It climbs to {loss.ceiling:g} and never beyond; so far {points}."
 
 
 def _dot(x: float, y: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from edge_client.records import Fate, Status
+from protocol_spec import Reporting
 
 
 class AboutFacts(TypedDict):
@@ -23,6 +24,10 @@ class AboutFacts(TypedDict):
     eps_inf: float
     eps_1: float
     max_values: int
+    reporting: Reporting
+    answers: str
+    lifetime_epsilon: float
+    bound: str
 
 
 class AttributeFacts(TypedDict):
@@ -36,6 +41,8 @@ class AttributeFacts(TypedDict):
     all_reports: str
     belief_one_report: str
     belief_all_reports: str
+    not_hidden: list[str]
+    warning: str
     bytes: str
     length: int
 
@@ -50,12 +57,21 @@ class InvitationFacts(AboutFacts):
     broker_sees: list[str]
 
 
+class DrawnRoundFacts(TypedDict):
+    """A round that this device drew to answer."""
+
+    round: int
+    opens: str
+
+
 class JoinedFacts(TypedDict):
-    """What joining has settled."""
+    """What joining has settled; `rounds` is None where every round is answered."""
 
     campaign: str
     device: str
     attribute: str
+    rounds: list[DrawnRoundFacts] | None
+    warning: str
 
 
 class ReportFacts(TypedDict):
@@ -85,6 +101,7 @@ class CampaignFacts(AboutFacts):
     device: str
     topic: str
     drawn_attribute: AttributeFacts
+    drawn_rounds: list[DrawnRoundFacts] | None
     queued: list[ReportFacts]
     sent: list[ReportFacts]
     memos: int
@@ -125,6 +142,7 @@ class CampaignStatus(TypedDict):
     reports: int
     epsilon_exact: float
     epsilon_charged: float
+    epsilon_bound: float
 
 
 class StatusFacts(TypedDict):

@@ -16,17 +16,28 @@ from typing import Final
 from edge_client.client import EdgeClient
 from edge_client.errors import SettingsError
 from edge_client.records import Membership
-from edge_client.show.curve import curve_svg
-from edge_client.show.facts import CampaignFacts, LedgerFacts
+from edge_client.show.curve import Loss, curve_svg
+from edge_client.show.facts import CampaignFacts, DrawnRoundFacts, LedgerFacts
 from edge_client.show.statement import campaign_facts, ledger_facts
-from edge_client.show.text import CHANGES_SHOW, FIRST_ONLY, NONE_JOINED, count_text, period_text
+from edge_client.show.text import NONE_JOINED, count_text, first_charge
+from edge_client.show.ways import period_text
 from protocol_spec.programs.private_files import write_durably
 
 MARK: Final = b"<!doctype html>\n<!-- allomfree-edge show -->"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 LAST_REPORTS: Final = 12
 MOST_SAID: Final = 6
-SEVERAL: Final = "At most {} different values of yours are ever answered for."
+MOST_ROUNDS: Final = 24
+BOOKED: Final = {
+    "memoized": "The whole is booked when a memo is drawn, because that is the most that any "
+    "number of reports from it can reveal.",
+    "once": "Each answer is booked when it is drawn; the rounds were drawn before, whatever your "
+    "values are.",
+    "hashed": "The whole is booked when the memo of a group is drawn, because that is the most "
+    "that any number of reports from it can reveal.",
+    "nested": "The whole is booked with the first report, because all later ones are drawn with "
+    "it; each that is sent tells a step more.",
+}
 
 STOPPING: Final = (
     ("pause", "nothing is drawn or sent until you resume; the memory is kept"),
@@ -120,8 +131,7 @@ def _is_page(path: Path) -> bool:
 
 def _campaign(client: EdgeClient, membership: Membership) -> str:
     facts = campaign_facts(client, membership)
-    reports = [memo.reports for memo in client.store.memos.of(membership.name).values()]
-    curve = curve_svg(membership.calibration, facts["rounds"], reports)
+    curve = _curve(client, membership)
     state = (
         facts["state"] if facts["status"] == "joined" else f"{facts['status']}: {facts['state']}"
     )
@@ -139,6 +149,16 @@ def _campaign(client: EdgeClient, membership: Membership) -> str:
     )
 
 
+def _curve(client: EdgeClient, membership: Membership) -> str:
+    """Of one memo; of all answers, where each is drawn anew."""
+    way, rounds = membership.way, membership.manifest.rounds
+    if way.memos == 0:
+        answers = [membership.answers] if membership.answers else []
+        return curve_svg(Loss(way.epsilon_after, way.lifetime_epsilon), rounds.each, answers)
+    reports = [memo.reports for memo in client.store.memos.of(membership.name).values()]
+    return curve_svg(Loss(way.epsilon_after, way.calibration.eps_inf), rounds.count, reports)
+
+
 def _section(title: str, body: str) -> str:
     return f"<section><h3>{escape(title)}</h3>{body}</section>"
 
@@ -148,30 +168,33 @@ def _leaves(facts: CampaignFacts) -> str:
     values = drawn["values"]
     answers = ", ".join(values[:8]) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
     how = (
-        f"One noisy answer of {drawn['length']} bytes every {period_text(facts['period_seconds'])} "
+        f"One noisy answer of {drawn['length']} bytes, {facts['answers']}, "
         "to the one question this device drew for life:"
     )
     shift = (
         f"One report multiplies anyone's odds about you {drawn['belief_one_report']}, all of them "
         f"together, however many, {drawn['belief_all_reports']}."
     )
+    warning = [drawn["warning"]] if drawn["warning"] else []
     return (
         f'<p>{escape(how)}</p><p class="lead">{escape(drawn["question"])}</p>'
         f'<p class="soft">Answers: {escape(answers)}</p>'
-        f"{_paragraphs((drawn['one_report'], drawn['all_reports'], shift))}"
+        f"{_paragraphs((drawn['one_report'], drawn['all_reports'], shift, *warning))}"
     )
 
 
 def _revealed(facts: CampaignFacts) -> str:
-    if not facts["memos"]:
-        said = f"Nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
-        return _paragraphs([said])
-    memos, reports = count_text(facts["memos"], "memo"), count_text(facts["reports"], "report")
+    ever = f"In all, {facts['bound']}."
+    if not facts["reports"]:
+        said = f"Nothing was drawn yet; the first report books epsilon {first_charge(facts):g}."
+        return _paragraphs([said, ever])
+    reports = count_text(facts["reports"], "report")
+    drawn = f"{reports} of {count_text(facts['memos'], 'memo')}" if facts["memos"] else reports
+    booked = f"{BOOKED[facts['reporting']]} The curve climbs to its ceiling and never beyond."
     return (
         f'<p><span class="big">{facts["epsilon_exact"]:.4f}</span> of at most '
-        f"{facts['epsilon_charged']:g}, in epsilon, after {reports} of {memos}.</p>"
-        "<p>The whole is booked when a memo is drawn, because that is the most that any number of "
-        "reports from it can reveal. The curve climbs to that ceiling and never beyond.</p>"
+        f"{facts['epsilon_charged']:g}, in epsilon, after {drawn}.</p>"
+        f"{_paragraphs([booked, ever])}"
     )
 
 
@@ -179,13 +202,13 @@ def _reports(facts: CampaignFacts) -> str:
     rows = (facts["sent"] + facts["queued"])[-LAST_REPORTS:]
     if not rows:
         return _paragraphs(["Nothing has left this device yet."])
-    noise = facts["drawn_attribute"]["bytes"].count("??")
+    preview = facts["drawn_attribute"]["bytes"].split(" ")
     cells = [
         (
             str(row["round"]),
             f'<span class="whole">{escape(row["drawn"])}</span><br>{escape(row["fate"])}',
             escape(_said(row["says"])),
-            _bytes(row["bytes"], noise),
+            _bytes(row["bytes"], preview),
         )
         for row in reversed(rows)
     ]
@@ -198,16 +221,17 @@ def _said(says: Sequence[str]) -> str:
     return (", ".join(says[:MOST_SAID]) or "nothing") + more
 
 
-def _bytes(octets: str, noise: int) -> str:
+def _bytes(octets: str, preview: list[str]) -> str:
+    """Counted from the end: what stands before the noise grows with the number of the round."""
     pairs = octets.split(" ")
-    fixed, body = " ".join(pairs[:-noise]), " ".join(pairs[-noise:])
-    return f'<span class="bytes">{fixed} <b>{body}</b></span>'
+    begin = len(pairs) - (len(preview) - preview.index("??"))
+    end = begin + preview.count("??")
+    head, noise, tail = (" ".join(p) for p in (pairs[:begin], pairs[begin:end], pairs[end:]))
+    return f'<span class="bytes">{head} <b>{noise}</b>{" " + tail if tail else ""}</span>'
 
 
 def _stays(facts: CampaignFacts) -> str:
-    limit = [FIRST_ONLY]
-    if facts["max_values"] > 1:
-        limit = [SEVERAL.format(facts["max_values"]), CHANGES_SHOW]
+    limit = facts["drawn_attribute"]["not_hidden"]
     return (
         f"{_list(facts['never_leaves'])}<p>What the broker sees all the same:</p>"
         f"{_list(facts['broker_sees'])}{_paragraphs(limit)}"
@@ -216,12 +240,14 @@ def _stays(facts: CampaignFacts) -> str:
 
 def _who(facts: CampaignFacts) -> str:
     rounds = f"{facts['rounds']}, one every {period_text(facts['period_seconds'])}"
+    drawn = facts["drawn_rounds"]
     terms = {
         "Asked by": f"{facts['owner']}, {facts['contact']}",
         "Sent to": facts["broker"],
         "Under the name": facts["device"],
         "Topic": facts["topic"],
         "Rounds": f"{rounds}, from {facts['first_round']}",
+        **({} if drawn is None else {"Answers in": _rounds(drawn)}),
         "Ends": facts["ends"],
         "Campaign": facts["campaign"],
         "Digest": facts["digest"],
@@ -233,6 +259,13 @@ def _who(facts: CampaignFacts) -> str:
         for name, text in terms.items()
     )
     return f"<dl>{rows}</dl>"
+
+
+def _rounds(drawn: list[DrawnRoundFacts]) -> str:
+    """The rounds that this device drew, for its owner."""
+    shown = [f"{one['round']} (opens {one['opens']})" for one in drawn[:MOST_ROUNDS]]
+    more = [f"{len(drawn) - MOST_ROUNDS} more"] if len(drawn) > MOST_ROUNDS else []
+    return ", ".join([*shown, *more]) or "no round: none was left"
 
 
 def _stop(campaign: str) -> str:

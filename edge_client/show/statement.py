@@ -19,6 +19,7 @@ from edge_client.show.facts import (
     AttributeFacts,
     CampaignFacts,
     CampaignStatus,
+    DrawnRoundFacts,
     InvitationFacts,
     JoinedFacts,
     LedgerFacts,
@@ -26,17 +27,8 @@ from edge_client.show.facts import (
     ShowFacts,
     StatusFacts,
 )
-from protocol_spec import (
-    Manifest,
-    Rejected,
-    Report,
-    Topics,
-    decode_report,
-    digest8,
-    largest_shift,
-    lifetime_odds,
-    report_odds,
-)
+from edge_client.show.ways import bound, how_often, period_text, words
+from protocol_spec import Manifest, Rejected, Topics, decode_report, make_report
 
 NEVER_LEAVES = (
     "your true value",
@@ -70,29 +62,41 @@ def about(manifest: Manifest) -> AboutFacts:
         "eps_inf": manifest.eps_inf,
         "eps_1": manifest.eps_1,
         "max_values": manifest.max_values,
+        "reporting": manifest.reporting,
+        "answers": how_often(manifest, period_text(rounds.period)),
+        "lifetime_epsilon": manifest.lifetime_epsilon,
+        "bound": bound(manifest),
     }
 
 
 def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
     """One question: its answers, its odds, and the bytes a report of it has."""
-    attribute, calibration = manifest.attributes[index], manifest.calibrations[index]
-    example = attribute.values[0]
-    blank = bytes(manifest.body_formats[index].length)
-    head = Report(digest8(manifest), 0, index, blank).encode()[: -len(blank)]
+    attribute, told = manifest.attributes[index], words(manifest, index)
+    octets = _preview(manifest, index)
     return {
         "attribute": attribute.name,
         "question": attribute.question,
         "values": list(attribute.values),
-        "protocol": calibration.protocol,
-        "one_report": report_odds(calibration).sentence(example),
-        "all_reports": lifetime_odds(calibration).sentence(
-            example, subject="the one answer kept for all your reports"
-        ),
-        "belief_one_report": largest_shift(calibration.single_report_epsilon),
-        "belief_all_reports": largest_shift(calibration.eps_inf),
-        "bytes": head.hex(" ") + " ??" * len(blank),
-        "length": len(head) + len(blank),
+        "protocol": manifest.ways[index].protocol,
+        "one_report": told.one_report,
+        "all_reports": told.all_reports,
+        "belief_one_report": told.belief_one_report,
+        "belief_all_reports": told.belief_all_reports,
+        "not_hidden": list(told.not_hidden),
+        "warning": told.warning,
+        "bytes": " ".join(octets),
+        "length": len(octets),
     }
+
+
+def _preview(manifest: Manifest, index: int) -> list[str]:
+    """The bytes of a first report, each in hex; ?? for those of the answer, which are noise."""
+    noise = manifest.ways[index].answer_bytes
+    level = b"\1" if manifest.reporting == "nested" else b""  # of the first report; no noise
+    report = make_report(manifest, 0, index, level.ljust(noise, b"\0"))
+    octets, behind = report.encode().hex(" ").split(" "), len(report.body) - noise
+    answer = ["??"] * (noise - len(level))
+    return octets[: len(octets) - behind - len(answer)] + answer + octets[len(octets) - behind :]
 
 
 def invitation_facts(invitation: Invitation, device: str | None) -> InvitationFacts:
@@ -123,6 +127,7 @@ def campaign_facts(client: EdgeClient, membership: Membership) -> CampaignFacts:
         "device": membership.device,
         "topic": topics.report(membership.device),
         "drawn_attribute": attribute_facts(membership.manifest, membership.attribute_index),
+        "drawn_rounds": drawn_rounds(membership),
         "queued": [report_facts(membership, row) for row in rows if row.fate == "queued"],
         "sent": [report_facts(membership, row) for row in rows if row.fate != "queued"],
         "memos": spent.memos,
@@ -143,8 +148,9 @@ def report_facts(membership: Membership, row: Queued) -> ReportFacts:
     report = decode_report(row.payload)
     if isinstance(report, Rejected):
         raise AssertionError("a stored report does not decode")
+    way = membership.manifest.ways[report.attribute]
     values = membership.manifest.attributes[report.attribute].values
-    says = membership.manifest.body_formats[report.attribute].supported(report.body)
+    says = way.counted.supported(way.supported(report.body, membership.device).body)
     return {
         "round": row.round,
         "bytes": row.payload.hex(" "),
@@ -183,6 +189,7 @@ def _campaign_status(client: EdgeClient, membership: Membership) -> CampaignStat
         "reports": spent.reports,
         "epsilon_exact": spent.exact,
         "epsilon_charged": spent.charged,
+        "epsilon_bound": membership.way.lifetime_epsilon,
     }
 
 
@@ -198,7 +205,22 @@ def joined_facts(membership: Membership) -> JoinedFacts:
         "campaign": membership.name,
         "device": membership.device,
         "attribute": membership.attribute.name,
+        "rounds": drawn_rounds(membership),
+        "warning": words(membership.manifest, membership.attribute_index).warning,
     }
+
+
+def drawn_rounds(membership: Membership) -> list[DrawnRoundFacts] | None:
+    """The rounds that this device drew to answer, for its owner; None for every round.
+
+    The draw did not look at any value, and a report shows its round to all who see it.
+    """
+    if membership.drawn_rounds is None:
+        return None
+    opens = membership.manifest.rounds.opens
+    return [
+        {"round": number, "opens": _instant(opens(number))} for number in membership.drawn_rounds
+    ]
 
 
 def ledger_facts(client: EdgeClient) -> list[LedgerFacts]:

@@ -8,6 +8,7 @@ from edge_client.show.facts import (
     AboutFacts,
     AttributeFacts,
     CampaignFacts,
+    DrawnRoundFacts,
     InvitationFacts,
     JoinedFacts,
     LedgerFacts,
@@ -15,19 +16,13 @@ from edge_client.show.facts import (
     ShowFacts,
     StatusFacts,
 )
+from edge_client.show.ways import period_text
 
 WIDTH = 96
+MOST_ROUNDS = 8
+MOST_REVEALED = "the most that any number of them can reveal"
 
 NONE_JOINED = "No campaign joined. Begin with: allomfree-edge join ADDRESS"
-
-CHANGES_SHOW = (
-    "What noise cannot hide: if your value changes, someone who keeps all your reports can in the "
-    "long run notice that it changed, though not what it was."
-)
-FIRST_ONLY = (
-    "Only the first value is ever answered for: if yours changes to another of the answers, the "
-    "reports go on from the first."
-)
 
 
 def invitation_text(facts: InvitationFacts) -> str:
@@ -35,8 +30,10 @@ def invitation_text(facts: InvitationFacts) -> str:
     lines = [
         *_about_lines(facts),
         "",
-        "If you agree, this device draws one of these questions at random and answers only that",
-        f"one, once every {period_text(facts['period_seconds'])}, with noise added here:",
+        *_wrap(
+            "If you agree, this device draws one of these questions at random and answers only "
+            f"that one, {facts['answers']}, with noise added here:"
+        ),
     ]
     for attribute in facts["attributes"]:
         lines += ["", *_attribute_lines(attribute)]
@@ -44,7 +41,8 @@ def invitation_text(facts: InvitationFacts) -> str:
         "",
         f"It would go to {facts['broker']} on the topic",
         f"    {facts['topic']}",
-        *_limits_lines(facts),
+        *_limits_lines(facts, facts["attributes"]),
+        *_wrap(f"All of it together can cost {facts['bound']}."),
         "You can `pause`, `leave` or `forget` at any time.",
     ]
     return "\n".join(lines)
@@ -56,13 +54,15 @@ def campaign_text(facts: CampaignFacts) -> str:
     lines += [
         "This device drew one question for life:",
         *_attribute_lines(facts["drawn_attribute"]),
+        *_wrap(f"    It answers {facts['answers']}."),
+        *_rounds_lines(facts["drawn_rounds"]),
     ]
     lines += ["", f"Sent to     {facts['broker']}", f"Topic       {facts['topic']}"]
     for title, rows in (("Queued", facts["queued"]), ("Left this device", facts["sent"])):
         lines += ["", f"{title}:"] + (_report_lines(rows) or ["    nothing"])
     lines += [
         "",
-        *_limits_lines(facts),
+        *_limits_lines(facts, [facts["drawn_attribute"]]),
         "",
         *_spent_lines(facts),
         f"Stop with: allomfree-edge pause | leave | forget {facts['campaign']}",
@@ -79,7 +79,9 @@ def show_text(facts: ShowFacts) -> str:
 def joined_text(facts: JoinedFacts) -> str:
     """What joining has settled."""
     attribute = facts["attribute"]
-    return f"\nJoined {facts['campaign']}. This device will answer {attribute!r}, for life."
+    joined = f"Joined {facts['campaign']}. This device will answer {attribute!r}, for life."
+    warning = _wrap(facts["warning"]) if facts["warning"] else []
+    return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
 
 
 def status_text(facts: StatusFacts) -> str:
@@ -90,7 +92,8 @@ def status_text(facts: StatusFacts) -> str:
         f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
         f"attribute {c['attribute']}, "
         f"{count_text(c['reports'], 'report')}, {c['queued']} queued, "
-        f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}"
+        f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}, "
+        f"at most {c['epsilon_bound']:g} ever"
         for c in facts["campaigns"]
     ]
     if not facts["campaigns"]:
@@ -132,6 +135,7 @@ def _attribute_lines(facts: AttributeFacts) -> list[str]:
     shown = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
     octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
     one, every = facts["belief_one_report"], facts["belief_all_reports"]
+    warning = _wrap(facts["warning"], " " * 4) if facts["warning"] else []
     return [
         f"  {facts['attribute']}: {facts['question']}",
         f"    Answers   {len(facts['values'])}: {shown}",
@@ -142,32 +146,58 @@ def _attribute_lines(facts: AttributeFacts) -> list[str]:
         ),
         f"    Bytes     {octets}",
         f"              {facts['length']} bytes, {facts['protocol']}; ?? is noise",
+        *warning,
     ]
 
 
-def _limits_lines(facts: InvitationFacts | CampaignFacts) -> list[str]:
+def _rounds_lines(rounds: list[DrawnRoundFacts] | None) -> list[str]:
+    """The rounds drawn, where a device does not answer in all of them."""
+    if rounds is None:
+        return []
+    shown = ", ".join(f"{r['round']} ({r['opens'][:16]}Z)" for r in rounds[:MOST_ROUNDS])
+    more = f" and {len(rounds) - MOST_ROUNDS} more" if len(rounds) > MOST_ROUNDS else ""
+    said = f"Rounds drawn: {shown}{more}" if rounds else "No round is left for it to answer"
+    return _wrap(f"    {said}.")
+
+
+def _limits_lines(
+    facts: InvitationFacts | CampaignFacts, attributes: list[AttributeFacts]
+) -> list[str]:
     """What is not sent, what is seen all the same, and what noise does not hide."""
-    several = f"At most {facts['max_values']} different values of yours are ever answered for."
+    not_hidden = dict.fromkeys(line for each in attributes for line in each["not_hidden"])
     return [
         *_wrap("Never sent: " + "; ".join(facts["never_leaves"]) + "."),
         *_wrap("The broker sees: " + "; ".join(facts["broker_sees"]) + "."),
-        *(_wrap(FIRST_ONLY) if facts["max_values"] == 1 else [several, *_wrap(CHANGES_SHOW)]),
+        *(line for told in not_hidden for line in _wrap(told)),
     ]
 
 
 def _spent_lines(facts: CampaignFacts) -> list[str]:
-    if not facts["memos"]:
-        return [
-            f"Ledger: nothing was drawn yet; the first report books epsilon {facts['eps_inf']:g}."
-        ]
-    memos, reports = count_text(facts["memos"], "memo"), count_text(facts["reports"], "report")
+    ever = _wrap(f"In all, {facts['bound']}.")
+    if not facts["reports"]:
+        first = first_charge(facts)
+        return [f"Ledger: nothing was drawn yet; the first report books epsilon {first:g}.", *ever]
+    each = f"{facts['eps_1']:g} for each of them"
+    what = each if facts["reporting"] == "once" else MOST_REVEALED
     return [
         (
-            f"Ledger: {memos}, {reports}. "
+            f"Ledger: {drawn_text(facts)}. "
             f"Revealed so far at most epsilon {facts['epsilon_exact']:.4f};"
         ),
-        f"booked {facts['epsilon_charged']:g}, the most that any number of them can reveal.",
+        f"booked {facts['epsilon_charged']:g}, {what}.",
+        *ever,
     ]
+
+
+def first_charge(facts: CampaignFacts) -> float:
+    """What the first report books: an answer of its own, or a memo for many."""
+    return facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"]
+
+
+def drawn_text(facts: CampaignFacts) -> str:
+    """How many memos and reports were drawn; memos only where there are any."""
+    reports = count_text(facts["reports"], "report")
+    return f"{count_text(facts['memos'], 'memo')}, {reports}" if facts["memos"] else reports
 
 
 def count_text(number: int, thing: str) -> str:
@@ -184,15 +214,6 @@ def _report_lines(rows: list[ReportFacts]) -> list[str]:
             f"        {row['bytes']}",
         ]
     return lines
-
-
-def period_text(seconds: int) -> str:
-    """A duration in its largest whole unit."""
-    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds % size == 0:
-            count = seconds // size
-            return name if count == 1 else f"{count} {name}s"
-    return f"{seconds} seconds" if seconds > 1 else "second"
 
 
 def _wrap(text: str, label: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from edge_client.errors import CampaignProblem
 from edge_client.records import Draw, Membership, Status
@@ -34,17 +35,32 @@ class Campaigns:
         namespace: str,
         participation: Participation,
         at: int,
+        rounds: Iterable[int] | None = None,
     ) -> None:
-        """Remember consent, pseudonym and attribute; or take part again after `leave`."""
+        """Remember consent, pseudonym, attribute and the rounds drawn; or take part again."""
+        *shown, answers = participation
         with self._database.transaction():
             self._database.execute(
                 """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
                        last_round, status, joined) VALUES (?, ?, ?, ?, ?, ?, ?, 'joined', ?)
                    ON CONFLICT (name) DO UPDATE SET status = 'joined',
                        broker = excluded.broker, namespace = excluded.namespace""",
-                (manifest.campaign, manifest.to_bytes(), broker, namespace, *participation, at),
+                (manifest.campaign, manifest.to_bytes(), broker, namespace, *shown, at),
             )
+            if rounds is not None:
+                self._add_rounds(manifest.campaign, rounds, answers)
             self._decide(manifest.campaign, "joined", at)
+
+    def _add_rounds(self, campaign: str, rounds: Iterable[int], answers: int) -> None:
+        """For life: another process may have joined meanwhile, and then its draw stands."""
+        first = self._database.execute(
+            "INSERT OR IGNORE INTO answered VALUES (?, ?)", (campaign, answers)
+        )
+        if first.rowcount == 1:
+            self._database.connection.executemany(
+                "INSERT INTO drawn_round (campaign, round) VALUES (?, ?)",
+                [(campaign, number) for number in rounds],
+            )
 
     def set_status(self, campaign: str, status: Status, at: int) -> None:
         """Pause, resume or leave. Leaving withdraws what has not been counted yet."""
@@ -72,8 +88,16 @@ class Campaigns:
         if moved.rowcount != 1:
             raise AssertionError("a round was about to be drawn twice")
 
+    def count_answer(self, membership: Membership, number: int) -> None:
+        """One more answer without a memo, in a round drawn for it, inside a transaction."""
+        if number not in self._drawn_rounds(membership.name):
+            raise AssertionError("a round that was not drawn was about to be answered")
+        self._database.execute(
+            "UPDATE answered SET answers = answers + 1 WHERE campaign = ?", (membership.name,)
+        )
+
     def before_loss(self, campaign: str) -> Participation | None:
-        """Pseudonym, attribute and last round of a campaign before the memory was lost."""
+        """What a campaign had been shown before the memory was lost."""
         return kept_participation(self._database.connection, campaign)
 
     def decisions(self, campaign: str) -> list[tuple[int, str]]:
@@ -106,4 +130,19 @@ class Campaigns:
             self._manifests[content] = Manifest.from_bytes(content)
         fields["manifest"] = self._manifests[content]
         fields["attribute_index"] = fields.pop("attribute")
+        if fields["manifest"].reporting == "once":
+            fields["drawn_rounds"] = self._drawn_rounds(row["name"])
+            fields["answers"] = self._answers(row["name"])
         return Membership(**fields)
+
+    def _drawn_rounds(self, campaign: str) -> tuple[int, ...]:
+        rows = self._database.execute(
+            "SELECT round FROM drawn_round WHERE campaign = ? ORDER BY round", (campaign,)
+        )
+        return tuple(number for (number,) in rows)
+
+    def _answers(self, campaign: str) -> int:
+        rows = self._database.execute(
+            "SELECT answers FROM answered WHERE campaign = ?", (campaign,)
+        )
+        return int(rows.fetchone()[0])

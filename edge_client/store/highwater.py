@@ -3,7 +3,8 @@
 A database restored from a backup, or replaced by an empty one, would draw again for rounds that
 have already been reported, and that is a privacy failure. The mark holds the store's identity and
 sequence number; a database behind its mark is refused. It also carries what must survive the loss
-of the database: how much each source was charged, and which attribute each campaign drew.
+of the database: how much each source was charged, which attribute each campaign drew, and how many
+of its answers are used up.
 
 Two slots are written in turn, each with its checksum, in place: a torn write leaves the other slot
 good, and a full disk cannot stop it, because the first write takes the room for both.
@@ -30,6 +31,7 @@ class Participation(NamedTuple):
     device: str
     attribute: int
     last_round: int
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,15 @@ def _format(mark: Mark) -> bytes:
         "store": mark.store,
         "sequence": mark.sequence,
         "charged": mark.charged,
-        "lives": mark.participations,  # the key that earlier versions wrote
+        "lives": {n: _short(p) for n, p in mark.participations.items()},  # an earlier name
     }
     text = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     return b"%08x %s" % (zlib.crc32(text), text)
+
+
+def _short(shown: Participation) -> tuple[str | int, ...]:
+    """As earlier versions wrote it, where there is nothing more to write."""
+    return shown if shown.answers else shown[:3]
 
 
 def _parse(record: bytes) -> Mark | None:
@@ -87,7 +94,8 @@ def _parse(record: bytes) -> Mark | None:
             return None
         fields = json.loads(text)
         shown = {
-            n: Participation(str(d), int(a), int(r)) for n, (d, a, r) in fields["lives"].items()
+            name: Participation(str(device), *map(int, numbers))
+            for name, (device, *numbers) in fields["lives"].items()
         }
         return Mark(fields["store"], fields["sequence"], fields["charged"], shown)
     except (ValueError, KeyError, TypeError):

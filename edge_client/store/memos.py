@@ -1,8 +1,12 @@
-"""The permanent answers: one memo B' per (campaign, value), drawn once and never again (I2)."""
+"""The permanent answers: one memo B' per (campaign, value), drawn once and never again (I2).
+
+In other ways of reporting than the paper's the memo belongs to a value's cell, or is the bodies of
+all levels; `Way.randomiser` says which.
+"""
 
 from __future__ import annotations
 
-from edge_client.records import Draw, Memo
+from edge_client.records import Memo
 from edge_client.store.database import Database
 
 
@@ -26,9 +30,9 @@ class Memos:
             (campaign, value, body, at),
         )
 
-    def count_report(self, campaign: str, draw: Draw) -> None:
+    def count_report(self, campaign: str, value: int) -> None:
         """One more report was drawn from a memo, inside a transaction."""
         self._database.execute(
             "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
-            (campaign, draw.value),
+            (campaign, value),
         )

@@ -71,7 +71,28 @@ def _first_tables(db: sqlite3.Connection) -> None:
     )
 
 
-STEPS: Final[tuple[Step, ...]] = (_first_tables,)
+def _drawn_rounds(db: sqlite3.Connection) -> None:
+    """For campaigns that a device answers in some rounds only, without a memo.
+
+    Tables of their own: an agent of the version before may still be running when another process
+    takes this step, and reads every column of the tables it knows.
+    """
+    db.execute(
+        """CREATE TABLE drawn_round (
+            campaign TEXT NOT NULL REFERENCES campaign(name) ON DELETE CASCADE,
+            round INTEGER NOT NULL,
+            PRIMARY KEY (campaign, round)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE answered (
+            campaign TEXT PRIMARY KEY REFERENCES campaign(name) ON DELETE CASCADE,
+            answers INTEGER NOT NULL
+        ) WITHOUT ROWID, STRICT"""
+    )
+
+
+STEPS: Final[tuple[Step, ...]] = (_first_tables, _drawn_rounds)
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Step]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from edge_client.errors import StorageFailure
 from edge_client.records import Draw, LedgerLine, Membership
@@ -19,7 +20,14 @@ from edge_client.store.memos import Memos
 from edge_client.store.opening import Connect, lost, open_database
 from edge_client.store.outbox import Outbox
 from edge_client.trace import Trace, no_trace
-from protocol_spec import Spending, spending
+from protocol_spec import Spending
+
+REASONS: Final = {
+    "memoized": "memo drawn",
+    "once": "answer drawn",
+    "hashed": "memo of a group drawn",
+    "nested": "memo of all levels drawn",
+}
 
 
 class Store:
@@ -83,19 +91,33 @@ class Store:
         name = membership.name
         with self.database.marked_transaction():
             self.campaigns.require_joined(name)
-            if draw.new_memo is not None:
-                self.memos.add(name, draw.value, draw.new_memo, draw.at)
-                source, epsilon = membership.attribute.name, membership.manifest.eps_inf
-                self.ledger.add(LedgerLine(draw.at, name, source, epsilon, "memo drawn"))
-            self.memos.count_report(name, draw)
+            if draw.value is None:
+                self.campaigns.count_answer(membership, draw.round)
+                self._charge(membership, membership.manifest.eps_1, draw.at)
+            else:
+                self._remember(membership, draw.value, draw)
             self.outbox.add(name, draw)
             self.campaigns.advance(name, draw)
             self.outbox.prune(name)
 
+    def _remember(self, membership: Membership, key: int, draw: Draw) -> None:
+        """The memo that a report was drawn from, and its charge if it is new."""
+        if draw.new_memo is not None:
+            self.memos.add(membership.name, key, draw.new_memo, draw.at)
+            self._charge(membership, membership.manifest.eps_inf, draw.at)
+        self.memos.count_report(membership.name, key)
+
+    def _charge(self, membership: Membership, epsilon: float, at: int) -> None:
+        source, reason = membership.attribute.name, REASONS[membership.manifest.reporting]
+        self.ledger.add(LedgerLine(at, membership.name, source, epsilon, reason))
+
     def spent(self, membership: Membership) -> Spending:
         """What a campaign has cost so far, exactly and as booked."""
-        memos = self.memos.of(membership.name).values()
-        return spending(membership.calibration, (memo.reports for memo in memos))
+        way = membership.way
+        if way.memos == 0:  # each answer is booked when it is drawn
+            told = way.spending([membership.answers])
+            return replace(told, charged=told.exact)
+        return way.spending(memo.reports for memo in self.memos.of(membership.name).values())
 
     def forget(self, membership: Membership, at: int) -> None:
         """Wipe a campaign's memory and check that its bytes are gone. The ledger stays."""

@@ -36,7 +36,18 @@ def participations(db: sqlite3.Connection) -> dict[str, Participation]:
     rows = db.execute(
         "SELECT name, device, attribute, last_round FROM campaign WHERE last_round >= 0"
     )
-    return shown | {name: Participation(*fields) for name, *fields in rows}
+    answers = _answers(db)
+    return shown | {
+        name: Participation(device, attribute, last, answers.get(name, 0))
+        for name, device, attribute, last in rows.fetchall()
+    }
+
+
+def _answers(db: sqlite3.Connection) -> dict[str, int]:
+    """Answers given without a memo; a database may have been lost before it had the table."""
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'answered'").fetchone():
+        return {}
+    return dict(db.execute("SELECT campaign, answers FROM answered").fetchall())
 
 
 def kept_participation(db: sqlite3.Connection, campaign: str) -> Participation | None:
@@ -59,5 +70,5 @@ def drop_participation(db: sqlite3.Connection, campaign: str) -> None:
 
 
 def _parse(text: str) -> Participation:
-    device, attribute, last_round = text.split(" ")
-    return Participation(device, int(attribute), int(last_round))
+    device, *numbers = text.split(" ")
+    return Participation(device, *map(int, numbers))

@@ -26,8 +26,10 @@ LONGITUDINAL: Final = {
     "L-OSUE": "L_OSUE",
     "L-SOUE": "L_SOUE",
     "ALLOMFREE": "L_ADP",
+    "LOLOHA": "L_LH",
 }
-NEEDS_SIZE: Final = ("L-GRR", "ALLOMFREE")  # a list of bits says by itself how many values it has
+# A list of bits says by itself how many values it has.
+NEEDS_SIZE: Final = ("L-GRR", "ALLOMFREE", "LOLOHA")
 
 Reports = Sequence[Any]
 
@@ -46,6 +48,12 @@ def multi_freq_ldpy(task: dict[str, Any]) -> Oracle:
     module = import_module(f"multi_freq_ldpy.long_freq_est.{name}")
     client, aggregator = (getattr(module, f"{name}_{half}") for half in ("Client", "Aggregator_MI"))
     words = (k, *budget) if protocol in NEEDS_SIZE else budget
+    if protocol == "LOLOHA":  # with two cells, or with as many as it holds for best
+        best = bool(task["best_cells"])
+        return Oracle(
+            lambda v: [client(int(value), k, *budget, best) for value in v],
+            lambda r: aggregator(r, *words, best),
+        )
     if task.get("compiled"):
         loop = compiled_loop(client)
         return Oracle(lambda v: loop(v, k, *budget), lambda r: aggregator(r, *words))

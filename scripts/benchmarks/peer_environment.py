@@ -13,7 +13,8 @@ from typing import Any, Final
 
 DRIVER: Final = Path(__file__).with_name("peer_driver.py")
 PEERS: Final = ("multi-freq-ldpy", "pure-ldp")
-# What was compared. pure-ldp imports scikit-learn and statsmodels without declaring them.
+# What was compared. pure-ldp imports scikit-learn and statsmodels without declaring them;
+# multi-freq-ldpy hashes text, which xxhash 4 refuses.
 PINS: Final = (
     "multi-freq-ldpy==0.2.5",
     "pure-ldp==1.2.0",
@@ -22,7 +23,7 @@ PINS: Final = (
     "scipy==1.17.1",
     "scikit-learn==1.9.1",
     "statsmodels==0.15.0",
-    "xxhash==4.1.0",
+    "xxhash==3.8.2",
     "bitarray==3.12.3",
     "bitstring==5.0.0",
 )

@@ -11,7 +11,9 @@ import click
 
 from protocol_spec import Manifest
 from protocol_spec.programs.commands import STYLE, with_clear_errors
+from protocol_spec.ways import WAYS, Reporting
 from simulation import records, runs, text
+from simulation.errors import SimulationError
 from simulation.model import behaviour, datasets, manifests
 from simulation.model.fleet import BATCH
 
@@ -98,10 +100,23 @@ _DEVICES = (
         help="N devices that always report one value; repeatable.",
     ),
 )
-_SINGLE = (
+_CHANGES = (
     click.option(
         "--changes", default=0.0, help="Probability that a device changes its value after a round."
     ),
+    click.option(
+        "--changes-per-year",
+        type=float,
+        help="The same as a mean number of changes of a device in a year.",
+    ),
+    click.option(
+        "--drift",
+        multiple=True,
+        help="Distribution that changing values drift to by the middle of the campaign, and back "
+        "from by its end; as --population.",
+    ),
+)
+_SINGLE = (
     click.option(
         "--late", default=0.0, help="Probability that a report arrives after its round is sealed."
     ),
@@ -115,7 +130,7 @@ _PERIOD = click.option("--period", default=10, show_default=True, help="Seconds 
 
 
 @main.command()
-@_options(*_DEVICES)
+@_options(*_DEVICES, *_CHANGES)
 def statistics(**given: Any) -> None:
     """Simulate counts alone, with their exact distribution: 100 million devices in seconds.
 
@@ -126,7 +141,7 @@ def statistics(**given: Any) -> None:
 
 
 @main.command()
-@_options(*_DEVICES, *_SINGLE, _INTO, _BROKER, _PERIOD)
+@_options(*_DEVICES, *_CHANGES, *_SINGLE, _INTO, _BROKER, _PERIOD)
 @click.option(
     "--live", is_flag=True, help="Send the reports through a broker to a collector, in real time."
 )
@@ -195,15 +210,25 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
 )
 @click.option("--eps-1", default=0.6, show_default=True, help="Privacy budget of one report.")
 @click.option("--rounds", default=365, show_default=True, help="Number of rounds of a day.")
-def manifest(name: str, eps_inf: float, eps_1: float, rounds: int) -> None:
+@click.option(
+    "--reporting",
+    type=click.Choice(WAYS),
+    default="memoized",
+    show_default=True,
+    help="The way of reporting; with once, --eps-inf is for the one answer.",
+)
+def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Reporting) -> None:
     """Print a manifest for every attribute of one of the paper's data sets.
 
     \b
     python scripts/simulate_fleet.py manifest adult --eps-inf 2 --eps-1 0.6 > adult.toml
+    python scripts/simulate_fleet.py manifest adult --reporting nested > nested.toml
     """
 
     def show() -> None:
-        toml = manifests.for_dataset(name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
+        toml = manifests.for_dataset(
+            name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds, reporting=reporting
+        )
         Manifest.from_toml(toml)
         click.echo(toml, nl=False)
 
@@ -226,6 +251,10 @@ def _asked(given: dict[str, Any]) -> runs.Asked:
         for name in ("dropout", "churn", "changes", "late", "duplicates")
         if name in given
     }
+    if given.get("changes_per_year") is not None:
+        if rates["changes"]:
+            raise SimulationError("give --changes or --changes-per-year, not both")
+        rates["changes"] = behaviour.chance_of_change(given["changes_per_year"], read.rounds.period)
     return runs.Asked(
         read,
         given["words"],
@@ -237,4 +266,5 @@ def _asked(given: dict[str, Any]) -> runs.Asked:
             dishonest=behaviour.dishonest(read, given.get("dishonest", ())),
             **rates,
         ),
+        given.get("drift", ()),
     )

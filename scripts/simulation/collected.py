@@ -14,36 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.records import Campaign, Tally
-from collector.rounds.results import pooled_result, round_result
 from collector.show.tables import COLUMNS, rows
 from collector.store import Store
-from protocol_spec import Manifest, Outcome, Result, as_drawn
+from protocol_spec import Manifest, Outcome, Result
+from simulation.counted import Collected
 from simulation.model.counts import Counts
+from simulation.published import Published, estimate_of_round, estimate_of_rounds
 
+# `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """One attribute: counts of each round, who reported how often, and who held what.
-
-    n[round], counts[round, v], truth[round, v] over all devices of the attribute, heard or not;
-    participation[m] devices were counted in m rounds; [0] is 0, for nobody heard of them.
-    """
-
-    n: Counts
-    counts: Counts
-    truth: Counts
-    participation: Counts
-
-    @classmethod
-    def empty(cls, rounds: int, k: int) -> Collected:
-        """All zero, for a number of rounds and values."""
-        table = np.zeros((rounds, k), dtype=np.int64)
-        once = np.zeros(rounds, dtype=np.int64)
-        return cls(once, table, table.copy(), np.zeros(rounds + 1, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,25 +36,25 @@ class Simulated:
     attributes: tuple[Collected, ...]
     outcomes: tuple[Counter[Outcome], ...]  # by round; late reports belong to no round
     late: int = 0
+    stored: tuple[Result, ...] | None = None  # where there was a real collector
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        campaign = _campaign(self.manifest)
+        return list(self._one_by_one() if self.stored is None else self.stored)
+
+    def _one_by_one(self) -> Iterator[Result]:
         everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
-        found = []
-        for index, collected in enumerate(self.attributes):
-            heard = collected.n > 0
-            if heard.any():
-                total = Tally(int(collected.n.sum()), collected.counts.sum(axis=0))
-                who = _participation(collected)
-                found.append(
-                    pooled_result(campaign, index, int(heard.sum()), total, who, everything)
-                )
-            found += [
-                round_result(campaign, t, index, Tally(int(n), counts), self.outcomes[t])
-                for t, (n, counts) in enumerate(zip(collected.n, collected.counts))
-            ]
-        return found
+        for index in range(len(self.attributes)):
+            made = self.results_of(index)
+            pooled = made.pooled(everything)
+            if pooled is not None:
+                yield pooled
+            for t in range(self.rounds):
+                yield made.round(t, self.outcomes[t])
+
+    def results_of(self, index: int) -> Published:
+        """What is published of one attribute."""
+        return Published(self.manifest, index, self.attributes[index])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The collector's columns and two more: the true frequency, and how far the raw estimate
@@ -82,11 +63,12 @@ class Simulated:
         names = [attribute.name for attribute in self.manifest.attributes]
         for result in self.results():
             index = names.index(result.attribute)
-            truth = self.true_frequencies(index, result.round)
+            truth = self._truth_of(index, result)
             errors = self._errors(index, result, truth)
             for row, f, error in zip(rows(campaign, [result]), truth.tolist(), errors.tolist()):
                 shown = row["raw"] is not None and error > 0.0
-                yield {**row, "truth": f, "z": (row["raw"] - f) / error if shown else None}
+                z = (row["raw"] - f) / error if shown else None
+                yield {**row, "truth": f, "z": z}
 
     def true_frequencies(self, index: int, number: int | None = None) -> npt.NDArray[np.float64]:
         """Among all devices that drew the attribute, in one round or on the average of all."""
@@ -94,54 +76,58 @@ class Simulated:
         held = held.sum(axis=0) if number is None else held[number]
         return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
 
+    def _truth_of(self, index: int, result: Result) -> npt.NDArray[np.float64]:
+        """In the rounds that the result is about."""
+        if result.round is not None or result.first is None or result.last is None:
+            return self.true_frequencies(index, result.round)
+        held = self.attributes[index].truth[result.first : result.last + 1].sum(axis=0)
+        return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)
+
     def _errors(
         self, index: int, result: Result, truth: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
         """The exact standard deviation about the truth, where taking part tells nothing of the
         value: the noise of the devices heard, and their choice among all."""
-        collected = self.attributes[index]
-        reports, devices = np.arange(collected.participation.size), collected.participation
-        if result.round is not None:
-            reports, devices = np.array([1]), np.array([result.n])
-        weight = reports / max(1, int((reports * devices).sum()))
-        squares = float((weight**2 * devices).sum())
-        calibration = as_drawn(self.manifest.calibrations[index])
-        noise = [
-            sum(
-                w * w * d * calibration.device_variance(holds, int(m))
-                for w, d, m in zip(weight, devices, reports)
-                if d
-            )
-            for holds in (False, True)
-        ]
-        fleet = int(collected.truth[0].sum())
-        unheard = max(0.0, squares - 1.0 / max(1, fleet)) * fleet / max(1, fleet - 1)
-        variance = noise[0] + truth * (noise[1] - noise[0]) + truth * (1.0 - truth) * unheard
-        return np.asarray(np.sqrt(variance), dtype=np.float64)
+        way, collected = self.manifest.ways[index], self.attributes[index]
+        if result.n == 0:
+            return np.zeros_like(truth)
+        if result.round is None:
+            made = estimate_of_rounds(way, collected, collected.fleet)
+        else:
+            made = estimate_of_round(way, collected, result.round, collected.fleet)
+        return np.sqrt(made.moments.variance(truth))
 
 
 def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts]) -> Simulated:
     """What a real collector's store holds of a simulated campaign; `truth[a][round, v]`."""
     attributes = []
     for index, held in enumerate(truth):
-        made = Collected.empty(rounds, campaign.manifest.attributes[index].k)
+        way = campaign.manifest.ways[index]
+        made = Collected.empty(rounds, way.k, len(way.channels))
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)
             if tally is not None:
-                made.n[t], made.counts[t] = tally.n, tally.counts
+                _put(made, t, tally)
         made.truth[:] = held
         for m, devices in zip(*store.participation(campaign.id, index)):
             made.participation[m] = devices
         attributes.append(made)
     outcomes = tuple(Counter(store.outcomes(campaign.id, t)) for t in range(rounds))
     late = store.outcomes(campaign.id).get(Outcome.LATE, 0)
-    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late)
+    stored = tuple(store.results(campaign.id))
+    return Simulated(campaign.manifest, rounds, tuple(attributes), outcomes, late, stored)
 
 
-def _participation(collected: Collected) -> tuple[list[int], list[int]]:
-    devices = collected.participation.tolist()
-    heard = [(m, number) for m, number in enumerate(devices) if number]
-    return [m for m, _ in heard], [number for _, number in heard]
+def _put(made: Collected, number: int, tally: Tally) -> None:
+    """A round's counts: by value, or level after level with the number of reports before each."""
+    levels, k = made.counts_by_channel.shape[1:]
+    if levels > 1 and tally.counts.size == levels * (k + 1):
+        table = tally.counts.reshape(levels, k + 1)
+        made.n_by_channel[number], made.counts_by_channel[number] = table[:, 0], table[:, 1:]
+    else:
+        made.n_by_channel[number, 0] = tally.n
+        if tally.counts.size == k:
+            made.counts_by_channel[number, 0] = tally.counts
 
 
 def _campaign(manifest: Manifest) -> Campaign:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulation.errors import SimulationError
-from simulation.records import Row
+from simulation.records import Row, pooled
 
 ESTIMATE, TRUTH = "#4477aa", "#222222"
 WIDEST = 64  # values with a name each; more are numbered
@@ -20,8 +20,8 @@ LETTERS = 80  # that fit side by side under a panel
 
 def draw(rows: Sequence[Row], path: Path, title: str) -> None:
     """The pooled histogram of every attribute, into an .svg or .png file."""
-    pooled = [row for row in rows if row["round"] is None and not row["withheld"]]
-    names = list(dict.fromkeys(row["attribute"] for row in pooled))
+    shown = [row for row in pooled(rows) if not row["withheld"]]
+    names = list(dict.fromkeys(row["attribute"] for row in shown))
     if not names:
         raise SimulationError("every histogram is withheld: there is nothing to draw")
     columns = min(len(names), 2)
@@ -30,7 +30,7 @@ def draw(rows: Sequence[Row], path: Path, title: str) -> None:
     figure.suptitle(title)
     panels = figure.subplots(lines, columns, squeeze=False).flat
     for axes, name in zip(panels, names):
-        _panel(axes, [row for row in pooled if row["attribute"] == name])
+        _panel(axes, [row for row in shown if row["attribute"] == name])
     for axes in list(figure.axes)[len(names) :]:
         axes.set_visible(False)
     _save(figure, path)

@@ -111,6 +111,20 @@ def compare(left: Run, right: Run) -> list[Pair]:
     return [_pair(key, ours[key], theirs[key], comparisons) for key in common]
 
 
+def pooled(rows: Iterable[Row]) -> list[Row]:
+    """All rounds of each attribute together: of what spans several rounds, that with the most."""
+    spanning = [row for row in rows if row["round"] is None]
+    most: dict[str, int] = {}
+    for row in spanning:
+        most[row["attribute"]] = max(row["n"], most.get(row["attribute"], 0))
+    chosen = {
+        (row["attribute"], row["value"]): row
+        for row in reversed(spanning)
+        if row["n"] == most[row["attribute"]]
+    }
+    return [row for row in spanning if chosen[row["attribute"], row["value"]] is row]
+
+
 def _pair(
     key: tuple[str, int | None], ours: Sequence[Row], theirs: Sequence[Row], comparisons: int
 ) -> Pair:
@@ -124,9 +138,12 @@ def _pair(
 
 
 def _histograms(run: Run) -> dict[tuple[str, int | None], list[Row]]:
+    """Of single rounds, and of all together."""
     found: dict[tuple[str, int | None], list[Row]] = {}
+    together = set(map(id, pooled(run.rows)))
     for row in run.rows:
-        if not row["withheld"]:
+        wanted = row["round"] is not None or id(row) in together
+        if wanted and not row["withheld"]:
             found.setdefault((row["attribute"], row["round"]), []).append(row)
     return found
 

@@ -22,7 +22,7 @@ from simulation.depths.through_broker import reports_through_broker
 from simulation.errors import SimulationError
 from simulation.model.behaviour import Behaviour
 from simulation.model.fleet import Fleet
-from simulation.model.population import Population, populate
+from simulation.model.population import Population, Weights, populate, targets
 from simulation.progress import shown
 from simulation.records import Run
 
@@ -39,6 +39,13 @@ class Asked:
     rounds: int
     seed: int
     behaviour: Behaviour
+    drift: tuple[str, ...] = ()
+
+    def targets(self) -> tuple[Weights, ...]:
+        """What changing values drift to; nothing if they do not."""
+        if self.drift and not self.behaviour.changes:
+            raise SimulationError("--drift is about values that change; add --changes-per-year")
+        return targets(self.manifest, self.drift, self.seed) if self.drift else ()
 
     def population(self) -> Population:
         """Checked against the manifest."""
@@ -64,6 +71,7 @@ def statistics(asked: Asked) -> Run:
                 rounds=asked.rounds,
                 seed=asked.seed,
                 progress=progress,
+                drift=asked.targets(),
             ),
         )
 
@@ -127,7 +135,8 @@ def _fleet(asked: Asked, population: Population, manifest: Manifest, batch: int)
     if batch < 1:
         raise SimulationError(f"--batch {batch}: must be 1 or more")
     truth = population.drawn(asked.seed)
-    return Fleet(manifest, truth, asked.behaviour, asked.seed, asked.rounds, batch)
+    drift = asked.targets()
+    return Fleet(manifest, truth, asked.behaviour, asked.seed, asked.rounds, batch, drift)
 
 
 def _place(stack: ExitStack, directory: Path | None) -> Path:
@@ -146,6 +155,7 @@ def _timed(
     facts: dict[str, Any] = {
         "depth": depth,
         "campaign": made.manifest.campaign,
+        "reporting": made.manifest.reporting,
         "population": list(asked.words),
         "devices": population.devices,
         "rounds": asked.rounds,

@@ -11,7 +11,7 @@ import click
 
 from simulation import figure as pictures
 from simulation.errors import SimulationError
-from simulation.records import FACTS, Pair, Row, Run, score, write
+from simulation.records import FACTS, Pair, Row, Run, pooled, score, write
 
 
 def check(figure: Path | None, store: Path | None) -> None:
@@ -46,15 +46,17 @@ def title(run: Run) -> str:
     facts = run.facts
     rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds"
     people = f"{facts['devices']:,} devices, {', '.join(facts['population'])}"
-    return f"{facts['campaign']}: {people}, {rounds} (seed {facts['seed']})"
+    way = facts.get("reporting", "memoized")
+    name = facts["campaign"] if way == "memoized" else f"{facts['campaign']} ({way})"
+    return f"{name}: {people}, {rounds} (seed {facts['seed']})"
 
 
 def summary(run: Run) -> str:
     """All rounds together, a line for each attribute."""
     outcomes = ", ".join(f"{n:,} {name}" for name, n in run.facts["outcomes"].items())
     lines = [title(run), f"{run.facts['depth']}: {outcomes} in {run.facts['seconds']:g} s"]
-    pooled = (row for row in run.rows if row["round"] is None)
-    groups = [(name, list(rows)) for name, rows in groupby(pooled, key=itemgetter("attribute"))]
+    together = groupby(pooled(run.rows), key=itemgetter("attribute"))
+    groups = [(name, list(rows)) for name, rows in together]
     width = max([len(name) for name, _ in groups] or [0])
     lines.append(
         f"{'attribute':<{max(width, 9)}}  protocol  values      devices  error %  projected %  "

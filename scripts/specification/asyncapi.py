@@ -8,10 +8,19 @@ from typing import Any
 
 import yaml
 
-from protocol_spec import DEFAULT_NAMESPACE, limits, manifest_reader, names
+from protocol_spec import DEFAULT_NAMESPACE, limits, manifest_fields, names
+from protocol_spec.fields import Tables
 from specification.blocks import Blocks, SpecificationError
 from specification.channels import CHANNELS, check_channels
-from specification.schemas import Schema, decimal, parts, pattern, reference, schema
+from specification.schemas import (
+    Schema,
+    decimal,
+    parts,
+    pattern,
+    reference,
+    schema,
+    tables,
+)
 
 QOS = 1
 SIZES = {
@@ -34,18 +43,30 @@ PARAMETERS: dict[str, Schema] = {
 }
 # Fields of a manifest whose schema has a name, because it occurs more than once.
 NAMED = {
-    "format": "version",
     "created": "instant",
     "expires": "instant",
     "first": "instant",
     "eps_inf": "epsilon",
     "eps_1": "epsilon",
     "name": "attributeName",
-    "protocol": "askedProtocol",
     "calibration": "calibration",
 }
+NAMED_IN = {
+    1: {**NAMED, "format": "version", "protocol": "askedProtocol"},
+    2: {**NAMED, "format": "version2", "protocol": "askedProtocol2", "reporting": "reporting"},
+}
+# Kinds of attributes, and which fields those do not have; `levels` are of nested reporting.
 NOT_BINS = ("values",)
-NOT_NAMED_VALUES = ("edges", "unit")
+NOT_NAMED_VALUES = ("edges", "unit", "low", "high")
+ATTRIBUTES = {
+    1: {"namedValues": NOT_NAMED_VALUES, "bins": NOT_BINS},
+    2: {
+        "namedValues2": (*NOT_NAMED_VALUES, "levels"),
+        "bins2": (*NOT_BINS, "levels"),
+        "nestedValues": NOT_NAMED_VALUES,
+        "nestedBins": NOT_BINS,
+    },
+}
 KEPT = ("description", "summary", "examples")
 
 
@@ -174,15 +195,19 @@ def shared_parts(inside: str) -> str:
 
 
 def manifest(inside: str) -> str:
-    top = manifest_reader.MANIFEST_FIELDS
-    attribute = manifest_reader.ATTRIBUTE_FIELDS
-    rounds = _map(manifest_reader.ROUNDS_FIELDS)
-    made = {
-        "manifest": _map(top, rounds=rounds),
-        "namedValues": _map({n: f for n, f in attribute.items() if n not in NOT_NAMED_VALUES}),
-        "bins": _map({n: f for n, f in attribute.items() if n not in NOT_BINS}),
-    }
-    for name, properties in ((n, m["properties"]) for n, m in made.items()):
+    formats = [reference(f"manifest{number}") for number in manifest_fields.FORMATS]
+    made: dict[str, Schema] = {"manifest": {"oneOf": formats}}
+    for number, fields in manifest_fields.FORMATS.items():
+        kinds = ATTRIBUTES[number]
+        inner = {
+            "rounds": _map(number, fields.rounds),
+            "attributes": tables(Tables(), *kinds),
+        }
+        made[f"manifest{number}"] = _map(number, fields.manifest, **inner)
+        for kind, without in kinds.items():
+            rest = {name: each for name, each in fields.attribute.items() if name not in without}
+            made[kind] = _map(number, rest)
+    for name, properties in ((n, m.get("properties", {})) for n, m in made.items()):
         before = _before(inside).get(name, {}).get("properties", {})
         for field, each in properties.items():
             words = before.get(field, {}).get("description")
@@ -191,9 +216,10 @@ def manifest(inside: str) -> str:
     return _dumped({name: {**_words(inside, name), **each} for name, each in made.items()})
 
 
-def _map(fields: Mapping[str, manifest_reader.Field], **inner: Schema) -> Schema:
+def _map(number: int, fields: Mapping[str, manifest_fields.Field], **inner: Schema) -> Schema:
+    named = NAMED_IN[number]
     properties = {
-        name: inner.get(name) or (reference(NAMED[name]) if name in NAMED else schema(field.kind))
+        name: inner.get(name) or (reference(named[name]) if name in named else schema(field.kind))
         for name, field in fields.items()
     }
     return {

@@ -13,7 +13,6 @@ from protocol_spec import (
     Outcome,
     Presence,
     ReceiptPage,
-    Report,
     Request,
     RequestKind,
     Response,
@@ -21,6 +20,7 @@ from protocol_spec import (
     Result,
     State,
     digest8,
+    make_report,
     receipt_page,
     receipt_tag,
     thresholds,
@@ -45,8 +45,9 @@ def example_messages(manifest: Manifest) -> dict[str, Any]:
     """One of each message of the example campaign."""
     d8, page = digest8(manifest), receipt_page(manifest, DEVICE)
     tags = frozenset({receipt_tag(manifest, ROUND, DEVICE), bytes.fromhex("b32b8c0b")})
+    withheld: dict[str, Any] = dict.fromkeys(RESULT_SERIES, ())
     return {
-        "report": Report(d8, 300, 1, b"\xa0\x80"),
+        "report": make_report(manifest, 300, 0, b"\x03"),
         "state": State(d8, Presence.ONLINE, 2),
         "receipt": ReceiptPage(d8, ROUND, page, tags),
         "request": Request(d8, RequestKind.FORGET, NONCE),
@@ -54,17 +55,21 @@ def example_messages(manifest: Manifest) -> dict[str, Any]:
         "result": Result(
             digest=manifest.digest,
             attribute=manifest.attributes[0].name,
+            reporting=manifest.reporting,
             round=ROUND,
+            first=ROUND,
+            last=ROUND,
             rounds=1,
             protocol=manifest.calibrations[0].protocol,
             n=1,
             devices=1,
+            n_eff=1.0,
             min_reports=manifest.min_reports,
             confidence=0.95,
             device_bound=0.0,
             counts=(),
-            **dict.fromkeys(RESULT_SERIES, ()),
             outcomes=dict.fromkeys(Outcome, 0) | {Outcome.ACCEPTED: 3, Outcome.DUPLICATE: 1},
+            **withheld,
         ),
     }
 
@@ -136,8 +141,8 @@ def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     messages = example_messages(manifest)
     report, receipt = messages["report"], messages["receipt"]
     attribute = manifest.attributes[report.attribute]
-    *but_last, last = manifest.body_formats[report.attribute].supported(report.body)
-    held = f"{', '.join(map(str, but_last))} and {last} of {attribute.k}"
+    support = manifest.ways[report.attribute].supported(report.body, DEVICE)
+    [value] = manifest.body_formats[report.attribute].supported(support.body)
     named = ("version", "digest8")
     request = (*named, "kind: forget", "nonce")
     return {
@@ -145,7 +150,7 @@ def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
             *named,
             f"round {report.round}",
             f"attribute {report.attribute}, {attribute.name}",
-            f"body: values {held}",
+            f"body: value {value} of {attribute.k}, and a zero behind it",
         ),
         "state": (
             *named,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest_reader
+from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest_fields
 from specification import examples
 from specification.asyncapi import QOS, load
 from specification.blocks import Blocks, SpecificationError, explained, table, written
@@ -24,15 +24,19 @@ LIMITS = {
     "MAX_VALUES": "values of an attribute",
     "MAX_ROUNDS": "rounds of a campaign",
     "MAX_RECEIPT_PAGES": "receipt pages of a campaign",
+    "MAX_LEVELS": "levels of nested reports",
     "DIGEST_BYTES": "digest in a message, bytes",
     "TAG_BYTES": "receipt tag, bytes",
     "NONCE_BYTES": "nonce of a request, bytes",
 }
 # In the table of the manifest's fields, or in the requirement that names them.
 LIMITS_ELSEWHERE = {
+    "KEY_BYTES",
     "MAX_CONTACT_LENGTH",
     "MAX_COUNT",  # M23
+    "MAX_DEVICES",
     "MAX_DEVICE_LENGTH",  # M2
+    "MAX_DRAIN_SECONDS",
     "MAX_EPS_INF",
     "MAX_INSTANT",
     "MAX_MIN_REPORTS",
@@ -48,6 +52,7 @@ LIMITS_ELSEWHERE = {
     "MAX_UNIT_LENGTH",
     "MAX_VALUE_LENGTH",
     "MIN_EPSILON",
+    "MIN_LEVELS",
     "MIN_VALUES",
 }
 LIMITS_OF_THE_REFERENCE = {"MAX_DOMAIN", "MAX_EPSILON"}  # nothing on the wire reaches them
@@ -57,6 +62,13 @@ DEFAULTS = {
     "created": "`rounds.first`",
     "expires": "end of the last round's grace",
     "rounds.grace": "`rounds.period`",
+    "eps_1": "for `once`: M62",
+    "receipt_pages": "16; M66",
+    "rounds.each": "for `once` 1, else 0",
+    "attributes[].low": "nil",
+    "attributes[].high": "nil",
+    "attributes[].changes": "true with `edges`, else false",
+    "attributes[].levels": "M64",
 }
 
 
@@ -69,24 +81,25 @@ def limits_table(_inside: str) -> str:
 
 
 def fields_table(inside: str) -> str:
+    """Fields of the last format, which are those of earlier ones and more."""
     words = written(inside)
+    earlier, fields = (_fields(number) for number in manifest_fields.FORMATS)
     rows = []
-    for name, field in _fields().items():
+    for name, field in fields.items():
         kind, bounds = in_words(field.kind)
         key = f"`{name}`"
         default = DEFAULTS.get(name) or _default(field)
-        rows.append((key, kind, bounds, default, explained(words, key)))
-    return table(("field", "type", "limits", "default", "meaning"), rows)
+        since = "1" if name in earlier else "2"
+        rows.append((key, since, kind, bounds, default, explained(words, key)))
+    return table(("field", "since", "type", "limits", "default", "meaning"), rows)
 
 
-def _fields() -> dict[str, manifest_reader.Field]:
+def _fields(number: int) -> dict[str, manifest_fields.Field]:
     """Every field in the order of the wire, those of inner maps in their place."""
-    inner = {
-        "rounds": ("rounds.", manifest_reader.ROUNDS_FIELDS),
-        "attributes": ("attributes[].", manifest_reader.ATTRIBUTE_FIELDS),
-    }
-    found: dict[str, manifest_reader.Field] = {}
-    for name, field in manifest_reader.MANIFEST_FIELDS.items():
+    known = manifest_fields.FORMATS[number]
+    inner = {"rounds": ("rounds.", known.rounds), "attributes": ("attributes[].", known.attribute)}
+    found: dict[str, manifest_fields.Field] = {}
+    for name, field in known.manifest.items():
         if name in inner:
             prefix, fields = inner[name]
             found |= {f"{prefix}{each}": field for each, field in fields.items()}
@@ -95,11 +108,13 @@ def _fields() -> dict[str, manifest_reader.Field]:
     return found
 
 
-def _default(field: manifest_reader.Field) -> str:
+def _default(field: manifest_fields.Field) -> str:
     if field.required:
         return ""
+    if field.default in ("", b""):
+        return "empty"
     if isinstance(field.default, str):
-        return f"`{field.default}`" if field.default else "empty"
+        return f"`{field.default}`"
     return str(field.default)
 
 
@@ -132,16 +147,20 @@ def outcomes_table(_inside: str) -> str:
     return table(("outcome", "meaning"), rows)
 
 
-def result_table(schema: Mapping[str, Any], first: str, names: Mapping[str, str]) -> Any:
+def result_table(
+    schema: Mapping[str, Any], first: str, names: Mapping[str, str], earlier: Sequence[str] = ()
+) -> Any:
     """A table of the fields that a schema of asyncapi.yaml lists, in its order."""
+    since = ("since",) if earlier else ()
 
     def made(inside: str) -> str:
         words = written(inside)
         rows = []
         for field in schema["required"]:
             key = f"`{field}`"
-            rows.append((key, names[field], explained(words, key)))
-        return table((first, "type", "meaning"), rows)
+            version = ("1" if field in earlier else "2",) if earlier else ()
+            rows.append((key, *version, names[field], explained(words, key)))
+        return table((first, *since, "type", "meaning"), rows)
 
     return made
 
@@ -163,7 +182,7 @@ def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any], spelt: Mapping[
         return " or ".join(sorted(found, key=lambda word: word in ("nil", "null")))
     if schema.get("format") == "binary":
         return "bin"
-    if schema["type"] == "array" and "array of" in spelt:
+    if schema["type"] == "array" and "array of" in spelt and isinstance(schema["items"], dict):
         return f"array of {_type(schemas, schema['items'], spelt)}"
     return spelt[schema["type"]]
 
@@ -174,6 +193,7 @@ MSGPACK = {
     "string": "str",
     "object": "map",
     "null": "nil",
+    "array": "array",
     "array of": "",
 }
 JSON = {
@@ -195,7 +215,15 @@ def blocks(readme: str, asyncapi: str) -> Blocks:
         "topics": topics_table,
         "subscriptions": subscriptions_table,
         "outcomes": outcomes_table,
-        "result": result_table(schemas["result"], "field", _types(schemas, "result", MSGPACK)),
+        "result": result_table(
+            schemas["result2"],
+            "field",
+            _types(schemas, "result2", MSGPACK),
+            schemas["result1"]["required"],
+        ),
+        "numbers": result_table(
+            schemas["numbers"], "of numbers", _types(schemas, "numbers", MSGPACK)
+        ),
         "result json": result_table(
             schemas["resultJson"], "key", _types(schemas, "resultJson", JSON)
         ),

@@ -15,23 +15,29 @@ from protocol_spec import (
     ResponseStatus,
     canonical,
     limits,
-    manifest_reader,
+    manifest_fields,
     names,
+    result_checks,
 )
+from protocol_spec.decoding import WIRE_VERSION
 from protocol_spec.fields import (
     Duration,
     Edges,
-    Exactly,
+    Finite,
+    Flag,
     Instant,
+    Key,
+    Levels,
     Name,
     Number,
     OneOf,
     Tables,
     Text,
     Values,
+    Version,
     Whole,
 )
-from protocol_spec.wire import WIRE_VERSION
+from protocol_spec.report import MAX_BODY
 
 Schema = dict[str, Any]
 
@@ -58,8 +64,24 @@ def schema(kind: object) -> Schema:
 
 
 @schema.register
-def _(kind: Exactly) -> Schema:
-    return {"type": "integer", "const": kind.wanted}
+def _(_kind: Flag) -> Schema:
+    return {"type": "boolean"}
+
+
+@schema.register
+def _(_kind: Finite) -> Schema:
+    return {"oneOf": [{"type": "null"}, {"type": "number", "format": "double"}]}
+
+
+@schema.register
+def _(kind: Key) -> Schema:
+    return {"oneOf": [_binary(0), _binary(kind.length)]}
+
+
+@schema.register
+def _(kind: Levels) -> Schema:
+    counted = {"minItems": kind.fewest, "maxItems": kind.most}
+    return {"type": "array", **counted, "items": schema(kind.each)}
 
 
 @schema.register
@@ -106,9 +128,9 @@ def _(kind: Edges) -> Schema:
     return {"type": "array", "minItems": kind.fewest, "maxItems": kind.most, "items": number}
 
 
-@schema.register
-def _(kind: Tables) -> Schema:
-    either = {"oneOf": [reference("namedValues"), reference("bins")]}
+def tables(kind: Tables, *items: str) -> Schema:
+    """A list whose items have one of the named schemas."""
+    either = {"oneOf": [reference(item) for item in items]}
     return {"type": "array", "minItems": kind.fewest, "maxItems": kind.most, "items": either}
 
 
@@ -119,8 +141,28 @@ def in_words(kind: object) -> tuple[str, str]:
 
 
 @in_words.register
-def _(kind: Exactly) -> tuple[str, str]:
-    return "int", str(kind.wanted)
+def _(kind: Version) -> tuple[str, str]:
+    return "int", " or ".join(map(str, kind.known))
+
+
+@in_words.register
+def _(_kind: Flag) -> tuple[str, str]:
+    return "bool", ""
+
+
+@in_words.register
+def _(_kind: Finite) -> tuple[str, str]:
+    return "float or nil", "finite"
+
+
+@in_words.register
+def _(kind: Key) -> tuple[str, str]:
+    return "bin", f"0 or {kind.length} bytes"
+
+
+@in_words.register
+def _(kind: Levels) -> tuple[str, str]:
+    return "array of float", f"{kind.fewest} to {kind.most}, rising, {in_words(kind.each)[1]} each"
 
 
 @in_words.register
@@ -208,16 +250,27 @@ def _most_tags() -> int:
 
 def parts() -> dict[str, Schema]:
     """Named parts; what an array's or a map's schema says in numbers, it says by one of these."""
-    top, attribute = manifest_reader.MANIFEST_FIELDS, manifest_reader.ATTRIBUTE_FIELDS
+    top, attribute = manifest_fields.FORMATS[1].manifest, manifest_fields.FORMATS[1].attribute
+    top_2, attribute_2 = manifest_fields.FORMATS[2].manifest, manifest_fields.FORMATS[2].attribute
     count = reference("count")
+    ran = dict.fromkeys(name for names in result_checks.PROTOCOLS.values() for name in names)
     return {
-        "version": schema(top["format"].kind),
+        "version": _version(1),
+        "version2": _version(2),
         "digest8": _binary(limits.DIGEST_BYTES),
         "roundNumber": _whole(0, limits.MAX_ROUNDS - 1),
         "roundCount": _whole(1, limits.MAX_ROUNDS),
+        "roundsWithReports": _whole(0, limits.MAX_ROUNDS),
         "withdrawnRounds": _whole(0, limits.MAX_ROUNDS),
         "attributeNumber": _whole(0, limits.MAX_ATTRIBUTES - 1),
-        "body": {"type": "string", "format": "binary", "maxLength": limits.MAX_BODY_BYTES},
+        **{
+            f"body{'' if version == 1 else version}": {
+                "type": "string",
+                "format": "binary",
+                "maxLength": longest,
+            }
+            for version, longest in MAX_BODY.items()
+        },
         "pageNumber": _whole(0, limits.MAX_RECEIPT_PAGES - 1),
         "tags": {
             "type": "string",
@@ -239,8 +292,11 @@ def parts() -> dict[str, Schema]:
         "instant": schema(top["created"].kind),
         "epsilon": schema(top["eps_inf"].kind),
         "attributeName": schema(attribute["name"].kind),
+        "reporting": schema(top_2["reporting"].kind),
         "protocol": {"type": "string", "enum": list(LONGITUDINAL)},
+        "protocol2": {"type": "string", "enum": list(ran)},
         "askedProtocol": schema(attribute["protocol"].kind),
+        "askedProtocol2": schema(attribute_2["protocol"].kind),
         "calibration": schema(attribute["calibration"].kind),
         "valueCount": _whole(limits.MIN_VALUES, limits.MAX_VALUES),
         "count": _whole(0, limits.MAX_COUNT),
@@ -251,4 +307,14 @@ def parts() -> dict[str, Schema]:
             "items": reference("frequency"),
         },
         "frequency": {"type": "number", "format": "double"},
+        "numberOrNil": {"oneOf": [{"type": "null"}, {"type": "number", "format": "double"}]},
+        "quantileShare": {
+            "type": "number",
+            "format": "double",
+            "enum": list(result_checks.QUANTILES),
+        },
     }
+
+
+def _version(number: int) -> Schema:
+    return {"type": "integer", "const": number}

@@ -79,7 +79,11 @@ def test_the_annotated_manifest_shows_every_field() -> None:
         "rounds"
     ].keys()
     kinds = {key for attribute in document["attributes"] for key in attribute}
-    assert kinds == {"name", "question", "values", "edges", "unit", "protocol", "calibration"}
+    assert kinds == {
+        *("name", "question", "values", "otherwise", "edges", "low", "high", "unit"),
+        *("changes", "protocol", "calibration"),
+    }
+    assert "`levels`" in read(GUIDE)
     assert all(protocol in text for protocol in LONGITUDINAL)
 
 

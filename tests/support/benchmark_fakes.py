@@ -31,6 +31,16 @@ def L_GRR_Client(value, k, eps_perm, eps_1):
 def L_GRR_Aggregator_MI(reports, k, eps_perm, eps_1):
     return np.bincount(reports, minlength=k) / len(reports)
 """
+HASHED = """
+import numpy as np
+
+def L_LH_Client(value, k, eps_perm, eps_1, optimal):
+    assert isinstance(value, int) and isinstance(optimal, bool)
+    return value, 0
+
+def L_LH_Aggregator_MI(reports, k, eps_perm, eps_1, optimal):
+    return np.bincount([value for value, _ in reports], minlength=k) / len(reports)
+"""
 SAMPLED = """
 import numpy as np
 
@@ -69,6 +79,7 @@ def njit(function):
 MODULES = {
     "multi_freq_ldpy/long_freq_est/L_OSUE.py": LONGITUDINAL,
     "multi_freq_ldpy/long_freq_est/L_GRR.py": GENERALISED,
+    "multi_freq_ldpy/long_freq_est/L_LH.py": HASHED,
     "multi_freq_ldpy/long_mdim_freq_est/L_SMP_Solution.py": SAMPLED,
     "pure_ldp/frequency_oracles.py": ONE_TIME,
     "numba.py": COMPILER,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edge_client.agent import Agent, MakeRandomiser, ReadValue
+from edge_client.agent import Agent, MakeRandomiser, ReadValue, own_randomiser
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
 from edge_client.heartbeat import last_heartbeat
@@ -28,7 +28,6 @@ from edge_client.trace import Trace, no_trace
 from protocol_spec import (
     Entropy,
     Manifest,
-    Randomiser,
     ReceiptPage,
     Rejected,
     Topics,
@@ -124,7 +123,7 @@ def joined_agent(
     device: str | None = None,
     broker: str = NOBODY,
     connect: Connect = sqlite3.connect,
-    randomiser: MakeRandomiser = Randomiser,
+    randomiser: MakeRandomiser = own_randomiser,
 ) -> Agent:
     """An agent that holds its store and, given a campaign, has joined it."""
     store = Store(directory, exclusive=True, trace=trace, connect=connect)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,3 +93,9 @@ def serving(
         thread.join(20)
         sock.close()
         assert not thread.is_alive()
+
+
+def words(page: str) -> str:
+    """A page's text as a person reads it."""
+    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())

@@ -7,15 +7,23 @@ stores over one `MemoryDatabase` behave as several processes over one file.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from collector.records import Campaign, Candidate, Refusal, Tally, UnpublishedResult
+from collector.records import (
+    NO_COUNTS,
+    Campaign,
+    Candidate,
+    Refusal,
+    RoundSum,
+    Tally,
+    UnpublishedResult,
+)
 from collector.store.memory.counting import changed_tallies, outcomes_of
 from collector.store.memory.reading import MemoryReading
-from collector.store.memory.tables import MemoryDatabase, Tables
-from collector.store.shared import attribute_index, count_outcomes
+from collector.store.memory.tables import KnownDevice, MemoryDatabase, Tables
+from collector.store.shared import attribute_index, count_outcomes, together
 from protocol_spec import Manifest, Outcome, Result
 
 __all__ = ["MemoryDatabase", "MemoryStore"]
@@ -31,13 +39,46 @@ class MemorySealing:
     _campaign: Campaign
     _number: int
 
-    def end_reports(self) -> None:
+    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
         """Count the round for each device that took part in it, and delete its reports."""
         devices = self._tables.devices
         for report in self._tables.reports.pop((self._campaign.id, self._number), {}).values():
             key = (self._campaign.id, report.device)
-            attribute, rounds = devices.get(key, (report.attribute, 0))
-            devices[key] = attribute, rounds + 1
+            known = devices.get(key) or KnownDevice(report.attribute)
+            devices[key] = known._replace(
+                released=known.released + (report.attribute in released),
+                unreleased=known.unreleased + (report.attribute in set_aside),
+            )
+
+    def set_aside(self, attribute: int) -> None:
+        """Add the round's counts to the unreleased ones; of the round itself n stays."""
+        tally = self._tables.tallies[self._campaign.id, self._number, attribute]
+        self._add(attribute, False, RoundSum(self._number, self._number, 1, tally))
+        self.erase(attribute)
+
+    def erase(self, attribute: int) -> None:
+        """Delete the round's counts; n stays."""
+        key = (self._campaign.id, self._number, attribute)
+        self._tables.tallies[key] = Tally(self._tables.tallies[key].n, NO_COUNTS)
+
+    def release(self, attribute: int) -> None:
+        """All that was unreleased is released, for devices and counts alike."""
+        self._add(attribute, True, self._tables.sums.pop((self._campaign.id, attribute, False)))
+        for key, known in self._tables.devices.items():
+            if (key[0], known.attribute) == (self._campaign.id, attribute):
+                rounds = known.released + known.unreleased
+                self._tables.devices[key] = KnownDevice(attribute, rounds)
+
+    def drop_unreleased(self) -> None:
+        """Delete what was not released of any attribute."""
+        drop_unreleased(self._tables, self._campaign.id)
+
+    def _add(self, attribute: int, released: bool, rounds: RoundSum) -> None:
+        key = (self._campaign.id, attribute, released)
+        known = self._tables.sums.get(key)
+        added = together([known, rounds] if known else [rounds])
+        if added is not None:
+            self._tables.sums[key] = added
 
     def write(self, results: Sequence[Result], number: int) -> None:
         """Store results of the round, or under `POOLED`, to be published."""
@@ -45,6 +86,17 @@ class MemorySealing:
             key = (self._campaign.id, number, attribute_index(self._campaign, result))
             self._tables.results[key] = result.encode()
             self._tables.published.discard(key)
+
+
+def drop_unreleased(tables: Tables, campaign: int) -> bool:
+    """Delete the counts of a campaign that were not released; whether there were any."""
+    gone = [key for key in tables.sums if key[0] == campaign and not key[2]]
+    for key in gone:
+        del tables.sums[key]
+    for device, known in tables.devices.items():
+        if device[0] == campaign and known.unreleased:
+            tables.devices[device] = known._replace(unreleased=0)
+    return bool(gone)
 
 
 class MemoryStore(MemoryReading):
@@ -120,6 +172,11 @@ class MemoryStore(MemoryReading):
                 for key in gone:
                     del tables.devices[key]
         return bool(gone)
+
+    def drop_unreleased(self, campaign: int) -> bool:
+        """Delete the counts that were not released, when no round can be added to them."""
+        with self._writing() as tables:
+            return drop_unreleased(tables, campaign)
 
     def wipe_log(self) -> None:
         """There is no log."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from collector.records import Candidate, Tally
 from collector.store.memory.tables import Round, Tables
-from collector.store.shared import TallyKey, bodies_by_tally, count_bodies
+from collector.store.shared import TallyKey, bodies_by_tally, count_reports
 from protocol_spec import Outcome
 
 
@@ -33,7 +33,8 @@ def _outcome(
     tables: Tables, c: Candidate, held: Mapping[Round, Sequence[Mapping[int, Candidate]]]
 ) -> Outcome:
     """Against what is stored, and what the batch has brought so far."""
-    attribute, _ = tables.devices.get((c.campaign, c.device), (c.attribute, 0))
+    known = tables.devices.get((c.campaign, c.device))
+    attribute = c.attribute if known is None else known.attribute
     same: Candidate | None = None
     for (campaign, number), parts in held.items():
         for report in (part[c.device] for part in parts if c.device in part):
@@ -55,8 +56,8 @@ def changed_tallies(
     """The tallies that these reports belong into, with them added or taken out."""
     changed = {}
     for key, bodies in bodies_by_tally(reports).items():
-        form = tables.campaigns[key[0]].manifest.body_formats[key[2]]
-        added = sign * count_bodies(bodies, form)
+        way = tables.campaigns[key[0]].manifest.ways[key[2]]
+        added = sign * count_reports(bodies, way)
         old = tables.tallies.get(key) or Tally(0, 0 * added)
         changed[key] = Tally(old.n + sign * len(bodies), old.counts + added)
     return changed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from collector.records import Campaign, Tally, UnpublishedResult
+from collector.records import Campaign, RoundSum, Tally, UnpublishedResult
 from collector.store.memory.tables import MemoryDatabase, Tables
-from collector.store.shared import find_campaign, read_result, total
+from collector.store.shared import find_campaign, read_result, together
 from protocol_spec import Outcome, Result
 
 
@@ -74,20 +74,34 @@ class MemoryReading:
         """The latest sealed round; rounds are sealed in order."""
         return max((number for c, number in self._tables.sealed if c == campaign), default=None)
 
-    def sealed_total(self, campaign: int, attribute: int) -> tuple[int, Tally | None]:
-        """Number of sealed rounds with reports, and all their counts together."""
+    def released(self, campaign: int, attribute: int) -> RoundSum | None:
+        """All sealed rounds that were released, by themselves or together with others."""
         parts = [
-            tally
+            RoundSum(r, r, 1, tally)
             for (c, r, a), tally in self._tables.tallies.items()
-            if (c, a) == (campaign, attribute) and tally.n and (c, r) in self._tables.sealed
+            if (c, a) == (campaign, attribute)
+            and tally.n
+            and tally.counts.size
+            and (c, r) in self._tables.sealed
         ]
-        return len(parts), total(parts)
+        others = self._tables.sums.get((campaign, attribute, True))
+        return together([*parts, others] if others else parts)
 
-    def participation(self, campaign: int, attribute: int) -> tuple[list[int], list[int]]:
-        """How many devices reported in how many sealed rounds: (rounds, devices)."""
-        known = self._tables.devices.items()
-        found = Counter(n for (c, _), (a, n) in known if (c, a) == (campaign, attribute))
-        return sorted(found), [found[rounds] for rounds in sorted(found)]
+    def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
+        """The sealed rounds that were not released so far, together."""
+        return self._tables.sums.get((campaign, attribute, False))
+
+    def participation(
+        self, campaign: int, attribute: int, *, released: bool = True
+    ) -> tuple[list[int], list[int]]:
+        """How many devices reported in how many of the released rounds, or of the others."""
+        found = Counter(
+            known.released if released else known.unreleased
+            for (c, _), known in self._tables.devices.items()
+            if (c, known.attribute) == (campaign, attribute)
+        )
+        rounds = sorted(found.keys() - {0})
+        return rounds, [found[m] for m in rounds]
 
     def results(
         self, campaign: int, attribute: int | None = None, rounds: range | None = None

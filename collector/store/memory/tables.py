@@ -8,13 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
-from collector.records import Campaign, Candidate, Tally
+from collector.records import Campaign, Candidate, RoundSum, Tally
 from collector.store.shared import Place, TallyKey
 
 Round = tuple[int, int]  # campaign, number
 Device = tuple[int, int]  # campaign, device
 ResultKey = tuple[int, int, int]  # campaign, round, attribute
+SumKey = tuple[int, int, bool]  # campaign, attribute, released
+
+
+class KnownDevice(NamedTuple):
+    """A device that reported in a sealed round, and in how many."""
+
+    attribute: int
+    released: int = 0
+    unreleased: int = 0
 
 
 @dataclass(slots=True)
@@ -28,7 +38,8 @@ class Tables:
     outcomes: Counter[Place] = field(default_factory=Counter)
     sealed: dict[Round, int] = field(default_factory=dict)
     cleared: set[Round] = field(default_factory=set)
-    devices: dict[Device, tuple[int, int]] = field(default_factory=dict)  # attribute, rounds
+    devices: dict[Device, KnownDevice] = field(default_factory=dict)
+    sums: dict[SumKey, RoundSum] = field(default_factory=dict)
     results: dict[ResultKey, bytes] = field(default_factory=dict)
     published: set[ResultKey] = field(default_factory=set)
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 
 from collector.records import Campaign, Candidate, Refusal, Tally
-from collector.store.shared import Place, bodies_by_tally, count_bodies, count_outcomes
+from collector.store.shared import Place, bodies_by_tally, count_outcomes, count_reports
 from collector.store.sqlite.connection import Connection
 from collector.store.sqlite.reading import Reading, read_tally
 from protocol_spec import Outcome
@@ -159,8 +159,8 @@ class Counting(Reading):
 
     def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
         for (campaign, number, attribute), bodies in bodies_by_tally(reports).items():
-            manifest = self._known(campaign).manifest
-            added = sign * count_bodies(bodies, manifest.body_formats[attribute])
+            way = self._known(campaign).manifest.ways[attribute]
+            added = sign * count_reports(bodies, way)
             old = self._tally(campaign, number, attribute)
             counts = added if old is None else old.counts + added
             n = sign * len(bodies) + (0 if old is None else old.n)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collector.records import Campaign, Tally, UnpublishedResult
-from collector.store.shared import find_campaign, read_result, total
+from collector.records import Campaign, RoundSum, Tally, UnpublishedResult
+from collector.store.shared import find_campaign, read_result, together
 from collector.store.sqlite.connection import Connection
 from protocol_spec import Manifest, Outcome, Result
 
@@ -98,22 +98,39 @@ class Reading:
         found: int | None = row.fetchone()[0]
         return found
 
-    def sealed_total(self, campaign: int, attribute: int) -> tuple[int, Tally | None]:
-        """Number of sealed rounds with reports, and all their counts together."""
+    def released(self, campaign: int, attribute: int) -> RoundSum | None:
+        """All sealed rounds that were released, by themselves or together with others."""
         rows = self._db.execute(
-            """SELECT n, counts FROM tally WHERE campaign = ?1 AND attribute = ?2 AND n > 0
+            """SELECT round, round, 1, n, counts FROM tally
+               WHERE campaign = ?1 AND attribute = ?2 AND n > 0 AND length(counts) > 0
                AND round IN (SELECT number FROM round WHERE campaign = ?1)""",
             (campaign, attribute),
         )
-        parts = [read_tally(*row) for row in rows]
-        return len(parts), total(parts)
+        parts = [read_sum(*row) for row in rows]
+        others = self.find_sum(campaign, attribute, released=True)
+        return together([*parts, others] if others else parts)
 
-    def participation(self, campaign: int, attribute: int) -> tuple[list[int], list[int]]:
-        """How many devices reported in how many sealed rounds: (rounds, devices)."""
+    def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
+        """The sealed rounds that were not released so far, together."""
+        return self.find_sum(campaign, attribute, released=False)
+
+    def find_sum(self, campaign: int, attribute: int, *, released: bool) -> RoundSum | None:
+        """Rounds that are kept together, of one kind."""
+        row = self._db.execute(
+            """SELECT first, last, rounds, n, counts FROM round_sum
+               WHERE campaign = ? AND attribute = ? AND released = ?""",
+            (campaign, attribute, released),
+        ).fetchone()
+        return read_sum(*row) if row else None
+
+    def participation(
+        self, campaign: int, attribute: int, *, released: bool = True
+    ) -> tuple[list[int], list[int]]:
+        """How many devices reported in how many of the released rounds, or of the others."""
         rows = self._db.execute(
-            """SELECT rounds, count(*) FROM device WHERE campaign = ? AND attribute = ?
-               GROUP BY rounds ORDER BY rounds""",
-            (campaign, attribute),
+            """SELECT iif(?3, rounds, unreleased) AS m, count(*) FROM device
+               WHERE campaign = ?1 AND attribute = ?2 AND m > 0 GROUP BY m ORDER BY m""",
+            (campaign, attribute, released),
         ).fetchall()
         return [rounds for rounds, _ in rows], [devices for _, devices in rows]
 
@@ -147,6 +164,11 @@ class Reading:
             "SELECT number FROM round WHERE campaign = ? AND receipts_cleared = 0", (campaign,)
         )
         return [number for (number,) in rows]
+
+
+def read_sum(first: int, last: int, rounds: int, n: int, counts: bytes) -> RoundSum:
+    """A row of several rounds."""
+    return RoundSum(first, last, rounds, read_tally(n, counts))
 
 
 def read_tally(n: int, counts: bytes) -> Tally:

@@ -1,14 +1,17 @@
 """The collector's tables, as append-only migrations. A migration that has shipped never changes.
 
-Times are Unix seconds, counts are little-endian 64-bit integers, one per value. Other tools may
-read the file: `result`, `tally` and `outcome` are meant for it, see docs/results.md.
+Times are Unix seconds, counts are little-endian 64-bit integers, as `records.Tally` has them. Other
+tools may read the file: `result`, `tally` and `outcome` are meant for it, see docs/results.md.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
+import numpy as np
 from sqlite_utils import Database, Migrations
+
+from collector.store.shared import read_result
 
 migrations = Migrations("allomfree-collector")
 
@@ -98,3 +101,60 @@ def first_tables(db: Database) -> None:
     )
     db.execute("CREATE TABLE revoked (device TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT")
     db.execute("CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT")
+
+
+@migrations()
+def sums_of_small_rounds(db: Database) -> None:
+    """Rounds that are not released by themselves are kept only together.
+
+    `device.rounds` counts the rounds that were released and `device.unreleased` the others.
+    """
+    db.execute(
+        """CREATE TABLE round_sum (
+            campaign INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            released INTEGER NOT NULL,
+            first INTEGER NOT NULL,
+            last INTEGER NOT NULL,
+            rounds INTEGER NOT NULL,
+            n INTEGER NOT NULL,
+            counts BLOB NOT NULL,
+            PRIMARY KEY (campaign, attribute, released)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute("ALTER TABLE device ADD COLUMN unreleased INTEGER NOT NULL DEFAULT 0")
+    places = "SELECT campaign, attribute, message FROM result WHERE round = -1"
+    for campaign, attribute, message in db.execute(places).fetchall():
+        _put_together(db, campaign, attribute, released=not read_result(message).withheld)
+
+
+def _put_together(db: Database, campaign: int, attribute: int, *, released: bool) -> None:
+    """Rounds sealed before. The latest pooled result had all of them, unless it was withheld."""
+    rows = db.execute(
+        """SELECT round, n, counts, message
+           FROM tally JOIN result USING (campaign, attribute, round)
+           WHERE campaign = ? AND attribute = ? AND n > 0 ORDER BY round""",
+        (campaign, attribute),
+    ).fetchall()
+    small = [
+        (number, n, counts) for number, n, counts, message in rows if read_result(message).withheld
+    ]
+    if not small:
+        return
+    counts = np.sum([np.frombuffer(row[2], dtype="<i8") for row in small], axis=0, dtype="<i8")
+    numbers, n = [row[0] for row in small], sum(row[1] for row in small)
+    db.execute(
+        "INSERT INTO round_sum VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (campaign, attribute, released, numbers[0], numbers[-1], len(small), n, counts.tobytes()),
+    )
+    for number in numbers:
+        db.execute(
+            "UPDATE tally SET counts = x'' WHERE campaign = ? AND attribute = ? AND round = ?",
+            (campaign, attribute, number),
+        )
+    if not released:
+        db.execute(
+            """UPDATE device SET unreleased = rounds, rounds = 0
+               WHERE campaign = ? AND attribute = ?""",
+            (campaign, attribute),
+        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from collector.records import Campaign, Tally
-from collector.store.shared import attribute_index
+from collector.records import Campaign, RoundSum, Tally
+from collector.store.shared import attribute_index, together
 from collector.store.sqlite.connection import Connection
 from collector.store.sqlite.counting import Counting
+from collector.store.sqlite.reading import Reading
 from protocol_spec import Outcome, Result
 
 
@@ -22,17 +23,61 @@ class SqliteSealing:
     _db: Connection
     _campaign: Campaign
     _number: int
+    _reading: Reading
 
-    def end_reports(self) -> None:
+    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
         """Count the round for each device that took part in it, and delete its reports."""
         key = (self._campaign.id, self._number)
+        lists = [",".join(map(str, sorted(attributes))) for attributes in (released, set_aside)]
         self._db.execute(
-            """INSERT INTO device SELECT campaign, device, attribute, 1 FROM report
-               WHERE campaign = ? AND round = ?
-               ON CONFLICT (campaign, device) DO UPDATE SET rounds = rounds + 1""",
+            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+                SELECT campaign, device, attribute,
+                       attribute IN ({lists[0]}), attribute IN ({lists[1]})
+                FROM report WHERE campaign = ? AND round = ?
+                ON CONFLICT (campaign, device) DO UPDATE SET
+                rounds = rounds + excluded.rounds, unreleased = unreleased + excluded.unreleased
+            """,  # noqa: S608 - whole numbers
             key,
         )
         self._db.execute("DELETE FROM report WHERE campaign = ? AND round = ?", key)
+
+    def set_aside(self, attribute: int) -> None:
+        """Add the round's counts to the unreleased ones; of the round itself n stays."""
+        number, tally = self._number, self.tallies[attribute]
+        self._add(attribute, RoundSum(number, number, 1, tally), released=False)
+        self.erase(attribute)
+
+    def erase(self, attribute: int) -> None:
+        """Delete the round's counts; n stays."""
+        self._db.execute(
+            "UPDATE tally SET counts = x'' WHERE campaign = ? AND round = ? AND attribute = ?",
+            (self._campaign.id, self._number, attribute),
+        )
+
+    def release(self, attribute: int) -> None:
+        """All that was unreleased is released, for devices and counts alike."""
+        key = (self._campaign.id, attribute)
+        rounds = self._reading.unreleased(*key)
+        if rounds is not None:
+            self._add(attribute, rounds, released=True)
+        self._db.execute(
+            "DELETE FROM round_sum WHERE campaign = ? AND attribute = ? AND NOT released", key
+        )
+        self._db.execute(
+            """UPDATE device SET rounds = rounds + unreleased, unreleased = 0
+               WHERE campaign = ? AND attribute = ? AND unreleased > 0""",
+            key,
+        )
+
+    def drop_unreleased(self) -> None:
+        """Delete what was not released of any attribute."""
+        drop_unreleased(self._db, self._campaign.id)
+
+    def _add(self, attribute: int, rounds: RoundSum, *, released: bool) -> None:
+        known = self._reading.find_sum(self._campaign.id, attribute, released=released)
+        added = together([known, rounds] if known else [rounds])
+        if added is not None:
+            write_sum(self._db, (self._campaign.id, attribute, released), added)
 
     def write(self, results: Sequence[Result], number: int) -> None:
         """Store results of the round, or under `POOLED`, to be published."""
@@ -41,6 +86,24 @@ class SqliteSealing:
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, 0)",
             [(campaign.id, attribute_index(campaign, r), number, r.encode()) for r in results],
         )
+
+
+def write_sum(db: Connection, key: tuple[int, int, bool], rounds: RoundSum) -> None:
+    """Keep several rounds of (campaign, attribute, whether they are released)."""
+    tally = rounds.tally
+    counts = tally.counts.astype("<i8").tobytes()
+    db.execute(
+        "INSERT OR REPLACE INTO round_sum VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (*key, rounds.first, rounds.last, rounds.rounds, tally.n, counts),
+    )
+
+
+def drop_unreleased(db: Connection, campaign: int) -> None:
+    """Delete the counts of a campaign that were not released."""
+    db.execute("DELETE FROM round_sum WHERE campaign = ? AND NOT released", (campaign,))
+    db.execute(
+        "UPDATE device SET unreleased = 0 WHERE campaign = ? AND unreleased > 0", (campaign,)
+    )
 
 
 class SealedRounds(Counting):
@@ -63,7 +126,8 @@ class SealedRounds(Counting):
         )
         if added.rowcount == 0:
             return None
-        return SqliteSealing(self.tallies(*key), self.outcomes(*key), self._db, campaign, number)
+        counted = self.tallies(*key), self.outcomes(*key)
+        return SqliteSealing(*counted, self._db, campaign, number, self)
 
     def drop_devices(self, campaign: int) -> bool:
         """Forget which devices took part, at the end of the manifest's retention."""
@@ -72,6 +136,18 @@ class SealedRounds(Counting):
             return False
         with self._db.transaction():
             self._db.execute("DELETE FROM device WHERE campaign = ?", (campaign,))
+        self._db.wipe_after_deleting()
+        return True
+
+    def drop_unreleased(self, campaign: int) -> bool:
+        """Delete the counts that were not released, when no round can be added to them."""
+        some = self._db.execute(
+            "SELECT 1 FROM round_sum WHERE campaign = ? AND NOT released LIMIT 1", (campaign,)
+        )
+        if some.fetchone() is None:
+            return False
+        with self._db.transaction():
+            drop_unreleased(self._db, campaign)
         self._db.wipe_after_deleting()
         return True
 

@@ -74,32 +74,86 @@ const Charts = (() => {
     return draw(box, traces, layout(c, { height, bargap: 0.3, xaxis: upright ? values : numbers, yaxis: upright ? numbers : values }));
   }
 
+  // The distribution function at the edges of bins, with the band that holds for all of them.
+  function cdf(box, numbers, truth) {
+    const c = colours();
+    const kept = numbers.edges.map((edge, i) => i).filter((i) => numbers.edges[i] !== null);
+    const x = kept.map((i) => numbers.edges[i]);
+    const of = (list) => kept.map((i) => percent(list[i]));
+    const traces = [
+      { type: "scatter", mode: "lines", x, y: of(numbers.cdf_low), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "lines", x, y: of(numbers.cdf_high), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: "95 % band for all edges", hoverinfo: "skip" },
+      { type: "scatter", mode: "lines+markers", x, y: of(numbers.cdf), line: { color: c.accent, width: 2 }, marker: { size: 7, color: c.accent }, name: "share below", hovertemplate: "below %{x}: %{y:.1f} %<extra></extra>" },
+    ];
+    const median = numbers.quantiles.find((q) => q.tau === 0.5);
+    if (median && median.value !== null) {
+      const low = median.low === null ? x[0] : median.low, high = median.high === null ? x[x.length - 1] : median.high;
+      traces.push({ type: "scatter", mode: "lines", x: [low, high], y: [50, 50], line: { color: c.projected, width: 3 }, name: "median and its interval", hoverinfo: "skip" });
+      traces.push({ type: "scatter", mode: "markers", x: [median.value], y: [50], marker: { symbol: "diamond", size: 10, color: c.projected }, showlegend: false, name: "median", hovertemplate: "median %{x:.4g}<extra></extra>" });
+    }
+    if (truth) {
+      const bins = truth.slice(0, numbers.edges.length + (numbers.cdf[numbers.cdf.length - 1] === 1 ? 0 : 1));
+      const all = bins.reduce((sum, f) => sum + f, 0);
+      let below = 0;
+      const sums = bins.map((f) => (below += f) / all);
+      traces.push({ type: "scatter", mode: "lines", x, y: of(sums), line: { color: c.truth, width: 2, dash: "dot" }, name: "simulated truth", hovertemplate: "truth %{y:.1f} %<extra></extra>" });
+    }
+    return draw(box, traces, layout(c, { height: 360,
+      xaxis: { title: { text: plain(numbers.unit || "number") }, zeroline: false },
+      yaxis: { title: { text: "per cent of devices below" }, range: [-3, 103], zeroline: false } }));
+  }
+
+  const medianOf = (numbers) => numbers.quantiles.find((q) => q.tau === 0.5);
+
+  // What a result says of the chosen value, median or mean: [estimate, low, high], or null.
+  function chosenOf(result, chosen) {
+    if (typeof chosen === "number") {
+      const row = result.histogram[chosen];
+      return [row.raw, row.low, row.high].map(percent);
+    }
+    const numbers = result.numbers;
+    if (!numbers) return null;
+    const q = medianOf(numbers);
+    const found = chosen === "mean" ? [numbers.mean, numbers.mean_low, numbers.mean_high] : [q.value, q.low, q.high];
+    return found[0] === null ? null : [found[0], found[1] === null ? found[0] : found[1], found[2] === null ? found[0] : found[2]];
+  }
+
   function overTime(box, facts, chosen) {
     const c = colours();
-    const shown = facts.rounds.filter((result) => !result.withheld);
-    const x = shown.map((result) => result.round);
-    const row = (result) => result.histogram[chosen];
-    const band = (key) => shown.map((result) => percent(row(result)[key]));
+    const measured = typeof chosen === "string";
+    const shown = facts.rounds.filter((result) => !result.withheld && chosenOf(result, chosen) !== null);
+    const first = (result) => (result.first === null ? result.round : result.first);
+    const last = (result) => (result.last === null ? result.round : result.last);
+    const x = shown.map((result) => (first(result) + last(result)) / 2);
+    const names = shown.map((result) => (first(result) === last(result) ? `round ${last(result)}` : `rounds ${first(result)} to ${last(result)}`));
+    const at = (i) => shown.map((result) => chosenOf(result, chosen)[i]);
+    const windows = shown.some((result) => first(result) !== last(result));
+    const unit = measured ? "" : " %";
+    // A window's interval is as long as the window: its band stands from its first to its last round.
+    const along = windows ? shown.flatMap((result) => [first(result), last(result)]) : x;
+    const band = (i) => (windows ? at(i).flatMap((end) => [end, end]) : at(i));
     const traces = [
-      { type: "scatter", mode: "lines", x, y: band("low"), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
-      { type: "scatter", mode: "lines", x, y: band("high"), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: "95 % interval of a round", hoverinfo: "skip" },
-      { type: "scatter", mode: "lines+markers", x, y: band("raw"), line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: "raw", hovertemplate: "round %{x}: %{y:.1f} %<extra></extra>" },
+      { type: "scatter", mode: "lines", x: along, y: band(1), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "lines", x: along, y: band(2), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: windows ? "95 % interval of a window" : "95 % interval of a round", hoverinfo: "skip" },
+      { type: "scatter", mode: "lines+markers", x, y: at(0), customdata: names, line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: measured ? chosen : "raw", hovertemplate: `%{customdata}: %{y:.4g}${unit}<extra></extra>` },
     ];
-    const ends = [Math.min(...x, 0), Math.max(...x, 1)];
-    const level = (name, value, dash, colour, width) => traces.push({ type: "scatter", mode: "lines", name, x: ends, y: [percent(value), percent(value)], line: { color: colour, width, dash }, hovertemplate: name + " %{y:.1f} %<extra></extra>" });
-    const pooled = facts.pooled && !facts.pooled.withheld ? facts.pooled.histogram[chosen] : null;
-    if (pooled) {
-      const reach = facts.floor[chosen];
+    const ends = [Math.min(...shown.map(first), 0), Math.max(...shown.map(last), 1)];
+    const level = (name, value, dash, colour, width) => traces.push({ type: "scatter", mode: "lines", name, x: ends, y: [value, value], line: { color: colour, width, dash }, hovertemplate: name + " %{y:.4g}" + unit + "<extra></extra>" });
+    const pooled = facts.pooled && !facts.pooled.withheld ? chosenOf(facts.pooled, chosen) : null;
+    if (pooled && !measured && ["memoized", "hashed"].includes(facts.reporting)) {
+      const reach = percent(facts.floor[chosen]);
       traces.push({ type: "scatter", mode: "lines", x: [ends[0], ends[1], ends[1], ends[0], ends[0]],
-        y: [pooled.raw - reach, pooled.raw - reach, pooled.raw + reach, pooled.raw + reach, pooled.raw - reach].map(percent),
+        y: [pooled[0] - reach, pooled[0] - reach, pooled[0] + reach, pooled[0] + reach, pooled[0] - reach],
         fill: "toself", fillcolor: fade(c.pooled, 0.16), line: { width: 1, dash: "dash", color: c.pooled }, name: "floor of first-stage noise", hoverinfo: "skip" });
-      level("pooled", pooled.raw, "solid", c.pooled, 2);
     }
-    if (facts.truth) level("simulated truth", facts.truth[chosen], "dot", c.truth, 2.5);
+    if (pooled) level(facts.reporting === "once" ? "all released" : "pooled", pooled[0], "solid", c.pooled, 2);
+    if (facts.truth && !measured) level("simulated truth", percent(facts.truth[chosen]), "dot", c.truth, 2.5);
     return draw(box, traces, layout(c, { height: 430,
-      xaxis: { title: { text: "round" }, zeroline: false, tickformat: "d", dtick: x.length < 12 ? 1 : undefined, range: [ends[0] - 0.3, ends[1] + 0.3] },
-      yaxis: { title: { text: "per cent of devices" } } }));
+      xaxis: { title: { text: "round" }, zeroline: false, tickformat: "d", dtick: ends[1] - ends[0] < 12 ? 1 : undefined, range: [ends[0] - 0.3, ends[1] + 0.3] },
+      yaxis: { title: { text: measured ? plain(`${chosen} ${unitOf(facts)}`) : "per cent of devices" } } }));
   }
+
+  const unitOf = (facts) => (facts.rounds.find((result) => result.numbers) || { numbers: { unit: "" } }).numbers.unit;
 
   function planner(box, plan) {
     const c = colours();
@@ -124,5 +178,5 @@ const Charts = (() => {
     return `rgba(${value >> 16},${(value >> 8) & 255},${value & 255},${alpha})`;
   }
 
-  return { round, overTime, planner };
+  return { round, cdf, overTime, planner };
 })();

@@ -21,10 +21,20 @@ function redraw() {
   const empty = kind === "round" ? drawn[0].withheld : kind === "over-time" ? !drawn.rounds.some((r) => !r.withheld) : false;
   figure.hidden = empty;
   if (empty) return;
-  if (kind === "round") Charts.round(chart, drawn, all, chart.dataset.truth ? JSON.parse(chart.dataset.truth) : null);
-  if (kind === "over-time") Charts.overTime(chart, drawn, Number(chart.dataset.chosen));
+  const truth = chart.dataset.truth ? JSON.parse(chart.dataset.truth) : null;
+  if (kind === "round") Charts.round(chart, drawn, all, truth);
+  if (kind === "round") redrawDistribution(truth);
+  const chosen = chart.dataset.chosen;
+  if (kind === "over-time") Charts.overTime(chart, drawn, /^\d+$/.test(chosen) ? Number(chosen) : chosen);
   if (kind === "planner") Charts.planner(chart, drawn);
   chart.dataset.drawn = String(Number(chart.dataset.drawn || 0) + 1);
+}
+
+function redrawDistribution(truth) {
+  const box = document.getElementById("cdf"), numbers = drawn[0].numbers;
+  if (!box) return;
+  document.getElementById("figure-cdf").hidden = numbers === null;
+  if (numbers !== null) Charts.cdf(box, numbers, truth);
 }
 
 // Returns when the numbers were made, by the server's clock.
@@ -39,15 +49,43 @@ async function load() {
 
 const button = document.getElementById("simultaneous");
 if (button) {
-  const each = "Each interval holds its own value's true frequency in 95 of 100 rounds.";
-  const every = "In 95 of 100 rounds all intervals hold their values at once: use these to compare bars.";
+  const each = "Each interval holds its own value's true frequency with 95 % confidence.";
+  const every = "With 95 % confidence all intervals hold their values at once: use these for bars that you picked by looking.";
   const show = () => {
     button.setAttribute("aria-checked", String(all));
     document.getElementById("interval-name").textContent = all ? every : each;
+    applyIntervals();
     redraw();
   };
-  button.addEventListener("click", () => { all = !all; show(); });
+  button.addEventListener("click", () => {
+    all = !all;
+    here((query) => (all ? query.set("intervals", "all") : query.delete("intervals")));
+    show();
+  });
   show();
+}
+
+// Numbers for one value or pair, and those for all at once, stand beside each other; one is shown.
+function applyIntervals() {
+  for (const part of document.querySelectorAll("[data-each]")) part.hidden = all;
+  for (const part of document.querySelectorAll("[data-every]")) part.hidden = !all;
+}
+
+// The address follows what is shown, so that it can be passed on.
+function here(change) {
+  const address = new URL(location.href);
+  change(address.searchParams);
+  history.replaceState(null, "", address);
+}
+
+const compare = document.getElementById("compare");
+if (compare) {
+  const follow = () => {
+    here((query) => { for (const [name, text] of new FormData(compare)) query.set(name, text); });
+    refresh();
+  };
+  compare.addEventListener("change", follow);
+  compare.addEventListener("submit", (event) => { event.preventDefault(); follow(); });
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
@@ -140,10 +178,9 @@ if (document.body.dataset.events) {
 const value = document.getElementById("value");
 if (value) {
   value.addEventListener("change", () => {
-    chart.dataset.chosen = String(value.selectedIndex);
-    const here = new URL(location.href);
-    here.searchParams.set("value", value.value);
-    history.replaceState(null, "", here);
+    const measured = value.selectedOptions[0].parentElement.tagName === "OPTGROUP";
+    chart.dataset.chosen = measured ? value.value : String(value.selectedIndex);
+    here((query) => query.set("value", value.value));
     redraw();
     refresh();
   });

@@ -45,7 +45,7 @@ def real_agents(
 
 def reading(attribute: Attribute, place: int) -> str | float:
     """What a source would say: the value's name, or a number in its bin."""
-    if attribute.edges is None:
+    if attribute.edges is None or place == attribute.otherwise:
         return attribute.values[place]
     low, high = attribute.edges[place : place + 2]
     return low if math.isfinite(low) else math.nextafter(high, -math.inf)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from collector.data_dir import open_store
 from collector.records import Campaign
-from protocol_spec import Manifest, Schedule
+from protocol_spec import Manifest
 from simulation.collected import Simulated, from_store
 from simulation.depths.collecting import empty_campaign, keep_truth
 from simulation.model.counts import Counts
@@ -20,8 +20,17 @@ from stage.collector import CollectorProcess
 def retimed(manifest: Manifest, *, rounds: int, period_seconds: int, lead_seconds: int) -> Manifest:
     """The same campaign with short rounds that begin soon. It is another campaign by name."""
     now = int(time.time())
-    schedule = Schedule(now + lead_seconds, period_seconds, rounds, grace=period_seconds)
-    made = replace(manifest, created=now, expires=schedule.end, rounds=schedule)
+    each = min(manifest.rounds.each, rounds)
+    schedule = replace(
+        manifest.rounds,
+        first=now + lead_seconds,
+        period=period_seconds,
+        count=rounds,
+        grace=period_seconds,
+        each=each,
+    )
+    eps_1 = manifest.eps_inf / each if each else manifest.eps_1
+    made = replace(manifest, created=now, expires=schedule.end, rounds=schedule, eps_1=eps_1)
     return Manifest.from_bytes(made.to_bytes())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,16 @@ class Behaviour:
         """What differs from perfect behaviour, for the record of a run."""
         found = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in found.items() if value}
+
+
+YEAR_SECONDS = 365.25 * 86400
+
+
+def chance_of_change(per_year: float, period_seconds: int) -> float:
+    """Of at least one change in a round, for changes at random at that mean rate."""
+    if not 0.0 <= per_year < math.inf:
+        raise SimulationError(f"--changes-per-year {per_year}: must be a number, 0 or more")
+    return -math.expm1(-per_year * period_seconds / YEAR_SECONDS)
 
 
 def liars_before(place: int, devices: int, liars: int) -> int:

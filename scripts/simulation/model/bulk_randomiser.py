@@ -37,28 +37,36 @@ class BulkRandomiser:
     def memoize(self, rng: np.random.Generator, indices: Indices) -> Bodies:
         """RR1: a memo for the value of each index."""
         keep, add, _, _ = self.thresholds
-        return self._respond(rng, encode(self.format, indices), keep, add)
+        return respond(rng, self.format, encode(self.format, indices), keep, add)
 
     def report(self, rng: np.random.Generator, memos: Bodies) -> Bodies:
         """RR2: a report from each memo."""
         _, _, keep, add = self.thresholds
-        return self._respond(rng, memos, keep, add)
+        return respond(rng, self.format, memos, keep, add)
 
-    def _respond(self, rng: np.random.Generator, held: Bodies, keep: int, add: int) -> Bodies:
-        if not self.format.unary:
-            answers = _generalised(rng, decode(held), keep, self.format.k)
-            return encode(self.format, answers)
-        words = _words(held)
-        answer = np.concatenate(
-            [
-                respond_packed(rng.bit_generator, words[i : i + BLOCK], keep, add)
-                for i in range(0, words.size, BLOCK)
-            ]
-            or [words]
-        )
-        bodies: Bodies = answer.view(np.uint8)[: held.size].reshape(held.shape)
-        bodies[:, -1] &= 0xFF << (-self.format.k % 8) & 0xFF  # what is behind the last value is 0
-        return bodies
+
+def respond(
+    rng: np.random.Generator, form: BodyFormat, held: Bodies, keep: int, add: int
+) -> Bodies:
+    """One step of randomised response from the body that each device holds."""
+    if not form.unary:
+        return encode(form, _generalised(rng, decode(held), keep, form.k))
+    words = _words(held)
+    answer = np.concatenate(
+        [
+            respond_packed(rng.bit_generator, words[i : i + BLOCK], keep, add)
+            for i in range(0, words.size, BLOCK)
+        ]
+        or [words]
+    )
+    bodies: Bodies = answer.view(np.uint8)[: held.size].reshape(held.shape)
+    bodies[:, -1] &= last_byte(form)
+    return bodies
+
+
+def last_byte(form: BodyFormat) -> int:
+    """The bits of a unary body's last byte that stand for values; those behind them are 0."""
+    return 0xFF << (-form.k % 8) & 0xFF
 
 
 def encode(form: BodyFormat, indices: Indices) -> Bodies:

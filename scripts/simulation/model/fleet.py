@@ -17,8 +17,10 @@ import numpy.typing as npt
 
 from protocol_spec import Manifest
 from simulation.model.behaviour import Behaviour
-from simulation.model.bulk_randomiser import Bodies, BulkRandomiser, Indices, encode
+from simulation.model.bulk_randomiser import Bodies, Indices
+from simulation.model.bulk_ways import bulk
 from simulation.model.counts import Counts
+from simulation.model.population import Weights, drifting
 
 BATCH: Final = 65_536
 Flags = npt.NDArray[np.bool_]
@@ -35,18 +37,27 @@ class Reports:
     places: Indices
     generations: Indices
     bodies: Bodies
+    codes: Bodies
     late: Flags
     twice: Flags
 
     def names(self) -> list[str]:
         """The devices' names in topics."""
-        pairs = zip(self.places.tolist(), self.generations.tolist())
-        return [f"sim-{self.attribute}-{place}-{before}" for place, before in pairs]
+        return _names(self.attribute, self.places, self.generations)
+
+
+def _names(attribute: int, places: Indices, generations: Indices) -> list[str]:
+    pairs = zip(places.tolist(), generations.tolist())
+    return [f"sim-{attribute}-{place}-{before}" for place, before in pairs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """A whole fleet; `truth[a][v]` devices drew attribute a and hold its value v at first."""
+    """A whole fleet; `truth[a][v]` devices drew attribute a and hold its value v at first.
+
+    Values that change are drawn from the shares at first, or on the way from those to `drift[a]`
+    and back, over the campaign.
+    """
 
     manifest: Manifest
     truth: tuple[Counts, ...]
@@ -54,17 +65,13 @@ class Fleet:
     seed: int
     rounds: int
     batch: int = BATCH
+    drift: tuple[Weights, ...] = ()
 
     def batches(self) -> Iterator[Batch]:
         """Every batch at its beginning; a batch holds devices of one attribute."""
         for attribute, held in enumerate(self.truth):
             for first in range(0, int(held.sum()), self.batch):
                 yield Batch(self, attribute, first)
-
-    @property
-    def memos(self) -> int:
-        """Memos a device may need: one value is one memo, and no more than the manifest allows."""
-        return min(self.manifest.max_values, self.rounds) if self.behaviour.changes else 1
 
 
 class Batch:
@@ -87,12 +94,18 @@ class Batch:
         if liars:
             self._liar = np.arange(first, first + size) * liars % total < liars
         self._missing = self._do.missing(attribute, self._k)
-        self._randomiser = BulkRandomiser(fleet.manifest.calibrations[attribute])
-        length = self._randomiser.format.length
+        way = fleet.manifest.ways[attribute]
+        self._way = bulk(way)
+        # One key is one memo, and there are no more than the way of reporting allows.
+        self._most = min(way.memos, fleet.rounds if self._do.changes else 1)
+        self._places = np.arange(first, first + size)
         self._generation = np.zeros(size, dtype=np.int64)
-        self._known = np.full((size, fleet.memos), -1, dtype=np.int64)  # whose memo it is
-        self._memos = np.zeros((size, fleet.memos, length), dtype=np.uint8)
+        self._codes = self._way.codes(_names(attribute, self._places, self._generation))
+        self._left = np.full(size, fleet.manifest.rounds.each)  # answers still to give, if `once`
+        self._known = np.full((size, self._most), -1, dtype=np.int64)  # whose memo it is
+        self._memos = np.zeros((size, self._most, self._way.memo_bytes), dtype=np.uint8)
         self._used = np.zeros(size, dtype=np.int64)  # which memo the last report came from
+        self._sent = np.zeros(size, dtype=np.int64)
         self._counted = np.zeros(size, dtype=np.int64)
         self._gone = np.zeros(fleet.rounds + 1, dtype=np.int64)
         self._round = 0
@@ -102,8 +115,8 @@ class Batch:
         number, self._round = self._round, self._round + 1
         rng = self._random(_STATE, number)
         if number:
-            self._turn_over(rng)
-        who = self._reporting(rng)
+            self._turn_over(rng, number)
+        who = self._reporting(rng, number)
         late = self._chance(rng, self._do.late, who)
         twice = self._chance(rng, self._do.duplicates, who)
         self._counted[self._at(who)] += ~late
@@ -111,8 +124,10 @@ class Batch:
         bodies = np.zeros((0, 0), dtype=np.uint8)
         if not only_state:
             bodies = self._draw(self._random(_REPORT, number), who, places)
+        self._sent[self._at(who)] += 1
         names = (who + self._first, self._generation[self._at(who)])
-        return Reports(self.attribute, number, *names, bodies, late, twice)
+        codes = self._codes[self._at(who)]
+        return Reports(self.attribute, number, *names, bodies, codes, late, twice)
 
     def participation(self) -> Counts:
         """`[m]` devices of this batch were counted in m rounds so far."""
@@ -124,22 +139,45 @@ class Batch:
 
     # --- how it goes on ------------------------------------------------------------------------
 
-    def _turn_over(self, rng: np.random.Generator) -> None:
+    def _turn_over(self, rng: np.random.Generator, number: int) -> None:
         """Between rounds: devices are replaced, values change. The dishonest stay."""
         if self._do.churn:
             leaving = (rng.random(self.values.size) < self._do.churn) & ~self._liar
-            self._gone += np.bincount(self._counted[leaving], minlength=self._gone.size)
-            self._generation = self._generation + leaving  # reports made before keep theirs
-            self._known[leaving] = -1
-            self._counted[leaving] = 0
+            self._replace(leaving, number)
         if self._do.changes:
             changing = np.flatnonzero(rng.random(self.values.size) < self._do.changes)
-            self.values[changing] = rng.choice(self._k, size=changing.size, p=self._law)
+            law = self._law_in(number)
+            self.values[changing] = rng.choice(self._k, size=changing.size, p=law)
 
-    def _reporting(self, rng: np.random.Generator) -> Indices:
-        if not self._missing.any():
-            return np.arange(self.values.size)
-        present = rng.random(self.values.size) >= self._missing[self.values]
+    def _replace(self, leaving: Flags, number: int) -> None:
+        """New devices with names, memos and rounds of their own."""
+        schedule = self._fleet.manifest.rounds
+        self._gone += np.bincount(self._counted[leaving], minlength=self._gone.size)
+        self._generation = self._generation + leaving  # reports made before keep theirs
+        self._known[leaving] = -1
+        self._counted[leaving] = self._sent[leaving] = 0
+        self._left[leaving] = min(schedule.each, schedule.count - number)
+        names = _names(self.attribute, self._places[leaving], self._generation[leaving])
+        self._codes = self._codes.copy()
+        self._codes[leaving] = self._way.codes(names)
+
+    def _law_in(self, number: int) -> Weights:
+        """What values that change are drawn from."""
+        if not self._fleet.drift:
+            return self._law
+        target = self._fleet.drift[self.attribute]
+        return drifting(self._law, target, number, self._fleet.manifest.rounds.count)
+
+    def _reporting(self, rng: np.random.Generator, number: int) -> Indices:
+        schedule, size = self._fleet.manifest.rounds, self.values.size
+        if not schedule.each and not self._missing.any():
+            return np.arange(size)
+        present = np.ones(size, dtype=np.bool_)
+        if schedule.each:  # every set of rounds is equally likely if each is taken with this chance
+            present = rng.integers(0, schedule.count - number, size) < self._left
+            self._left -= present
+        if self._missing.any():
+            present &= rng.random(size) >= self._missing[self.values]
         return np.flatnonzero(present | self._liar)
 
     def _chance(self, rng: np.random.Generator, rate: float, who: Indices) -> Flags:
@@ -149,15 +187,17 @@ class Batch:
 
     def _choose_memos(self, rng: np.random.Generator, who: Indices) -> Indices:
         """As an agent does: this value's memo, else a new one, else the one used last."""
-        if self._fleet.memos == 1:
+        if self._most == 0:
+            return self._used[self._at(who)]
+        if self._most == 1:
             new = self._known[self._at(who), 0] < 0
             self._make_memos(rng, who if new.all() else who[new], 0)
             return self._used[self._at(who)]
         known = self._known[who]
-        same = known == self.values[who, np.newaxis]
+        same = known == self._way.keys(self.values[who], self._codes[who])[:, np.newaxis]
         found = same.any(axis=1)
         filled = (known >= 0).sum(axis=1)
-        new = ~found & (filled < self._fleet.memos)
+        new = ~found & (filled < self._most)
         self._make_memos(rng, who[new], filled[new])
         old = np.where(found, same.argmax(axis=1), self._used[who])
         self._used[who] = np.where(new, filled, old)
@@ -166,18 +206,24 @@ class Batch:
     def _make_memos(self, rng: np.random.Generator, who: Indices, places: Indices | int) -> None:
         if who.size:
             at = self._at(who) if isinstance(places, int) else who
-            self._known[at, places] = self.values[at]
-            self._memos[at, places] = self._randomiser.memoize(rng, self.values[at])
+            keys = self._way.keys(self.values[at], self._codes[at])
+            self._known[at, places] = keys
+            self._memos[at, places] = self._way.memoize(rng, keys)
 
     def _draw(self, rng: np.random.Generator, who: Indices, places: Indices) -> Bodies:
         at = self._at(who)
-        memos = self._memos[at, 0] if self._fleet.memos == 1 else self._memos[who, places]
-        bodies = self._randomiser.report(rng, memos)
+        codes, sent = self._codes[at], self._sent[at]
+        bodies = self._way.report(rng, self._memos_of(rng, who, places), sent)
         lying = self._liar[at]
         if lying.any():
-            lies = np.full(int(lying.sum()), self._lie)
-            bodies[lying] = encode(self._randomiser.format, lies)
+            bodies[lying] = self._way.lie(self._lie, codes[lying], sent[lying])
         return bodies
+
+    def _memos_of(self, rng: np.random.Generator, who: Indices, places: Indices) -> Bodies:
+        at = self._at(who)
+        if self._most == 0:
+            return self._way.memoize(rng, self._way.keys(self.values[at], self._codes[at]))
+        return self._memos[at, 0] if self._most == 1 else self._memos[who, places]
 
     def _at(self, who: Indices) -> Indices | slice:
         """The same devices as an index; where they are all, one that spares a copy."""

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import json
 
+from protocol_spec.ways import Reporting
 from simulation.model import datasets
 from simulation.model.population import attribute_name
 
 
-def for_dataset(name: str, *, eps_inf: float, eps_1: float, rounds: int = 365) -> str:
-    """TOML that asks for every attribute of a data set."""
+def for_dataset(
+    name: str,
+    *,
+    eps_inf: float,
+    eps_1: float,
+    rounds: int = 365,
+    reporting: Reporting = "memoized",
+) -> str:
+    """TOML that asks for every attribute of a data set; of format 1 where that has the way.
+
+    With `once` eps_1 follows from eps_inf and is not written.
+    """
     data = datasets.load(name)
+    paper = reporting == "memoized"
+    way = f"format = {1 if paper else 2}\n" + ("" if paper else f'reporting = "{reporting}"\n')
+    budget = f"eps_inf = {eps_inf!r}\n" + ("" if reporting == "once" else f"eps_1 = {eps_1!r}\n")
     head = f"""\
 # Made for the data set {data.title}. {data.note}
-format = 1
-slug = "{name.replace("_", "-")}"
+{way}slug = "{name.replace("_", "-")}"
 title = "{data.title}"
 purpose = "Simulate a fleet that holds the data set {data.title}"
 owner = "The simulation"
 contact = "nobody@example.org"
-eps_inf = {eps_inf!r}
-eps_1 = {eps_1!r}
-min_reports = 50
+{budget}min_reports = 50
 receipt_pages = {max(1, data.n // 1000)}
 
 [rounds]

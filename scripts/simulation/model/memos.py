@@ -12,7 +12,8 @@ What is exact, given who holds what:
           reported how often. So every estimate, of a round or pooled, and the error stated with
           it have their exact law. Not kept is a dependence between different values in different
           rounds, of fourth order: which two bits stand in one memo. With everyone reporting in
-          every round there is no such dependence, and everything is exact.
+          every round there is no such dependence, and everything is exact;
+  hashed  as unary, but the dependence is there even then: values of a cell are reported together.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Calibration
+from protocol_spec.estimation import Channel
 from simulation.model.counts import Counts, generalised
 
 Rates = npt.NDArray[np.float64]
@@ -41,7 +42,7 @@ class Memos:
     def __init__(
         self,
         rng: np.random.Generator,
-        calibration: Calibration,
+        calibration: Channel,
         truth: npt.ArrayLike,
         *,
         dropout: npt.ArrayLike = 0.0,
@@ -49,8 +50,8 @@ class Memos:
     ) -> None:
         held = np.asarray(truth, dtype=np.int64)
         rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
-        kind = _Unary if calibration.unary else _Generalised
-        self._fleet: _Fleet = kind(rng, calibration, held, 1.0 - rates, churn > 0.0)
+        kind = UnaryFleet if calibration.unary else _Generalised
+        self._fleet: CountedFleet = kind(rng, calibration, held, 1.0 - rates, churn > 0.0)
         self._churn = churn
         self._left = np.zeros((*held.shape[:-1], 1), dtype=np.int64)
         self._begun = False
@@ -58,9 +59,9 @@ class Memos:
     def round(self) -> Round:
         """The next round's reports, counted."""
         if self._begun and self._churn:
-            self._left = _longer(self._left, 0) + self._fleet.replace(self._churn)
+            self._left = longer(self._left, 0) + self._fleet.replace(self._churn)
         self._begun = True
-        self._left = _longer(self._left, 1)
+        self._left = longer(self._left, 1)
         return self._fleet.round()
 
     @property
@@ -69,7 +70,7 @@ class Memos:
         return self._left + self._fleet.devices()
 
 
-class _Fleet(Protocol):
+class CountedFleet(Protocol):
     """Devices as numbers; the last axis of every array is the number of reports sent so far."""
 
     def round(self) -> Round: ...
@@ -84,7 +85,7 @@ class _Generalised:
     value is one, because a newcomer holds what the device before it held."""
 
     def __init__(
-        self, rng: np.random.Generator, c: Calibration, held: Counts, present: Rates, churn: bool
+        self, rng: np.random.Generator, c: Channel, held: Counts, present: Rates, churn: bool
     ) -> None:
         self._rng = rng
         self._first = float(c.exact.p1 - c.exact.q1)
@@ -98,7 +99,7 @@ class _Generalised:
     def round(self) -> Round:
         chance = self._present[:, np.newaxis, np.newaxis]
         reporting = self._rng.binomial(self._table, chance)
-        self._table = _step(self._table, reporting)
+        self._table = step(self._table, reporting)
         memos = reporting.sum(axis=(-3, -1))
         return Round(memos.sum(axis=-1), generalised(self._rng, memos, self._second))
 
@@ -116,21 +117,22 @@ class _Generalised:
         return total
 
 
-class _Unary:
+class UnaryFleet:
     """`[..., value, m]` devices; of the memos' bit v, the ones among holders of v, and among
     holders of other values by class of one dropout rate: `[..., v, m]` and `[..., class, v, m]`."""
 
     def __init__(
-        self, rng: np.random.Generator, c: Calibration, held: Counts, present: Rates, _churn: bool
+        self, rng: np.random.Generator, c: Channel, held: Counts, present: Rates, _churn: bool
     ) -> None:
         self._rng = rng
-        self._c = c
         self._present = present
+        self._first = float(c.exact.p1), float(c.exact.q1)
+        self._second = float(c.exact.p2), float(c.exact.q2)
         rates, place = np.unique(present, return_inverse=True)
         self._class = (place == np.arange(rates.size)[:, np.newaxis]).astype(np.int64)
         self._held = held[..., np.newaxis]
-        self._mine = rng.binomial(self._held, c.p1)
-        self._theirs = rng.binomial(self._others(self._held), c.q1)
+        self._mine = rng.binomial(self._held, self._first[0])
+        self._theirs = rng.binomial(self._others(self._held), self._first[1])
 
     def _others(self, by_value: Counts) -> Counts:
         """Of numbers by value held, those whose value is not v, by class and v."""
@@ -150,11 +152,12 @@ class _Unary:
         mine, theirs = self._ones(reporting)
         ones = mine.sum(axis=-1) + theirs.sum(axis=(-3, -1))
         n = reporting.sum(axis=(-2, -1))
-        self._held = _step(self._held, reporting)
-        self._mine, self._theirs = _step(self._mine, mine), _step(self._theirs, theirs)
+        self._held = step(self._held, reporting)
+        self._mine, self._theirs = step(self._mine, mine), step(self._theirs, theirs)
         rest = n[..., np.newaxis] - ones
         draw = self._rng.binomial
-        return Round(n, draw(ones, self._c.p2) + draw(rest, self._c.q2))
+        keep, add = self._second
+        return Round(n, draw(ones, keep) + draw(rest, add))
 
     def replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._held, churn)
@@ -163,8 +166,8 @@ class _Unary:
         self._theirs = self._theirs - theirs
         newcomers = leaving.sum(axis=-1, keepdims=True)
         self._held[..., :1] += newcomers
-        self._mine[..., :1] += self._rng.binomial(newcomers, self._c.p1)
-        self._theirs[..., :1] += self._rng.binomial(self._others(newcomers), self._c.q1)
+        self._mine[..., :1] += self._rng.binomial(newcomers, self._first[0])
+        self._theirs[..., :1] += self._rng.binomial(self._others(newcomers), self._first[1])
         gone: Counts = leaving.sum(axis=-2)
         return gone
 
@@ -173,12 +176,12 @@ class _Unary:
         return total
 
 
-def _step(table: Counts, reporting: Counts) -> Counts:
+def step(table: Counts, reporting: Counts) -> Counts:
     """Whoever reports has one report more; the table grows by one column."""
-    after = _longer(table - reporting, 1)
+    after = longer(table - reporting, 1)
     after[..., 1:] += reporting
     return after
 
 
-def _longer(table: Counts, columns: int) -> Counts:
+def longer(table: Counts, columns: int) -> Counts:
     return np.concatenate([table, np.zeros((*table.shape[:-1], columns), np.int64)], axis=-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol_spec import DEFAULT_NAMESPACE, Manifest, Report, Topics, digest8
+from protocol_spec import DEFAULT_NAMESPACE, Manifest, Topics, make_report
 from simulation.model.fleet import Fleet, Reports
 
 Sent = tuple[str, bytes]  # topic and payload
@@ -15,12 +15,12 @@ def messages(
 ) -> Iterator[Sent]:
     """The messages of those reports that are on time, or of the others; some of them twice."""
     topics = Topics(manifest.campaign, namespace)
-    head = _head(manifest, reports)
+    head, zeros = _around(manifest, reports)
     before, after = topics.report("x").rsplit("x", 1)
     marks = zip(reports.names(), reports.bodies, reports.late.tolist(), reports.twice.tolist())
     for name, body, is_late, twice in marks:
         if is_late is late:
-            message = (before + name + after, head + body.tobytes())
+            message = (before + name + after, head + body.tobytes() + zeros)
             yield message
             if twice:
                 yield message
@@ -36,8 +36,9 @@ def of_round(
         yield from messages(fleet.manifest, batch.reports(), late=late, namespace=namespace)
 
 
-def _head(manifest: Manifest, reports: Reports) -> bytes:
-    """What every report of an attribute and round begins with: only the body behind it differs."""
-    length = manifest.body_formats[reports.attribute].length
-    blank = Report(digest8(manifest), reports.round, reports.attribute, bytes(length))
-    return blank.encode()[:-length]
+def _around(manifest: Manifest, reports: Reports) -> tuple[bytes, bytes]:
+    """What stands before and behind the answer in every report of an attribute and round."""
+    length = manifest.body_lengths[reports.attribute]
+    blank = make_report(manifest, reports.round, reports.attribute, b"").encode()
+    answer = manifest.ways[reports.attribute].answer_bytes
+    return blank[:-length], bytes(length - answer)

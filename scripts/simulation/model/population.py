@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Attribute, Manifest
+from protocol_spec import NOT_KNOWN, Attribute, Manifest
 from simulation.errors import SimulationError
 from simulation.model import datasets
 from simulation.model.counts import Counts, groups
@@ -43,6 +43,19 @@ class Population:
         return tuple(groups(rng, self.counts, rng.multinomial(self.devices, np.full(d, 1.0 / d))))
 
 
+def drifting(start: Weights, target: Weights, number: int, rounds: int) -> Weights:
+    """Shares in a round, on the way from the start to the target half-way and back at the end."""
+    share = (1.0 - np.cos(2.0 * np.pi * number / rounds)) / 2.0
+    between: Weights = (1.0 - share) * start + share * target
+    return between
+
+
+def targets(manifest: Manifest, words: Sequence[str], seed: int) -> tuple[Weights, ...]:
+    """The shares that the words describe, for each attribute."""
+    found = _all_weights(manifest, words, seed)
+    return tuple(np.asarray(w / w.sum(), dtype=np.float64) for w in found)
+
+
 def populate(
     manifest: Manifest, words: Sequence[str], devices: int | None, seed: int
 ) -> Population:
@@ -50,11 +63,7 @@ def populate(
 
     Without `devices` there are as many as a data set or file counts.
     """
-    weights: list[Weights] = []
-    for index, attribute in enumerate(manifest.attributes):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
-        alone = len(manifest.attributes) == 1
-        weights.append(_weights(_word_for(attribute, words), attribute, rng, alone))
+    weights = _all_weights(manifest, words, seed)
     if devices is None:
         totals = {float(w.sum()) for w in weights}
         if len(totals) != 1 or not totals.pop() > 1.5:
@@ -65,6 +74,15 @@ def populate(
     if not 1 <= devices <= MAX_DEVICES:
         raise SimulationError(f"--devices {devices}: must lie between 1 and {MAX_DEVICES:,}")
     return Population(devices, tuple(apportion(w, devices) for w in weights))
+
+
+def _all_weights(manifest: Manifest, words: Sequence[str], seed: int) -> list[Weights]:
+    weights: list[Weights] = []
+    alone = len(manifest.attributes) == 1
+    for index, attribute in enumerate(manifest.attributes):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
+        weights.append(_weights(_word_for(attribute, words), attribute, rng, alone))
+    return weights
 
 
 def apportion(weights: Weights, devices: int) -> Counts:
@@ -97,7 +115,7 @@ def _word_for(attribute: Attribute, words: Sequence[str]) -> str:
 def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: bool) -> Weights:
     kind, _, number = word.partition(":")
     if kind in KINDS:
-        return _law(kind, _parameter(kind, number), attribute.k, rng)
+        return _law(kind, _parameter(kind, number), attribute, rng)
     if word in datasets.NAMES:
         table: Mapping[str, Mapping[str, Any]] = {
             attribute_name(m.name): dict(zip(m.values, m.counts))
@@ -125,8 +143,15 @@ def _parameter(kind: str, number: str) -> float | None:
     return value
 
 
-def _law(kind: str, number: float | None, k: int, rng: np.random.Generator) -> Weights:
-    """Weights that add up to 1; value 0 is the most common of a falling law."""
+def _law(
+    kind: str, number: float | None, attribute: Attribute, rng: np.random.Generator
+) -> Weights:
+    """Weights that add up to 1; value 0 is the most common of a falling law.
+
+    Nobody holds the value that a manifest adds for what is none of its own.
+    """
+    added = attribute.values[-1] == NOT_KNOWN
+    k = attribute.k - added
     places = np.arange(k, dtype=np.float64)
     if number is None:
         weights = np.ones(k)
@@ -136,7 +161,7 @@ def _law(kind: str, number: float | None, k: int, rng: np.random.Generator) -> W
         weights = (1.0 - number) ** places
     else:
         weights = rng.dirichlet(np.full(k, number))
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
+    return np.append(weights / weights.sum(), np.zeros(int(added)))
 
 
 def _matched(word: str, table: Mapping[str, Mapping[str, Any]], attribute: Attribute) -> Weights:

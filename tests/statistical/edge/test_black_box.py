@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient, Policy
-from edge_client.agent import Agent, MakeRandomiser
+from edge_client.agent import Agent, MakeRandomiser, own_randomiser
 from edge_client.records import Queued
-from protocol_spec import Entropy, Manifest, Randomiser, Rejected, decode_report
+from protocol_spec import Entropy, Manifest, Randomiser, Rejected, Way, decode_report
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import in_memory
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
@@ -51,24 +51,43 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-class WithoutNoise(Randomiser):
+class Broken:
+    """The draws of the paper's way, to be done wrongly in one thing."""
+
+    def __init__(self, way: Way, _device: str, entropy: Entropy) -> None:
+        self._right = Randomiser(way.calibration, entropy)
+
+    def rounds(self, first: int) -> None:  # noqa: ARG002
+        return None
+
+    def key(self, index: int) -> int:
+        return index
+
+    def memoize(self, key: int) -> bytes:
+        return self._right.memoize(key)
+
+    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
+        return self._right.report(memo)
+
+
+class WithoutNoise(Broken):
     """Sends the memo itself."""
 
-    def report(self, memo: bytes) -> bytes:
+    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
         return memo
 
 
-class Forgetful(Randomiser):
+class Forgetful(Broken):
     """Draws a new memo for every report, of the value that the first one was drawn for."""
 
     _value: int
 
-    def memoize(self, index: int) -> bytes:
-        self._value = index
-        return super().memoize(index)
+    def memoize(self, key: int) -> bytes:
+        self._value = key
+        return super().memoize(key)
 
-    def report(self, memo: bytes) -> bytes:  # noqa: ARG002
-        return super().report(self.memoize(self._value))
+    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
+        return super().report(self.memoize(self._value), sent)
 
 
 def run_both(
@@ -77,7 +96,7 @@ def run_both(
     devices: int,
     reports: int,
     entropy: Entropy = os.urandom,
-    randomiser: MakeRandomiser = Randomiser,
+    randomiser: MakeRandomiser = own_randomiser,
 ) -> list[list[Answers]]:
     """What so many devices of either value say, each with a state directory of its own."""
     return [

@@ -16,6 +16,7 @@ from collector.show.truth import write_truth
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Randomiser
 from tests.support.campaigns import manifest_text
+from tests.support.results import rooms, store_windows
 
 SEED: Final = 20_240_607
 HOUR: Final = 3600
@@ -54,12 +55,13 @@ values = {json.dumps([*HARM, JAVASCRIPT])}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A data directory with both campaigns, by their names."""
+    """A data directory with the campaigns, by their names."""
 
     data: Path
     manifest: Path
     simulation: str
     hostile: str
+    windows: str
 
 
 def build(data: Path) -> Sample:
@@ -73,9 +75,11 @@ def build(data: Path) -> Sample:
     harmful = replace(plain, title=HARM[0], purpose=HARM[1], owner=HARM[2], contact=JAVASCRIPT)
     hostile = store.open_campaign(harmful, int(time.time()))
     _collect(store, hostile, chance)
+    windows = store.open_campaign(rooms("once", first=hostile.manifest.rounds.first), 0)
+    store_windows(store, windows)
     store.close()
     write_truth(data, simulation.name, truth)
-    return Sample(data, file, simulation.name, hostile.name)
+    return Sample(data, file, simulation.name, hostile.name, windows.name)
 
 
 def _text(slug: str, attributes: str) -> str:

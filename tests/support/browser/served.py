@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.support.browser.sample import Sample
 from tests.support.collector_cli import facts
 
-# Every kind of page by its name; NAME stands for the campaign.
+# Every kind of page by its name; NAME stands for the simulation, WINDOWS for one round for life.
 PAGES: Final = {
     "home": "/",
     "campaign": "/campaigns/NAME",
@@ -17,6 +17,9 @@ PAGES: Final = {
     "pooled": "/campaigns/NAME/attributes/quiet-hour/rounds/pooled",
     "withheld": "/campaigns/NAME/attributes/rare/rounds/latest",
     "over-time": "/campaigns/NAME/attributes/heating",
+    "numbers": "/campaigns/WINDOWS/attributes/room/rounds/pooled?"
+    "a=%3C%2016%20%C2%B0C&b=18%20to%2020%20%C2%B0C",
+    "windows": "/campaigns/WINDOWS/attributes/room?value=median",
     "planner": "/planner",
     "planner-of-campaign": "/planner?campaign=NAME",
     "missing": "/campaigns/nowhere",
@@ -32,7 +35,8 @@ class ServedSample:
 
     def page(self, kind: str) -> str:
         """The address of a kind of page, of the simulation."""
-        return self.url + PAGES[kind].replace("NAME", self.sample.simulation)
+        path = PAGES[kind].replace("WINDOWS", self.sample.windows)
+        return self.url + path.replace("NAME", self.sample.simulation)
 
     def attribute(self, name: str, rest: str = "", campaign: str | None = None) -> str:
         return f"{self.url}/campaigns/{campaign or self.sample.simulation}/attributes/{name}{rest}"

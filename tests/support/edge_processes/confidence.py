@@ -11,15 +11,20 @@ def upper_tail(successes: int, trials: int, chance: float) -> float:
         return 1.0
     if chance <= 0:
         return 0.0
-    logs = (
+    log = (
         math.lgamma(trials + 1)
-        - math.lgamma(i + 1)
-        - math.lgamma(trials - i + 1)
-        + i * math.log(chance)
-        + (trials - i) * math.log1p(-chance)
-        for i in range(successes, trials + 1)
+        - math.lgamma(successes + 1)
+        - math.lgamma(trials - successes + 1)
+        + successes * math.log(chance)
+        + (trials - successes) * math.log1p(-chance)
     )
-    return math.fsum(map(math.exp, logs))
+    term, odds, terms = math.exp(log), chance / (1 - chance), []
+    for i in range(successes, trials + 1):
+        terms.append(term)
+        term *= (trials - i) / (i + 1) * odds
+        if term < 1e-20 * terms[0]:  # terms rise up to the mean and fall behind it
+            break
+    return math.fsum(terms)
 
 
 def lower_bound(successes: int, trials: int, risk: float) -> float:

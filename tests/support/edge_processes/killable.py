@@ -47,6 +47,7 @@ class Memory:
     """What the state directory holds: in hex, so that it can be compared byte by byte."""
 
     attribute: int | None = None
+    rounds: list[int] | None = None
     memos: dict[str, str] = field(default_factory=dict)
     charges: list[float] = field(default_factory=list)
     outbox: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -163,6 +164,8 @@ def _memory(client: EdgeClient) -> Memory:
     memory = Memory(charges=[line.epsilon for line in client.store.ledger.lines()])
     for membership in client.memberships():
         memory.attribute = membership.attribute_index
+        if membership.drawn_rounds is not None:
+            memory.rounds = list(membership.drawn_rounds)
         for value, memo in client.store.memos.of(membership.name).items():
             memory.memos[str(value)] = memo.body.hex()
         for row in client.store.outbox.rows(membership.name):

@@ -1,4 +1,4 @@
-"""A decoder for each kind of message that the vectors hold, and the campaign they belong to."""
+"""The decoder of each kind of message, and the campaigns that the vectors are about."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "response": decode_response,
     "result": decode_result,
 }
+MANIFESTS = {
+    entry["name"]: Manifest.from_bytes(bytes.fromhex(entry["hex"]))
+    for entry in vectors.load("manifests.json")["good"]
+}
 
 
 def fleet() -> Manifest:
-    """The vectors' own campaign."""
-    manifests = {entry["name"]: entry for entry in vectors.load("manifests.json")["good"]}
-    return Manifest.from_bytes(bytes.fromhex(manifests["fleet"]["hex"]))
+    """Of format 1, with every protocol."""
+    return MANIFESTS["fleet"]

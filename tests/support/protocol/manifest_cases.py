@@ -192,7 +192,7 @@ GOOD = (
 # One change each to the minimal manifest, and the field that the refusal must name.
 CHANGES: tuple[tuple[str, str, str], ...] = (
     ("format = 1", "", "format"),
-    ("format = 1", "format = 2", "format"),
+    ("format = 1", "format = 3", "format"),
     ("format = 1", "format = true", "format"),
     ('slug = "doors"', "", "slug"),
     ('"doors"', '"Open Doors"', "slug"),

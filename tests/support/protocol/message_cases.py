@@ -106,7 +106,7 @@ FOUR_GB = {
 _WRONG_PIECES: dict[str, dict[str, bytes]] = {
     "version": {
         "0": b"\x00",
-        "2": b"\x02",
+        "3": b"\x03",
         "negative": b"\xff",
         "true": b"\xc3",
         "float": b"\xcb" + struct.pack(">d", 1.0),
@@ -197,9 +197,9 @@ def bad() -> Iterator[Bad]:
             yield "report", f"{piece}: {why}", payload, "malformed"
     for length in range(1, len(_report())):
         yield "report", f"cut after {length} bytes", _report()[:length], "malformed"
-    too_long = wire.report(DIGEST, 65_535, 0, b"\x00" * 514)
+    too_long = wire.report(DIGEST, 65_535, 0, b"\x00" * 515)
     yield "report", "longer than any report", too_long, "oversize"
-    yield "report", "long and no msgpack", b"\xc1" * 533, "oversize"
+    yield "report", "long and no msgpack", b"\xc1" * 534, "oversize"
     yield from _bad_control()
     yield from _bad_result()
 
@@ -247,7 +247,8 @@ def _bad_control() -> Iterator[Bad]:
 
 def _bad_result() -> Iterator[Bad]:
     changes: dict[str, Fields] = {
-        "version 2": {"v": 2},
+        "fields of version 1 as version 2": {"v": 2},
+        "version 3": {"v": 3},
         "version true": {"v": True},
         "digest of 31 bytes": {"digest": DIGEST[:31]},
         "digest as text": {"digest": "a" * 32},

@@ -10,7 +10,18 @@ ODDITIES += [65_534, 65_535, 65_536, 65_537, 1 << 32, 1 << 62, 1 << 63, (1 << 64
 ODDITIES += [-1.0, 0.0, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf, "", "1", "x" * 8, "x" * 32]
 ODDITIES += ["model", "Model", "x" * 33, "L-GRR", "auto", "exact", b"", b"\x01", b"\0\0\0\1"]
 ODDITIES += [bytes(4), bytes(7), bytes(8), bytes(9), b"\0\0\0\1\0\0\0\2", b"\0\0\0\2\0\0\0\1"]
-ODDITIES += [bytes(31), bytes(32), bytes(33), bytes(512), bytes(513), [], [1], {}, {"a": 1}]
+ODDITIES += [
+    bytes(31),
+    bytes(32),
+    bytes(33),
+    bytes(512),
+    bytes(513),
+    bytes(514),
+    [],
+    [1],
+    {},
+    {"a": 1},
+]
 
 # Levels of topics, and other names.
 LEVELS = ["", "a", "0", "-", "_", "A", "é", "a b", "a/b", "a\n", "a-", "-a", "a-b", "a_", "a_b"]

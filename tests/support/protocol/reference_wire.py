@@ -62,8 +62,8 @@ def _integer(value: int) -> bytes:
     return bytes([code]) + value.to_bytes(size, signed=value < 0)
 
 
-def report(digest: bytes, number: int, attribute: int, body: bytes) -> bytes:
-    return packed([1, digest[:8], number, attribute, body])
+def report(digest: bytes, number: int, attribute: int, body: bytes, version: int = 1) -> bytes:
+    return packed([version, digest[:8], number, attribute, body])
 
 
 def state(digest: bytes, presence: int, last_sealed: int | None) -> bytes:
@@ -82,10 +82,10 @@ def response(digest: bytes, kind: int, nonce: bytes, status: int, rounds: int) -
     return packed([1, digest[:8], kind, nonce, status, rounds])
 
 
-def result(fields: Mapping[str, Any]) -> bytes:
+def result(fields: Mapping[str, Any], version: int = 1) -> bytes:
     """`fields` in their order; every outcome is written, those not given as 0."""
     counters = {name: fields["outcomes"].get(name, 0) for name in OUTCOMES}
-    return packed({"v": 1, **fields, "outcomes": counters})
+    return packed({"v": version, **fields, "outcomes": counters})
 
 
 def digest_of(manifest: bytes) -> bytes:
@@ -107,5 +107,12 @@ def page_of(digest: bytes, device: str, pages: int) -> int:
 
 def body_bytes(protocol: str, k: int) -> int:
     """Bytes of every report's body: k bits for a unary protocol, else an index below k."""
-    bits = (k - 1).bit_length() if protocol == "L-GRR" else k
+    bits = (k - 1).bit_length() if protocol.endswith("GRR") else k
     return (bits + 7) // 8
+
+
+def answer_bytes(reporting: str, protocol: str, k: int) -> int:
+    """Bytes of every answer: with a level before it for nested reports, one for a cell."""
+    if reporting == "hashed":
+        return 1
+    return body_bytes(protocol, k) + (reporting == "nested")

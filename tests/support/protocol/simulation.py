@@ -6,6 +6,8 @@ replace them. Each row of the answers is one run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,17 +24,17 @@ def holders(rng: np.random.Generator, n: int, f: Frequencies, runs: int) -> Coun
 
 def one_round(rng: np.random.Generator, c: Calibration, held: Counts) -> Counts:
     """Support of each value in one round."""
-    return _respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
+    return respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
 
 
 def rounds(rng: np.random.Generator, c: Calibration, held: Counts, m: int) -> Counts:
     """Support of each value in m rounds of all devices, each with one memo for life."""
     n = held.sum(axis=1, keepdims=True)
-    memos = _respond(rng, c.unary, held, c.p1, c.q1, n)
-    return _respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
+    memos = respond(rng, c.unary, held, c.p1, c.q1, n)
+    return respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
 
 
-def _respond(
+def respond(
     rng: np.random.Generator, unary: bool, true: Counts, p: float, q: float, total: Counts
 ) -> Counts:
     """Answers in favour: `true` of `total` are kept with chance p, the others appear with q."""
@@ -48,10 +50,34 @@ def _respond(
     return answers
 
 
+def unequal_rounds(
+    rng: np.random.Generator,
+    c: Calibration,
+    groups: Sequence[tuple[int, int]],
+    f: Frequencies,
+    runs: int,
+) -> tuple[Counts, Counts]:
+    """(holders, support) summed over groups of devices: (reports each, devices)."""
+    held = [holders(rng, devices, f, runs) for _, devices in groups]
+    parts = [rounds(rng, c, each, m) for each, (m, _) in zip(held, groups)]
+    return np.sum(held, axis=0), np.sum(parts, axis=0)
+
+
 def zipf(k: int) -> Frequencies:
     """A few common values and many rare ones."""
     weights = 1.0 / np.arange(1, k + 1)
     return np.asarray(weights / weights.sum())
+
+
+def steep(k: int) -> Frequencies:
+    """Zipf with exponent 1.5: one very common value, a long tail of hardly any."""
+    weights = np.arange(1, k + 1) ** -1.5
+    return np.asarray(weights / weights.sum())
+
+
+def dominant(k: int) -> Frequencies:
+    """97 % hold the first value; the others share the rest."""
+    return np.array([0.97, *([0.03 / (k - 1)] * (k - 1))])
 
 
 def uniform(k: int) -> Frequencies:

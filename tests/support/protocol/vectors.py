@@ -12,8 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.places import ROOT
-from tests.support.protocol import manifest_cases, message_cases, reference
+from tests.support.protocol import (
+    manifest_cases,
+    manifest_cases_2,
+    message_cases,
+    message_cases_2,
+    reference,
+    way_vectors,
+)
 from tests.support.protocol import reference_wire as wire
+from tests.support.protocol.reference_ways import domain_size
 
 FOLDER = ROOT / "protocol_spec" / "vectors"
 
@@ -128,13 +136,18 @@ def _choices() -> Iterator[Entry]:
 
 
 def manifests_document() -> Document:
+    refused = (*manifest_cases.refused(), *manifest_cases_2.refused())
     return {
         "note": (
             "good: the TOML an analyst writes and the canonical bytes it becomes. "
-            "refused: TOML that must not become a manifest, and a field the refusal must name."
+            "refused: TOML that must not become a manifest, and a field the refusal must name. "
+            "refused_bytes: bytes that are no manifest."
         ),
-        "good": [_good_manifest(case) for case in manifest_cases.GOOD],
-        "refused": [{"field": field, "toml": toml} for toml, field in manifest_cases.refused()],
+        "good": [_good_manifest(c) for c in (*manifest_cases.GOOD, *manifest_cases_2.GOOD)],
+        "refused": [{"field": field, "toml": toml} for toml, field in refused],
+        "refused_bytes": [
+            {"why": why, "hex": payload.hex()} for why, payload in manifest_cases_2.refused_bytes()
+        ],
     }
 
 
@@ -162,16 +175,21 @@ def _good_manifest(case: manifest_cases.GoodManifest) -> Entry:
 
 
 def _attributes(document: Mapping[str, Any]) -> Iterator[Entry]:
-    eps_inf, eps_1 = document["eps_inf"], document["eps_1"]
-    for attribute in document["attributes"]:
-        k = len(attribute["values"]) if "values" in attribute else len(attribute["edges"]) - 1
-        protocol, method = attribute["protocol"], attribute["calibration"]
-        runs = reference.adaptive(k, eps_inf, eps_1, method) if protocol == "auto" else protocol
+    reporting = document.get("reporting", "memoized")
+    found = [
+        (attribute["name"], domain_size(attribute, document["format"]), runs)
+        for attribute in document["attributes"]
+        for runs in [way_vectors.runs(dict(document), attribute)]
+    ]
+    longest = max(wire.answer_bytes(reporting, runs, k) for _, k, runs in found)
+    for name, k, runs in found:
+        answer = wire.answer_bytes(reporting, runs, k)
         yield {
-            "name": attribute["name"],
+            "name": name,
             "k": k,
             "runs": runs,
-            "body_bytes": wire.body_bytes(runs, k),
+            "answer_bytes": answer,
+            "body_bytes": answer if document["format"] == 1 else longest,
         }
 
 
@@ -179,21 +197,25 @@ def messages_document() -> Document:
     return {
         "note": (
             "Bytes are hex. good: fields and their one encoding. bad: bytes that no decoder of "
-            "that kind accepts, with the outcome. unfit: well-formed reports that the manifest "
-            "'fleet' of manifests.json does not allow. digest8 is the same in all of them."
+            "that kind accepts, with the outcome. unfit: well-formed reports that a manifest of "
+            "manifests.json does not allow. digest8 is that of 'fleet', and of every message "
+            "whose fields do not name another manifest."
         ),
         "digest8": message_cases.DIGEST[:8].hex(),
         "good": [
             {"kind": kind, "fields": _as_json(fields), "hex": payload.hex()}
-            for kind, fields, payload in message_cases.good()
+            for kind, fields, payload in (*message_cases.good(), *message_cases_2.good())
         ],
         "bad": [
             {"kind": kind, "why": why, "outcome": outcome, "hex": payload.hex()}
-            for kind, why, payload, outcome in message_cases.bad()
+            for kind, why, payload, outcome in (*message_cases.bad(), *message_cases_2.bad())
         ],
         "unfit": [
-            {"why": why, "outcome": outcome, "hex": payload.hex()}
-            for why, payload, outcome in message_cases.unfit()
+            {"manifest": name, "why": why, "outcome": outcome, "hex": payload.hex()}
+            for name, why, payload, outcome in (
+                *(("fleet", *case) for case in message_cases.unfit()),
+                *message_cases_2.unfit(),
+            )
         ],
     }
 
@@ -270,7 +292,11 @@ DOCUMENTS = {
     "manifests.json": manifests_document,
     "messages.json": messages_document,
     "topics.json": topics_document,
+    "ways.json": way_vectors.document,
 }
+# Worked out elsewhere, by other means, in 50 digits; not made here. `scripts/check_vectors.py`
+# compares the code with it.
+FROZEN = ("statistics.json",)
 
 
 def text(document: Document) -> str:

@@ -44,7 +44,7 @@ def assert_shown(browser: Browser, plan: Any) -> None:
     assert chart["half-width"]["x"] == list(pooled)
     assert chart["half-width"]["y"] == [100 * width for width in pooled.values()]
     assert chart["floor"]["y"] == [100 * first["floor"]] * len(pooled)
-    assert browser.cells(f"{LAST} tbody tr")[-1] == f"±{100 * first['floor']:.1f}"
+    assert browser.cells(f"{LAST} [data-pooled] tbody tr")[-1] == f"±{100 * first['floor']:.1f}"
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,5 @@ def test_the_questions_of_a_campaign(browser: Browser, served: ServedSample) -> 
         half = f"±{100 * attribute['half_width']:.1f} points"
         assert browser.text(f"{section} [data-half-width]") == half
         assert browser.text(f"{section} [data-protocol]") == attribute["protocol"]
+        for judged in attribute["verdict"]:
+            assert judged["sentence"] in browser.text(f"{section} [data-verdict]")

@@ -95,10 +95,13 @@ def published(collection: Collection, broker: Broker) -> set[bytes]:
 def recomputed(collection: Collection) -> set[bytes]:
     """The results once more from the stored counts."""
     store, campaign = collection.store, collection.campaign()
-    rounds, total = store.sealed_total(campaign.id, 0)
-    assert total
+    released = store.released(campaign.id, 0)
+    assert released
     participation, outcomes = store.participation(campaign.id, 0), store.outcomes(campaign.id)
-    pooled = pooled_result(campaign, 0, rounds, total, participation, outcomes)
+    span = {"first": released.first, "last": released.last}
+    pooled = pooled_result(
+        campaign, 0, released.rounds, released.tally, participation, outcomes, **span
+    )
     of_round = round_results(
         campaign, 0, store.tallies(campaign.id, 0), store.outcomes(campaign.id, 0)
     )

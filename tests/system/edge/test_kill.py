@@ -5,6 +5,7 @@ The same check fails for an agent that takes the broker's acknowledgement for de
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from protocol_spec import Manifest
+from protocol_spec import Manifest, Reporting
 from stage.brokers import Broker, Mosquitto, Nats
 from stage.tally import Tally
 from tests.support.edge_processes.killable import KillableAgents, Memory, Run
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
+from tests.support.edge_ways import many_values, way_manifest
 from tests.support.peer import Peer, Wire
 from tests.support.proxy import Proxy
 
@@ -114,6 +116,57 @@ def test_killed_at_every_step_in_turn(
             done = agents.run(replace(run, round=number))
         assert len(memos) == len(done.after.charges) == 1
         assert_counted_once(tally, ["device"], [done.after])
+
+
+JOINING: dict[Reporting, tuple[str, ...]] = {
+    "once": (*NOTHING, "rounds drawn"),
+    "hashed": NOTHING,
+    "nested": NOTHING,
+}
+IN_THE_STORE = ("report drawn", "transaction begun", "committing")
+
+
+@pytest.mark.parametrize("reporting", JOINING)
+def test_killed_at_every_step_of_the_other_ways(
+    reporting: Reporting, nats: Nats, agents: KillableAgents, tmp_path: Path
+) -> None:
+    """Rounds, memos and answers are drawn once, and what is charged is what was drawn."""
+    asked = way_manifest(
+        reporting,
+        slug=f"t-{os.urandom(4).hex()}",
+        attributes=many_values(),
+        first=None,
+        period=3600,
+        count=1000,
+        each=500,
+    )
+    run = replace(run_of(tmp_path / "device", asked, nats.url), round=0)
+    for point in JOINING[reporting]:
+        assert agents.run(replace(run, die_at=point)).before == Memory()
+    agents.run(replace(run, die_at="joined"))
+    for point in () if reporting == "once" else ("memo drawn", *IN_THE_STORE, "before the mark"):
+        assert agents.run(replace(run, die_at=point)).before.memos == {}
+    joined_with = agents.run(replace(run, die_at=None, timeout=0.0)).before
+    numbers = [n for n in joined_with.rounds or range(1000) if n > 0][:2]
+    with Tally(nats.port, asked) as tally:
+        agents.run(run)
+        for number, stored in zip(numbers, ("before the mark", "report committed")):
+            drawn = "answer drawn" if reporting == "once" else "memo found"
+            for point in (drawn, *IN_THE_STORE, stored, *ON_THE_WAY, "receipt seen"):
+                tally.receipts = point == "receipt seen"
+                killed = agents.run(replace(run, round=number, die_at=point))
+                assert killed.before.rounds == joined_with.rounds
+            done = agents.run(replace(run, round=number))
+        assert_counted_once(tally, ["device"], [done.after])
+    if reporting == "once":
+        assert done.after.memos == {}
+        assert done.after.charges == [asked.eps_1] * len(done.after.outbox)
+        assert {int(number) for number in done.after.outbox} <= set(joined_with.rounds or ())
+    else:
+        first = agents.run(replace(run, round=numbers[-1])).before
+        assert done.after.memos == first.memos
+        assert done.after.charges == [asked.eps_inf]
+        assert len(done.after.memos) == 1
 
 
 SIGNS = ("running for", "connected to", "drawn and stored", "was counted")

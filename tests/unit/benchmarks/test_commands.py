@@ -36,7 +36,9 @@ def bad(*_: object) -> list[Measurement]:
 
 
 def test_every_benchmark_has_a_command_and_a_place_on_the_page() -> None:
-    assert set(benchmark.main.commands) == {"agent", "ingest", "simulate", "peers", "all"}
+    assert set(benchmark.main.commands) == {
+        "agent", "ingest", "simulate", "peers", "accuracy", "all",
+    }  # fmt: skip
     assert set(document.ABOUT) == {*benchmark.main.commands, "readers"} - {"all"}
 
 
@@ -86,14 +88,16 @@ def test_all_goes_on_after_a_broken_limit(tmp_path: Path) -> None:
         readers=bad,
         simulate=good,
         peers=good,
+        accuracy=good,
         install=fakes.installed,
         page=tmp_path / "benchmarks.md",
     )
     code, text = run("all", "--json", "--write", given=given)
     assert code == 1
     told = [json.loads(line) for line in text.splitlines()]
-    assert [t["benchmark"] for t in told] == ["agent", "ingest", "readers", "simulate", "peers"]
-    assert [t["ok"] for t in told] == [False, False, False, True, True]
+    names = ["agent", "ingest", "readers", "simulate", "peers", "accuracy"]
+    assert [t["benchmark"] for t in told] == names
+    assert [t["ok"] for t in told] == [False, False, False, True, True, True]
     written = given.page.read_text(encoding="utf-8")
     assert "    python scripts/benchmark.py ingest --reports 300000 --readers 10\n" in written
     assert "Compared with multi-freq-ldpy 0.0.1." in written

@@ -50,6 +50,19 @@ def test_another_machine_begins_another_page() -> None:
     assert "ingest" not in moved
 
 
+def test_errors_of_estimates_belong_to_no_machine() -> None:
+    page = updated("", HERE, "ingest", part("ingest", 11))
+    both = updated(page, ELSEWHERE, "accuracy", part("accuracy", 12))
+    assert both.startswith(page)
+    assert "12 bytes" in both
+    moved = updated(both, ELSEWHERE, "agent", part("agent", 13))
+    assert "another, 64 cores" in moved
+    assert [line for line in moved.splitlines() if line.startswith("## ")] == [
+        "## agent",
+        "## accuracy",
+    ]
+
+
 def test_the_page_in_the_checkout_is_one_that_was_written() -> None:
     text = PAGE.read_text(encoding="utf-8")
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]

@@ -31,6 +31,8 @@ def driver(tmp_path: Path) -> Iterator[Peers]:
         {"protocol": "L-OSUE"},
         {"protocol": "L-OSUE", "compiled": True},
         {"protocol": "L-GRR"},
+        {"protocol": "LOLOHA", "best_cells": False},
+        {"protocol": "LOLOHA", "best_cells": True},
         {"oracle": "pure-ldp", "protocol": "OUE"},
     ],
 )

@@ -13,7 +13,7 @@ from collector.store.shared import count_bodies
 from protocol_spec import Result
 from tests.support.collector_fakes import COLOUR, FIRST, FUEL, TOWN, random_counts, three_questions
 
-CAMPAIGN = Campaign(1, three_questions(min_reports=5), FIRST, None)
+CAMPAIGN = Campaign(1, three_questions(min_reports=4), FIRST, None)
 SENT = (1, 3, 2, 4, 1, 4)  # reports of each device over four rounds
 TRIALS = 200
 
@@ -85,7 +85,7 @@ def test_pooled_rounds_are_bound_by_whoever_reported_most(attribute: int) -> Non
 
 def test_a_withheld_result_tells_no_bound() -> None:
     form = CAMPAIGN.manifest.body_formats[FUEL]
-    few, _ = random_counts(form, 4, seed=5)
+    few, _ = random_counts(form, 3, seed=5)
     assert of_one_round(FUEL, few).device_bound == 0.0
-    alone = pooled_result(CAMPAIGN, FUEL, 4, Tally(4, count_bodies(few, form)), ([4], [1]), {})
+    alone = pooled_result(CAMPAIGN, FUEL, 4, Tally(3, count_bodies(few, form)), ([3], [1]), {})
     assert (alone.withheld, alone.device_bound) == (True, 0.0)

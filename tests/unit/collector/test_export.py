@@ -15,6 +15,8 @@ from collector.rounds.results import pooled_result, round_result
 from collector.show.tables import COLUMNS, rows, write
 from protocol_spec import Outcome, Result
 from tests.support.collector_fakes import COLOUR, FIRST, FUEL, random_counts, three_questions
+from tests.support.results import ROOM, SHARES, made_result, round_estimate
+from tests.support.results import rooms as rooms_of
 
 CAMPAIGN = Campaign(1, three_questions(min_reports=50), FIRST, None)
 OUTCOMES = {Outcome.ACCEPTED: 90, Outcome.DUPLICATE: 3}
@@ -54,6 +56,9 @@ def test_columns_are_a_promise() -> None:
         *("campaign", "digest", "attribute", "round", "rounds", "value", "protocol", "n"),
         *("devices", "min_reports", "withheld", "count", "raw", "projected", "privacy_error"),
         *("sampling_error", "confidence", "low", "high", "low_all", "high_all", "device_bound"),
+        *("reporting", "first", "last", "n_eff", "difference_pair", "difference_tallest"),
+        *("cdf", "cdf_low", "cdf_high", "mean", "mean_low", "mean_high", "mean_bias"),
+        *("median", "median_low", "median_high"),
     ) == COLUMNS
     assert all(tuple(row) == COLUMNS for row in rows(CAMPAIGN, results()))
     assert write(CAMPAIGN, [], "csv") == ",".join(COLUMNS) + "\n"
@@ -75,6 +80,23 @@ def test_numbers_are_the_results_own() -> None:
         assert row["device_bound"] == shown.device_bound > 0
         assert (row["n"], row["devices"], row["min_reports"]) == (90, 90, 50)
         assert (row["digest"], row["confidence"]) == (CAMPAIGN.manifest.digest.hex(), 0.95)
+
+
+def test_a_numeric_attribute_has_its_numbers_in_every_row() -> None:
+    manifest = rooms_of("once")
+    made, counts = round_estimate(manifest.ways[ROOM], 900, SHARES[ROOM])
+    result = made_result(manifest, ROOM, made, counts, n=900, rounds=(3, 9))
+    table = list(rows(Campaign(1, manifest, 0, None), [result]))
+    numbers = result.numbers
+    assert numbers is not None
+    assert result.difference is not None
+    assert [row["cdf"] for row in table] == [*numbers.cdf, None]
+    assert [row["cdf_high"] for row in table] == [*numbers.cdf_high, None]
+    for row in table:
+        assert (row["reporting"], row["first"], row["last"], row["n_eff"]) == ("once", 3, 9, 900.0)
+        assert (row["mean"], row["mean_bias"]) == (numbers.mean, numbers.mean_bias)
+        assert row["median"] == numbers.quantiles[2].value
+        assert row["difference_tallest"] == result.difference.tallest
 
 
 def test_all_formats_say_the_same() -> None:

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from collector.show.planning import POOLED_ROUNDS, AttributePlan, Plan, plan, plan_manifest
-from protocol_spec import Attribute, ParameterError, calibrate, smp_variance, spl_variance
-from protocol_spec.estimation import critical_value
+from collector.show.planning import (
+    POOLED_ROUNDS,
+    AttributePlan,
+    Plan,
+    Terms,
+    plan,
+    plan_manifest,
+    plan_terms,
+)
+from collector.show.planning.verdict import Case
+from protocol_spec import (
+    Attribute,
+    ParameterError,
+    Reporting,
+    calibrate,
+    calibrate_once,
+    smp_variance,
+    spl_variance,
+)
+from protocol_spec.estimation import critical_value, estimate, mean
+from protocol_spec.reporting import Once
 from tests.support.collector_fakes import three_questions
 
 Z = critical_value(0.95)
@@ -130,3 +151,164 @@ def test_impossible_parameters_are_refused_by_name(options: dict[str, float], fi
     with pytest.raises(ParameterError) as refused:
         plan((attribute(4),), **asked)  # type: ignore[arg-type]
     assert refused.value.field == field
+
+
+# --- ways of reporting, verdict and what would do ------------------------------------------------
+
+
+def numeric(*edges: float, **options: Any) -> Attribute:
+    labels = tuple(f"bin {i}" for i in range(len(edges) - 1))
+    return Attribute("room", "?", labels, edges, "°C", total=True, changes=True, **options)
+
+
+def plan_way(
+    asked: Attribute, reporting: Reporting, n: int = 5000, **options: Any
+) -> AttributePlan:
+    each = 1 if reporting == "once" else 0
+    terms = Terms(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+    chosen = {"f": 0.1, "precision": None, **options}
+    return plan_terms((asked,), terms, n=n, **chosen).attributes[0]
+
+
+def test_every_way_has_the_width_of_its_own_formula() -> None:
+    ways = {way.reporting: way for way in plan_one(6).ways}
+    assert [way.chosen for way in ways.values()] == [True, False, False, False]
+    once = Once.calibrate(k=6, epsilon=2.0, rounds=365)
+    for t, width in ways["once"].half_width.items():
+        assert width == pytest.approx(Z * math.sqrt(sum(once.window_variance(10_000, t, 0.1))))
+    c = math.exp(0.6)
+    gamma = 0.5 + 0.1 * (c / (c + 1) - 0.5)
+    hashed = gamma * (1 - gamma) / (c / (c + 1) - 0.5) ** 2 / 10_000
+    assert ways["hashed"].half_width[1] == pytest.approx(Z * math.sqrt(hashed))
+    last = calibrate_once("GRR", k=6, epsilon=2.0)
+    assert ways["nested"].half_width[28] == pytest.approx(Z * math.sqrt(last.variance(10_000, 0.1)))
+    assert ways["nested"].half_width[1] == pytest.approx(ways["memoized"].half_width[1], rel=1e-6)
+    assert [way.lifetime_epsilon for way in ways.values()] == [2.0, 2.0, 4.0, 2.0]
+
+
+def test_what_suits_a_value_that_changes() -> None:
+    suits = {way.reporting: way.suits for way in plan_way(numeric(0, 1, 2, 3), "memoized").ways}
+    assert suits == {"memoized": False, "once": True, "hashed": True, "nested": False}
+    assert all(way.suits for way in plan_one(6).ways)
+
+
+@pytest.mark.parametrize(("reporting", "warned"), [("memoized", 1), ("nested", 1), ("once", 0)])
+def test_a_changing_question_is_warned_of(reporting: Reporting, warned: int) -> None:
+    warnings = plan_way(numeric(0, 1, 2, 3), reporting).warnings
+    assert len(warnings) == warned
+    assert all('choose reporting = "once"' in warning for warning in warnings)
+    assert plan_way(replace(numeric(0, 1, 2, 3), changes=False), reporting).warnings == ()
+    old = Attribute("a", "?", ("x", "y"), (0.0, 1.0, 2.0))  # format 1: numbers change
+    assert len(plan_way(old, reporting).warnings) == warned
+
+
+def test_both_choices_are_shown_and_may_differ() -> None:
+    """Eight values at (2, 0.6): L-OSUE for a round, L-GRR for a year."""
+    by_round, by_pool = plan_one(8).choices
+    assert (by_round.choose_for, by_round.protocol) == ("round", "L-OSUE")
+    assert (by_pool.choose_for, by_pool.protocol) == ("pooled", "L-GRR")
+    assert by_round.half_width < by_pool.half_width
+    assert by_round.half_width_pooled > by_pool.half_width_pooled
+    assert plan_one(8, "L-SUE").choices == ()
+
+
+@pytest.mark.parametrize(
+    ("n", "grades"),
+    [(100, ["nothing", "coarse"]), (1_000, ["coarse", "good"]), (10**6, ["good", "good"])],
+)
+def test_the_verdict(n: int, grades: list[str]) -> None:
+    judged = plan_way(attribute(5), "memoized", n).verdict
+    assert [(j.rounds, j.grade) for j in judged] == list(zip((1, 365), grades))
+    for j in judged:
+        said = {
+            "nothing": f"this would show nothing: ±{100 * j.half_width:.0f} points",
+            "coarse": f"shows only large differences: {100 * j.difference:.0f} points and more",
+            "good": f"good enough to see differences of {100 * j.difference:.1f} points",
+        }
+        assert j.sentence == said[j.grade]
+
+
+def test_a_round_that_would_be_withheld_is_called_so() -> None:
+    one, together = plan_way(numeric(0, 1, 2, 3), "once", 7300, min_reports=200).verdict
+    assert (one.grade, one.sentence) == (
+        "withheld",
+        "withheld: about 20 reports, and 200 are needed",
+    )
+    assert together.rounds == 28
+    assert together.reports == pytest.approx(560)
+
+
+@pytest.mark.parametrize("reporting", ["memoized", "once", "hashed", "nested"])
+@pytest.mark.parametrize("asked", [attribute(40), numeric(*range(13))], ids=["names", "numbers"])
+def test_every_suggestion_does_what_it_says(reporting: Reporting, asked: Attribute) -> None:
+    """Taken up one by one, each brings the width under the target, and a little less does not."""
+    planned = plan_way(asked, reporting, 900, min_reports=50)
+    read = planned.verdict[-1].rounds
+    assert planned.suggestions
+    each = 1 if reporting == "once" else 0
+    terms = Terms(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+
+    def width(question: Attribute, how: Terms, n: int, rounds: int) -> float:
+        return Case(question, how, n, 0.1, 50).released(rounds)
+
+    for suggested in planned.suggestions:
+        if suggested.change == "devices":
+            assert isinstance(suggested.value, int)
+            assert width(asked, terms, suggested.value, read) <= 0.05
+            assert width(asked, terms, suggested.value - 2, read) > 0.05
+        elif suggested.change == "rounds":
+            assert isinstance(suggested.value, int)
+            assert width(asked, terms, 900, suggested.value) <= 0.05
+            assert width(asked, terms, 900, suggested.value - 1) > 0.05
+        elif suggested.change == "eps":
+            assert isinstance(suggested.value, float)
+            larger = replace(terms, eps_inf=suggested.value, eps_1=0.3 * suggested.value)
+            if each:
+                larger = replace(larger, eps_1=suggested.value)
+            assert width(asked, larger, 900, read) <= 0.05
+        elif suggested.change == "values":
+            assert isinstance(suggested.value, int)
+            fewer = replace(asked, values=asked.values[: suggested.value], edges=None)
+            assert width(fewer, terms, 900, read) <= 0.05
+        assert suggested.half_width <= 0.05
+
+
+def test_nothing_is_suggested_where_nothing_is_missing() -> None:
+    assert plan_way(attribute(5), "memoized", 10**6).suggestions == ()
+
+
+def test_mean_and_median_of_a_numeric_question() -> None:
+    one, together = plan_way(numeric(10, 14, 18, 22, 26, 30, 34), "once", 500_000).numbers
+    assert (one.rounds, together.rounds) == (1, 28)
+    assert one.mean_half_width is not None
+    assert together.mean_half_width == pytest.approx(one.mean_half_width / math.sqrt(28))
+    assert one.mean_bias == 2.0
+    assert together.median_low is not None
+    assert together.median_high is not None
+    assert 18 <= together.median_low < 22 < together.median_high <= 26
+    assert plan_one(5).numbers == ()
+
+
+def test_the_expected_mean_is_what_a_result_has() -> None:
+    """Numbers spread evenly, as the plan takes them to be."""
+    asked = numeric(10, 14, 18, 22, 26, 30, 34)
+    planned = plan_way(asked, "memoized", 5000).numbers[0]
+    noise = calibrate("ALLOMFREE", k=6, eps_inf=2.0, eps_1=0.6)
+    counts = np.full(6, 5000 // 6, dtype=np.int64)
+    made = replace(estimate(counts, 5000, noise), raw=np.full(6, 1 / 6))
+    assert planned.mean_half_width == pytest.approx(
+        mean(made, [12, 16, 20, 24, 28, 32]).half_width()
+    )
+
+
+@pytest.mark.parametrize(
+    ("edges", "told"),
+    [
+        ((0, 1, 2, 3), "3 bins are coarse"),
+        (tuple(range(30)), "29 bins make each bar and the mean less certain: choose 6 to 16 bins"),
+        ((-math.inf, 1, 2, 3, 4, 5, 6, math.inf), "there will be no mean"),
+    ],
+)
+def test_advice_on_bins(edges: tuple[float, ...], told: str) -> None:
+    assert any(told in line for line in plan_way(numeric(*edges), "once").advice)
+    assert plan_way(numeric(*range(9)), "once").advice == ()

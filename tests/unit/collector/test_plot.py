@@ -43,6 +43,22 @@ def row(value: str, projected: float, low: float, high: float) -> Row:
         "low_all": low,
         "high_all": high,
         "device_bound": 0.01,
+        "reporting": "memoized",
+        "first": 0,
+        "last": 2,
+        "n_eff": 500.0,
+        "difference_pair": 0.1,
+        "difference_tallest": 0.2,
+        "cdf": None,
+        "cdf_low": None,
+        "cdf_high": None,
+        "mean": None,
+        "mean_low": None,
+        "mean_high": None,
+        "mean_bias": None,
+        "median": None,
+        "median_low": None,
+        "median_high": None,
     }
 
 
@@ -68,6 +84,13 @@ FACTS: ResultFacts = {
         row("木" * 40, 0.0, 0.0, 0.1),
     ],
     "outcomes": {},
+    "reporting": "memoized",
+    "first": 0,
+    "last": 2,
+    "n_eff": 500.0,
+    "difference": {"pair": 0.1, "tallest": 0.2},
+    "numbers": None,
+    "warnings": [],
 }
 
 
@@ -104,7 +127,8 @@ def test_the_legend_tells_of_truth_only_where_it_is_known() -> None:
 
 
 def test_withheld_says_so() -> None:
-    few: ResultFacts = {**FACTS, "withheld": True, "histogram": [], "n": 12}
+    few: ResultFacts = {**FACTS, "withheld": True, "histogram": [], "n": 12, "devices": 12}
+    few["n_eff"] = 12.0
     shown = plot_text(few, width=80)
     assert shown.splitlines()[-1] == "  not enough reports: 12 of 200; withheld"
 

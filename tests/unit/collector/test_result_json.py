@@ -67,6 +67,7 @@ def test_withheld_it_tells_how_many_and_nothing_more() -> None:
     told = json.loads(result_json(campaign, result))
     assert (told["withheld"], told["histogram"], told["device_bound"]) == (True, [], None)
     assert (told["n"], told["devices"], told["min_reports"]) == (6, 3, 200)
+    assert (told["n_eff"], told["difference"], told["numbers"]) == (3.0, None, None)
     assert fits(told, SCHEMAS["resultJson"])
 
 
@@ -78,6 +79,18 @@ def test_one_too_long_for_a_broker_has_no_histogram(k: int, length: int, shown: 
     assert len(payload) <= MAX_JSON_BYTES < len(json.dumps(summary(campaign, result))) or shown
     assert (told["withheld"], len(told["histogram"])) == (False, k if shown else 0)
     assert fits(told, SCHEMAS["resultJson"])
+
+
+def test_a_numeric_attribute_is_told_in_numbers() -> None:
+    question = '[[attributes]]\nname = "a"\nquestion = "?"\nedges = [0, 1, 2, 4]\n'
+    campaign, result = pooled(three_questions(attributes=question), devices=500)
+    told = json.loads(result_json(campaign, result))
+    numbers = told["numbers"]
+    assert result.numbers is not None
+    assert numbers["mean"] == result.numbers.mean
+    assert numbers["cdf"] == list(result.numbers.cdf)
+    assert [q[0] for q in numbers["quantiles"]] == [0.1, 0.25, 0.5, 0.75, 0.9]
+    assert numbers["quantiles"][2] == list(result.numbers.quantiles[2])
 
 
 # --- publishing ----------------------------------------------------------------------------------

@@ -166,9 +166,10 @@ def test_rounds_of_a_device_are_counted(store: SqliteStore, campaign: Campaign) 
         store.commit([candidate(campaign, d, number) for d in range(5) if number < d], [])
         seal(store, campaign, number)
     assert store.participation(campaign.id, FUEL) == ([1, 2, 3, 4], [1, 1, 1, 1])
-    count, total = store.sealed_total(campaign.id, FUEL)
-    assert total is not None
-    assert (count, total.n) == (4, 1 + 2 + 3 + 4)
+    released = store.released(campaign.id, FUEL)
+    assert released is not None
+    assert (released.first, released.last, released.rounds) == (0, 3, 4)
+    assert released.tally.n == 1 + 2 + 3 + 4
 
 
 def test_an_empty_round_is_sealed_too(store: SqliteStore, campaign: Campaign) -> None:
@@ -222,7 +223,7 @@ def test_device_numbers_stay_once_without_their_rounds_and_go_with_retention(
     sealed_twice(store, marked)
     left = everywhere(tmp_path)
     assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
-    assert rows(store.path)["device"] == [(marked.id, d, 0, 2) for d in DEVICES]
+    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0) for d in DEVICES]
     assert store.drop_devices(marked.id)
     assert not store.drop_devices(marked.id)
     left = everywhere(tmp_path)

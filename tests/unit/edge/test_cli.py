@@ -108,7 +108,7 @@ def manifest_of(path: Path) -> Any:
 def test_join_speaks_json(cli: Cli, asked: Path, state: Path) -> None:
     words = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state, "--json")
     told = facts(cli(*words, "--yes"))
-    assert told.keys() == {"campaign", "device", "attribute"}
+    assert told.keys() == {"campaign", "device", "attribute", "rounds", "warning"}
     told_again = facts(cli(*words, answer="y\n"))
     assert told_again == told
 

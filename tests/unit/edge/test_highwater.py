@@ -160,7 +160,9 @@ def test_the_mark_follows_every_draw(state: Path, clock: FakeClock) -> None:
         membership = only(agent)
         assert found.sequence == sequence
         assert found.charged == {"fuel": 2.0}
-        assert found.participations == {membership.name: (membership.device, 0, sequence - 1)}
+        assert found.participations == {
+            membership.name: Participation(membership.device, 0, sequence - 1)
+        }
     agent.store.close()
 
 

@@ -191,7 +191,7 @@ def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
     assert "Traceback" not in result.output
     first, *problems = result.stderr.splitlines()
     assert "is not a valid manifest; nothing was sent." in first
-    assert [problem.split(" ")[0] for problem in problems] == ["eps_1", "rounds.count"]
+    assert {problem.split(" ")[0] for problem in problems} == {"eps_1", "rounds.count"}
 
 
 # --- 7: the value ------------------------------------------------------------------------------

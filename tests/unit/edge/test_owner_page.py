@@ -15,7 +15,7 @@ import pytest
 
 from edge_client import EdgeClient, Policy
 from edge_client.errors import SettingsError
-from edge_client.show.curve import BASE, LEFT, RIGHT, TOP, curve_svg
+from edge_client.show.curve import BASE, LEFT, RIGHT, TOP, Loss, curve_svg
 from edge_client.show.owner_page import MARK, POLICY, page, write_page
 from edge_client.show.statement import NEVER_LEAVES, campaign_facts
 from protocol_spec import LONGITUDINAL, calibrate
@@ -166,7 +166,7 @@ def drawn(svg: str, kind: str) -> list[tuple[float, float]]:
 def test_the_curve_climbs_to_its_ceiling_and_marks_the_present(protocol: str, count: int) -> None:
     calibration = calibrate(protocol, k=5, eps_inf=2.0, eps_1=0.2)
     reports = min(5, count)
-    svg = curve_svg(calibration, count, [reports])
+    svg = curve_svg(Loss(calibration.epsilon_after, calibration.eps_inf), count, [reports])
     points = drawn(svg, "curve")
     assert points[0] == (LEFT, BASE)
     assert points[-1][0] == RIGHT

@@ -55,10 +55,10 @@ def test_limits(policy: Policy, options: dict[str, Any], limit: str | None) -> N
 )
 def test_the_lifetime_budget(budget: float, charged: float, allowed: bool) -> None:
     policy = Policy(lifetime_budget=budget)
-    assert policy.allows_charge(daily(), charged) is allowed
+    assert policy.allows_charge(daily().eps_inf, charged) is allowed
     if not allowed:
         with pytest.raises(PolicyRefusal, match="nothing was drawn, sent or spent"):
-            policy.check_budget(daily(), "fuel", charged)
+            policy.check_budget("test", "fuel", daily().eps_inf, charged)
 
 
 def test_a_refusal_names_campaign_limit_numbers_and_remedy() -> None:

@@ -17,12 +17,14 @@ from tests.support.source import (
 )
 
 # Where the contract can be entered. Estimation needs numpy, which devices do not have; the names
-# of topics and limits read well only beside each other.
+# of topics, limits and ways of reporting read well only beside each other.
 DOORS = {
     "protocol_spec",
     "protocol_spec.estimation",
     "protocol_spec.limits",
+    "protocol_spec.reporting",
     "protocol_spec.topics",
+    "protocol_spec.ways",
 }
 PROGRAMS = "protocol_spec.programs"
 OUTSIDERS = ("edge_client", "collector", "scripts")

@@ -52,14 +52,18 @@ def test_attributes_run_as_published(name: str) -> None:
         {
             "name": attribute.name,
             "k": attribute.k,
-            "runs": calibration.protocol,
-            "body_bytes": form.length,
+            "runs": way.protocol,
+            "answer_bytes": way.answer_bytes,
+            "body_bytes": body_bytes,
         }
-        for attribute, calibration, form in zip(
-            manifest.attributes, manifest.calibrations, manifest.body_formats
+        for attribute, way, body_bytes in zip(
+            manifest.attributes, manifest.ways, manifest.body_lengths
         )
     ]
     assert got == VECTORS[name]["attributes"]
+    assert manifest.body_bytes == max(manifest.body_lengths)
+    assert manifest.calibrations == tuple(way.calibration for way in manifest.ways)
+    assert manifest.body_formats == tuple(way.counted for way in manifest.ways)
 
 
 @names

@@ -14,6 +14,14 @@ from protocol_spec import Manifest, Randomiser, calibrate
 for protocol in ("L-GRR", "L-OSUE"):
     randomiser = Randomiser(calibrate(protocol, k=9, eps_inf=2.0, eps_1=0.6))
     randomiser.report(randomiser.memoize(3))
+from protocol_spec.reporting import (
+    Hashed, HashedRandomiser, Nested, NestedRandomiser, Once, OnceRandomiser, code
+)
+once = OnceRandomiser(Once.calibrate(k=9, epsilon=2.0, rounds=9))
+once.rounds(), once.answer(3)
+hashed = HashedRandomiser(Hashed.calibrate(k=9, eps_inf=2.0, eps_1=0.6), code(bytes(32), "a", 9))
+hashed.report(hashed.memoize(hashed.cell_of(3)))
+NestedRandomiser(Nested.calibrate("OUE", k=9, schedule=[0.6, 2.0])).draw(3)
 print(*sorted({"random", "numpy"} & set(sys.modules)))
 """
 
@@ -30,9 +38,9 @@ def test_the_contract_imports_no_generator() -> None:
 
 
 def test_numpy_is_behind_the_one_door_devices_never_open() -> None:
-    assert {line.split()[0] for line in offenders("protocol_spec", "numpy")} == {
-        "protocol_spec/estimation.py"
-    }
+    files = {line.split()[0] for line in offenders("protocol_spec", "numpy")}
+    assert files
+    assert {file for file in files if not file.startswith("protocol_spec/estimation/")} == set()
 
 
 def test_the_agent_imports_neither_a_generator_nor_numpy() -> None:

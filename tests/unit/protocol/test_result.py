@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol_spec import LONGITUDINAL, RESULT_SERIES, Outcome, Rejected, Result, decode_result
-from tests.support.protocol import message_cases
+from protocol_spec import (
+    LONGITUDINAL,
+    RESULT_QUANTILES,
+    RESULT_SERIES,
+    HalfWidths,
+    Numbers,
+    Outcome,
+    Rejected,
+    Result,
+    ResultQuantile,
+    decode_result,
+)
+from protocol_spec.result_checks import PROTOCOLS
+from protocol_spec.ways import WAYS
+from tests.support.protocol import message_cases, message_cases_2, reference_wire
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, (1 << 63) - 1)
@@ -17,6 +31,7 @@ COUNTS = st.integers(0, (1 << 63) - 1)
 
 @st.composite
 def results(draw: st.DrawFn) -> Result:
+    """Of version 1."""
     withheld, number = draw(st.booleans()), draw(st.none() | st.integers(0, 65_535))
     k = 0 if withheld else draw(st.sampled_from((2, 3, 17)))
     min_reports = draw(st.integers(1, 1 << 40))
@@ -24,24 +39,70 @@ def results(draw: st.DrawFn) -> Result:
         st.integers(0, min_reports - 1) if withheld else st.integers(min_reports, 1 << 62)
     )
     series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in RESULT_SERIES}
-    return Result(
-        digest=draw(st.binary(min_size=32, max_size=32)),
-        attribute=draw(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)),
-        round=number,
-        rounds=1 if number is not None else draw(st.integers(1, 65_536)),
-        protocol=draw(st.sampled_from(LONGITUDINAL)),
-        n=draw(st.integers(devices, (1 << 63) - 1)),
-        devices=devices,
-        min_reports=min_reports,
-        device_bound=0.0 if withheld else draw(st.floats(1e-18, 1e18)),
-        confidence=draw(st.floats(0, 1, exclude_min=True, exclude_max=True)),
-        counts=tuple(draw(st.lists(COUNTS, min_size=k, max_size=k))),
-        outcomes={outcome: draw(st.integers(0, 300)) for outcome in Outcome},
+    made: dict[str, Any] = {
+        "digest": draw(st.binary(min_size=32, max_size=32)),
+        "attribute": draw(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)),
+        "round": number,
+        "rounds": 1 if number is not None else draw(st.integers(1, 65_536)),
+        "protocol": draw(st.sampled_from(LONGITUDINAL)),
+        "n": draw(st.integers(devices, (1 << 63) - 1)),
+        "devices": devices,
+        "min_reports": min_reports,
+        "device_bound": 0.0 if withheld else draw(st.floats(1e-18, 1e18)),
+        "confidence": draw(st.floats(0, 1, exclude_min=True, exclude_max=True)),
+        "counts": tuple(draw(st.lists(COUNTS, min_size=k, max_size=k))),
+        "outcomes": {outcome: draw(st.integers(0, 300)) for outcome in Outcome},
         **series,
+    }
+    return Result(**made)
+
+
+@st.composite
+def second_results(draw: st.DrawFn) -> Result:
+    """The same with what version 2 adds."""
+    old = draw(results())
+    first = old.round if old.round is not None else draw(st.integers(0, 65_535))
+    last = old.round if old.round is not None else draw(st.integers(first, 65_535))
+    reporting = draw(st.sampled_from(WAYS))
+    smallest = 0.0 if old.withheld else float(old.min_reports)
+    largest = float(old.min_reports) if old.withheld else 1e18
+    n_eff = draw(st.floats(smallest, largest, exclude_min=old.withheld, exclude_max=old.withheld))
+    heard = max(old.devices, 1)
+    new = replace(
+        old,
+        reporting=reporting,
+        protocol=draw(st.sampled_from(PROTOCOLS[reporting])),
+        first=first,
+        last=last,
+        rounds=draw(st.integers(1, last - first + 1)),
+        devices=heard,
+        n=max(old.n, heard),
+        n_eff=n_eff,
+        difference=None if old.withheld else HalfWidths(draw(FLOATS), draw(FLOATS)),
+        numbers=None if old.withheld else draw(st.none() | numbers(len(old.counts))),
+    )
+    nobody = old.withheld and draw(st.booleans())
+    return replace(new, n=0, devices=0, n_eff=0.0, rounds=0) if nobody else new
+
+
+@st.composite
+def numbers(draw: st.DrawFn, k: int) -> Numbers:
+    size = draw(st.sampled_from((k - 1, k - 2)))
+    shares = st.lists(FLOATS, min_size=size, max_size=size).map(tuple)
+    nothing = (None, None, None, None)
+    mean, low, high, bias = draw(st.none() | st.tuples(FLOATS, FLOATS, FLOATS, FLOATS)) or nothing
+    ends = st.none() | FLOATS
+    quantiles = [ResultQuantile(t, *draw(st.tuples(*[ends] * 3))) for t in RESULT_QUANTILES]
+    return Numbers(
+        *(mean, low, high, bias),
+        cdf=draw(shares),
+        cdf_low=draw(shares),
+        cdf_high=draw(shares),
+        quantiles=tuple(quantiles),
     )
 
 
-@given(results())
+@given(results() | second_results())
 def test_both_directions(result: Result) -> None:
     payload = result.encode()
     decoded = decode_result(payload)
@@ -49,6 +110,30 @@ def test_both_directions(result: Result) -> None:
     assert isinstance(decoded, Result)
     assert decoded.encode() == payload
     assert decoded.withheld == (not result.counts)
+    assert decoded.version == (1 if result.n_eff is None else 2)
+
+
+def test_what_version_1_does_not_say() -> None:
+    """It is read into the same class; what it lacks is what a result of version 1 means."""
+    [_, fields, payload] = next(case for case in message_cases.good() if case[0] == "result")
+    decoded = decode_result(payload)
+    assert isinstance(decoded, Result)
+    assert "reporting" not in fields
+    assert decoded.reporting == "memoized"
+    assert decoded.version == 1
+    told = (decoded.first, decoded.last, decoded.n_eff, decoded.difference, decoded.numbers)
+    assert told == (None,) * 5
+
+
+@pytest.mark.parametrize(("n_eff", "withheld"), [(199.99999999999997, True), (200.0, False)])
+def test_it_is_the_effective_number_of_devices_that_decides(n_eff: float, withheld: bool) -> None:
+    fields = {**message_cases_2.RESULTS["pooled"], "n_eff": n_eff}
+    shown = decode_result(reference_wire.result(fields, 2))
+    empty: dict[str, Any] = {name: [] for name in ("counts", *RESULT_SERIES)}
+    hidden = {**fields, **empty, "device_bound": 0.0, "difference": None, "numbers": None}
+    kept_back = decode_result(reference_wire.result(hidden, 2))
+    assert isinstance(shown, Rejected) == withheld
+    assert isinstance(kept_back, Rejected) != withheld
 
 
 def test_every_outcome_is_written_even_when_not_counted() -> None:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from protocol_spec import RESULT_SERIES, Outcome, Rejected, Result, canonical, decode_result
+import pytest
+
+from protocol_spec import (
+    RESULT_QUANTILES,
+    RESULT_SERIES,
+    HalfWidths,
+    Numbers,
+    Outcome,
+    Rejected,
+    Result,
+    ResultQuantile,
+    canonical,
+    decode_result,
+)
 from tests.support.protocol.asyncapi import SCHEMAS, fits
 from tests.support.protocol.oddities import ODDITIES
 
-HISTOGRAM = Result(
+FIRST = Result(
     digest=bytes(range(32)),
     attribute="model",
     round=3,
@@ -21,25 +35,53 @@ HISTOGRAM = Result(
     confidence=0.95,
     device_bound=0.5,
     counts=(3, 4, 5),
-    **dict.fromkeys(RESULT_SERIES, (0.25, 0.5, 0.25)),
     outcomes={Outcome.ACCEPTED: 12},
+    raw=(0.25, 0.5, 0.25),
+    projected=(0.25, 0.5, 0.25),
+    privacy_error=(0.25, 0.5, 0.25),
+    sampling_error=(0.25, 0.5, 0.25),
+    low=(0.25, 0.5, 0.25),
+    high=(0.25, 0.5, 0.25),
+    low_all=(0.25, 0.5, 0.25),
+    high_all=(0.25, 0.5, 0.25),
 )
+SECOND = replace(
+    FIRST,
+    devices=2,
+    first=3,
+    last=3,
+    n_eff=2.0,
+    difference=HalfWidths(0.5, 1.0),
+    numbers=Numbers(
+        *(1.0, 0.5, 1.5, 0.25),
+        cdf=(0.25, 0.75),
+        cdf_low=(0.25, 0.75),
+        cdf_high=(0.25, 0.75),
+        quantiles=tuple(ResultQuantile(tau, None, 0.5, None) for tau in RESULT_QUANTILES),
+    ),
+)
+VERSIONS = {1: FIRST, 2: SECOND}
+versions = pytest.mark.parametrize("version", VERSIONS)
 
 
 def _map_of(payload: bytes) -> dict[str, Any]:
     return dict(canonical.unpack(payload, array=4097, text=4096, binary=64, maps=32))
 
 
-def test_a_result_has_the_fields_of_its_schema_in_order() -> None:
-    schema = SCHEMAS["result"]
-    document = _map_of(HISTOGRAM.encode())
+@versions
+def test_a_result_has_the_fields_of_its_schema_in_order(version: int) -> None:
+    schema = SCHEMAS[f"result{version}"]
+    document = _map_of(VERSIONS[version].encode())
     assert list(document) == schema["required"] == list(schema["properties"])
     assert fits(document, schema)
     assert list(document["outcomes"]) == SCHEMAS["outcome"]["enum"]
+    if version == 2:
+        for name in ("difference", "numbers"):
+            assert list(document[name]) == SCHEMAS[name]["required"]
 
 
-def _changed_results() -> Iterator[dict[str, Any]]:
-    good = _map_of(HISTOGRAM.encode())
+def _changed_results(version: int) -> Iterator[dict[str, Any]]:
+    good = _map_of(VERSIONS[version].encode())
     arrays = ("counts", *RESULT_SERIES)
     for field in good:
         yield {name: item for name, item in good.items() if name != field}
@@ -51,16 +93,36 @@ def _changed_results() -> Iterator[dict[str, Any]]:
         for odd in ODDITIES:
             yield {**good, field: [good[field][0], odd, good[field][2]]}
     for length in (0, 2, 4096, 4097):
-        yield {**good, "counts": [1] * length, **dict.fromkeys(RESULT_SERIES, [0.5] * length)}
+        alike = {"counts": [1] * length, **dict.fromkeys(RESULT_SERIES, [0.5] * length)}
+        yield {**good, **alike, **({"numbers": None} if version == 2 else {})}
     outcomes = good["outcomes"]
     for odd in ODDITIES:
         yield {**good, "outcomes": {**outcomes, "late": odd}}
     yield {**good, "outcomes": {**outcomes, "lost": 0}}
     yield {**good, "outcomes": {name: n for name, n in outcomes.items() if name != "late"}}
+    if version == 2:
+        yield from _changed_parts(good)
+
+
+def _changed_parts(good: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every field of the inner maps, and every item of a quantile."""
+    for part in ("difference", "numbers"):
+        inner = good[part]
+        for field in inner:
+            yield {**good, part: {name: item for name, item in inner.items() if name != field}}
+            yield from ({**good, part: {**inner, field: odd}} for odd in ODDITIES)
+        yield {**good, part: {**inner, "extra": 0.5}}
+    rows = good["numbers"]["quantiles"]
+    for place in range(4):
+        for odd in ODDITIES:
+            row = [*rows[0][:place], odd, *rows[0][place + 1 :]]
+            yield {**good, "numbers": {**good["numbers"], "quantiles": [row, *rows[1:]]}}
 
 
 def _contradicts_itself(document: dict[str, Any]) -> bool:
     """What no schema sees: fields that are right by themselves but not together."""
+    if document["v"] == 2:
+        return _second_contradicts_itself(document)
     withheld = document["devices"] < max(1, document["min_reports"])
     one_round = document["round"] is None or document["rounds"] == 1
     counted = document["devices"] <= document["n"]
@@ -68,9 +130,38 @@ def _contradicts_itself(document: dict[str, Any]) -> bool:
     return not (one_round and counted and told)
 
 
-def test_schema_and_decoder_take_the_same_results() -> None:
+def _second_contradicts_itself(document: dict[str, Any]) -> bool:
+    n, first, last = (document[name] for name in ("n", "first", "last"))
+    one = document["round"] in (None, first) and first <= last
+    one &= document["round"] in (None, last) and document["rounds"] <= last - first + 1
+    some = {bool(document[name]) for name in ("n", "devices", "n_eff", "rounds")}
+    withheld = not n or document["n_eff"] < document["min_reports"]
+    told = withheld == (not document["counts"]) == (document["device_bound"] == 0.0)
+    told &= withheld == (document["difference"] is None)
+    return not (
+        one
+        and len(some) == 1
+        and document["devices"] <= n
+        and told
+        and _numbers_fit(document["numbers"], withheld, len(document["counts"]))
+        and document["reporting"] == "memoized"
+    )
+
+
+def _numbers_fit(numbers: Any, withheld: bool, k: int) -> bool:
+    if numbers is None:
+        return True
+    whole = len({numbers[name] is None for name in ("mean", "mean_low", "mean_high", "mean_bias")})
+    lengths = {len(numbers[name]) for name in ("cdf", "cdf_low", "cdf_high")}
+    shares = [row[0] for row in numbers["quantiles"]]
+    fitting = lengths in ({k - 1}, {k - 2})
+    return not withheld and whole == 1 and fitting and shares == list(RESULT_QUANTILES)
+
+
+@versions
+def test_schema_and_decoder_take_the_same_results(version: int) -> None:
     taken = refused = 0
-    for document in _changed_results():
+    for document in _changed_results(version):
         accepted = not isinstance(decode_result(canonical.pack(document)), Rejected)
         fitting = fits(document, SCHEMAS["result"]) and not _contradicts_itself(document)
         assert fitting == accepted, document

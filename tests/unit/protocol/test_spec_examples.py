@@ -27,7 +27,8 @@ from protocol_spec import (
     receipt_tag,
     report_fault,
 )
-from tests.support.protocol.asyncapi import COMPONENTS, SCHEMAS
+from protocol_spec.estimation import effective_devices, estimate_pooled, half_widths
+from tests.support.protocol.asyncapi import COMPONENTS, SCHEMAS, fits
 from tests.support.protocol.specification import DEVICE, MANIFEST, TEXT, fence, hex_of, rows
 
 DECODERS = {
@@ -71,8 +72,10 @@ def test_the_report_shown_fits_the_manifest_shown() -> None:
     report = decode_report(hex_of("report"))
     assert isinstance(report, Report)
     assert report_fault(report, MANIFEST) is None
-    assert MANIFEST.body_formats[report.attribute].supported(report.body) == [0, 2, 8]
-    assert "body: values 0, 2 and 8 of 9" in TEXT
+    assert report.version == MANIFEST.format == 2
+    counted = MANIFEST.ways[report.attribute].supported(report.body, DEVICE)
+    assert MANIFEST.body_formats[report.attribute].supported(counted.body) == [3]
+    assert "body: value 3 of 4, and a zero behind it" in TEXT
 
 
 def test_page_and_tag_are_as_shown() -> None:
@@ -94,6 +97,25 @@ def test_the_draw_shown_gives_the_memo_shown() -> None:
 
     assert Randomiser(MANIFEST.calibrations[0], entropy).memoize(1).hex() == memo
     assert not left
+
+
+def test_the_result_in_json_is_what_the_counts_make() -> None:
+    """Two rounds of three devices: 3, 2, 1 and 0 of the six reports support the four values."""
+    shown = json.loads(fence("json"))
+    assert fits(shown, SCHEMAS["resultJson"])
+    counts = [row["count"] for row in shown["histogram"]]
+    [drawn] = MANIFEST.ways[0].channels
+    estimated = estimate_pooled(counts, [2], [3], drawn, weights="reports")
+    low, high = estimated.interval(shown["confidence"])
+    low_all, high_all = estimated.interval(shown["confidence"], simultaneous=True)
+    series = {"raw": estimated.raw, "projected": estimated.projected, "low": low, "high": high}
+    for name, found in {**series, "low_all": low_all, "high_all": high_all}.items():
+        assert [row[name] for row in shown["histogram"]] == pytest.approx(found.tolist()), name
+    assert [row["value"] for row in shown["histogram"]] == list(MANIFEST.attributes[0].values)
+    assert shown["n_eff"] == effective_devices([2], [3]) == 3.0
+    assert shown["difference"] == pytest.approx(half_widths(estimated)._asdict())
+    assert (shown["campaign"], shown["digest"]) == (MANIFEST.campaign, MANIFEST.digest.hex())
+    assert shown["device_bound"] == pytest.approx(2 / (6 * drawn.gap))  # type: ignore[union-attr]
 
 
 def test_bins_are_as_said() -> None:

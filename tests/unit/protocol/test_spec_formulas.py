@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
-import re
-from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
-from typing import Any
 
 import pytest
 
@@ -18,65 +13,17 @@ from protocol_spec import (
     InfeasibleBudget,
     as_drawn,
     calibrate,
+    calibrate_once,
     choose,
+    choose_for,
     largest_eps_1,
     thresholds,
 )
-from protocol_spec.estimation import critical_value, estimate
-from tests.support.protocol.specification import TEXT, bare, fence, rows
-
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sqrt": lambda value: value.sqrt(),
-    "ln": lambda value: value.ln(),
-    "exp": lambda value: value.exp(),
-    "max": max,
-}
-Names = dict[str, Decimal]
-
-
-def _value(node: ast.expr, names: Names) -> Any:
-    match node:
-        case ast.Constant(value=int(number)):
-            return Decimal(number)
-        case ast.Name(id=name):
-            return names[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, names), _value(right, names))
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _FUNCTIONS[name](*(_value(argument, names) for argument in arguments))
-    raise AssertionError(ast.dump(node))
-
-
-def _calculated(lines: Sequence[str], names: Names) -> Names:
-    """The names given and those that formulas such as "ps = p1*p2" add to them."""
-    known = dict(names)
-    for line in lines:
-        target, formula = line.split(" = ")
-        tree = ast.parse(formula.strip().replace("^", "**"), mode="eval").body
-        known[target.strip()] = _value(tree, known)
-    return known
-
-
-def _chances(protocol: str, k: int, eps_inf: float, eps_1: float, method: str) -> Names:
-    """p1, q1, p2, q2 and all else of section 8, as its table says."""
-    wanted = f"{protocol}, `{method}`" if (protocol, method) == ("L-GRR", "paper") else protocol
-    [row] = [row for row in rows("protocol", "RR1", "RR2", "largest eps_1") if row[0] == wanted]
-    [letters] = re.findall(r"Write (`a = .*`)\.", TEXT)
-    given = {"k": Decimal(k), "eps_inf": Decimal(eps_inf), "eps_1": Decimal(eps_1)}
-    names = _calculated(re.findall(r"`([^`]+)`", letters), given)
-    steps = [step for cell in row[1:3] for step in bare(cell).split("; ")]
-    names = _calculated(steps, names)
-    if row[3]:
-        names = _calculated([f"limit = {bare(row[3])}"], names)
-    return _calculated(fence("formulas support").splitlines(), names)
-
+from protocol_spec.estimation import contrast, critical_value, estimate, plausible
+from protocol_spec.estimation.intervals import GRID
+from protocol_spec.reporting import Hashed, Nested
+from tests.support.protocol.formulas import Names, calculated, chances
+from tests.support.protocol.specification import TEXT, fence
 
 BUDGETS = [(2, 1.0, 0.3), (3, 2.0, 0.6), (7, 0.1, 0.05), (41, 4.0, 2.4), (4096, 20.0, 6.0)]
 MECHANISMS = [(p, "exact") for p in LONGITUDINAL] + [("L-GRR", "paper")]
@@ -100,7 +47,7 @@ def test_the_formulas_of_calibration_are_those_of_the_code(
 ) -> None:
     noise = _calibrated(protocol, k, eps_inf, eps_1, method)
     with localcontext(prec=80):
-        said = _chances(protocol, k, eps_inf, eps_1, method)
+        said = chances(protocol, k, eps_inf, eps_1, method)
         for name, exact in zip(("p1", "q1", "p2", "q2"), noise.exact):
             assert abs(said[name] - exact) < Decimal("1e-60"), name
     assert float(said["ps"]) == noise.ps
@@ -112,7 +59,7 @@ def test_the_formulas_of_calibration_are_those_of_the_code(
 @pytest.mark.parametrize("eps_inf", [0.1, 1.0, 4.0, 20.0])
 def test_the_formulas_of_feasibility_are_those_of_the_code(protocol: str, eps_inf: float) -> None:
     with localcontext(prec=80):
-        limit = float(_chances(protocol, 5, eps_inf, eps_inf / 8, "exact")["limit"])
+        limit = float(chances(protocol, 5, eps_inf, eps_inf / 8, "exact")["limit"])
     assert limit == largest_eps_1(protocol, eps_inf=eps_inf)
     calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=limit)
     with pytest.raises(InfeasibleBudget):
@@ -124,7 +71,7 @@ def test_the_thresholds_are_those_of_the_next_float_below(protocol: str, method:
     noise = _calibrated(protocol, 7, 2.0, 0.6, method)
     below = [math.nextafter(epsilon, 0.0) for epsilon in (2.0, 0.6)]
     with localcontext(prec=80):
-        said = _chances(protocol, 7, below[0], below[1], method)
+        said = chances(protocol, 7, below[0], below[1], method)
         scaled = {name: said[name] * 2**64 for name in ("p1", "q1", "p2", "q2")}
     expected = [
         math.floor(chance) if name.startswith("p") else math.ceil(chance)
@@ -138,7 +85,7 @@ def test_the_thresholds_are_those_of_the_next_float_below(protocol: str, method:
 def test_the_choice_compares_variances(method: str, k: int, eps_inf: float, eps_1: float) -> None:
     with localcontext(prec=80):
         grr, osue = (
-            _chances(protocol, k, eps_inf, eps_1, method)["V"] for protocol in ("L-GRR", "L-OSUE")
+            chances(protocol, k, eps_inf, eps_1, method)["V"] for protocol in ("L-GRR", "L-OSUE")
         )
     chosen = _calibrated("ALLOMFREE", k, eps_inf, eps_1, method)
     assert chosen.protocol == ("L-GRR" if grr <= osue else "L-OSUE")
@@ -161,21 +108,26 @@ def test_the_formulas_of_loss_are_those_of_the_code(
 ) -> None:
     noise = _calibrated(protocol, 7, 2.0, 0.6, method)
     with localcontext(prec=80):
-        names = {**_chances(protocol, 7, 2.0, 0.6, method), "t": Decimal(reports)}
-        lost = _calculated(fence("formulas loss").splitlines(), names)
+        names = {**chances(protocol, 7, 2.0, 0.6, method), "t": Decimal(reports)}
+        lost = calculated(fence("formulas loss").splitlines(), names)
     assert float(lost["unary" if noise.unary else "grr"]) == noise.epsilon_after(reports)
+
+
+# --- results -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("for_all", [False, True])
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
 def test_the_formulas_of_a_result_are_those_of_the_code(protocol: str, for_all: bool) -> None:
+    """With many devices: an end then is where g is as far from f as chance allows, and no more."""
     noise = as_drawn(_calibrated(protocol, 4, 2.0, 0.6, "exact"))
-    n, counts = 1000, [450, 260, 200, 90]
+    n = 100_000
+    counts = [round(n * (noise.qs + f * noise.gap)) for f in (0.5, 0.3, 0.2, 0.0)]
     estimated = estimate(counts, n, noise)
-    low, high = estimated.interval(0.95, simultaneous=for_all)
+    ends = estimated.interval(0.95, simultaneous=for_all)
     z = critical_value(0.95 ** (1 / 4) if for_all else 0.95)
     for i, count in enumerate(counts):
-        said = _result(noise, n, count, z)
+        said = _result(noise, n, count)
         for name, found in {
             "raw": estimated.raw[i],
             "device_bound": 1 / (n * noise.gap),
@@ -183,23 +135,111 @@ def test_the_formulas_of_a_result_are_those_of_the_code(protocol: str, for_all: 
             "V1": estimated.v1,
             "privacy_error": estimated.privacy_error[i],
             "sampling_error": estimated.sampling_error[i],
-            "low": low[i],
-            "high": high[i],
         }.items():
-            assert said[name] == pytest.approx(found, rel=1e-9, abs=1e-12), name
+            assert float(said[name]) == pytest.approx(found, rel=1e-9, abs=1e-12), name
+        low, high = (Decimal(float(end[i])) for end in ends)
+        assert _surprised(said, low, z) == (0 if low else -1)
+        assert _surprised(said, high, z) == 0
+        assert _surprised(said, low - Decimal("1e-6"), z) == (1 if low else -1)
+        assert _surprised(said, high + Decimal("1e-6"), z) == 1
 
 
-def _result(noise: Calibration, n: int, count: int, z: float) -> dict[str, float]:
+def _result(noise: Calibration, n: int, count: int) -> Names:
     """What section 11 makes of a count."""
     lines = fence("formulas result").splitlines()
     exact = dict(zip(("p1", "q1", "p2", "q2"), noise.exact))
-    names = _calculated(fence("formulas support").splitlines()[:2], exact)
-    names |= {"n": Decimal(n), "count": Decimal(count), "z": Decimal(z)}
-    names["g"] = _clipped(_calculated(lines[:1], names)["raw"])
-    said = _calculated(lines, names)
-    said |= {name: _clipped(said[name]) for name in ("low", "high")}
-    return {name: float(value) for name, value in said.items()}
+    names = calculated(fence("formulas support").splitlines()[:2], exact)
+    names |= {"n": Decimal(n), "count": Decimal(count)}
+    raw = calculated(lines[:1], names)["raw"]
+    names["g"] = min(max(raw, Decimal(0)), Decimal(1))
+    return calculated(lines, names)
 
 
-def _clipped(value: Decimal) -> Decimal:
-    return min(max(value, Decimal(0)), Decimal(1))
+def _surprised(said: Names, f: Decimal, z: float) -> int:
+    """Whether g is further from f than chance allows: 1, or -1 if it is not, 0 just between."""
+    names = {**said, "f": f, "z": Decimal(z)}
+    reached = calculated(fence("formulas interval").splitlines(), names)
+    excess = abs(said["g"] - f) - reached["up" if f < said["g"] else "down"]
+    return 0 if abs(excess) < Decimal("1e-12") else 1 if excess > 0 else -1
+
+
+def test_the_grid_that_is_mentioned_is_the_codes() -> None:
+    assert f"looks at {GRID.size} equally spaced f" in TEXT
+
+
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
+def test_the_formulas_of_weighted_sums_are_those_of_the_code(protocol: str) -> None:
+    noise = as_drawn(_calibrated(protocol, 4, 2.0, 0.6, "exact"))
+    n, weights = 5000, [0.0, 1.0, 4.0, -2.0]
+    estimated = estimate([round(n * noise.qs) + 100 * i for i in range(4)], n, noise)
+    found = contrast(estimated, weights)
+    d = [Decimal(c) - Decimal(sum(weights)) / 4 for c in weights]
+    f = [Decimal(share) for share in plausible(estimated).tolist()]
+    names = _result(noise, n, round(n * noise.qs))
+    names |= {"D": sum((x * x for x in d), Decimal(0))}
+    names |= {"E": sum((y * x * x for x, y in zip(d, f)), Decimal(0))}
+    names |= {"F": sum((y * x for x, y in zip(d, f)), Decimal(0))}
+    said = calculated(fence("formulas weighted").splitlines(), names)
+    variance = found.privacy_variance + found.sampling_variance
+    assert float(said["unary" if noise.unary else "grr"]) == pytest.approx(variance, rel=1e-9)
+
+
+# --- other ways of reporting ---------------------------------------------------------------------
+
+
+def _steps(protocol: str, k: int, eps_inf: float, eps_1: float) -> Names:
+    with localcontext(prec=80):
+        return chances(protocol, k, eps_inf, eps_1, "exact")
+
+
+@pytest.mark.parametrize(("k", "eps_inf", "eps_1"), [*BUDGETS, (9, 1.0, 0.5)])
+@pytest.mark.parametrize("rounds", [1, 30])
+def test_the_choice_for_pooled_rounds_compares_them(
+    k: int, eps_inf: float, eps_1: float, rounds: int
+) -> None:
+    found = {}
+    for protocol in ("L-GRR", "L-OSUE"):
+        names = {**_steps(protocol, k, eps_inf, eps_1), "T": Decimal(rounds)}
+        with localcontext(prec=80):
+            found[protocol] = calculated(fence("formulas pooled").splitlines(), names)["pooled"]
+    pooled = choose_for("pooled", k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
+    assert float(found["L-GRR"]) == pytest.approx(pooled.grr.pooled_variance(1, rounds, 0.0))
+    least = "L-GRR" if found["L-GRR"] <= found["L-OSUE"] else "L-OSUE"
+    assert pooled.chosen.protocol == least
+
+
+@pytest.mark.parametrize(("protocol", "first"), [("GRR", "L-GRR"), ("OUE", "L-OUE")])
+@pytest.mark.parametrize(("k", "epsilon"), [(2, 0.1), (5, 1.0), (300, 4.0)])
+def test_once_is_the_first_step_alone(protocol: str, first: str, k: int, epsilon: float) -> None:
+    once = calibrate_once(protocol, k=k, epsilon=epsilon)
+    said = _steps(first, k, epsilon, epsilon / 8)
+    assert float(said["p1"]) == once.p1
+    assert float(said["q1"]) == once.q1
+
+
+@pytest.mark.parametrize(("eps_inf", "eps_1"), [(1.0, 0.3), (4.0, 2.0)])
+def test_hashed_is_two_cells_and_half_of_the_rest(eps_inf: float, eps_1: float) -> None:
+    hashed = Hashed.calibrate(k=9, eps_inf=eps_inf, eps_1=eps_1)
+    said = calculated(fence("formulas hashed").splitlines(), _steps("L-GRR", 2, eps_inf, eps_1))
+    p1, q1, p2, q2 = hashed.exact
+    assert float(said["ps"]) == pytest.approx(float(p1 * p2 + (1 - p1) * q2), rel=1e-15)
+    assert float(said["qs"]) == pytest.approx(float(q1 * p2 + (1 - q1) * q2), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "steps", "top"), [("GRR", "L-GRR", "L-GRR"), ("OUE", "L-OSUE", "L-OUE")]
+)
+@pytest.mark.parametrize("k", [2, 12])
+def test_nested_is_one_step_after_another(protocol: str, steps: str, top: str, k: int) -> None:
+    levels = [0.3, 1.0, 1.6, 2.0]
+    nested = Nested.calibrate(protocol, k=k, schedule=levels)
+    last = _steps(top, k, levels[-1], levels[-1] / 8)
+    names = {"p_t": last["p1"], "q_t": last["q1"]}
+    for level in (2, 1, 0):
+        step = _steps(steps, k, levels[level + 1], levels[level])
+        assert nested.step(level + 1) == pytest.approx((float(step["p2"]), float(step["q2"])))
+        above = {"P": names["p_t"], "Q": names["q_t"], "p": step["p2"], "q": step["q2"]}
+        with localcontext(prec=80):
+            names = calculated(fence("formulas nested").splitlines(), above)
+        alone = nested.levels[level]
+        assert (float(names["p_t"]), float(names["q_t"])) == pytest.approx((alone.p1, alone.q1))

@@ -7,7 +7,9 @@ from enum import IntEnum
 
 import pytest
 
-from protocol_spec import Presence, RequestKind, ResponseStatus, limits
+from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
+from protocol_spec.fields import Text, Wrong
+from protocol_spec.report import MAX_BODY
 from tests.support.protocol.asyncapi import SCHEMAS, nodes, resolved
 from tests.support.protocol.specification import FOLDER, TEXT, bare, rows
 
@@ -56,7 +58,7 @@ def test_numbered_names_are_those_of_the_code(field: str, members: type[IntEnum]
     assert told == ", ".join(f"{int(member)} {member.name.lower()}" for member in members)
 
 
-ARRAYS = ["report", "state", "receipt", "request", "response"]
+ARRAYS = ["report1", "report2", "state", "receipt", "request", "response"]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -80,17 +82,45 @@ def test_an_arrays_ranges_are_in_the_text(name: str) -> None:
     assert f"round 0 to {limits.MAX_ROUNDS - 1}" in TEXT
 
 
+def _said(paragraph: str) -> set[int]:
+    """The code points that a passage lists, as U+1234 or U+1234 to U+1238."""
+    text = " ".join(paragraph.split())
+    found: set[int] = set()
+    for first, last in re.findall(r"U\+([0-9A-F]+)(?: to U\+([0-9A-F]+))?", text):
+        found |= set(range(int(first, 16), int(last or first, 16) + 1))
+    return found
+
+
+def test_characters_that_no_text_may_hold_are_listed() -> None:
+    start = TEXT.index("Text is counted in code points.")
+    in_both, _, in_second = TEXT[start : TEXT.index("- **M59**")].partition("In format 2")
+    refused = {1: _said(in_both.replace("a space U+0020", "")), 2: _said(in_second)}
+    assert {"\u200e", "\u061c", "\u200b", "\ufeff", "\U000e0041"} <= {*map(chr, refused[2])}
+    every = set(range(0x11_0000)) - set(range(0xD800, 0xE000))  # UTF-8 has no surrogates
+    for number, invisible in ((1, True), (2, False)):
+        text = Text(0x11_0000, invisible=invisible)
+        hidden = refused[1] | (refused[2] if number == 2 else set())
+        shown = f"x{''.join(map(chr, sorted(every - hidden)))}"  # no blank at the ends
+        assert text(shown) == shown
+        for code in hidden:
+            with pytest.raises(Wrong):
+                text(chr(code))
+
+
 def test_inline_numbers_are_those_of_the_code() -> None:
     for words in (
         f"a pseudonym of 1 to {limits.MAX_DEVICE_LENGTH} of",
         f"1 to {limits.MAX_NAMESPACE_LENGTH} of `a-z`",
-        f"body 0 to {limits.MAX_BODY_BYTES} bytes",
+        f"body 0 to {MAX_BODY[1]} bytes",
+        f"a body of 0 to {MAX_BODY[2]} bytes",
+        "64 hexadecimal digits",
         f"nonce {limits.NONCE_BYTES} bytes",
         f"the joined {limits.TAG_BYTES}-byte tags",
         f"first {limits.DIGEST_BYTES} bytes of the manifest's digest",
         f"MUST be the first {limits.TAG_BYTES} bytes of the SHA-256 of these",
         f"Counts are below 2^{(limits.MAX_COUNT + 1).bit_length() - 1}",
         str(limits.MAX_INSTANT),
+        f"the last value, `{NOT_KNOWN}`,",
     ):
         assert words in " ".join(TEXT.split()), words
 

@@ -17,7 +17,8 @@ def test_the_file_is_what_the_reference_generates(name: str) -> None:
 
 
 def test_there_are_no_other_files() -> None:
-    assert {path.name for path in vectors.FOLDER.iterdir()} == set(vectors.DOCUMENTS)
+    known = {*vectors.DOCUMENTS, *vectors.FROZEN}
+    assert {path.name for path in vectors.FOLDER.iterdir()} == known
 
 
 def test_every_protocol_has_calibrations() -> None:
@@ -31,7 +32,10 @@ def test_every_kind_of_message_has_good_and_bad_examples() -> None:
     kinds = {"report", "state", "receipts", "request", "response", "result"}
     assert {entry["kind"] for entry in messages["good"]} == kinds
     assert {entry["kind"] for entry in messages["bad"]} == kinds
-    assert len({entry["hex"] for entry in messages["unfit"]}) == len(messages["unfit"])
+    assert len({(e["manifest"], e["hex"]) for e in messages["unfit"]}) == len(messages["unfit"])
+    versions = {e["fields"].get("version", 1) for e in messages["good"] if e["kind"] == "report"}
+    versions |= {e["fields"].get("v", 1) for e in messages["good"] if e["kind"] == "result"}
+    assert versions == {1, 2}
 
 
 def test_every_refusal_visible_in_the_bytes_has_an_example() -> None:

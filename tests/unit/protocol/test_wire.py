@@ -26,7 +26,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.limits import MAX_CONTROL_BYTES, MAX_RECEIPT_BYTES, MAX_REPORT_BYTES
-from tests.support.protocol import message_cases, vectors
+from tests.support.protocol import message_cases, message_cases_2, vectors
 from tests.support.protocol.decoders import DECODERS, fleet
 
 KINDS = sorted(DECODERS)
@@ -35,7 +35,8 @@ DIGEST = st.binary(min_size=8, max_size=8)
 ROUND = st.integers(0, 65_535)
 TAG = st.binary(min_size=4, max_size=4)
 MESSAGES: dict[str, st.SearchStrategy[Any]] = {
-    "report": st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=512)),
+    "report": st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=512))
+    | st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=513), st.just(2)),
     "state": st.builds(State, DIGEST, st.sampled_from(Presence), st.none() | ROUND),
     "receipts": st.builds(
         ReceiptPage, DIGEST, ROUND, st.integers(0, 65_535), st.frozensets(TAG, max_size=70)
@@ -50,7 +51,8 @@ MESSAGES: dict[str, st.SearchStrategy[Any]] = {
         st.integers(0, 65_536),
     ),
 }
-GOOD = {kind: [p for k, _, p in message_cases.good() if k == kind] for kind in KINDS}
+EXAMPLES = (*message_cases.good(), *message_cases_2.good())
+GOOD = {kind: [payload for k, _, payload in EXAMPLES if k == kind] for kind in KINDS}
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -162,8 +164,10 @@ def test_length_is_looked_at_before_anything_else(kind: str) -> None:
 
 
 def test_the_largest_report_and_page_fit() -> None:
-    body = Report(b"\xff" * 8, 65_535, 127, b"\xff" * 512).encode()
-    assert len(body) <= MAX_REPORT_BYTES
+    for length, version in ((512, 1), (513, 2)):
+        report = Report(b"\xff" * 8, 65_535, 127, b"\xff" * length, version)
+        assert len(report.encode()) <= MAX_REPORT_BYTES
+        assert DECODERS["report"](report.encode()) == report
     # 65 536 devices on one page of a fleet of any size would still be taken.
     tags = frozenset(i.to_bytes(4) for i in range(65_536))
     page = ReceiptPage(b"\xff" * 8, 0, 0, tags)

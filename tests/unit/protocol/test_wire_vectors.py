@@ -8,6 +8,8 @@ import pytest
 
 from protocol_spec import (
     RESULT_SERIES,
+    HalfWidths,
+    Numbers,
     Outcome,
     Presence,
     ReceiptPage,
@@ -18,13 +20,14 @@ from protocol_spec import (
     Response,
     ResponseStatus,
     Result,
+    ResultQuantile,
     State,
     decode_report,
     digest8,
     report_fault,
 )
 from tests.support.protocol import vectors
-from tests.support.protocol.decoders import DECODERS, fleet
+from tests.support.protocol.decoders import DECODERS, MANIFESTS, fleet
 
 VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])
@@ -33,7 +36,9 @@ DIGEST8 = bytes.fromhex(VECTORS["digest8"])
 def message(kind: str, fields: dict[str, Any]) -> Any:
     """The message that the fields of a vector describe."""
     if kind == "report":
-        return Report(DIGEST8, fields["round"], fields["attribute"], bytes.fromhex(fields["body"]))
+        digest = digest8(MANIFESTS[fields["manifest"]]) if "manifest" in fields else DIGEST8
+        place = fields["round"], fields["attribute"], bytes.fromhex(fields["body"])
+        return Report(digest, *place, fields.get("version", 1))
     if kind == "state":
         return State(DIGEST8, Presence(fields["presence"]), fields["last_sealed"])
     if kind == "receipts":
@@ -48,10 +53,18 @@ def message(kind: str, fields: dict[str, Any]) -> Any:
 
 
 def result(fields: dict[str, Any]) -> Result:
-    series = {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
-    counters = {outcome: fields["outcomes"].get(outcome, 0) for outcome in Outcome}
-    digest = bytes.fromhex(fields["digest"])
-    return Result(**{**fields, **series, "digest": digest, "outcomes": counters})
+    """Of either version: what version 1 does not say is not in its fields."""
+    said = {name: value for name, value in fields.items() if name != "v"}
+    said |= {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
+    said["outcomes"] = {outcome: fields["outcomes"].get(outcome, 0) for outcome in Outcome}
+    said["digest"] = bytes.fromhex(fields["digest"])
+    if said.get("difference"):
+        said["difference"] = HalfWidths(**said["difference"])
+    if said.get("numbers"):
+        lists = {name: tuple(said["numbers"][name]) for name in ("cdf", "cdf_low", "cdf_high")}
+        quantiles = tuple(ResultQuantile(*row) for row in said["numbers"]["quantiles"])
+        said["numbers"] = Numbers(**{**said["numbers"], **lists, "quantiles": quantiles})
+    return Result(**said)
 
 
 @pytest.mark.parametrize("entry", VECTORS["good"], ids=lambda e: e["kind"])
@@ -59,6 +72,9 @@ def test_good_messages(entry: dict[str, Any]) -> None:
     expected, payload = message(entry["kind"], entry["fields"]), bytes.fromhex(entry["hex"])
     assert DECODERS[entry["kind"]](payload) == expected
     assert expected.encode() == payload
+    if entry["kind"] in ("report", "result"):
+        fields = entry["fields"]
+        assert expected.version == fields.get("version", fields.get("v", 1))
 
 
 @pytest.mark.parametrize("entry", VECTORS["bad"], ids=lambda e: f"{e['kind']}-{e['why']}")
@@ -69,11 +85,11 @@ def test_bad_messages(entry: dict[str, Any]) -> None:
     assert decoded.detail
 
 
-@pytest.mark.parametrize("entry", VECTORS["unfit"], ids=lambda e: e["why"])
+@pytest.mark.parametrize("entry", VECTORS["unfit"], ids=lambda e: f"{e['manifest']}-{e['why']}")
 def test_reports_that_do_not_fit_the_campaign(entry: dict[str, Any]) -> None:
     report = decode_report(bytes.fromhex(entry["hex"]))
     assert isinstance(report, Report)
-    fault = report_fault(report, fleet())
+    fault = report_fault(report, MANIFESTS[entry["manifest"]])
     assert fault is not None
     assert fault.outcome == entry["outcome"]
 
@@ -87,11 +103,25 @@ def test_reports_that_fit_the_campaign() -> None:
         assert report_fault(Report(DIGEST8, 0, attribute, body), manifest) is None
 
 
+@pytest.mark.parametrize("entry", [e for e in VECTORS["good"] if "manifest" in e["fields"]])
+def test_reports_of_version_2_that_fit_theirs(entry: dict[str, Any]) -> None:
+    report = decode_report(bytes.fromhex(entry["hex"]))
+    assert isinstance(report, Report)
+    manifest = MANIFESTS[entry["fields"]["manifest"]]
+    fault = report_fault(report, manifest)
+    if report.attribute < len(manifest.attributes):
+        assert fault is None
+    else:
+        assert fault is not None
+        assert fault.outcome == Outcome.BAD_ATTRIBUTE
+
+
 def test_no_detail_shows_a_body() -> None:
     """R23: what a report says is nobody's business, least of all a log's."""
     body = b"\xde\xad\xbe\xef"
-    manifest = fleet()
-    for attribute in range(9):
-        fault = report_fault(Report(DIGEST8, 0, attribute, body), manifest)
-        assert fault is not None
-        assert not any(text in fault.detail.lower() for text in ("dead", "\\xde", "3735928559"))
+    for manifest in MANIFESTS.values():
+        for attribute in range(9):
+            report = Report(digest8(manifest), 0, attribute, body, manifest.format)
+            fault = report_fault(report, manifest)
+            assert fault is not None
+            assert not any(t in fault.detail.lower() for t in ("dead", "\\xde", "3735928559"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simulation.depths.agents import holdings, reading
 from simulation.depths.live import retimed
-from simulation.model.behaviour import Behaviour
-from simulation.model.fleet import Fleet
 from simulation.model.population import populate
 from tests.support.simulation.campaigns import FUEL, both
 from tests.support.simulation.real_time import NUMERIC
@@ -28,4 +26,3 @@ def test_a_retimed_campaign_asks_the_same_questions() -> None:
     assert soon.attributes == campaign.attributes
     assert (soon.rounds.count, soon.rounds.period) == (3, 7)
     assert soon.campaign != campaign.campaign
-    assert Fleet(soon, (), Behaviour(), 1, 3).memos == 1

@@ -25,7 +25,7 @@ def run_of(made: Simulated) -> Run:
     return Run({"depth": "test"}, list(made.rows()))
 
 
-def test_the_columns_are_the_collector_s_and_two_more() -> None:
+def test_the_columns_are_the_collector_s_and_a_few_more() -> None:
     assert (*COLUMNS, "truth", "z") == TRUTH_COLUMNS
     row = next(as_reports(fleet(both())).rows())
     assert tuple(row) == TRUTH_COLUMNS

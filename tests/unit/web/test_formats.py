@@ -89,7 +89,9 @@ def test_the_planner_is_what_plan_prints(
     cli: Cli, site: Site, campaign: Campaign, tmp_path: Path, query: str
 ) -> None:
     file = tmp_path / "manifest.toml"
-    file.write_text(manifest_text(first=FIRST, grace=3600, attributes=ATTRIBUTES))
+    text = manifest_text(first=FIRST, grace=3600, attributes=ATTRIBUTES)
+    needed = f"min_reports = {campaign.manifest.min_reports}"
+    file.write_text(text.replace("min_reports = 1", needed))
     given = dict(part.split("=") for part in query.split("&"))
     flags = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
     words = [word for name, value in given.items() for word in (flags[name], value)]
@@ -108,6 +110,15 @@ def test_the_planner_without_a_campaign(site: Site) -> None:
     first, second = rows(site, f"/planner.csv?{query}")
     assert float(first["half_width_pooled_30"]) == shown["attributes"][0]["half_width_pooled"]["30"]
     assert (first["name"], second["name"]) == ("attribute-1", "attribute-2")
+
+
+@pytest.mark.parametrize("which", ["0", "pooled"])
+def test_a_comparison_is_what_estimate_prints(
+    cli: Cli, site: Site, data: Path, fuel: str, which: str
+) -> None:
+    words = ("estimate", "--attribute", "fuel", "--round", which, "--data-dir", data, "--json")
+    told = cli(*words, "--compare", "gas", "wood").stdout
+    assert site.get(f"{fuel}/rounds/{which}.json?a=gas&b=wood").text == told
 
 
 def rows(site: Site, path: str) -> list[dict[str, str]]:

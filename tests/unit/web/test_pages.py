@@ -14,13 +14,7 @@ from collector.data_dir import open_store
 from collector.records import Campaign
 from protocol_spec import report_odds
 from tests.support.collector_fakes import FIRST, candidate, three_questions
-from tests.support.site import Site, serving
-
-
-def words(page: str) -> str:
-    """A page's text as a person reads it."""
-    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+from tests.support.site import Site, serving, words
 
 
 def test_the_first_page_lists_campaigns(site: Site, campaign: Campaign) -> None:
@@ -68,8 +62,8 @@ def test_a_round_shows_every_number_in_its_table(site: Site, fuel: str) -> None:
     shown = words(page)
     for told in ("Raw", "Projected", "Privacy error", "Sampling error", "For all"):
         assert told in shown
-    smallest = facts["smallest_visible"]
-    assert f"Smallest difference this can show ±{100 * smallest:.1f} points" in shown
+    pair, tallest = facts["difference"]["pair"], facts["difference"]["tallest"]
+    assert f"Half-width of a difference ±{100 * pair:.1f} ±{100 * tallest:.1f} points" in shown
 
 
 @pytest.mark.parametrize(

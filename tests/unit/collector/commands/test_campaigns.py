@@ -10,7 +10,9 @@ from collector.records import Campaign
 from protocol_spec import Manifest, Topics
 from tests.support.campaigns import manifest_text
 from tests.support.collector_cli import NOBODY, mistaken
+from tests.support.collector_fakes import FIRST
 from tests.support.command_line import Cli, facts_of
+from tests.support.results import MANIFEST as ROOMS
 
 
 def test_plan(cli: Cli, file: Path) -> None:
@@ -117,3 +119,30 @@ def test_close_asks_first(cli: Cli, data: Path, used: Campaign) -> None:
     with closing(read_store(data)) as store:
         assert store.campaign(None).closed is not None
     assert cli("close", "heat", "--yes", "--data-dir", data).exit_code == 0
+
+
+BUDGET = "eps_inf = 4.0\neps_1 = 1.5"
+
+
+def test_plan_says_verdict_ways_and_what_would_do(cli: Cli, file: Path) -> None:
+    text = cli("plan", file, "--devices", 90).stdout
+    planned = facts_of(cli("plan", file, "--devices", 90, "--json"))["attributes"][0]
+    one, pooled = planned["verdict"]
+    assert f"verdict, one round: {one['sentence']}" in text
+    assert one["sentence"].startswith("this would show nothing: ±")
+    assert f"verdict, 1,000 rounds together: {pooled['sentence']}" in text
+    for suggested in planned["suggestions"]:
+        assert f"    {suggested['sentence']}\n" in text
+    for way in planned["ways"]:
+        assert f"{'>' if way['chosen'] else ' '} {way['reporting']} " in text
+    assert 'choose_for = "pooled": L-GRR' in text
+
+
+def test_plan_of_numbers_that_change(cli: Cli, home: Path) -> None:
+    place = home / "rooms.toml"
+    place.write_text(ROOMS.format(reporting="memoized", budget=BUDGET, min_reports=1, first=FIRST))
+    text = cli("plan", place, "--devices", 5000).stdout
+    assert 'careful: room may change over time, but with reporting = "memoized"' in text
+    assert "mean ±" in text
+    assert "median between" in text
+    assert "careful: fuel" not in text

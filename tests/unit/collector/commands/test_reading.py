@@ -18,6 +18,7 @@ from collector.show.tables import COLUMNS
 from tests.support.collector_cli import mistaken
 from tests.support.collector_fakes import HOUR, candidate, seal, three_questions
 from tests.support.command_line import Cli, facts_of
+from tests.support.results import rooms, store_windows
 
 
 def test_status(cli: Cli, data: Path, used: Campaign) -> None:
@@ -68,7 +69,9 @@ def test_estimate(
     text = cli("estimate", "--data-dir", data, *options)
     assert text.exit_code == 0
     assert "95 % interval" in text.stdout
-    assert "the smallest difference this can show" in text.stdout
+    assert "no two values can be told apart" in text.stdout  # thirty reports
+    assert all(r["difference"]["pair"] == r["smallest_visible"] > 1 for r in told)
+    assert all(r["difference"]["tallest"] > r["difference"]["pair"] for r in told)
 
 
 def test_estimate_below_min_reports(cli: Cli, data: Path, home: Path) -> None:
@@ -157,3 +160,54 @@ def test_results_before_the_first_sealing(cli: Cli, data: Path, file: Path) -> N
 def test_an_output_that_cannot_be_written(cli: Cli, data: Path, used: Campaign) -> None:
     told = mistaken(cli, 2, "export", "--data-dir", data, "--output", data / "no" / "such.csv")
     assert "cannot be written: No such file or directory" in told
+
+
+@pytest.mark.parametrize("number", ["pooled", "0", "1", "all"])
+def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, number: str) -> None:
+    words = ("estimate", "--data-dir", data, "--round", number, "--compare", "gas", "oil")
+    told = facts_of(cli(*words, "--json"))
+    shown = facts_of(cli("estimate", "--data-dir", data, "--round", number, "--json"))
+    fuel = [r for r in shown if r["attribute"] == "fuel"]
+    assert [c["round"] for c in told] == [r["round"] for r in fuel]
+    for found, result in zip(told, fuel):
+        raw = {row["value"]: row["raw"] for row in result["histogram"]}
+        assert found["difference"] == pytest.approx(raw["gas"] - raw["oil"])
+        assert found["answer"] == "not shown"
+        assert found["low"] < found["difference"] < found["high"]
+    text = cli(*words).stdout
+    assert "is gas above oil? not shown: gas and oil may be equally frequent" in text
+    assert f"difference {100 * told[0]['difference']:.1f} points, 95 % interval" in text
+    assert "town" not in text
+
+
+def test_estimate_compares_only_what_is_there(cli: Cli, data: Path, used: Campaign) -> None:
+    words = ("estimate", "--data-dir", data, "--attribute", "fuel", "--compare")
+    assert "unknown value 'coal'; the attribute has:" in mistaken(cli, 1, *words, "gas", "coal")
+    assert "compared with itself" in mistaken(cli, 1, *words, "gas", "gas")
+
+
+def test_estimate_says_numbers_windows_and_the_way(cli: Cli, data: Path) -> None:
+    with closing(open_store(data)) as store:
+        store_windows(store, store.open_campaign(rooms("once"), 0))
+    text = cli("estimate", "--data-dir", data, "--attribute", "room").stdout
+    assert "rounds 0 to 4, 130 reports of 130 devices, GRR, once" in text
+    (told,) = facts_of(cli("estimate", "--data-dir", data, "--attribute", "room", "--json"))
+    numbers, middle = told["numbers"], told["numbers"]["quantiles"][2]
+    assert f"mean {numbers['mean']:.4g} °C   {numbers['mean_low']:.4g} …" in text
+    assert f"median {middle['value']:.4g} °C   {middle['low']:g} … {middle['high']:g}" in text
+    assert numbers["edges"] == [16, 18, 20, 22, 24]
+    assert (told["first"], told["last"], told["n_eff"], told["warnings"]) == (0, 4, 130, [])
+    fills = cli("estimate", "--data-dir", data, "--round", "3", "--attribute", "room").stdout
+    assert "rounds 2 to 3, 40 reports of 40 devices, GRR, once" in fills
+    assert "not enough reports: 40 of 50; withheld" in fills
+
+
+def test_estimate_warns_of_values_that_change(cli: Cli, data: Path) -> None:
+    edges = '[[attributes]]\nname = "t"\nquestion = "?"\nedges = [0, 1, 2]\n'
+    with closing(open_store(data)) as store:
+        campaign = store.open_campaign(three_questions(attributes=edges), 0)
+        store.commit([candidate(campaign, d) for d in range(9)], [])
+        seal(store, campaign, 0)
+    assert 'choose reporting = "once"' in cli("estimate", "--data-dir", data).stdout
+    (told,) = facts_of(cli("estimate", "--data-dir", data, "--json"))
+    assert told["warnings"][0].startswith("t may change over time")

@@ -85,7 +85,7 @@ def test_a_batch_that_cannot_be_counted_changes_nothing(store: Store, campaign: 
     assert list(store.commit([candidate(campaign, 2)], [])) == [ACCEPTED]
 
 
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", range(7))
 def test_a_sealing_that_is_cut_short_changes_nothing(
     store: Store, campaign: Campaign, engine: Engine, step: int
 ) -> None:
@@ -106,9 +106,15 @@ def seal_partly(store: Store, campaign: Campaign, made: Result, steps: int) -> N
         if steps > 0:
             sealing.write([made], 0)
         if steps > 1:
-            sealing.end_reports()
+            sealing.end_reports(set(), {FUEL})
         if steps > 2:
+            sealing.set_aside(FUEL)
+        if steps > 3:
+            sealing.release(FUEL)
+        if steps > 4:
             sealing.write([made], POOLED)
+        if steps > 5:
+            sealing.drop_unreleased()
         raise Interrupted
 
 

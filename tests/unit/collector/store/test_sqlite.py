@@ -88,7 +88,7 @@ def test_a_withdrawn_device_is_in_no_table(store: SqliteStore, campaign: Campaig
     store.withdraw(campaign, 1)
     tables = rows(store.path)
     assert tables["report"] == []
-    ((_, number, _, rounds),) = tables["device"]
+    ((_, number, _, rounds, _),) = tables["device"]
     assert isinstance(number, int)
     assert number < 0
     assert rounds == 1
@@ -254,7 +254,7 @@ def test_a_database_of_a_newer_version_is_refused(store: SqliteStore, tap: Tap) 
 def steps(*functions: Callable[[Database], None]) -> Migrations:
     """The shipped migrations and these."""
     longer = Migrations("allomfree-collector")
-    for function in (schema.first_tables, *functions):
+    for function in (schema.first_tables, schema.sums_of_small_rounds, *functions):
         longer()(function)
     return longer
 
@@ -277,7 +277,11 @@ def test_an_upgrade_that_stops_is_undone_step_by_step(
         schema.upgrade(tap.db, steps(add_column, add_table_then_stop))
     after = rows(store.path)
     assert "half" not in after
-    assert [m[2] for m in after.pop("_sqlite_migrations")] == ["first_tables", "add_column"]
+    assert [m[2] for m in after.pop("_sqlite_migrations")] == [
+        "first_tables",
+        "sums_of_small_rounds",
+        "add_column",
+    ]
     before.pop("_sqlite_migrations")
     assert after == before
 

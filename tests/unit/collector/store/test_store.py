@@ -224,10 +224,10 @@ def test_sealed_sums_keep_their_senders_count_after_a_withdrawal(
         seal(store, campaign, number)
     for device in range(5):
         assert store.withdraw(campaign, device) == 0
-    rounds, total = store.sealed_total(campaign.id, FUEL)
+    released = store.released(campaign.id, FUEL)
     reports, devices = store.participation(campaign.id, FUEL)
-    assert total is not None
-    assert (rounds, total.n, reports, devices) == (2, 20, [2], [10])
+    assert released is not None
+    assert (released.rounds, released.tally.n, reports, devices) == (2, 20, [2], [10])
     store.commit([candidate(campaign, 9, 2, body=1)], [])
     seal(store, campaign, 2)
     pooled = store.results(campaign.id, FUEL)[0]

@@ -1,0 +1,202 @@
+"""From counts to frequencies, of one round or of several rounds of the same devices.
+
+Claim: `raw` is unbiased for any data; the variance behind every interval is exact, not the f = 0
+approximation; and pooling rounds never treats reports of one memo as independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol_spec.errors import ParameterError
+from protocol_spec.estimation.histograms import Array, project_to_simplex, shift_to_one
+from protocol_spec.estimation.intervals import critical_value, skew_corrected_interval
+from protocol_spec.estimation.moments import Channel, DeviceNoise, Group, Moments
+from protocol_spec.estimation.moments import device_noise as noise_of
+from protocol_spec.estimation.moments import moments as moments_of
+
+__all__ = ["Estimate", "Weights", "effective_devices", "estimate", "estimate_pooled"]
+
+Weights = Literal["equal", "reports", "blue"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """Frequencies of one attribute with everything needed to state their error.
+
+    `raw` holds unbiased estimates, one per value; they may lie outside [0, 1].
+    """
+
+    raw: Array
+    moments: Moments
+    sums_to_one: bool
+
+    @property
+    def v0(self) -> float:
+        """Variance of an estimate, from privacy noise, if no device held the value."""
+        return self.moments.v0
+
+    @property
+    def v1(self) -> float:
+        """The same if every device held it."""
+        return self.moments.v0 + self.moments.slope
+
+    @property
+    def dilution(self) -> float:
+        """Sampling adds f (1-f) of this to a variance: 1/n_eff, less where the fleet is finite."""
+        return self.moments.dilution
+
+    @property
+    def n_eff(self) -> float:
+        """Effective devices: 1 over the sum of squared device weights; n if all weigh the same.
+
+        A few devices that reported far more often than the rest make it small, and the result
+        one about those few.
+        """
+        return self.moments.n_eff
+
+    @property
+    def shifted(self) -> Array:
+        """Unbiased and summing to one. For unary protocols it also has (1 - 1/k) of the error."""
+        if self.sums_to_one:
+            return self.raw
+        return shift_to_one(self.raw)
+
+    @property
+    def projected(self) -> Array:
+        """The nearest true histogram: none negative, sum one. Biased; best for display."""
+        return project_to_simplex(self.raw)
+
+    @property
+    def privacy_error(self) -> Array:
+        """Standard error from the noise devices add (target: the devices that reported)."""
+        held = np.clip(self.raw, 0.0, 1.0)
+        return np.sqrt(self.moments.without_sampling().variance(held))
+
+    @property
+    def sampling_error(self) -> Array:
+        """Standard error from having heard these devices and not others of the same fleet."""
+        held = np.clip(self.raw, 0.0, 1.0)
+        return np.sqrt(held * (1.0 - held) * self.dilution)
+
+    @property
+    def standard_error(self) -> Array:
+        """Both together (target: the fleet the devices come from)."""
+        return np.hypot(self.privacy_error, self.sampling_error)
+
+    def interval(
+        self, confidence: float = 0.95, *, simultaneous: bool = False, sampling: bool = True
+    ) -> tuple[Array, Array]:
+        """Skew-corrected score intervals, clipped to [0, 1], never empty.
+
+        `simultaneous` makes them hold for all values at once (Sidak), which is what a reader who
+        picks the tallest bar needs. `sampling=False` is about the devices that reported, weighed
+        as they are, rather than the fleet they come from: with weights by reports, about the mean
+        over reports. For the plain share of these devices estimate with `fleet` = their number.
+        """
+        z = critical_value(confidence, self.raw.shape[-1] if simultaneous else 1)
+        about = self.moments if sampling else self.moments.without_sampling()
+        return skew_corrected_interval(self.raw, about, z=z)
+
+
+def estimate(
+    counts: npt.ArrayLike, n: int, calibration: Channel, *, fleet: int | None = None
+) -> Estimate:
+    """One round: `counts[v]` of the n reports support value v.
+
+    `fleet` is the number of devices the n were drawn from without replacement; sampling error
+    vanishes when all of them reported.
+    """
+    counts = _checked_counts(counts, calibration)
+    if n < 1:
+        raise ParameterError("n", n, "an estimate needs at least one report")
+    if (counts > n).any():
+        largest = int(counts.max())
+        raise ParameterError("counts", largest, f"no value has more support than n = {n}")
+    noise = noise_of(calibration.exact, calibration.unary)
+    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
+    raw = (counts / n - noise.qs) / noise.gap
+    return Estimate(raw, moments_of([group], fleet), not calibration.unary)
+
+
+def estimate_pooled(
+    counts: npt.ArrayLike,
+    reports: npt.ArrayLike,
+    devices: npt.ArrayLike,
+    calibration: Channel,
+    *,
+    weights: Weights = "equal",
+    fleet: int | None = None,
+) -> Estimate:
+    """Several rounds of static values: `devices[g]` devices sent `reports[g]` reports each.
+
+    `counts[g, v]` of the reports of group g support v. Weights per device:
+      equal    the mean of exactly these devices, whoever reported more often (default)
+      reports  proportional to the number of reports; `counts` may then be one row of totals,
+               which is all that is left once rounds are sealed
+      blue     least variance; unbiased only if taking part does not depend on the value
+
+    `fleet` as in `estimate`. With unequal weights some sampling error stays although the whole
+    fleet reported: the weighted mean of all is not their plain one.
+    """
+    m, size = _participation(reports, devices)
+    table = np.atleast_2d(_checked_counts(counts, calibration))
+    noise = noise_of(calibration.exact, calibration.unary)
+    weight = _device_weights(weights, m, noise)
+    weight = weight / (weight * size).sum()
+    if weights == "reports":
+        support = table.sum(axis=0) / (m * size).sum()
+    elif table.shape[0] != m.size:
+        raise ParameterError("counts", table.shape, f"{weights!r} weights need a row per group")
+    else:
+        support = (weight / m) @ table
+    raw = (support - noise.qs) / noise.gap
+    group = Group(noise, size, m, weight)
+    return Estimate(raw, moments_of([group], fleet), not calibration.unary)
+
+
+def effective_devices(reports: npt.ArrayLike, devices: npt.ArrayLike) -> float:
+    """`Estimate.n_eff` of rounds pooled with weights by reports, before there is an estimate.
+
+    What a pooled result's number of devices is to be judged by: 4 devices with 365 reports each
+    and 196 with one are not 200 devices but 5. None at all are 0. The float64 nearest to the exact
+    ratio, so that it is never below a whole number that the ratio reaches.
+    """
+    if np.sum(devices) == 0:
+        return 0.0
+    pairs = [(int(m), int(size)) for m, size in zip(*_participation(reports, devices))]
+    return sum(m * size for m, size in pairs) ** 2 / sum(m * m * size for m, size in pairs)
+
+
+def _participation(reports: npt.ArrayLike, devices: npt.ArrayLike) -> tuple[Array, Array]:
+    m = np.asarray(reports, dtype=np.float64)
+    size = np.asarray(devices, dtype=np.float64)
+    sound = m.ndim == 1 and m.shape == size.shape and (m >= 1).all() and (size >= 0).all()
+    if not sound or size.sum() < 1:
+        remedy = "one positive number of reports and one number of devices for each group"
+        raise ParameterError("reports", reports, remedy)
+    return m, size
+
+
+def _device_weights(weights: Weights, m: Array, noise: DeviceNoise) -> Array:
+    if weights == "equal":
+        return np.ones_like(m)
+    if weights == "reports":
+        return m
+    if weights == "blue":
+        between, within = noise.variance
+        return 1.0 / (between + within / m)
+    raise ParameterError("weights", weights, "choose 'equal', 'reports' or 'blue'")
+
+
+def _checked_counts(counts: npt.ArrayLike, calibration: Channel) -> npt.NDArray[Any]:
+    table = np.asarray(counts)
+    if table.dtype.kind not in "iu" or (table < 0).any():
+        raise ParameterError("counts", counts, "must be whole numbers, none negative")
+    if table.ndim < 1 or table.shape[-1] != calibration.k:
+        raise ParameterError("counts", table.shape, f"must have k = {calibration.k} columns")
+    return table

@@ -1,0 +1,162 @@
+"""LOLOHA with two cells: a device's values fall into two cells, and the cell is reported.
+
+Claim: of two histories whose *cells change at the same moments*, the reports tell at most eps_inf
+for each cell that was visited, so never more than 2 eps_inf, however many rounds and changes. One
+report alone is eps_1-LDP. **That a value changed is not hidden**: `change_log_ratio` says how well
+"never" can be told from "once, half-way", and it grows without limit; half of all changes stay
+within a cell and are not seen at all.
+
+Which value is in which cell is a public code, fixed by the campaign and the device's name, so that
+nothing about it is sent. Values of one cell are told apart by the other devices, whose codes
+differ. A report is one byte, 0 or 1.
+
+The paper is Arcolezi et al., "Frequency Estimation of Evolving Data Under Local Differential
+Privacy" (arXiv 2210.00262). The second step is calibrated exactly, as L-GRR's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from protocol_spec.accounting import Spending, spending
+from protocol_spec.body import BodyFormat
+from protocol_spec.calibration import Calibration, calibrate
+from protocol_spec.chances import Chances
+from protocol_spec.errors import ParameterError
+from protocol_spec.precision import ONE, precise
+from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
+
+__all__ = ["LOLOHA", "Hashed", "HashedRandomiser", "change_log_ratio", "code", "support"]
+
+LOLOHA: Final = "LOLOHA"  # what results call it
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """k values in `cell.k` cells, and the L-GRR over the cells.
+
+    As a channel from values to supported values it is unary: whether a report supports a value
+    that the device does not hold depends on the code alone, and codes of values are independent.
+    """
+
+    k: int
+    cell: Calibration
+
+    @classmethod
+    def calibrate(cls, *, k: int, eps_inf: float, eps_1: float, cells: int = 2) -> Hashed:
+        """More than two cells can be calculated with, to compare; devices use two."""
+        if k < 2:
+            raise ParameterError("k", k, "an attribute has at least two values")
+        return cls(k, calibrate("L-GRR", k=cells, eps_inf=eps_inf, eps_1=eps_1))
+
+    @property
+    def unary(self) -> bool:
+        """True: estimates of different values are independent, given the true ones."""
+        return True
+
+    @property
+    @precise
+    def exact(self) -> Chances:
+        """Of supporting a value; one that is not held is in the memo's cell by the code's luck."""
+        p1, _, p2, q2 = self.cell.exact
+        return Chances(p1, ONE / self.cell.k, p2, q2)
+
+    def as_drawn(self) -> Hashed:
+        """With the chances that devices really use; the collector debiases with it."""
+        return Hashed(self.k, as_drawn(self.cell))
+
+    @property
+    def lifetime_epsilon(self) -> float:
+        """The most that the ledger can ever be charged."""
+        return self.cell.k * self.cell.eps_inf
+
+    def spending(self, reports_per_cell: Iterable[int]) -> Spending:
+        """One number of reports for each cell that was visited: eps_inf at most for each."""
+        counts = list(reports_per_cell)
+        if len(counts) > self.cell.k:
+            raise ParameterError("reports", counts, f"there are only {self.cell.k} cells")
+        return spending(self.cell, counts)
+
+    @property
+    @precise
+    def change_seen_if_cells_differ(self) -> float:
+        """Chance that the memos of two cells differ, so that many reports show the change."""
+        p1, q1, _, _ = self.cell.exact
+        return float(1 - 2 * p1 * q1 - (self.cell.k - 2) * q1 * q1)
+
+    @property
+    def change_seen(self) -> float:
+        """Chance that a change of value is ever seen: its cells differ, and so do their memos."""
+        return (1.0 - 1.0 / self.cell.k) * self.change_seen_if_cells_differ
+
+
+class HashedRandomiser:
+    """Memos of cells, and reports, of one device. It keeps no state: the caller keeps memos."""
+
+    def __init__(self, hashed: Hashed, device_code: bytes, entropy: Entropy = os.urandom) -> None:
+        if hashed.cell.k != 2:
+            raise ParameterError("cells", hashed.cell.k, "devices use two cells")
+        values = BodyFormat(unary=True, k=hashed.k)
+        if values.fault(device_code) is not None:
+            raise ParameterError(
+                "code", device_code.hex(), f"must be {hashed.k} bits, zeros behind"
+            )
+        self._ones = set(values.supported(device_code))
+        self._k = hashed.k
+        self._response = Randomiser(hashed.cell, entropy)
+
+    def cell_of(self, index: int) -> int:
+        """The cell of a value: 0 or 1."""
+        if not 0 <= index < self._k:
+            raise IndexError("the value's index is outside the domain")
+        return int(index in self._ones)
+
+    def memoize(self, cell: int) -> bytes:
+        """RR1 of a cell. Once per cell, ever: at most two memos for life."""
+        return self._response.memoize(cell)
+
+    def report(self, memo: bytes) -> bytes:
+        """RR2 of the memo of the value's cell. Once per round, ever."""
+        return self._response.report(memo)
+
+
+def code(digest: bytes, device: str, k: int) -> bytes:
+    """The cell of every value, as the bits of a unary body: of SHAKE-128(digest, device), k bits.
+
+    `digest` is the whole one of the manifest. Device and collector both know it and the name.
+    """
+    values = BodyFormat(unary=True, k=k)
+    drawn = hashlib.shake_128(digest + device.encode("ascii")).digest(values.length)
+    return values.from_number(values.to_number(drawn))
+
+
+def support(device_code: bytes, report: bytes, k: int) -> bytes:
+    """The values that a report supports, as a unary body: the code, or its complement."""
+    values = BodyFormat(unary=True, k=k)
+    bits = values.to_number(device_code)
+    return values.from_number(bits if report == b"\x01" else bits ^ ((1 << k) - 1))
+
+
+@precise
+def change_log_ratio(cell: Calibration, reports: int) -> float:
+    """Largest log-ratio between changing the cell once, half-way, and never, for two cells.
+
+    The most telling reports name one cell throughout the first half and the other throughout the
+    second. There is no limit: it grows with every report, unlike what a ledger adds up.
+    """
+    if cell.k != 2 or cell.unary:
+        raise ParameterError("k", cell.k, "the ratio is that of L-GRR over two cells")
+    if reports < 2:
+        raise ParameterError("reports", reports, "a change needs a report before and one after it")
+    p1, q1, p2, q2 = cell.exact
+    before, after = reports // 2, reports - reports // 2
+    changed = math.prod((p1 * p2**t + q1 * q2**t for t in (before, after)), start=ONE)
+    first, second = p2**before * q2**after, q2**before * p2**after
+    never = min(Decimal(p1 * first + q1 * second), Decimal(q1 * first + p1 * second))
+    return float((changed / never).ln())
