@@ -152,8 +152,13 @@ class Manifest:
     @cached_property
     def body_lengths(self) -> tuple[int, ...]:
         """Bytes of a report's body, for each attribute: all the same, but in format 1."""
-        answers = tuple(way.answer_bytes for way in self.ways)
+        answers = self.answer_lengths
         return answers if self.format == 1 else (max(answers),) * len(answers)
+
+    @cached_property
+    def answer_lengths(self) -> tuple[int, ...]:
+        """Bytes of the answer in a body, for each attribute; zeros may stand behind it."""
+        return tuple(way.answer_bytes for way in self.ways)
 
     @property
     def body_bytes(self) -> int:

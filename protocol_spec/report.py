@@ -89,11 +89,14 @@ def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
 
 
 def _body_fault(report: Report, manifest: Manifest) -> Outcome | None:
-    way, body = manifest.ways[report.attribute], report.body
-    if len(body) != manifest.body_lengths[report.attribute]:
+    index, body = report.attribute, report.body
+    way, answer = manifest.ways[index], manifest.answer_lengths[index]
+    if len(body) != manifest.body_lengths[index]:
         return Outcome.BAD_LENGTH
-    fault = way.fault(body[: way.answer_bytes])
-    if fault is None and any(body[way.answer_bytes :]):
+    if len(body) == answer:
+        return way.fault(body)
+    fault = way.fault(body[:answer])
+    if fault is None and any(body[answer:]):
         return Outcome.BAD_PADDING
     return fault
 

@@ -19,7 +19,12 @@ from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result
 from simulation.counted import Collected
 from simulation.model.counts import Counts
-from simulation.published import Published, estimate_of_round, estimate_of_rounds
+from simulation.published import (
+    Published,
+    estimate_of_round,
+    estimate_of_rounds,
+    estimate_of_window,
+)
 
 # `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
@@ -40,9 +45,12 @@ class Simulated:
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        return list(self._one_by_one() if self.stored is None else self.stored)
+        return list(self._one_by_one())
 
     def _one_by_one(self) -> Iterator[Result]:
+        if self.stored is not None:
+            yield from self.stored
+            return
         everything = sum(self.outcomes, Counter({Outcome.LATE: self.late}))
         for index in range(len(self.attributes)):
             made = self.results_of(index)
@@ -61,7 +69,7 @@ class Simulated:
         is from it, in standard deviations."""
         campaign = _campaign(self.manifest)
         names = [attribute.name for attribute in self.manifest.attributes]
-        for result in self.results():
+        for result in self._one_by_one():
             index = names.index(result.attribute)
             truth = self._truth_of(index, result)
             errors = self._errors(index, result, truth)
@@ -91,10 +99,12 @@ class Simulated:
         way, collected = self.manifest.ways[index], self.attributes[index]
         if result.n == 0:
             return np.zeros_like(truth)
-        if result.round is None:
-            made = estimate_of_rounds(way, collected, collected.fleet)
-        else:
+        if result.round is not None:
             made = estimate_of_round(way, collected, result.round, collected.fleet)
+        elif way.reporting == "once" and result.n < collected.n.sum():
+            made = estimate_of_window(way, collected, (result.first or 0, result.last or 0))
+        else:
+            made = estimate_of_rounds(way, collected, collected.fleet)
         return np.sqrt(made.moments.variance(truth))
 
 

@@ -1,21 +1,20 @@
 """What a collector would publish of the counts of a simulated campaign.
 
-The memo per value goes through the collector's own functions. The other ways of reporting are
-estimated with the same public functions of `protocol_spec.estimation` that the collector uses.
+Results are made by the collector's own functions. Estimates are made here only to know the exact
+error about the devices of the fleet, of which a collector knows nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
-from collector.records import Campaign, Tally
-from collector.rounds.results import CONFIDENCE, pooled_result, round_result
-from protocol_spec import RESULT_SERIES, Manifest, Outcome, Result, Way
+import numpy as np
+
+from collector.records import Campaign, RoundSum, Tally
+from collector.rounds.results import pooled_result, round_result, window_result
+from protocol_spec import Manifest, Outcome, Result, Way
 from protocol_spec.estimation import (
-    Array,
     Estimate,
     estimate,
     estimate_levels,
@@ -27,8 +26,6 @@ from simulation.counted import Collected
 
 Outcomes = Counter[Outcome]
 Span = tuple[int, int]  # first and last round
-
-_PAPER: Final = "memoized"
 
 
 def estimate_of_round(
@@ -76,75 +73,47 @@ def total_of(collected: Collected) -> int:
 
 
 class Published:
-    """The results of one attribute."""
+    """The results of one attribute, made by the collector's own functions."""
 
     def __init__(self, manifest: Manifest, index: int, collected: Collected) -> None:
-        self._manifest, self._index = manifest, index
+        self._index, self._collected = index, collected
         self._campaign = Campaign(0, manifest, manifest.created, None)
-        self._way, self._collected = manifest.ways[index], collected
+        self._way = manifest.ways[index]
 
     def round(self, number: int, outcomes: Outcomes) -> Result:
         """Of one round."""
-        n = int(self._collected.n[number])
-        if self._way.reporting == _PAPER:
-            tally = Tally(n, self._collected.counts[number])
-            return round_result(self._campaign, number, self._index, tally, outcomes)
-        made = estimate_of_round(self._way, self._collected, number) if n else None
-        return self._message(number, (number, number), made, outcomes)
+        tally = self._tally(number, number)
+        return round_result(self._campaign, number, self._index, tally, outcomes)
 
     def pooled(self, outcomes: Outcomes) -> Result | None:
-        """Of all rounds together; None before there is a report."""
+        """Of all rounds together, of nested reports the latest; None before there is a report."""
         heard = [t for t, n in enumerate(self._collected.n.tolist()) if n]
         if not heard:
             return None
-        if self._way.reporting == _PAPER:
-            tally = Tally(total_of(self._collected), self._collected.counts.sum(axis=0))
-            who = self._collected.participants()
-            return pooled_result(self._campaign, self._index, len(heard), tally, who, outcomes)
-        first = heard[-1] if self._way.reporting == "nested" else heard[0]
-        made = estimate_of_rounds(self._way, self._collected)
-        return self._message(None, (first, heard[-1]), made, outcomes)
-
-    def window(self, first: int, last: int, outcomes: Outcomes) -> Result:
-        """Of some rounds in which every answer was drawn afresh."""
-        answered = self._collected.n[first : last + 1].any()
-        made = estimate_of_window(self._way, self._collected, (first, last)) if answered else None
-        return self._message(None, (first, last), made, outcomes)
-
-    def _message(
-        self, number: int | None, span: Span, made: Estimate | None, outcomes: Outcomes
-    ) -> Result:
-        first, last = span
-        n = self._collected.n[first : last + 1]
-        least = self._manifest.min_reports
-        shown = made if made and made.n_eff >= least else None
-        counts = self._collected.counts[first : last + 1].sum(axis=0).tolist() if shown else []
-        repeats = self._way.reporting == "hashed" and number is None
-        devices = sum(self._collected.participants()[1]) if repeats else int(n.sum())
-        return Result(
-            digest=self._manifest.digest,
-            attribute=self._manifest.attributes[self._index].name,
-            round=number,
-            rounds=int((n > 0).sum()),
-            protocol=self._way.protocol,
-            n=int(n.sum()),
-            devices=devices,
-            min_reports=least,
-            confidence=CONFIDENCE,
-            device_bound=0.0,
-            counts=tuple(counts),
-            outcomes=dict(outcomes),
-            reporting=self._way.reporting,
-            first=first,
-            last=last,
-            n_eff=made.n_eff if made else 0.0,
-            **dict(zip(RESULT_SERIES, _series(shown))),  # type: ignore[arg-type]
+        first, who = heard[0], self._collected.participants()
+        if self._way.reporting == "nested":
+            heard = heard[-1:]
+            first, who = heard[0], ([1], [int(self._collected.n[heard[0]])])
+        total, last = self._tally(first, heard[-1]), heard[-1]
+        rounds = len(heard)
+        return pooled_result(
+            self._campaign, self._index, rounds, total, who, outcomes, first=first, last=last
         )
 
+    def window(self, first: int, last: int, outcomes: Outcomes) -> Result:
+        """Of some rounds in which every answer was drawn afresh. Who answered more than one of
+        them is not known here: sampling error is stated as if everybody had who may."""
+        tally = self._tally(first, last)
+        rounds = int((self._collected.n[first : last + 1] > 0).sum())
+        most = min(self._campaign.manifest.rounds.each, max(rounds, 1))
+        who = ([most], [-(-tally.n // most)]) if tally.n else ([], [])
+        added = RoundSum(first, last, rounds, tally)
+        return window_result(self._campaign, self._index, added, who, outcomes)
 
-def _series(made: Estimate | None) -> Sequence[tuple[float, ...]]:
-    if made is None:
-        return [()] * len(RESULT_SERIES)
-    arrays: list[Array] = [made.raw, made.projected, made.privacy_error, made.sampling_error]
-    arrays += [*made.interval(CONFIDENCE), *made.interval(CONFIDENCE, simultaneous=True)]
-    return [tuple(array.tolist()) for array in arrays]
+    def _tally(self, first: int, last: int) -> Tally:
+        """As the collector keeps them: of levels, the number of reports before the counts."""
+        n = self._collected.n_by_channel[first : last + 1].sum(axis=0)
+        counts = self._collected.counts_by_channel[first : last + 1].sum(axis=0)
+        if len(n) == 1:
+            return Tally(int(n[0]), counts[0])
+        return Tally(int(n.sum()), np.column_stack([n, counts]).reshape(-1))
