@@ -60,7 +60,7 @@ def decimal(below: int) -> str:
 
 @singledispatch
 def schema(kind: object) -> Schema:
-    raise NotImplementedError(f"no schema for {kind!r}")
+    raise TypeError(f"no schema for {kind!r}")
 
 
 @schema.register
@@ -137,7 +137,7 @@ def tables(kind: Tables, *items: str) -> Schema:
 @singledispatch
 def in_words(kind: object) -> tuple[str, str]:
     """Type and limits of a field, as the table of README.md writes them."""
-    raise NotImplementedError(f"no words for {kind!r}")
+    raise TypeError(f"no words for {kind!r}")
 
 
 @in_words.register

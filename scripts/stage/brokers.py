@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -26,7 +27,7 @@ def _installed(name: str) -> str:
 
 
 @dataclass
-class Broker:
+class Broker(ABC):
     """A broker process on a port of its own, with its data in a directory of its own."""
 
     directory: Path
@@ -37,9 +38,9 @@ class Broker:
     def url(self) -> str:
         return f"mqtt://127.0.0.1:{self.port}"
 
+    @abstractmethod
     def command(self) -> list[str]:
         """What starts it, in the foreground."""
-        raise NotImplementedError
 
     def start(self) -> Self:
         """Start, and return once it accepts connections."""
