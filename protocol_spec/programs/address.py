@@ -3,7 +3,8 @@
 `mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
 machine, unless the owner asks for it by name. A campaign's address is the broker's with the
 namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A
-campaign's name alone is one on this machine.
+campaign's name alone is one on this machine. An invitation names the campaign in full, with all 64
+digits of its digest in place of the first eight: then no other manifest can be taken for it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from protocol_spec.errors import ParameterError
+from protocol_spec.names import CAMPAIGN_IN_FULL
 from protocol_spec.programs.errors import SettingsError
+from protocol_spec.shown import quoted
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace, is_campaign
 
 _THIS_MACHINE = "mqtt://localhost"
@@ -65,6 +69,15 @@ class Credentials:
     cert_file: str | None = None
     key_file: str | None = None
 
+    @property
+    def identify(self) -> bool:
+        """Whether they tell a broker who we are; an authority to trust does not."""
+        return not (self.username is None and self.password is None and self.cert_file is None)
+
+    def withheld(self) -> Credentials:
+        """What is left for a broker that they are not for."""
+        return Credentials(ca_file=self.ca_file)
+
     def tls_context(self) -> ssl.SSLContext:
         """A verifying context: system authorities or the owner's own, name checked."""
         try:
@@ -85,18 +98,73 @@ def parse_broker(url: str) -> BrokerUrl:
     return _split(url)[0]
 
 
+def parse_brokers(value: object) -> tuple[BrokerUrl, ...]:
+    """Several brokers: a list, or a text with commas. A bare name is that of a broker with TLS."""
+    named = value.split(",") if isinstance(value, str) else value
+    if not isinstance(named, list | tuple):
+        raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
+    return tuple(_broker(each) for each in named)
+
+
+def _broker(named: object) -> BrokerUrl:
+    if isinstance(named, BrokerUrl):
+        return named
+    if not isinstance(named, str):
+        raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
+    text = named.strip()
+    broker, path = _split(text if "://" in text else f"mqtts://{text}")
+    if path:
+        raise SettingsError(f"{text!r} names more than a broker; write it like {broker}")
+    return broker
+
+
+class CampaignAddress(NamedTuple):
+    """Where a campaign is, and all of its manifest's digest if the address names it in full."""
+
+    broker: BrokerUrl
+    namespace: str
+    campaign: str
+    digest: bytes | None = None
+
+
 def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
     """Broker, namespace and campaign of a campaign's address; a bare name is on this machine."""
-    broker, path = _split(f"{_THIS_MACHINE}/{url}" if is_campaign(url) else url)
-    namespace, _, campaign = path.rpartition("/")
+    return parse_invitation(url)[:3]
+
+
+def parse_invitation(url: str) -> CampaignAddress:
+    """The same, with the digest where the campaign is named in full."""
+    bare = is_campaign(url) or CAMPAIGN_IN_FULL.fullmatch(url)
+    broker, path = _split(f"{_THIS_MACHINE}/{url}" if bare else url)
+    namespace, _, name = path.rpartition("/")
     namespace = namespace or DEFAULT_NAMESPACE
+    campaign, digest = _named(name)
     try:
         check_namespace(namespace)
     except ParameterError as error:
-        raise SettingsError(f"{url!r}: {error}") from None
+        raise SettingsError(f"{quoted(url)}: {error}") from None
     if not is_campaign(campaign):
-        raise SettingsError(f"{url!r} does not name a campaign; write it like {_EXAMPLE}")
-    return broker, namespace, campaign
+        raise SettingsError(f"{quoted(url)} does not name a campaign; write it like {_EXAMPLE}")
+    return CampaignAddress(broker, namespace, campaign, digest)
+
+
+def parse_digest(text: str) -> bytes:
+    """A manifest's whole digest, from its 64 hexadecimal digits."""
+    digits = text.strip().lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise SettingsError(
+            "the digest must be all 64 hexadecimal digits, as `allomfree-collector open` prints "
+            "it; nothing was drawn or sent"
+        )
+    return bytes.fromhex(digits)
+
+
+def _named(name: str) -> tuple[str, bytes | None]:
+    full = CAMPAIGN_IN_FULL.fullmatch(name)
+    if full is None:
+        return name, None
+    slug, digits = full.groups()
+    return f"{slug}-{digits[:8]}", bytes.fromhex(digits)
 
 
 def _split(url: str) -> tuple[BrokerUrl, str]:
@@ -109,9 +177,9 @@ def _split(url: str) -> tuple[BrokerUrl, str]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}") from None
+        raise SettingsError(f"{quoted(url)} is not an address; write it like {_EXAMPLE}") from None
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.query or parts.fragment:
-        raise SettingsError(f"{url!r} is not an address; write it like {_EXAMPLE}")
+        raise SettingsError(f"{quoted(url)} is not an address; write it like {_EXAMPLE}")
     tls = parts.scheme == "mqtts"
     broker = BrokerUrl(tls, parts.hostname, port or (8883 if tls else 1883))
     return broker, parts.path.strip("/")

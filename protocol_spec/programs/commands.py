@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import sqlite3
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
@@ -13,23 +14,54 @@ from typing import Any, Final, TypeVar
 import click
 
 from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, UnknownValue
+from protocol_spec.programs import output
 from protocol_spec.programs.logs import set_up
+from protocol_spec.programs.output import gated
 from protocol_spec.programs.settings import Setting, wrong
+from protocol_spec.programs.verbs import Verbs
+from protocol_spec.shown import escaped, short
 
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 SHARED: Final = "Connection and settings"
+LONGEST_MESSAGE: Final = 2000  # characters of an error, however much it quotes
+
+log = logging.getLogger("allomfree.commands")
 
 Function = Callable[..., None]
 Facts = TypeVar("Facts")
 
 
 class Program(click.Group):
-    """A program whose help lists its commands in the order they were registered."""
+    """A program whose help lists its commands in the order they were registered.
+
+    All it writes goes through the gates of `output`. A fault that nobody foresaw is one line too:
+    a traceback would repeat foreign text, and perhaps a value.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line."""
+        with gated():
+            try:
+                return super().main(*args, **options)
+            except Exception as error:
+                if not options.get("standalone_mode", True):
+                    raise
+                if isinstance(error, AllomfreeError):  # a library that is missing
+                    fail(str(error), getattr(error, "exit_code", 1))
+                fail(_unforeseen(error), 1)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """The commands' names, in order."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the lines of the table, for which no command is loaded."""
+        if not isinstance(self.commands, Verbs):
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.commands.lines.items()))
 
 
 class SettingsCommand(click.Command):
@@ -37,13 +69,13 @@ class SettingsCommand(click.Command):
 
     def __init__(self, *args: Any, shared: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(*args, **options)
-        self._shared = shared
+        self.shared = shared
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write both groups of options."""
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        own = [p for p in options if p.name not in self._shared]
-        shared = [p for p in options if p.name in self._shared]
+        own = [p for p in options if p.name not in self.shared]
+        shared = [p for p in options if p.name in self.shared]
         for title, group in (("Options", own), (SHARED, shared)):
             with formatter.section(title):
                 formatter.write_dl([row for p in group if (row := p.get_help_record(ctx))])
@@ -157,11 +189,28 @@ def with_clear_errors(call: Callable[[], None], program: str) -> None:
 
 
 def fail(message: str, code: int) -> None:
-    """Print one message on standard error and exit."""
-    click.echo(f"error: {message}", err=True)
+    """Print one message on standard error and exit; a command in it can be pasted."""
+    from protocol_spec.programs.pasting import completed  # noqa: PLC0415 - only for what failed
+
+    lines = short(f"error: {completed(message)}", LONGEST_MESSAGE).split("\n")
+    click.echo("\n".join(map(escaped, lines)), err=True)
     sys.exit(code)
 
 
+def _unforeseen(error: Exception) -> str:
+    """Where it happened, for whoever mends it; never what it says, which may be private."""
+    frames = traceback.extract_tb(error.__traceback__)
+    log.debug("%s", "".join(traceback.format_list(frames[-8:])))
+    places = ", ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-4:])
+    return (
+        f"a fault of this program, {type(error).__name__} ({places}). What was stored stays "
+        "stored. Please report this line"
+    )
+
+
 def show(facts: Facts, as_json: bool, text: Callable[[Facts], str]) -> None:
-    """Print facts as JSON or as text."""
-    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text(facts))
+    """Print facts as JSON or as text, of which no line is endless."""
+    if as_json:
+        click.echo(output.as_json(facts))
+    else:
+        click.echo("\n".join(short(line, LONGEST_MESSAGE) for line in text(facts).split("\n")))

@@ -5,36 +5,74 @@ from __future__ import annotations
 import ssl
 from typing import Any, Final
 
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.client import (
+    CONNECT_SECONDS,
+    MQTT_5,
+    MQTT_311,
+    BufferedClient,
+    ConnectionBroken,
+    Version,
+)
 from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.packets import LARGEST_PACKET
 
-Version = MQTTProtocolVersion
-MQTT_5: Final = Version.MQTTv5
-MQTT_311: Final = Version.MQTTv311
-CONNECT_SECONDS: Final = 10.0
+__all__ = [
+    "CONNECT_SECONDS",
+    "MQTT_5",
+    "MQTT_311",
+    "BufferedClient",
+    "ConnectionBroken",
+    "Version",
+    "no_answer",
+    "prepare",
+    "properties_of_connect",
+    "properties_of_leaving",
+    "reach",
+    "refused",
+    "unreachable",
+    "wants_older",
+]
 
 _UNSUPPORTED_VERSION: Final = 132
 _CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authorised, bad method
 
 
-def prepare(client: mqtt.Client, broker: BrokerUrl, credentials: Credentials, window: int) -> None:
+def prepare(
+    client: BufferedClient, broker: BrokerUrl, credentials: Credentials, window: int
+) -> None:
     """Configure a new client before it connects."""
-    client.connect_timeout = CONNECT_SECONDS
     client.max_inflight_messages_set(window)
     if credentials.username is not None:
         client.username_pw_set(credentials.username, credentials.password)
     if broker.tls:
-        client.tls_set_context(credentials.tls_context())
+        client.tls_context = credentials.tls_context()
 
 
-def reach(client: mqtt.Client, broker: BrokerUrl, keepalive: int, **options: Any) -> None:
+def properties_of_connect() -> Properties:
+    """What an MQTT 5 broker is told at the start: how much it may send at once."""
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.MaximumPacketSize = LARGEST_PACKET
+    return properties
+
+
+def properties_of_leaving(version: Version) -> Properties | None:
+    """What an MQTT 5 broker is told at the end, so that it keeps no session."""
+    if version != MQTT_5:
+        return None
+    properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = 0
+    return properties
+
+
+def reach(client: BufferedClient, broker: BrokerUrl, keepalive: int, **options: Any) -> None:
     """Open the connection and send CONNECT; the broker's answer comes later.
 
-    paho declares a connection dead after two of its own keepalives without an answer, and each is
+    A connection is given up after two of the client's own keepalives without a byte, and each is
     noticed up to a second late; what is passed on makes one and a half of the nominal one.
     """
     try:
@@ -63,8 +101,10 @@ def refused(code: ReasonCode) -> str:
     return f"it refused the connection ({code}){hint}"
 
 
-def closed_at_once(broker: BrokerUrl, credentials: Credentials) -> str:
+def no_answer(broken: ConnectionBroken, broker: BrokerUrl, credentials: Credentials) -> str:
     """A connection that ends before any answer, with the likeliest reason."""
+    if broken.offence:
+        return str(broken)
     hint = ""
     if broker.tls and not credentials.cert_file:
         hint = "; it may require a client certificate, see --cert-file"

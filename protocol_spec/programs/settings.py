@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol_spec.programs.errors import SettingsError
+from protocol_spec.shown import quoted, shown
+
+LARGEST = 2**63 - 1  # a whole number in TOML; Python reads larger ones and cannot write them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ def text(value: Any) -> str:
 
 def path(value: Any) -> Path:
     """A path; ~ is the home directory."""
+    if "\0" in str(value):
+        raise ValueError("must not hold the character 0")
     return (value if isinstance(value, Path) else Path(text(value))).expanduser()
 
 
@@ -109,16 +114,16 @@ def load(file: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
-        raise wrong(f"the configuration {file} cannot be read: {error.strerror}") from None
+        raise wrong(f"the configuration {shown(file)} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise wrong(f"the configuration {file} is not TOML: {error}") from None
+        raise wrong(f"the configuration {shown(file)} is not TOML: {shown(error)}") from None
 
 
 def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
     """One table of the configuration."""
     found = table.get(name, {})
     if not isinstance(found, dict):
-        raise wrong(f"{file}: {name} must be a table, [{name}]")
+        raise wrong(f"{shown(file)}: {name} must be a table, [{name}]")
     return found
 
 
@@ -136,7 +141,10 @@ def resolve(
     for name in table:
         if name not in (*names, *tables):
             extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
-            raise wrong(f"{file}: {name} is not a setting; there are {', '.join(names)}{extra}")
+            raise wrong(
+                f"{shown(file)}: {shown(name, 80)} is not a setting; there are "
+                f"{', '.join(names)}{extra}"
+            )
     return {s.name: _value(s, flags, environ, table, file) for s in settings}
 
 
@@ -153,7 +161,7 @@ def read_password(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise wrong(f"the password file {file} cannot be read: {reason}") from None
+        raise wrong(f"the password file {shown(file)} cannot be read: {reason}") from None
 
 
 def _value(
@@ -166,14 +174,16 @@ def _value(
     given = [
         (setting.flag, flags.get(setting.name)),
         (setting.variable, environ.get(setting.variable)),
-        (f"{file}: {setting.name}", table.get(setting.name)),
+        (f"{shown(file)}: {setting.name}", table.get(setting.name)),
     ]
     for where, value in given:
         if value is not None:
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise wrong(f"{where}: the number is too large")
             try:
                 return setting.parse(value)
             except (ValueError, TypeError) as error:
                 # An address with an @ in it may hold a password.
-                shown = "(hidden)" if "@" in str(value) else repr(str(value))
-                raise wrong(f"{where} = {shown}: {error}") from None
+                given_value = "(hidden)" if "@" in str(value) else quoted(str(value))
+                raise wrong(f"{where} = {given_value}: {shown(error)}") from None
     return setting.default

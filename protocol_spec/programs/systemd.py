@@ -8,7 +8,10 @@ from contextlib import suppress
 
 
 def notify(message: str) -> None:
-    """Send systemd our state, if it started us (`Type=notify`); otherwise do nothing."""
+    """Send systemd our state, if it started us (`Type=notify`); otherwise do nothing.
+
+    Each line is a field of its own, so foreign text in one must not hold a line end.
+    """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -1,0 +1,139 @@
+"""What the programs write: no control or invisible character leaves them unescaped (A10).
+
+Rooms show foreign text with `protocol_spec.shown`. This is the last gate behind all of them: while
+a command runs, standard output and standard error go through it, and so does whatever click, a
+library or a log writes there. It lets line ends and tabs pass, and colours only for a command that
+asked for them. JSON is escaped as JSON, so that a program still reads the very same text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+from protocol_spec.shown import escaped, pattern_for, quoted, short, shown
+
+__all__ = [
+    "Gate",
+    "allow_colours",
+    "as_json",
+    "clear_screen",
+    "escaped",
+    "gated",
+    "json_escaped",
+    "quoted",
+    "shown",
+]
+
+LONGEST_LINE: Final = 2000  # characters of a message on standard error
+
+_KEPT: Final = re.compile("([\n\t]+)")
+_KEPT_WITH_COLOURS: Final = re.compile("([\n\t]+|\x1b\\[[0-9]{1,2}m)")
+
+
+class Gate:
+    """A text stream in front of another one."""
+
+    def __init__(self, stream: TextIO, longest_line: int | None = None) -> None:
+        self._stream = stream
+        self._longest_line = longest_line
+        self.colours = False
+
+    @property
+    def encoding(self) -> str:
+        """Of the stream behind."""
+        return self._stream.encoding or "utf-8"
+
+    @property
+    def errors(self) -> str:
+        """Of the stream behind."""
+        return self._stream.errors or "strict"
+
+    def write(self, text: str) -> int:
+        """Write it escaped; on standard error, also short."""
+        if not isinstance(text, str):
+            raise TypeError("only text is written here")
+        if self._longest_line is not None and len(text) > self._longest_line:
+            text = "\n".join(short(line, self._longest_line) for line in text.split("\n"))
+        if pattern_for(text).search(text):
+            pieces = (_KEPT_WITH_COLOURS if self.colours else _KEPT).split(text)
+            pieces[::2] = map(escaped, pieces[::2])  # what lies between the kept ones
+            text = "".join(pieces)
+        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(text)
+
+    def clear(self) -> None:
+        """Begin again at the top of an empty screen, if somebody looks at one."""
+        if self._stream.isatty():
+            self._stream.write("\x1b[2J\x1b[H")
+
+    def flush(self) -> None:
+        """Flush the stream behind."""
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether somebody looks at it."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor behind."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """It is there for writing."""
+        return True
+
+
+@contextmanager
+def gated() -> Iterator[None]:
+    """Put both streams behind gates while this lasts."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        _prefer_utf8(stream)
+    sys.stdout = Gate(before[0])
+    sys.stderr = Gate(before[1], LONGEST_LINE)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = before
+
+
+def allow_colours() -> None:
+    """From now on colours may pass; what is foreign must have been escaped before."""
+    if isinstance(sys.stdout, Gate):
+        sys.stdout.colours = True
+
+
+def clear_screen() -> bool:
+    """Empty the screen; False where there is none, as in a file or a pipe."""
+    if not isinstance(sys.stdout, Gate) or not sys.stdout.isatty():
+        return False
+    sys.stdout.clear()
+    return True
+
+
+def as_json(facts: Any, indent: int | None = None) -> str:
+    """JSON that reads the same and shows nothing hidden: `\\u009b` instead of the character."""
+    return json_escaped(json.dumps(facts, ensure_ascii=False, indent=indent))
+
+
+def json_escaped(text: str) -> str:
+    """JSON text with every hidden character, all of which are inside its strings, escaped."""
+    return pattern_for(text).sub(_escaped_in_json, text)
+
+
+def _escaped_in_json(found: re.Match[str]) -> str:
+    return found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1]
+
+
+def _prefer_utf8(stream: TextIO) -> None:
+    """Where no language is set, Python would write ASCII and nothing else."""
+    if (stream.encoding or "").lower() in ("ascii", "us-ascii", "ansi_x3.4-1968"):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8")

@@ -1,0 +1,101 @@
+"""A command that is printed works where it is printed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from protocol_spec.programs import pasting
+from protocol_spec.programs.commands import Program, command_of, fail
+from protocol_spec.programs.pasting import completed, typed
+from protocol_spec.programs.settings import Setting, flag, path
+
+SETTINGS = (
+    Setting("state_dir", path, None, "directory"),
+    Setting("allow_plaintext", flag, False, "plain text"),
+    Setting("log_level", str, "info", "what to log"),
+)
+
+
+class Resolved:
+    log_level = "info"
+
+
+command = command_of(SETTINGS, lambda _flags, **_: Resolved(), "edge")
+
+
+@command
+@click.option("--own", is_flag=True)
+def join(_settings: Any, own: bool) -> None:
+    """Say the next command."""
+    click.echo(typed("allomfree-edge", "run"))
+    click.echo(typed("allomfree-edge", "run", "x", without=("state_dir",)))
+
+
+@command
+def doctor(_settings: Any) -> None:
+    """Fail."""
+    fail("see allomfree-edge doctor, `allomfree-edge join --again` or allomfree-collector open", 1)
+
+
+program = Program("allomfree-edge", commands=[join, doctor])
+
+
+def run(*words: str, **environ: str) -> list[str]:
+    done = CliRunner(env=environ).invoke(program, words)
+    return (done.stdout or done.stderr).splitlines()
+
+
+def test_it_repeats_the_settings_that_were_typed() -> None:
+    said = run("join", "--state-dir", "my device", "--own", "--allow-plaintext")
+    assert shlex.split(said[0]) == [
+        *("allomfree-edge", "run", "--state-dir", "my device", "--allow-plaintext")
+    ]
+    assert said[1] == "allomfree-edge run x --allow-plaintext"
+
+
+def test_defaults_and_variables_are_not_repeated() -> None:
+    assert run("join", ALLOMFREE_STATE_DIR="/elsewhere")[0] == "allomfree-edge run"
+
+
+def test_commands_that_an_error_names_are_completed() -> None:
+    (said,) = run("doctor", "--state-dir", "/s")
+    assert said == (
+        "error: see allomfree-edge doctor --state-dir /s, `allomfree-edge join --state-dir /s "
+        "--again` or allomfree-collector open"
+    )
+
+
+def test_outside_of_a_command_nothing_is_added() -> None:
+    assert typed("allomfree-edge", "run") == "allomfree-edge run"
+    assert completed("see allomfree-edge doctor") == "see allomfree-edge doctor"
+
+
+def test_a_program_that_the_shell_would_not_find_is_named_by_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{tmp_path}/a b/allomfree-edge"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert typed("allomfree-edge", "run") == f"'{tmp_path}/a b/allomfree-edge' run"
+    (tmp_path / "allomfree-edge").touch(0o755)
+    assert typed("allomfree-edge", "run") == "allomfree-edge run"
+
+
+def test_who_came_by_sudo_goes_by_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = os.geteuid()
+    monkeypatch.setenv("SUDO_UID", str(user))
+    assert typed("allomfree-edge", "run") == "allomfree-edge run"
+    monkeypatch.setenv("SUDO_UID", str(user + 1))
+    by = "sudo " if user == 0 else f"sudo -u {pwd.getpwuid(user).pw_name} "
+    assert typed("allomfree-edge", "run") == f"{by}allomfree-edge run"
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
+    assert typed("allomfree-edge", "run") == "sudo -u '#4000000000' allomfree-edge run"
+    assert pasting.typed is typed
