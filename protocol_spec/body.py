@@ -46,7 +46,12 @@ class BodyFormat:
             return Outcome.BAD_LENGTH
         if not self.unary:
             return None if int.from_bytes(body) < self.k else Outcome.BAD_VALUE
-        return Outcome.BAD_PADDING if body[-1] & ((1 << self._padding) - 1) else None
+        return Outcome.BAD_PADDING if body[-1] & self.padding_mask else None
+
+    @property
+    def padding_mask(self) -> int:
+        """The bits of the last byte of a body in unary that stand for no value, and are 0."""
+        return (1 << self._padding) - 1
 
     def to_number(self, body: bytes) -> int:
         """The body as an integer: the index, or the k bits with value 0 the highest."""

@@ -51,5 +51,5 @@ def unpack_manifest(payload: bytes) -> Any:
     try:
         return unpack(payload, array=MAX_VALUES + 1, text=4096, binary=KEY_BYTES, maps=32)
     except Undecodable:
-        problem = Problem("manifest", "", "must be msgpack; these bytes are not")
+        problem = Problem("manifest", None, "must be msgpack; these bytes are not")
         raise ManifestError([problem]) from None

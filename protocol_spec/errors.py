@@ -11,10 +11,10 @@ A bad message from the network is not an exception but data: see `protocol_spec.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+
+from protocol_spec.shown import as_toml, quoted, shown
 
 __all__ = [
     "AllomfreeError",
@@ -26,6 +26,9 @@ __all__ = [
 ]
 
 
+MOST_SHOWN = 12  # problems of one manifest in a message; its author mends these and sees the rest
+
+
 class AllomfreeError(Exception):
     """Base of every error that a caller or a user can do something about."""
 
@@ -34,7 +37,7 @@ class ParameterError(AllomfreeError, ValueError):
     """A parameter is outside the range for which the protocol is defined."""
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
-        super().__init__(f"{field} = {value!r}: {remedy}")
+        super().__init__(f"{field} = {quoted(value, 160)}: {remedy}")
         self.field = field
         self.value = value
         self.remedy = remedy
@@ -55,34 +58,31 @@ class InfeasibleBudget(ParameterError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a manifest: where, what was found, and what would be right."""
+    """One thing wrong with a manifest: where, what was found, and what would be right.
+
+    The value is None where nothing was found.
+    """
 
     field: str
     value: object
     remedy: str
 
     def __str__(self) -> str:
-        shown = _shown(self.value)
-        return (
-            f"{self.field} = {shown if len(shown) <= 160 else shown[:157] + '...'}: {self.remedy}"
-        )
-
-
-_BOUNDED = reprlib.Repr()  # of depth and length: a hostile manifest must not overflow the stack
-_BOUNDED.maxstring = 160
-_BOUNDED.maxlevel = 3
-
-
-def _shown(value: object) -> str:
-    """A value as its author wrote it, as far as that is safe: it may be hostile."""
-    return str(value) if isinstance(value, datetime) else _BOUNDED.repr(value)
+        found = "" if self.value is None else f" = {as_toml(self.value, 160)}"
+        return f"{shown(self.field, 80)}{found}: {shown(self.remedy, 400)}"
 
 
 class ManifestError(AllomfreeError, ValueError):
-    """A manifest is refused; `problems` lists every reason found, not only the first."""
+    """A manifest is refused; `problems` lists every reason found, not only the first.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+    `file` is where it was read from, if it was a file.
+    """
+
+    def __init__(self, problems: Sequence[Problem], file: str = "") -> None:
+        where = f"{shown(file)}: " if file else ""
+        first = [f"{where}{problem}" for problem in problems[:MOST_SHOWN]]
+        more = len(problems) - len(first)
+        super().__init__("\n".join([*first, *([f"and {more:,} more problems"] if more else [])]))
         self.problems = tuple(problems)
 
 
@@ -90,6 +90,6 @@ class UnknownValue(AllomfreeError, ValueError):
     """A value is not one of the attribute's. The value itself is private and never shown."""
 
     def __init__(self, attribute: str, remedy: str) -> None:
-        super().__init__(f"attribute {attribute!r}: {remedy}")
+        super().__init__(f"attribute {quoted(attribute)}: {remedy}")
         self.attribute = attribute
         self.remedy = remedy

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "DEVICES_PER_PAGE",
     "DIGEST_BYTES",
     "KEY_BYTES",
     "MAX_ATTRIBUTES",
@@ -39,15 +40,20 @@ __all__ = [
     "MAX_RESULT_BYTES",
     "MAX_RETENTION_SECONDS",
     "MAX_ROUNDS",
+    "MAX_SIGNATURE_BYTES",
     "MAX_SLUG_LENGTH",
+    "MAX_THRESHOLDS_BYTES",
     "MAX_TITLE_LENGTH",
     "MAX_UNIT_LENGTH",
     "MAX_VALUES",
     "MAX_VALUE_LENGTH",
     "MIN_EPSILON",
     "MIN_LEVELS",
+    "MIN_PUBLISHED_EPS_1",
     "MIN_VALUES",
     "NONCE_BYTES",
+    "PAGE_TAGS",
+    "SIGNATURE_BYTES",
     "TAG_BYTES",
 ]
 
@@ -65,6 +71,7 @@ MAX_RETENTION_SECONDS: Final = 100 * MAX_PERIOD_SECONDS
 MAX_INSTANT: Final = 253_402_300_799  # the last second of the year 9999
 MIN_EPSILON: Final = 1e-9
 MAX_EPS_INF: Final = 20.0
+MIN_PUBLISHED_EPS_1: Final = 0.001  # below it, published thresholds would show in estimates
 MIN_LEVELS: Final = 2  # of nested reports
 MAX_LEVELS: Final = 32
 KEY_BYTES: Final = 32  # an operator's public key
@@ -89,7 +96,12 @@ NONCE_BYTES: Final = 8
 MAX_BODY_BYTES: Final = 1 + MAX_VALUES // 8  # a level, and a bit for each value
 MAX_REPORT_BYTES: Final = 20 + MAX_BODY_BYTES
 MAX_CONTROL_BYTES: Final = 64  # state, request, response
+SIGNATURE_BYTES: Final = 64  # Ed25519
+MAX_SIGNATURE_BYTES: Final = 78  # the message around it
+MAX_THRESHOLDS_BYTES: Final = 65_683  # 32 steps of 16 bytes for each of 128 attributes
 MAX_RECEIPT_BYTES: Final = 1 << 20
+PAGE_TAGS: Final = 8192  # of receipts that a collector puts on one page at a time
+DEVICES_PER_PAGE: Final = 1000  # where the number of pages follows from that of the devices
 MAX_MANIFEST_BYTES: Final = 262_144
 MAX_RESULT_BYTES: Final = 1 << 20
 MAX_JSON_BYTES: Final = 1 << 19  # brokers often take no more than 1 MiB

@@ -11,7 +11,9 @@ checks, and `from_bytes` accepts only the one canonical encoding.
 from __future__ import annotations
 
 import hashlib
+import time
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +27,7 @@ from protocol_spec.canonical import pack, unpack_manifest
 from protocol_spec.errors import ManifestError, Problem
 from protocol_spec.limits import MAX_MANIFEST_BYTES
 from protocol_spec.manifest_fields import FORMATS
-from protocol_spec.manifest_reader import read_manifest
+from protocol_spec.manifest_reader import read_manifest, with_first
 from protocol_spec.schedule import Schedule
 from protocol_spec.ways import Budget, Reporting, Way, make_way
 
@@ -62,29 +64,40 @@ class Manifest:
     operator: bytes = b""
 
     @classmethod
-    def from_toml(cls, text: str) -> Manifest:
-        """Read the analyst's file. Raises `ManifestError` listing every problem found."""
+    def from_toml(cls, text: str, *, now: int | None = None) -> Manifest:
+        """Read the analyst's file. Raises `ManifestError` listing every problem found.
+
+        `now` is the instant that `first = "now"` means, the present unless it is given.
+        """
         try:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers and nesting beyond all reason
-            raise ManifestError([Problem("manifest", "", f"is not TOML: {error}")]) from None
-        manifest = cls(**read_manifest(document, authored=True))
+            raise ManifestError([Problem("manifest", None, f"is not TOML: {error}")]) from None
+        return cls.from_authored(document, now=now)
+
+    @classmethod
+    def from_authored(cls, document: Mapping[str, Any], *, now: int | None = None) -> Manifest:
+        """Read what the analyst wrote, as TOML was parsed."""
+        begins = int(time.time()) if now is None else now
+        manifest = cls(**read_manifest(with_first(document, begins), authored=True))
         if len(manifest.to_bytes()) > MAX_MANIFEST_BYTES:
             remedy = f"must encode to at most {MAX_MANIFEST_BYTES} bytes: shorten the values' names"
             raise ManifestError([Problem("manifest", len(manifest.to_bytes()), remedy)])
         return manifest
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Manifest:
-        """Read the analyst's file from disk."""
+    def from_file(cls, path: str | Path, *, now: int | None = None) -> Manifest:
+        """Read the analyst's file from disk; what is wrong in it is told with its name."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            return cls.from_toml(Path(path).read_text(encoding="utf-8"), now=now)
         except OSError as error:
-            problem = Problem("manifest", str(path), f"cannot be read: {error.strerror}")
-            raise ManifestError([problem]) from None
+            problem = Problem("manifest", None, f"cannot be read: {error.strerror}")
+            raise ManifestError([problem], str(path)) from None
         except UnicodeDecodeError:
-            raise ManifestError([Problem("manifest", str(path), "must be UTF-8 text")]) from None
-        return cls.from_toml(text)
+            problem = Problem("manifest", None, "must be UTF-8 text")
+            raise ManifestError([problem], str(path)) from None
+        except ManifestError as error:
+            raise ManifestError(error.problems, str(path)) from None
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Manifest:
@@ -94,10 +107,10 @@ class Manifest:
             raise ManifestError([Problem("manifest", len(payload), remedy)])
         document = unpack_manifest(payload)
         if not isinstance(document, dict):
-            raise ManifestError([Problem("manifest", "", "must be a msgpack map")])
+            raise ManifestError([Problem("manifest", None, "must be a msgpack map")])
         manifest = cls(**read_manifest(document))
         if manifest.to_bytes() != payload:
-            raise ManifestError([Problem("manifest", "", "must be the canonical encoding")])
+            raise ManifestError([Problem("manifest", None, "must be the canonical encoding")])
         return manifest
 
     def to_bytes(self) -> bytes:
@@ -124,6 +137,11 @@ class Manifest:
     def campaign(self) -> str:
         """The campaign's name in topics: slug and the first eight hex digits of the digest."""
         return f"{self.slug}-{self.digest.hex()[:8]}"
+
+    @property
+    def full_name(self) -> str:
+        """The slug and all of the digest: what an invitation names the campaign by."""
+        return f"{self.slug}-{self.digest.hex()}"
 
     @cached_property
     def ways(self) -> tuple[Way, ...]:

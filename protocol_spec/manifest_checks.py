@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from protocol_spec import limits
@@ -11,6 +13,7 @@ from protocol_spec.attributes import Attribute
 from protocol_spec.chances import LONGITUDINAL
 from protocol_spec.errors import InfeasibleBudget, ParameterError, Problem
 from protocol_spec.reporting import NESTABLE
+from protocol_spec.shown import as_toml
 from protocol_spec.ways import Budget, ask_levels, make_way
 
 __all__ = ["budget_of", "check_together"]
@@ -27,11 +30,20 @@ _PROTOCOLS: Final = {
 
 
 def check_together(fields: MutableMapping[str, Any], problems: list[Problem]) -> None:
-    """Note every problem; give nested questions without levels those that follow."""
-    for check in (_times, _names, _memos):
-        problems += check(fields)
-    ruled = list(_rules_of_the_way(fields)) if fields["format"] > 1 else []
-    problems += ruled
+    """Note every problem; give nested questions without levels those that follow.
+
+    Fields that are not sound by themselves are left out, so that the others are still checked.
+    """
+    wrong = {re.split(r"[.\[]", problem.field, maxsplit=1)[0] for problem in problems}
+    for check, needed in _CHECKS:
+        if not wrong & needed:
+            problems += check(fields)
+    if wrong & _RULED:
+        return
+    ruled: list[Problem] = []
+    if fields["format"] != 1:
+        ruled = list(_rules_of_the_way(fields))
+        problems += ruled
     if not ruled:
         fields["attributes"] = tuple(_with_levels(fields))
         problems += _infeasible(fields)
@@ -56,11 +68,19 @@ def _times(fields: Fields) -> Iterator[Problem]:
     if rounds.end > limits.MAX_INSTANT:
         yield Problem("rounds.count", rounds.count, "the last round is after year 9999")
     if fields["created"] > rounds.first:
-        remedy = f"must not be after rounds.first = {rounds.first}"
-        yield Problem("created", fields["created"], remedy)
+        remedy = f"must not be after rounds.first = {as_toml(_instant(rounds.first))}"
+        yield Problem("created", _instant(fields["created"]), remedy)
     if fields["expires"] < rounds.end:
-        remedy = f"must not be before the last round's deadline, {rounds.end}"
-        yield Problem("expires", fields["expires"], remedy)
+        remedy = f"must not be before the last round's deadline, {as_toml(_instant(rounds.end))}"
+        yield Problem("expires", _instant(fields["expires"]), remedy)
+
+
+def _instant(seconds: int) -> datetime | int:
+    """As its author wrote it; a number where no date can say it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return seconds
 
 
 def _names(fields: Fields) -> Iterator[Problem]:
@@ -92,6 +112,16 @@ def _infeasible(fields: Fields) -> Iterator[Problem]:
             return
 
 
+_CHECKS: Final = (
+    (_times, {"rounds", "created", "expires"}),
+    (_names, {"attributes"}),
+    (_memos, {"attributes", "max_values"}),
+)
+_RULED: Final = frozenset(
+    {"reporting", "max_values", "choose_for", "rounds", "eps_inf", "eps_1", "attributes"}
+)
+
+
 # --- rules of the ways of reporting -----------------------------------------------------------
 
 
@@ -108,10 +138,10 @@ def _unused(fields: Fields) -> Iterator[Problem]:
     """What means nothing in the way chosen must not be stated: its author may expect something."""
     way, automatic = fields["reporting"], _any(fields, lambda a: a.protocol == "auto")
     if way != "memoized" and fields["max_values"] != 1:
-        remedy = f"reporting = {way!r} has no memo for each value; leave it out"
+        remedy = f'reporting = "{way}" has no memo for each value; leave it out'
         yield Problem("max_values", fields["max_values"], remedy)
     if fields["choose_for"] != "round" and (way != "memoized" or not automatic):
-        remedy = "only for reporting = 'memoized' and an attribute of protocol 'auto'; leave it out"
+        remedy = 'only for reporting = "memoized" and an attribute of protocol "auto"; leave it out'
         yield Problem("choose_for", fields["choose_for"], remedy)
 
 
@@ -123,10 +153,10 @@ def _each(fields: Fields) -> Iterator[Problem]:
     rounds, way = fields["rounds"], fields["reporting"]
     if way != "once":
         if rounds.each:
-            remedy = f"reporting = {way!r} answers in every round; leave it out, or choose 'once'"
+            remedy = f'reporting = "{way}" answers in every round; leave it out, or choose "once"'
             yield Problem("rounds.each", rounds.each, remedy)
     elif not 1 <= rounds.each <= rounds.count:
-        remedy = f"must be from 1 to rounds.count = {rounds.count}, for reporting = 'once'"
+        remedy = f'must be from 1 to rounds.count = {rounds.count}, for reporting = "once"'
         yield Problem("rounds.each", rounds.each, remedy)
 
 
@@ -148,12 +178,13 @@ def _of_attribute(fields: Fields, attribute: Attribute) -> Iterator[tuple[str, o
     way = fields["reporting"]
     allowed = ("auto", *_PROTOCOLS[way])
     if attribute.protocol not in allowed:
-        yield "protocol", attribute.protocol, f"reporting = {way!r} has {', '.join(allowed)}"
+        words = ", ".join(allowed)
+        yield "protocol", attribute.protocol, f'reporting = "{way}" has {words}'
     if way != "memoized" and attribute.method != "exact":
-        yield "calibration", attribute.method, f"reporting = {way!r} is always exact; leave it out"
+        yield "calibration", attribute.method, f'reporting = "{way}" is always exact; leave it out'
     levels, ends = attribute.levels, (fields["eps_1"], fields["eps_inf"])
     if levels and way != "nested":
-        yield "levels", levels, f"reporting = {way!r} has no levels; leave it out, or say 'nested'"
+        yield "levels", levels, f'reporting = "{way}" has no levels; leave it out, or say "nested"'
     elif levels and (levels[0], levels[-1]) != ends:
         remedy = f"must begin with eps_1 = {ends[0]!r} and end with eps_inf = {ends[1]!r}"
         yield "levels", levels, remedy

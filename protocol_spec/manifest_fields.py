@@ -34,7 +34,7 @@ from protocol_spec.reporting import NESTABLE
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.ways import WAYS
 
-__all__ = ["FORMATS", "MISSING", "Field", "Fields"]
+__all__ = ["AUTHORED", "FORMATS", "MISSING", "Field", "Fields"]
 
 MISSING: Final = object()
 
@@ -107,26 +107,28 @@ def _domain(invisible: bool) -> dict[str, Field]:
     }
 
 
-_FIRST: Final = Fields(
-    manifest={
-        "format": _VERSION,
-        "slug": Field(_SLUG),
-        **_texts(invisible=True),
-        **_TIMES,
-        "eps_inf": Field(_EPSILON),
-        "eps_1": Field(_EPSILON),
-        "min_reports": _MIN_REPORTS,
-        "max_values": _MAX_VALUES,
-        "receipt_pages": _PAGES,
-        **_TABLES,
-    },
-    rounds=_ROUNDS,
-    attribute={
-        **_domain(invisible=True),
-        "protocol": Field(OneOf(("auto", *LONGITUDINAL)), "auto"),
-        "calibration": Field(OneOf(METHODS), "exact"),
-    },
-)
+def _first(invisible: bool) -> Fields:
+    return Fields(
+        manifest={
+            "format": _VERSION,
+            "slug": Field(_SLUG),
+            **_texts(invisible=invisible),
+            **_TIMES,
+            "eps_inf": Field(_EPSILON),
+            "eps_1": Field(_EPSILON),
+            "min_reports": _MIN_REPORTS,
+            "max_values": _MAX_VALUES,
+            "receipt_pages": _PAGES,
+            **_TABLES,
+        },
+        rounds=_ROUNDS,
+        attribute={
+            **_domain(invisible=invisible),
+            "protocol": Field(OneOf(("auto", *LONGITUDINAL)), "auto"),
+            "calibration": Field(OneOf(METHODS), "exact"),
+        },
+    )
+
 
 # `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels` have defaults that follow from
 # other fields.
@@ -163,4 +165,7 @@ _SECOND: Final = Fields(
     },
 )
 
-FORMATS: Final[Mapping[int, Fields]] = {1: _FIRST, 2: _SECOND}
+FORMATS: Final[Mapping[int, Fields]] = {1: _first(invisible=True), 2: _SECOND}
+# What an author may write: campaigns of format 1 that are on their way may hold invisible
+# characters, but no new one does.
+AUTHORED: Final[Mapping[int, Fields]] = {1: _first(invisible=False), 2: _SECOND}

@@ -15,14 +15,14 @@ from typing import Any, Final
 from protocol_spec import limits
 from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
 from protocol_spec.errors import ManifestError, Problem
-from protocol_spec.fields import Wrong
+from protocol_spec.fields import Wrong, nearest
 from protocol_spec.manifest_checks import check_together
-from protocol_spec.manifest_fields import FORMATS, MISSING, Field
+from protocol_spec.manifest_fields import AUTHORED, FORMATS, MISSING, Field
 from protocol_spec.schedule import Schedule
 
-__all__ = ["read_manifest"]
+__all__ = ["read_fields", "read_manifest", "with_first"]
 
-DEVICES_PER_PAGE: Final = 1000
+NOW: Final = "now"
 
 
 class _Reader:
@@ -72,15 +72,41 @@ class _Reader:
         """Refuse what nobody asked for: a misspelt field must not silently be a default."""
         for name in self._document:
             if name not in self._asked:
-                remedy = f"is not a field of a manifest{_nearest(str(name), self._asked)}"
+                hint = _hint(str(name), self._asked, self._here())
+                remedy = f"is not a field {self._here()}{hint}"
                 self.note(str(name), self._document[name], remedy)
 
+    def _here(self) -> str:
+        table = self._path.partition(".")[0].partition("[")[0]
+        return {"rounds": "of [rounds]", "attributes": "of [[attributes]]"}.get(
+            table, "of a manifest"
+        )
 
-def _nearest(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB that a sound manifest spares
 
-    near = get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def with_first(document: Mapping[str, Any], now: int) -> Mapping[str, Any]:
+    """The document with `first = "now"` resolved: what is published names an instant."""
+    rounds = document.get("rounds")
+    if not isinstance(rounds, Mapping) or rounds.get("first") != NOW:
+        return document
+    return {**document, "rounds": {**rounds, "first": now}}
+
+
+def _hint(name: str, known: list[str], here: str) -> str:
+    """What its author may have meant: a name much like it here, or the same in another table or
+    format."""
+    near = nearest(name, known)
+    if near:
+        return near
+    newest = FORMATS[max(FORMATS)]
+    places = (
+        (newest.manifest, "of a manifest", "before [rounds] and [[attributes]]"),
+        (newest.rounds, "of [rounds]", "below [rounds]"),
+        ({**newest.attribute, "otherwise": None}, "of [[attributes]]", "below [[attributes]]"),
+    )
+    found = {table: where for fields, table, where in places if name in fields}
+    if here in found:
+        return f"; it needs format = {max(FORMATS)}, or another kind of question"
+    return next((f"; it belongs {where}" for where in found.values()), "")
 
 
 _PLAIN: Final = ("slug", "title", "purpose", "owner", "contact", "eps_inf")
@@ -93,15 +119,20 @@ def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dic
 
     An `authored` document is the analyst's: a domain that is not total yet becomes so.
     """
-    problems: list[Problem] = []
-    number = _format(document)
-    fields = _Document(document, number, problems, authored).read()
-    if not problems:
-        check_together(fields, problems)
+    fields, problems = read_fields(document, authored=authored)
+    check_together(fields, problems)
     if problems:
-        places = [*FORMATS[number].manifest]
+        places = [*FORMATS[_format(document)].manifest]
         raise ManifestError(sorted(problems, key=lambda problem: _place(problem, places)))
     return fields
+
+
+def read_fields(
+    document: Mapping[str, Any], *, authored: bool = False
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Each field by itself: checked or a stand-in, and every problem found."""
+    problems: list[Problem] = []
+    return _Document(document, _format(document), problems, authored).read(), problems
 
 
 def _place(problem: Problem, fields: list[str]) -> int:
@@ -126,7 +157,7 @@ class _Document:
         self, document: Mapping[str, Any], number: int, problems: list[Problem], authored: bool
     ) -> None:
         self._format = number
-        self._fields = FORMATS[number]
+        self._fields = (AUTHORED if authored else FORMATS)[number]
         self._problems = problems
         self._authored = authored
         self._top = self._table(self._fields.manifest, document, "")
@@ -194,7 +225,7 @@ class _Document:
         edges, unit = table.read("edges", (0.0, 1.0, 2.0)), table.read("unit")
         values, ends = bin_labels(edges, unit), {}
         if table.has("values"):
-            table.note("values", "", "give either values or edges, not both")
+            table.note("values", None, "give either values or edges, not both")
         if self._format > 1:
             ends = {"low": table.read("low"), "high": table.read("high")}
             _check_ends(table, edges, **ends)
@@ -215,7 +246,7 @@ def _pages(devices: object) -> object:
     """About a thousand devices on each page of receipts, if their number is stated."""
     if not isinstance(devices, int) or devices == 0:
         return MISSING
-    return min(-(-devices // DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
+    return min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
 
 
 def _with_otherwise(table: _Reader, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -226,7 +257,7 @@ def _with_otherwise(table: _Reader, values: tuple[str, ...]) -> tuple[str, ...]:
     last = NOT_KNOWN if named is None else named
     found = (*(value for value in values if value != last), last)
     if len(found) > limits.MAX_VALUES:
-        remedy = f"{NOT_KNOWN!r} is one more value; name one of yours in `otherwise`, or drop one"
+        remedy = f'"{NOT_KNOWN}" is one more value; name one of yours in `otherwise`, or drop one'
         table.note("values", len(values), remedy)
     return found
 
@@ -238,7 +269,7 @@ def _with_not_known(
     if math.isinf(edges[0]) and math.isinf(edges[-1]):
         return bins
     if len(bins) == limits.MAX_VALUES:
-        remedy = f"{NOT_KNOWN!r} is one more value; use fewer bins, or -inf and inf at the ends"
+        remedy = f'"{NOT_KNOWN}" is one more value; use fewer bins, or -inf and inf at the ends'
         table.note("edges", len(edges), remedy)
     return (*bins, NOT_KNOWN)
 

@@ -2,14 +2,17 @@
 
 Every message the collector receives ends in exactly one of these, so their sum is the number
 received. The names are part of the protocol: they stand in results, metrics and documentation.
+Those of `LATER` came after the first results were written: a result names them only if they
+occurred, so that one without them has the bytes it always had.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["HELP", "Outcome", "Rejected"]
+__all__ = ["HELP", "LATER", "Outcome", "Rejected"]
 
 
 class Outcome(StrEnum):
@@ -32,6 +35,11 @@ class Outcome(StrEnum):
     TOPIC_MISMATCH = "topic_mismatch"
     RETAINED = "retained"
     REVOKED = "revoked"
+    FORGOTTEN = "forgotten"
+    SUSPENDED = "suspended"
+
+
+LATER: Final = (Outcome.FORGOTTEN, Outcome.SUSPENDED)
 
 
 HELP: dict[Outcome, str] = {
@@ -52,6 +60,8 @@ HELP: dict[Outcome, str] = {
     Outcome.TOPIC_MISMATCH: "the topic is not one a device reports on",
     Outcome.RETAINED: "published as retained, so it may be old; reports never are",
     Outcome.REVOKED: "the device's credential was taken back",
+    Outcome.FORGOTTEN: "the device asked to be forgotten in this campaign",
+    Outcome.SUSPENDED: "one of too many messages of one device; not looked at",
 }
 
 

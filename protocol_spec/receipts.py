@@ -8,24 +8,54 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from protocol_spec.limits import TAG_BYTES
 from protocol_spec.manifest import Manifest
 
-__all__ = ["Tags", "receipt_page", "receipt_tag"]
+__all__ = [
+    "NameHash",
+    "Tags",
+    "hashed_for_page",
+    "hashed_for_tag",
+    "receipt_page",
+    "receipt_tag",
+]
+
+NameHash = Callable[[bytes], bytes]
+"""From a device's name, in ASCII, to a hash; what is the same for all devices is done before."""
 
 
 def receipt_tag(manifest: Manifest, round_number: int, device: str) -> bytes:
     """What stands for a device's report of a round on a receipt page."""
-    place = round_number.to_bytes(4) + device.encode("ascii")
-    return hashlib.sha256(manifest.digest + place).digest()[:TAG_BYTES]
+    return hashed_for_tag(manifest, round_number)(device.encode("ascii"))[:TAG_BYTES]
 
 
 def receipt_page(manifest: Manifest, device: str) -> int:
     """The page on which a device finds its receipts, the same in every round."""
-    hashed = hashlib.sha256(manifest.digest + device.encode("ascii")).digest()
+    hashed = hashed_for_page(manifest)(device.encode("ascii"))
     return int.from_bytes(hashed[:4]) % manifest.receipt_pages
+
+
+def hashed_for_tag(manifest: Manifest, round_number: int) -> NameHash:
+    """The hash that begins with the tag of a device's report."""
+    return _hashed_behind(manifest.digest + round_number.to_bytes(4))
+
+
+def hashed_for_page(manifest: Manifest) -> NameHash:
+    """The hash whose first four bytes, modulo the number of pages, are a device's page."""
+    return _hashed_behind(manifest.digest)
+
+
+def _hashed_behind(front: bytes) -> NameHash:
+    begun = hashlib.sha256(front)
+
+    def hashed(device: bytes) -> bytes:
+        ours = begun.copy()
+        ours.update(device)
+        return ours.digest()
+
+    return hashed
 
 
 class Tags(Set[bytes]):

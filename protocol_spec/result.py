@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol_spec.canonical import Undecodable, pack, unpack
 from protocol_spec.limits import MAX_RESULT_BYTES, MAX_VALUES
-from protocol_spec.outcomes import Outcome, Rejected
+from protocol_spec.outcomes import LATER, Outcome, Rejected
 from protocol_spec.result_checks import FIELDS, fault_of
 from protocol_spec.ways import Reporting
 
@@ -119,12 +119,18 @@ class Result:
         """Canonical bytes."""
         said: dict[str, Any] = {
             "v": self.version,
-            "outcomes": {str(name): self.outcomes.get(name, 0) for name in Outcome},
+            "outcomes": _counters(self.outcomes),
             "difference": self.difference and self.difference._asdict(),
             "numbers": self.numbers and _plain(self.numbers),
         }
         names = FIELDS[self.version]
         return pack({name: said[name] if name in said else getattr(self, name) for name in names})
+
+
+def _counters(outcomes: dict[Outcome, int]) -> dict[str, int]:
+    """Every outcome, in order; one that came later only if it occurred."""
+    counted = ((name, outcomes.get(name, 0)) for name in Outcome)
+    return {str(name): n for name, n in counted if n or name not in LATER}
 
 
 def _plain(numbers: Numbers) -> dict[str, Any]:
@@ -151,7 +157,7 @@ def decode_result(payload: bytes) -> Result | Rejected:
 def _built(document: dict[str, Any]) -> Result:
     """From fields that were checked."""
     said = {name: value for name, value in document.items() if name != "v"}
-    said["outcomes"] = {name: document["outcomes"][str(name)] for name in Outcome}
+    said["outcomes"] = {name: document["outcomes"].get(str(name), 0) for name in Outcome}
     if said.get("difference") is not None:
         said["difference"] = HalfWidths(**said["difference"])
     if said.get("numbers") is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from protocol_spec.chances import LONGITUDINAL
 from protocol_spec.limits import MAX_COUNT, MAX_ROUNDS
 from protocol_spec.names import ATTRIBUTE
-from protocol_spec.outcomes import Outcome
+from protocol_spec.outcomes import LATER, Outcome
 from protocol_spec.reporting import LOLOHA, NESTABLE
 from protocol_spec.ways import WAYS
 
@@ -76,8 +76,10 @@ def _round(value: Any) -> bool:
 
 
 def _outcomes(value: Any) -> bool:
-    known = type(value) is dict and tuple(value) == tuple(map(str, Outcome))
-    return known and all(map(_count, value.values()))
+    """All of them in order; those that came later if, and only if, they are not 0."""
+    if type(value) is not dict or not all(map(_count, value.values())):
+        return False
+    return tuple(value) == tuple(name for name in Outcome if name not in LATER or value.get(name))
 
 
 def _map_of(checks: Mapping[str, Check]) -> Check:

@@ -11,7 +11,7 @@ direction make three lines of access list enough for any fleet.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.limits import MAX_DEVICE_LENGTH, MAX_NAMESPACE_LENGTH
@@ -31,8 +31,11 @@ __all__ = [
     "from_device",
     "is_campaign",
     "is_device",
+    "marker",
     "parse_from_device",
     "parse_receipt",
+    "report_root",
+    "split_report",
     "to_device",
 ]
 
@@ -40,8 +43,11 @@ VERSION: Final = "v1"
 DEFAULT_NAMESPACE: Final = "allomfree"
 
 _UPWARD: Final = ("report", "request")
+_UP: Final = "/up/"
+_REPORT: Final = "/report"
 
 CANARY_CAMPAIGN: Final = "canary"  # stands where a campaign would and, without a digest, is none
+_MARKER: Final = ("drain", "Marker")  # neither a campaign nor, with a capital, a device
 
 
 def check_namespace(namespace: str) -> str:
@@ -65,8 +71,7 @@ def is_campaign(name: str) -> bool:
 def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
     """Filters: the reports and the requests of every campaign. Two, however many campaigns there
     are: NATS allows a session only so many unacknowledged messages over all its subscriptions."""
-    root = f"{check_namespace(namespace)}/{VERSION}/+/up/+"
-    return f"{root}/report", f"{root}/request"
+    return from_device("+", namespace)
 
 
 def for_all(namespace: str = DEFAULT_NAMESPACE) -> str:
@@ -74,14 +79,17 @@ def for_all(namespace: str = DEFAULT_NAMESPACE) -> str:
     return f"{check_namespace(namespace)}/{VERSION}/+/pub/#"
 
 
-def from_device(device: str, namespace: str = DEFAULT_NAMESPACE) -> str:
-    """Filter: where one device may write, in every campaign; `+` for all devices."""
-    return f"{check_namespace(namespace)}/{VERSION}/+/up/{device}/#"
+def from_device(
+    device: str, namespace: str = DEFAULT_NAMESPACE, campaign: str = "+"
+) -> tuple[str, str]:
+    """Filters: where one device may write its reports and requests; `+` for all devices."""
+    root = f"{check_namespace(namespace)}/{VERSION}/{campaign}/up/{device}"
+    return f"{root}/report", f"{root}/request"
 
 
 def to_device(device: str, namespace: str = DEFAULT_NAMESPACE) -> str:
     """Filter: what only one device may read, of every campaign; `+` for all devices."""
-    return f"{check_namespace(namespace)}/{VERSION}/+/down/{device}/#"
+    return f"{check_namespace(namespace)}/{VERSION}/+/down/{device}/response"
 
 
 def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
@@ -89,15 +97,25 @@ def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
     return f"{check_namespace(namespace)}/{VERSION}/{campaign}/#"
 
 
-def canary(subtree: str, device: str = "", namespace: str = DEFAULT_NAMESPACE) -> str:
+def canary(
+    *levels: str, namespace: str = DEFAULT_NAMESPACE, campaign: str = CANARY_CAMPAIGN
+) -> str:
     """Where an access list is tried out: nobody collects from it, and nothing in it is private."""
-    root = f"{check_namespace(namespace)}/{VERSION}/{CANARY_CAMPAIGN}"
-    return "/".join(filter(None, (root, subtree, device, "try")))
+    return "/".join((check_namespace(namespace), VERSION, campaign, *levels))
 
 
-@dataclass(frozen=True, slots=True)
-class FromDevice:
-    """A parsed topic that a device publishes on."""
+def marker(namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Where the collector writes to itself, to learn that the broker has delivered all before.
+
+    It matches the filter of reports, so that it comes through the same queue; no device can have
+    its name, so that the access list keeps devices from writing there.
+    """
+    campaign, device = _MARKER
+    return f"{check_namespace(namespace)}/{VERSION}/{campaign}/up/{device}/report"
+
+
+class FromDevice(NamedTuple):
+    """A parsed topic that a device publishes on. A tuple, because one is made for every report."""
 
     campaign: str
     device: str
@@ -125,6 +143,16 @@ class Topics:
     def manifest(self) -> str:
         """Canonical manifest bytes, retained."""
         return f"{self._root}/pub/manifest"
+
+    @property
+    def signature(self) -> str:
+        """The operator's signature of the manifest, retained; only where it names an operator."""
+        return f"{self._root}/pub/signature"
+
+    @property
+    def thresholds(self) -> str:
+        """Thresholds for devices that cannot calculate them, retained."""
+        return f"{self._root}/pub/thresholds"
 
     @property
     def state(self) -> str:
@@ -179,14 +207,28 @@ class Topics:
 def parse_from_device(topic: str, namespace: str = DEFAULT_NAMESPACE) -> FromDevice | None:
     """Who sent what on a topic, or None when no device may publish there."""
     levels = topic.split("/")
-    if len(levels) != 6 or levels[0] != namespace or levels[1] != VERSION or levels[3] != "up":
+    if len(levels) != 6:
         return None
-    _, _, campaign, _, device, kind = levels
+    first, version, campaign, up, device, kind = levels
+    if first != namespace or version != VERSION or up != "up" or kind not in _UPWARD:
+        return None
     if not is_campaign(campaign) or not is_device(device):
         return None
-    if kind not in _UPWARD:
-        return None
     return FromDevice(campaign, device, kind)
+
+
+def split_report(topic: str) -> tuple[str, str]:
+    """What all report topics of a campaign begin with, see `report_root`, and the device's name;
+    for whoever has many to read. A name that is none is empty."""
+    root, _, rest = topic.partition(_UP)
+    name = rest[: -len(_REPORT)]
+    good = rest.endswith(_REPORT) and DEVICE.fullmatch(name) is not None
+    return root, name if good else ""
+
+
+def report_root(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    """What all report topics of a campaign begin with."""
+    return f"{check_namespace(namespace)}/{VERSION}/{campaign}"
 
 
 def parse_receipt(topic: str) -> tuple[int, int] | None:

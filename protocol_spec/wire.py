@@ -4,6 +4,7 @@ Claim (R19, R20): a decoder turns any bytes into a message or a `Rejected`, neve
 and what it accepts, it would have encoded to the same bytes.
 
     report     see `protocol_spec.report`
+    signature  [v, digest8, signature]                     see `signed_bytes`
     state      [v, digest8, presence, last sealed round or nil]
     receipts   [v, digest8, round, page, tags]            tags: sorted, 4 bytes each
     request    [v, digest8, kind, nonce]                  kind 1: forget
@@ -19,7 +20,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from protocol_spec.canonical import pack
 from protocol_spec.decoding import WIRE_VERSION, Bad, binary, decode, member, uint
@@ -29,7 +30,9 @@ from protocol_spec.limits import (
     MAX_RECEIPT_BYTES,
     MAX_RECEIPT_PAGES,
     MAX_ROUNDS,
+    MAX_SIGNATURE_BYTES,
     NONCE_BYTES,
+    SIGNATURE_BYTES,
     TAG_BYTES,
 )
 from protocol_spec.outcomes import Rejected
@@ -42,13 +45,38 @@ __all__ = [
     "RequestKind",
     "Response",
     "ResponseStatus",
+    "Signature",
     "State",
     "decode_receipts",
     "decode_request",
     "decode_response",
+    "decode_signature",
     "decode_state",
     "pack_receipts",
+    "signed_bytes",
 ]
+
+_SIGNED: Final = b"allomfree manifest signature, version 1\0"
+
+
+def signed_bytes(digest: bytes) -> bytes:
+    """What an operator signs: the manifest's whole digest, and what the signature is for.
+
+    The words keep a signature from being taken for one of anything else made with the same key.
+    """
+    return _SIGNED + digest
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An operator's Ed25519 signature (RFC 8032) of a manifest, over `signed_bytes`."""
+
+    digest8: bytes
+    signature: bytes
+
+    def encode(self) -> bytes:
+        """Canonical bytes."""
+        return pack([WIRE_VERSION, self.digest8, self.signature])
 
 
 class Presence(IntEnum):
@@ -133,6 +161,11 @@ class Response:
         return pack([*head, int(self.status), self.rounds])
 
 
+def decode_signature(payload: bytes) -> Signature | Rejected:
+    """Read an operator's signature; whether it is a good one takes a library to tell."""
+    return decode(payload, 3, _signature, limit=MAX_SIGNATURE_BYTES, binary=SIGNATURE_BYTES)
+
+
 def decode_state(payload: bytes) -> State | Rejected:
     """Read the collector's presence."""
     return decode(payload, 4, _state, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
@@ -151,6 +184,13 @@ def decode_request(payload: bytes) -> Request | Rejected:
 def decode_response(payload: bytes) -> Response | Rejected:
     """Read the collector's answer."""
     return decode(payload, 6, _response, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
+
+
+def _signature(items: tuple[Any, ...]) -> Signature:
+    _, digest, signature = items
+    return Signature(
+        binary(digest, "digest", DIGEST_BYTES), binary(signature, "signature", SIGNATURE_BYTES)
+    )
 
 
 def _state(items: tuple[Any, ...]) -> State:

@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.histograms import Array, project_to_simplex, shift_to_one
-from protocol_spec.estimation.intervals import critical_value, skew_corrected_interval
+from protocol_spec.estimation.intervals import (
+    critical_value,
+    skew_corrected_interval,
+    skew_corrected_intervals,
+)
 from protocol_spec.estimation.moments import Channel, DeviceNoise, Group, Moments
 from protocol_spec.estimation.moments import device_noise as noise_of
 from protocol_spec.estimation.moments import moments as moments_of
@@ -101,6 +105,11 @@ class Estimate:
         z = critical_value(confidence, self.raw.shape[-1] if simultaneous else 1)
         about = self.moments if sampling else self.moments.without_sampling()
         return skew_corrected_interval(self.raw, about, z=z)
+
+    def both_intervals(self, confidence: float = 0.95) -> list[tuple[Array, Array]]:
+        """`interval` of each value by itself, and of all at once, in the time that one takes."""
+        z = [critical_value(confidence, values) for values in (1, self.raw.shape[-1])]
+        return skew_corrected_intervals(self.raw, self.moments, z)
 
 
 def estimate(

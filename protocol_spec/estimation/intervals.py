@@ -10,6 +10,7 @@ simultaneous interval lives in the tails: it is corrected by the first term of C
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import Final
 
@@ -20,10 +21,17 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.histograms import Array
 from protocol_spec.estimation.moments import Moments
 
-__all__ = ["GRID", "critical_value", "score_interval", "skew_corrected_interval"]
+__all__ = [
+    "GRID",
+    "critical_value",
+    "score_interval",
+    "skew_corrected_interval",
+    "skew_corrected_intervals",
+]
 
 GRID: Final = np.linspace(0.0, 1.0, 401)
-_HALVINGS: Final = 52
+_NEAR: Final = 2.0**-50  # ends that are as near as this have met
+_TURNS: Final = 400  # far more than there ever are: every eighth halves the width
 _LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not run off
 
 
@@ -45,39 +53,71 @@ def skew_corrected_interval(
     Centred on the estimate clipped to [0, 1], which can only raise coverage. Moments depend on f
     only, so equal estimates have equal intervals and are worked out once.
     """
+    (interval,) = skew_corrected_intervals(raw, moments, [z])
+    return interval
+
+
+def skew_corrected_intervals(
+    raw: npt.ArrayLike, moments: Moments, z: Sequence[float]
+) -> list[tuple[Array, Array]]:
+    """The same for several critical values at once, which takes hardly longer than for one."""
     clipped = np.clip(np.asarray(raw, dtype=np.float64), 0.0, 1.0)
     centre, place = np.unique(clipped, return_inverse=True)
-    low, above = _ends(centre, moments, z)
-    high = 1.0 - above
-    ends = np.minimum(low, centre), np.maximum(high, centre)
-    lows, highs = (end[place].reshape(clipped.shape) for end in ends)
-    return lows, highs
+    low, above = _ends(centre, moments, np.array(z))
+    ends = np.minimum(low, centre), np.maximum(1.0 - above, centre)
+    lows, highs = (end[:, place.ravel()].reshape(-1, *clipped.shape) for end in ends)
+    return list(zip(lows, highs))
 
 
-def _ends(centre: Array, moments: Moments, z: float) -> Array:
+def _ends(centre: Array, moments: Moments, z: Array) -> Array:
     """Lower ends seen from 0, and upper ends seen from 1: smallest g where g + reach is enough.
 
-    Both are found at once. The first row looks up from g = f, the second down from g = 1 - f.
+    All are found at once. The first block looks up from g = f, the second down from g = 1 - f;
+    in each there is a row for every critical value.
     """
-    from_0 = np.array([[True], [False]])
-    target = np.where(from_0, centre, 1.0 - centre)
+    from_0 = np.array([True, False])[:, None, None]
+    z = z[:, None]
     side = np.where(from_0, 1.0, -1.0) * (z * z - 1.0) / 6.0
 
     def curve(g: Array) -> Array:
         """How far an estimate can be from 0 (or 1) by chance, if f is at g."""
         f = np.where(from_0, g, 1.0 - g)
-        surprising = np.maximum(z + side * moments.skewness(f), _LEAST * z)
-        reached: Array = g + surprising * np.sqrt(moments.variance(f))
+        variance = moments.variance(f)
+        deviation = z * np.sqrt(variance)
+        corrected = deviation + side * moments.third(f) / variance
+        reached: Array = g + np.maximum(corrected, _LEAST * deviation)
         return reached
 
-    scan = np.maximum.accumulate(curve(GRID), axis=1)
-    first = np.stack([np.searchsorted(row, wanted) for row, wanted in zip(scan, target)])
-    below: Array = GRID[np.maximum(first - 1, 0)]
-    enough: Array = GRID[first]
-    for _ in range(_HALVINGS):
-        middle = (below + enough) / 2.0
-        reached = curve(middle) >= target
-        below, enough = np.where(reached, below, middle), np.where(reached, middle, enough)
+    target = np.broadcast_to(np.where(from_0, centre, 1.0 - centre), (2, len(z), len(centre)))
+    scan = np.maximum.accumulate(curve(GRID), axis=2).reshape(-1, GRID.size)
+    rows = zip(scan, target.reshape(len(scan), -1))
+    first = np.stack([np.searchsorted(*row) for row in rows]).reshape(target.shape)
+    return _crossing(curve, target, GRID[np.maximum(first - 1, 0)], GRID[first])
+
+
+def _crossing(curve: Callable[[Array], Array], target: Array, below: Array, enough: Array) -> Array:
+    """Where the curve reaches the target between `below`, where it does not, and `enough`.
+
+    The secant's crossing, again and again, never leaving the two ends. The value at an end that
+    stayed twice is halved, so that it moves next (Illinois), and now and then it is the middle, so
+    that the ends always meet.
+    """
+    under = np.minimum(curve(below) - target, -_NEAR)
+    over = np.maximum(curve(enough) - target, 0.0)
+    was_up = was_down = np.zeros(target.shape, dtype=np.bool_)
+    for turn in range(_TURNS):
+        width = enough - below
+        apart = width > _NEAR
+        if not apart.any():
+            break
+        share = 0.5 if turn % 8 == 7 else over / (over - under)
+        middle = enough - np.clip(share * width, _NEAR / 2.0, width - _NEAR / 2.0)
+        rest = curve(middle) - target
+        up, down = apart & (rest >= 0.0), apart & (rest < 0.0)
+        under = np.where(down, rest, np.where(up & was_up, under / 2.0, under))
+        over = np.where(up, rest, np.where(down & was_down, over / 2.0, over))
+        below, enough = np.where(down, middle, below), np.where(up, middle, enough)
+        was_up, was_down = up, down
     return enough
 
 

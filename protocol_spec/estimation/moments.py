@@ -95,12 +95,15 @@ class Moments:
         """Variance of the estimate of a value of frequency f."""
         return self.v0 + f * self.slope + f * (1.0 - f) * self.dilution
 
+    def third(self, f: Array) -> Array:
+        """Third cumulant of the same estimate."""
+        sampled = 3.0 * self.coupled + (1.0 - 2.0 * f) * self.third_dilution
+        third: Array = self.third0 + f * self.third_slope + f * (1.0 - f) * sampled
+        return third
+
     def skewness(self, f: Array) -> Array:
         """Third cumulant over the 3/2th power of the variance."""
-        spread = f * (1.0 - f)
-        sampled = 3.0 * self.coupled + (1.0 - 2.0 * f) * self.third_dilution
-        third = self.third0 + f * self.third_slope + spread * sampled
-        skewness: Array = third / self.variance(f) ** 1.5
+        skewness: Array = self.third(f) / self.variance(f) ** 1.5
         return skewness
 
     def without_sampling(self) -> Moments:

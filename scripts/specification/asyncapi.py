@@ -25,6 +25,8 @@ from specification.schemas import (
 QOS = 1
 SIZES = {
     "manifest": limits.MAX_MANIFEST_BYTES,
+    "signature": limits.MAX_SIGNATURE_BYTES,
+    "thresholds": limits.MAX_THRESHOLDS_BYTES,
     "state": limits.MAX_CONTROL_BYTES,
     "receipt": limits.MAX_RECEIPT_BYTES,
     "result": limits.MAX_RESULT_BYTES,

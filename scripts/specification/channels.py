@@ -76,6 +76,8 @@ def _property(name: str) -> property:
 
 CHANNELS: dict[str, Channel] = {
     "manifest": Channel(_address(_property("manifest")), "manifest"),
+    "signature": Channel(_address(_property("signature")), "signature"),
+    "thresholds": Channel(_address(_property("thresholds")), "thresholds"),
     "state": Channel(_address(_property("state")), "state"),
     "receipt": Channel(
         _address(Topics.receipt, "round_number", "page"),

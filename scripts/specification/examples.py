@@ -18,20 +18,25 @@ from protocol_spec import (
     Response,
     ResponseStatus,
     Result,
+    Signature,
     State,
     digest8,
     make_report,
+    published_thresholds,
     receipt_page,
     receipt_tag,
     thresholds,
 )
 from protocol_spec.canonical import pack, unpack, unpack_manifest
+from protocol_spec.programs import signing
 from specification.blocks import Blocks, SpecificationError, table
 
 DEVICE = "k7f3-0b2q"
 ROUND = 3
 NONCE = bytes(range(8))
+SECRET = bytes(range(32))  # of the operator in the example
 WIDTH = 22  # bytes on a line
+TITLES = {"thresholds": " message"}  # the table of thresholds has the shorter title
 
 Part = tuple[bytes, str]
 
@@ -48,6 +53,8 @@ def example_messages(manifest: Manifest) -> dict[str, Any]:
     withheld: dict[str, Any] = dict.fromkeys(RESULT_SERIES, ())
     return {
         "report": make_report(manifest, 300, 0, b"\x03"),
+        "signature": Signature(d8, signing.sign(SECRET, manifest.digest)),
+        "thresholds": published_thresholds(manifest),
         "state": State(d8, Presence.ONLINE, 2),
         "receipt": ReceiptPage(d8, ROUND, page, tags),
         "request": Request(d8, RequestKind.FORGET, NONCE),
@@ -152,6 +159,8 @@ def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
             f"attribute {report.attribute}, {attribute.name}",
             f"body: value {value} of {attribute.k}, and a zero behind it",
         ),
+        "signature": (*named, "signature"),
+        "thresholds": (*named, "protocols: L-GRR, L-OSUE", "p1, q1, p2, q2 of each"),
         "state": (
             *named,
             "presence: online",
@@ -183,7 +192,7 @@ def blocks(readme: str) -> Blocks:
         return shown("result", payload, _fields(document))
 
     return {
-        **{f"example {name}": array(name) for name in said},
+        **{f"example {name}{TITLES.get(name, '')}": array(name) for name in said},
         "example manifest": whole_manifest,
         "example result": result,
         "example names": lambda _: names_table(manifest),

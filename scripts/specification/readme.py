@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_client.timing import Timing
 from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest_fields
+from protocol_spec.published import PROTOCOL_NUMBERS
 from specification import examples
 from specification.asyncapi import QOS, load
 from specification.blocks import Blocks, SpecificationError, explained, table, written
@@ -16,6 +18,8 @@ LIMITS = {
     "MAX_MANIFEST_BYTES": "manifest, bytes",
     "MAX_REPORT_BYTES": "report, bytes",
     "MAX_CONTROL_BYTES": "state, request, response, bytes",
+    "MAX_SIGNATURE_BYTES": "signature, bytes",
+    "MAX_THRESHOLDS_BYTES": "thresholds, bytes",
     "MAX_RECEIPT_BYTES": "receipt page, bytes",
     "MAX_RESULT_BYTES": "result, bytes",
     "MAX_JSON_BYTES": "result in JSON, bytes",
@@ -28,9 +32,11 @@ LIMITS = {
     "DIGEST_BYTES": "digest in a message, bytes",
     "TAG_BYTES": "receipt tag, bytes",
     "NONCE_BYTES": "nonce of a request, bytes",
+    "SIGNATURE_BYTES": "Ed25519 signature in it, bytes",
 }
 # In the table of the manifest's fields, or in the requirement that names them.
 LIMITS_ELSEWHERE = {
+    "DEVICES_PER_PAGE",  # M66
     "KEY_BYTES",
     "MAX_CONTACT_LENGTH",
     "MAX_COUNT",  # M23
@@ -53,7 +59,9 @@ LIMITS_ELSEWHERE = {
     "MAX_VALUE_LENGTH",
     "MIN_EPSILON",
     "MIN_LEVELS",
+    "MIN_PUBLISHED_EPS_1",  # M113
     "MIN_VALUES",
+    "PAGE_TAGS",  # M105
 }
 LIMITS_OF_THE_REFERENCE = {"MAX_DOMAIN", "MAX_EPSILON"}  # nothing on the wire reaches them
 
@@ -207,6 +215,26 @@ JSON = {
 }
 
 
+def pauses_table(_inside: str) -> str:
+    """The agent's own numbers."""
+    waits = Timing()
+    rows = [
+        ("after a connect that failed, or a connection that was lost", waits.reconnect,
+         waits.reconnect_longest),
+        ("after a report was sent, while its tag is on no page", waits.resend,
+         waits.resend_longest),
+    ]  # fmt: skip
+    head = ("pause", "first, seconds", "doubled each time, up to")
+    steady = f"a connection that lasted less than {waits.steady:g} s and carried nothing"
+    said = [(what, f"{first:g}", f"{longest:g}") for what, first, longest in rows]
+    return f"{table(head, said)}\n\nA pause is doubled after {steady}, too.\n"
+
+
+def protocol_numbers_table(_inside: str) -> str:
+    rows = [(str(number), name) for number, name in enumerate(PROTOCOL_NUMBERS)]
+    return table(("number", "protocol"), rows)
+
+
 def blocks(readme: str, asyncapi: str) -> Blocks:
     schemas = load(asyncapi)["components"]["schemas"]
     return {
@@ -215,6 +243,8 @@ def blocks(readme: str, asyncapi: str) -> Blocks:
         "topics": topics_table,
         "subscriptions": subscriptions_table,
         "outcomes": outcomes_table,
+        "pauses": pauses_table,
+        "protocol numbers": protocol_numbers_table,
         "result": result_table(
             schemas["result2"],
             "field",

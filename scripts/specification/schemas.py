@@ -17,6 +17,7 @@ from protocol_spec import (
     limits,
     manifest_fields,
     names,
+    published,
     result_checks,
 )
 from protocol_spec.decoding import WIRE_VERSION
@@ -37,6 +38,7 @@ from protocol_spec.fields import (
     Version,
     Whole,
 )
+from protocol_spec.outcomes import LATER
 from protocol_spec.report import MAX_BODY
 
 Schema = dict[str, Any]
@@ -279,6 +281,20 @@ def parts() -> dict[str, Schema]:
             "maxLength": _most_tags(),
         },
         "nonce": _binary(limits.NONCE_BYTES),
+        "ed25519Signature": _binary(limits.SIGNATURE_BYTES),
+        "protocolNumbers": {
+            "type": "string",
+            "format": "binary",
+            "minLength": 1,
+            "maxLength": limits.MAX_ATTRIBUTES,
+        },
+        "steps": {
+            "type": "string",
+            "format": "binary",
+            "minLength": published.STEP_BYTES,
+            "maxLength": published.MAX_STEPS,
+            "x-multiple-of": published.STEP_BYTES,
+        },
         "presence": _numbered(Presence),
         "requestKind": _numbered(RequestKind),
         "responseStatus": _numbered(ResponseStatus),
@@ -286,7 +302,7 @@ def parts() -> dict[str, Schema]:
         "outcomes": {
             "type": "object",
             "propertyNames": reference("outcome"),
-            "minProperties": len(Outcome),
+            "minProperties": len(Outcome) - len(LATER),
             "additionalProperties": count,
         },
         "instant": schema(top["created"].kind),

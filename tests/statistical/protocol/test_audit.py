@@ -52,10 +52,12 @@ def _log_ratio(more: int, less: int, risk: float) -> float:
     return math.log(low / upper_bound(less, TRIALS, risk)) if low else 0.0
 
 
-def check(one: Devices, other: Devices, epsilon: float, seed: str, power: float = 0.75) -> None:
+def check(one: Devices, other: Devices, epsilon: float, seed: str, power: float = 0.75) -> float:
+    """What is proven: no more than epsilon, and not much less."""
     found = proven(one, other, seed)
     assert found <= epsilon, f"{found:.3f} of {epsilon} with seed {seed}"
     assert found > power * epsilon, f"no power: {found:.3f} of {epsilon} with seed {seed}"
+    return found
 
 
 # --- one round for life ---------------------------------------------------------------------------
@@ -93,9 +95,7 @@ def test_once(k: int, epsilon: float) -> None:
 def test_once_for_two_rounds_tells_twice() -> None:
     once = Once.calibrate(k=3, epsilon=1.0, rounds=3, each=2)
     one, other = (once_devices(once, [v, v, v]) for v in (0, 1))
-    check(one, other, 2.0, "once-twice")
-    found = proven(one, other, "once-twice")
-    assert found > 1.0, "a control: two answers do tell more than one"
+    assert check(one, other, 2.0, "once-twice") > 1.0, "a control: two answers tell more than one"
 
 
 # --- two cells -----------------------------------------------------------------------------------
@@ -181,8 +181,7 @@ def test_nested(nested: Nested, reports: int) -> None:
 
 def test_a_late_report_alone_tells_all_that_was_told() -> None:
     one, other = (nested_devices(NESTED, value, slice(2, 3)) for value in (0, 1))
-    check(one, other, 2.0, "nested-last")
-    assert proven(one, other, "nested-last") > 0.6, "far more than the first report"
+    assert check(one, other, 2.0, "nested-last") > 0.6, "far more than the first report"
 
 
 def test_levels_that_are_drawn_apart_are_noticed() -> None:

@@ -115,6 +115,7 @@ KEYWORDS: dict[str, Callable[[Any, Any, Schema], bool]] = {
     "maxLength": lambda value, bound, _: len(value) <= bound,
     "pattern": matches,
     "x-item-bytes": _ascending,
+    "x-multiple-of": lambda value, size, _: len(value) % size == 0,
     "minItems": lambda value, bound, _: len(value) >= bound,
     "maxItems": lambda value, bound, _: len(value) <= bound,
     "uniqueItems": lambda value, _, __: len(set(value)) == len(value),

@@ -12,12 +12,16 @@ from protocol_spec import (
     decode_request,
     decode_response,
     decode_result,
+    decode_signature,
     decode_state,
+    decode_thresholds,
 )
 from tests.support.protocol import vectors
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "report": decode_report,
+    "signature": decode_signature,
+    "thresholds": decode_thresholds,
     "state": decode_state,
     "receipts": decode_receipts,
     "request": decode_request,

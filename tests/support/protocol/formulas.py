@@ -23,6 +23,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ln": lambda value: value.ln(),
     "exp": lambda value: value.exp(),
     "max": max,
+    "abs": abs,
 }
 Names = dict[str, Decimal]
 

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from tests.support.protocol import reference_wire as wire
 from tests.support.protocol.manifest_cases import FLEET_DOCUMENT
 
@@ -64,6 +66,11 @@ def good() -> Iterator[Good]:
     ):
         fields: Fields = {"round": number, "attribute": attribute, "body": body}
         yield "report", fields, wire.report(DIGEST, number, attribute, body)
+    for secret in (bytes(32), bytes(range(32))):
+        signed = Ed25519PrivateKey.from_private_bytes(secret).sign(
+            b"allomfree manifest signature, version 1\0" + DIGEST
+        )
+        yield "signature", {"signature": signed}, wire.signature(DIGEST, signed)
     for presence, sealed in ((0, None), (1, 0), (2, 65_535)):
         fields = {"presence": presence, "last_sealed": sealed}
         yield "state", fields, wire.state(DIGEST, presence, sealed)
@@ -184,12 +191,14 @@ _WHOLE = {
 }
 
 
+_LIMITS = {"state": 64, "request": 64, "response": 64, "signature": 78}
+
+
 def bad() -> Iterator[Bad]:
     for why, payload in _WHOLE.items():
-        for kind in ("report", "state", "receipts", "request", "response", "result"):
-            # State, request and response have a limit of 64 bytes of their own.
-            short = kind in ("state", "request", "response")
-            outcome = "oversize" if short and len(payload) > 64 else "malformed"
+        for kind in ("report", "state", "receipts", "request", "response", "result", "signature"):
+            limit = _LIMITS.get(kind, 512)
+            outcome = "oversize" if len(payload) > limit else "malformed"
             yield kind, why, payload, outcome
     for piece, wrong in _WRONG_PIECES.items():
         for why, replacement in wrong.items():
@@ -215,6 +224,13 @@ def _bad_control() -> Iterator[Bad]:
             "round -1": [1, d, 1, -1],
             "version 2": [2, d, 1, None],
             "five fields": [1, d, 1, None, 0],
+        },
+        "signature": {
+            "of 63 bytes": [1, d, bytes(63)],
+            "as text": [1, d, "a" * 32],
+            "nil": [1, d, None],
+            "version 2": [2, d, bytes(64)],
+            "two fields": [1, d],
         },
         "receipts": {
             "half a tag": [1, d, 0, 0, tag + b"\x00"],

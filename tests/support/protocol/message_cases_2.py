@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.protocol import reference_wire as wire
 from tests.support.protocol.manifest_cases_2 import BY_NAME
-from tests.support.protocol.message_cases import RESULT, SERIES, Bad, Fields, Good
+from tests.support.protocol.message_cases import DIGEST, RESULT, SERIES, Bad, Fields, Good
 
 DIGESTS = {name: wire.digest_of(wire.packed(found)) for name, found in BY_NAME.items()}
 
@@ -88,6 +88,12 @@ RESULTS: dict[str, Fields] = {
     "nested": _second(RESULT, reporting="nested", protocol="GRR", n_eff=950.0),
     "many devices, few that weigh": _second(RESULT, n=2000, n_eff=199.99, **_EMPTY),
     "nobody": _second(RESULT, n=0, devices=0, n_eff=0.0, rounds=0, outcomes={}, **_EMPTY),
+    "from devices that were forgotten": _second(
+        RESULT, outcomes={"accepted": 1000, "forgotten": 2}
+    ),
+    "from a device that floods": _second(
+        RESULT, outcomes={"accepted": 1000, "forgotten": 1, "suspended": 90_000}
+    ),
 }
 
 
@@ -104,6 +110,9 @@ def good() -> Iterator[Good]:
     longest = b"\x20" + b"\xff" * 512
     fields = {"version": 2, "manifest": "plain", "round": 1, "attribute": 127, "body": longest}
     yield "report", fields, wire.report(DIGESTS["plain"], 1, 127, longest, 2)
+    for protocols, steps in ((b"\x00", 2), (b"\x03\x07", 4), (bytes(128), 9)):
+        fields = {"protocols": protocols, "steps": bytes(16 * steps)}
+        yield "thresholds", fields, wire.thresholds(DIGEST, protocols, bytes(16 * steps))
     for fields in RESULTS.values():
         yield "result", {"v": 2, **fields}, wire.result(fields, 2)
 
@@ -111,6 +120,8 @@ def good() -> Iterator[Good]:
 def bad() -> Iterator[Bad]:
     too_long = wire.report(DIGESTS["plain"], 1, 0, bytes(514), 2)
     yield "report", "version 2, body of 514 bytes", too_long, "malformed"
+    for why, items in _THRESHOLDS.items():
+        yield "thresholds", why, wire.packed(items), "malformed"
     for why, change in _RESULT_CHANGES.items():
         yield "result", f"version 2, {why}", wire.result({**ROUND, **change}, 2), "malformed"
     for why, change in _NUMBERS_CHANGES.items():
@@ -121,8 +132,21 @@ def bad() -> Iterator[Bad]:
     yield "result", "version 2, a field missing", wire.result(without, 2), "malformed"
 
 
+_D8 = bytes(8)
+_THRESHOLDS: dict[str, list[Any]] = {
+    "version 2": [2, _D8, b"\x00", bytes(16)],
+    "three fields": [1, _D8, b"\x00"],
+    "no protocol": [1, _D8, b"", bytes(16)],
+    "129 protocols": [1, _D8, bytes(129), bytes(16)],
+    "protocols as text": [1, _D8, "L-GRR", bytes(16)],
+    "no steps": [1, _D8, b"\x00", b""],
+    "half a step": [1, _D8, b"\x00", bytes(24)],
+    "steps in an array": [1, _D8, b"\x00", [1, 2]],
+    "digest8 of 7 bytes": [1, bytes(7), b"\x00", bytes(16)],
+}
 _WITHHELD = {**_EMPTY, "numbers": None}
 _RESULT_CHANGES: dict[str, Fields] = {
+    "a later outcome that did not occur": {"outcomes": {"forgotten": 0}},
     "an unknown way": {"reporting": "daily"},
     "a protocol of another way": {"protocol": "GRR"},
     "no protocol": {"protocol": None},

@@ -26,6 +26,7 @@ OUTCOMES = (
     "retained",
     "revoked",
 )
+LATER = ("forgotten", "suspended")  # written only when they occurred
 
 
 def packed(value: Any) -> bytes:
@@ -66,6 +67,14 @@ def report(digest: bytes, number: int, attribute: int, body: bytes, version: int
     return packed([version, digest[:8], number, attribute, body])
 
 
+def signature(digest: bytes, signed: bytes) -> bytes:
+    return packed([1, digest[:8], signed])
+
+
+def thresholds(digest: bytes, protocols: bytes, steps: bytes) -> bytes:
+    return packed([1, digest[:8], protocols, steps])
+
+
 def state(digest: bytes, presence: int, last_sealed: int | None) -> bytes:
     return packed([1, digest[:8], presence, last_sealed])
 
@@ -83,8 +92,11 @@ def response(digest: bytes, kind: int, nonce: bytes, status: int, rounds: int) -
 
 
 def result(fields: Mapping[str, Any], version: int = 1) -> bytes:
-    """`fields` in their order; every outcome is written, those not given as 0."""
-    counters = {name: fields["outcomes"].get(name, 0) for name in OUTCOMES}
+    """`fields` in their order; every outcome is written, those not given as 0; later ones are
+    written when they are given."""
+    given = fields["outcomes"]
+    counters = {name: given.get(name, 0) for name in OUTCOMES}
+    counters |= {name: given[name] for name in LATER if name in given}
     return packed({"v": version, **fields, "outcomes": counters})
 
 

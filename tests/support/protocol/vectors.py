@@ -13,11 +13,15 @@ from typing import Any
 
 from tests.support.places import ROOT
 from tests.support.protocol import (
+    address_vectors,
+    draw_vectors,
     manifest_cases,
     manifest_cases_2,
     message_cases,
     message_cases_2,
     reference,
+    refused_fields,
+    threshold_vectors,
     way_vectors,
 )
 from tests.support.protocol import reference_wire as wire
@@ -141,12 +145,17 @@ def manifests_document() -> Document:
         "note": (
             "good: the TOML an analyst writes and the canonical bytes it becomes. "
             "refused: TOML that must not become a manifest, and a field the refusal must name. "
-            "refused_bytes: bytes that are no manifest."
+            "refused_bytes: bytes that are no manifest. refused_fields: the same, with the field "
+            "that the reference names, for each fault that a field can have."
         ),
         "good": [_good_manifest(c) for c in (*manifest_cases.GOOD, *manifest_cases_2.GOOD)],
         "refused": [{"field": field, "toml": toml} for toml, field in refused],
         "refused_bytes": [
             {"why": why, "hex": payload.hex()} for why, payload in manifest_cases_2.refused_bytes()
+        ],
+        "refused_fields": [
+            {"why": why, "field": field, "hex": payload.hex()}
+            for why, field, payload in refused_fields.refused()
         ],
     }
 
@@ -234,6 +243,8 @@ def topics_document() -> Document:
     root = "acme/v1/doors-0123abcd"
     built = {
         "manifest": f"{root}/pub/manifest",
+        "signature": f"{root}/pub/signature",
+        "thresholds": f"{root}/pub/thresholds",
         "state": f"{root}/pub/state",
         "receipt": f"{root}/pub/receipt/12/5",
         "receipts_for": f"{root}/pub/receipt/+/5",
@@ -249,7 +260,8 @@ def topics_document() -> Document:
     return {
         "note": (
             "built: the topics of one campaign. parsed: topics as a collector of namespace 'acme' "
-            "meets them; null where no device may publish."
+            "meets them; null where no device may publish. addresses: invitations and what they "
+            "name; null where they must be refused (mqtt to another machine, too)."
         ),
         "namespace": "acme",
         "campaign": "doors-0123abcd",
@@ -262,6 +274,7 @@ def topics_document() -> Document:
             *({"topic": topic, "parsed": parsed} for topic, parsed in _from_devices()),
             *({"topic": topic, "parsed": None} for topic in _from_nobody(root)),
         ],
+        "addresses": address_vectors.addresses(),
     }
 
 
@@ -289,8 +302,10 @@ def _from_nobody(root: str) -> Iterator[str]:
 
 DOCUMENTS = {
     "calibration.json": calibration_document,
+    "draws.json": draw_vectors.document,
     "manifests.json": manifests_document,
     "messages.json": messages_document,
+    "thresholds.json": threshold_vectors.document,
     "topics.json": topics_document,
     "ways.json": way_vectors.document,
 }

@@ -151,11 +151,10 @@ def _draws() -> Iterator[Entry]:
 def _drawn(name: str, index: int, value: int, first: int) -> Entry:
     found = manifest_cases_2.BY_NAME[name]
     stream = ways.Stream(f"{name}/{index}/{value}/{first}")
-    draw = {"memoized": _memoized, "once": _once_answer, "hashed": _cells, "nested": _levels_of}
     rounds = None
     if found["reporting"] == "once":
         rounds = ways.draw_rounds(first, 30, found["rounds"]["each"], stream)
-    drawn = draw[found["reporting"]](found, index, value, stream)
+    answered = drawn(found, index, value, stream)
     return {
         "manifest": name,
         "attribute": index,
@@ -164,8 +163,17 @@ def _drawn(name: str, index: int, value: int, first: int) -> Entry:
         "open_round": first,
         "entropy": stream.taken.hex(),
         "rounds": rounds,
-        **drawn,
+        **answered,
     }
+
+
+def drawn(found: Entry, index: int, value: int, stream: ways.Stream, device: str = DEVICE) -> Entry:
+    """The memo of a value, and the answers drawn from it."""
+    reporting = found.get("reporting", "memoized")
+    if reporting == "hashed":
+        return _cells(found, index, value, stream, device)
+    draw = {"memoized": _memoized, "once": _once_answer, "nested": _levels_of}
+    return draw[reporting](found, index, value, stream)
 
 
 def runs(found: Entry, attribute: Entry) -> str:
@@ -213,10 +221,10 @@ def _once_answer(found: Entry, index: int, value: int, stream: ways.Stream) -> E
     return {"key": value, "memo": answer, "answers": [answer], "supports": [[0, said]]}
 
 
-def _cells(found: Entry, index: int, value: int, stream: ways.Stream) -> Entry:
+def _cells(found: Entry, index: int, value: int, stream: ways.Stream, device: str) -> Entry:
     _, k = _told(found, index)
     digest = wire.digest_of(wire.packed(found))
-    cells = ways.code(digest, DEVICE, k)
+    cells = ways.code(digest, device, k)
     t = reference.thresholds("L-GRR", 2, found["eps_inf"], found["eps_1"])
     memo = ways.respond("L-GRR", 2, [cells[value]], t[:2], stream)
     said = [ways.respond("L-GRR", 2, memo, t[2:], stream) for _ in range(4)]

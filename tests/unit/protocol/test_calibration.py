@@ -15,14 +15,13 @@ from protocol_spec import largest_eps_1 as largest
 from tests.support.protocol import reference, vectors
 from tests.support.protocol.budgets import VARIANTS, budget_of, budgets, near, relative
 from tests.support.protocol.shared import from_shared, shared
+from tests.support.tables import every
 
 VECTORS = vectors.load("calibration.json")
 TIGHT = 1e-12
 
 
-@pytest.mark.parametrize(
-    "entry", VECTORS["longitudinal"], ids=lambda e: "-".join(map(str, budget_of(e)))
-)
+@every("entry", VECTORS["longitudinal"], ids=lambda e: "-".join(map(str, budget_of(e))))
 def test_longitudinal_vectors(entry: dict[str, Any]) -> None:
     calibration = budget_of(entry).calibrate()
     for name in ("p1", "q1", "p2", "q2", "ps", "qs"):

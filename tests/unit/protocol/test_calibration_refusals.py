@@ -21,6 +21,7 @@ from protocol_spec import (
     largest_eps_1,
     smp_variance,
 )
+from tests.support.tables import every
 
 GOOD: dict[str, Any] = {"protocol": "L-OSUE", "k": 4, "eps_inf": 1.0, "eps_1": 0.5}
 NOT_AN_EPSILON: tuple[Any, ...] = (
@@ -52,7 +53,7 @@ def refused(**change: Any) -> ParameterError:
 
 
 @pytest.mark.parametrize("protocol", [*LONGITUDINAL, "ALLOMFREE"])
-@pytest.mark.parametrize("value", NOT_AN_EPSILON, ids=repr)
+@every("value", NOT_AN_EPSILON, ids=repr)
 def test_an_epsilon_that_is_none(protocol: str, value: Any) -> None:
     for field in ("eps_inf", "eps_1"):
         error = refused(protocol=protocol, **{field: value})
@@ -70,7 +71,7 @@ def test_eps_1_not_below_eps_inf(protocol: str, eps_1: float) -> None:
 
 
 @pytest.mark.parametrize("protocol", [*LONGITUDINAL, "ALLOMFREE"])
-@pytest.mark.parametrize("k", NOT_A_DOMAIN, ids=repr)
+@every("k", NOT_A_DOMAIN, ids=repr)
 def test_a_domain_that_is_none(protocol: str, k: Any) -> None:
     error = refused(protocol=protocol, k=k)
     assert (error.field, error.value) == ("k", k)
@@ -96,7 +97,7 @@ def test_no_attributes(d: int) -> None:
         smp_variance("L-OSUE", k=4, n=10, d=d, eps_inf=1.0, eps_1=0.5)
 
 
-@pytest.mark.parametrize("value", NOT_AN_EPSILON, ids=repr)
+@every("value", NOT_AN_EPSILON, ids=repr)
 def test_one_time_protocols_refuse_the_same(value: Any) -> None:
     with pytest.raises(ParameterError) as caught:
         calibrate_once("GRR", k=4, epsilon=value)

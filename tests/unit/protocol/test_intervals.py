@@ -92,6 +92,15 @@ def test_equal_estimates_have_equal_intervals_in_any_shape() -> None:
     assert low[0, 1] == low[0, 2]
 
 
+@settings(max_examples=50)
+@given(estimates(), st.sampled_from([0.5, 0.95, 0.999]))
+def test_both_intervals_at_once_are_those_one_by_one(
+    estimated: Estimate, confidence: float
+) -> None:
+    one_by_one = [estimated.interval(confidence, simultaneous=s) for s in (False, True)]
+    np.testing.assert_array_equal(estimated.both_intervals(confidence), one_by_one)
+
+
 def test_small_fleets_are_asymmetric_where_the_law_is() -> None:
     """A rare value's estimate is skewed upwards: it needs more room below than above."""
     c = as_drawn(calibrate("L-GRR", k=24, eps_inf=4.0, eps_1=2.0))

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from protocol_spec import NOT_KNOWN, Manifest, ManifestError, UnknownValue
 from protocol_spec.ways import WAYS
 from tests.support.protocol import vectors
-from tests.support.protocol.manifest_cases import DAY, MINIMAL_TOML, NEW_YEAR_2027
+from tests.support.protocol.manifest_cases import (
+    DAY,
+    MINIMAL_DOCUMENT,
+    MINIMAL_TOML,
+    NEW_YEAR_2027,
+)
 from tests.support.protocol.manifest_cases_2 import (
     BY_NAME,
     CELLS_TOML,
@@ -133,11 +138,11 @@ def test_changed_bytes_are_refused_or_another_manifest(name: str, data: st.DataO
 # --- what a message says -------------------------------------------------------------------------
 
 TOLD = (
-    (PLAIN_TOML, "count = 30", "count = 30\neach = 2", "rounds.each = 2: reporting = 'memoized'"),
+    (PLAIN_TOML, "count = 30", "count = 30\neach = 2", 'rounds.each = 2: reporting = "memoized"'),
     (TREND_TOML, "each = 2", "each = 31", "rounds.each = 31: must be from 1 to rounds.count = 30"),
     (TREND_TOML, "eps_inf = 3", "eps_inf = 3\neps_1 = 3", "eps_inf / rounds.each = 1.5; leave it"),
     (CELLS_TOML, "eps_1 = 0.6", "eps_1 = 0.6\nmax_values = 3", "has no memo for each value"),
-    (CELLS_TOML, "'h']", "'h']\nprotocol = 'OUE'", "reporting = 'hashed' has auto"),
+    (CELLS_TOML, "'h']", "'h']\nprotocol = 'OUE'", 'reporting = "hashed" has auto'),
     (
         STEPS_TOML,
         "[0.6, 1, 1.7, 2]",
@@ -146,10 +151,10 @@ TOLD = (
     ),
     (TOUR_TOML, "low = -20", "low = 0", "attributes[2].low = 0.0: must lie beyond the outermost"),
     (TOUR_TOML, "high = 20", "high = 20\nlow = 1", "attributes[3].low = 1.0: the bins end at 0"),
-    (TOUR_TOML, '"other"\n\n', '"ajar"\n\n', "otherwise = 'ajar': must be one of the values"),
-    (TOUR_TOML, KEY.hex(), "c0ffee", "operator = 'c0ffee': must be an Ed25519 public key, 64 hex"),
+    (TOUR_TOML, '"other"\n\n', '"ajar"\n\n', 'otherwise = "ajar": must be one of the values'),
+    (TOUR_TOML, KEY.hex(), "c0ffee", 'operator = "c0ffee": must be an Ed25519 public key, 64 hex'),
     (PLAIN_TOML, "Open doors", "Open\\u200bdoors", "the invisible character U+200B; delete it"),
-    (PLAIN_TOML, '"closed"]', '"closed"]\nchanges = "no"', "changes = 'no': must be true or false"),
+    (PLAIN_TOML, '"closed"]', '"closed"]\nchanges = "no"', 'changes = "no": must be true or false'),
     (PLAIN_TOML, "eps_1", 'choose_for = "mean"\neps_1', "choose one of round, pooled"),
 )
 
@@ -306,3 +311,20 @@ def test_any_valid_manifest_there_and_back(made: Document) -> None:
         answer = device.report(memo, 0)
         assert len(answer) == way.answer_bytes
         assert way.fault(answer) is None
+
+
+HIDDEN = "\u200b\u200e\u2066\U000e0041\ue000\ufff9\ufffe\u2800\U00013430\U0010fffd"
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=lambda c: f"U+{ord(c):04X}")
+def test_no_new_manifest_holds_an_invisible_character(hidden: str) -> None:
+    """P5: in format 1 only bytes that are on their way already are still read."""
+    first = MINIMAL_TOML.replace('title = "', f'title = "{hidden}')
+    second = PLAIN_TOML.replace("Open doors", f"Open{hidden}doors")
+    for text in (first, second):
+        assert hidden in text
+        (told,) = problems(text).values()
+        assert "printable" in told or f"the invisible character U+{ord(hidden):04X}" in told
+    document = {**MINIMAL_DOCUMENT, "title": f"A{hidden}B"}
+    if hidden != "\u2066":  # an override, which no format ever took
+        assert Manifest.from_bytes(packed(document)).title == f"A{hidden}B"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from protocol_spec import AllomfreeError, Manifest, ManifestError, Problem
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import MINIMAL_TOML
+from tests.support.tables import every
 
 REFUSED = vectors.load("manifests.json")["refused"]
 
@@ -21,13 +24,14 @@ def problems(toml: str) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize("entry", REFUSED, ids=[f"{i}-{e['field']}" for i, e in enumerate(REFUSED)])
+@every("entry", REFUSED, ids=lambda entry: f"{entry['field']} of\n{entry['toml']}")
 def test_the_published_refusals(entry: dict[str, str]) -> None:
     found = problems(entry["toml"])
     assert entry["field"] in [problem.field for problem in found]
     for problem in found:
         assert problem.remedy
-        assert str(problem).startswith(f"{problem.field} = ")
+        separator = ":" if problem.value is None else " = "
+        assert str(problem).startswith(f"{problem.field}{separator}")
         assert str(problem).endswith(problem.remedy)
 
 
@@ -35,15 +39,19 @@ def test_the_published_refusals(entry: dict[str, str]) -> None:
 TOLD = (
     ("eps_inf = 1", "eps_inf = 25.0", "eps_inf = 25.0: must be a number from 1e-09 to 20"),
     ("eps_1 = 0.5", "eps_1 = 1.5", "eps_1 = 1.5: must be smaller than eps_inf = 1.0"),
-    ('"1d"', '"1 day"', "rounds.period = '1 day': write a duration such as"),
-    ("T00:00:00Z", "T00:00:00", "rounds.first = 2027-01-01 00:00:00: add the time zone"),
+    ('"1d"', '"1 day"', 'rounds.period = "1 day": write a duration such as'),
+    ("T00:00:00Z", "T00:00:00", "rounds.first = 2027-01-01T00:00:00: add the time zone"),
     ("count = 30", "count = 0", "rounds.count = 0: must be a whole number from 1 to 65536"),
-    ('["open", "closed"]', '["a", "a"]', "attributes[0].values = ['a', 'a']: must not repeat 'a'"),
-    ('slug = "doors"', "", "slug = None: is required"),
-    ('"door"', '"Door"', "attributes[0].name = 'Door': use a-z first"),
+    ('["open", "closed"]', '["a", "a"]', 'attributes[0].values = ["a", "a"]: must not repeat "a"'),
+    ('slug = "doors"', "", "slug: is required"),
+    ('"door"', '"Door"', 'attributes[0].name = "Door": use a-z first'),
     ("eps_inf = 1", "eps_inf = 1\nmax_values = 9", "max_values = 9: no attribute has more than 2"),
-    ("eps_1 = 0.5", "eps_1 = 0.5\nmin_report = 5", "did you mean 'min_reports'?"),
-    ("count = 30", "count = 30\ngraze = 5", "rounds.graze = 5: is not a field of a manifest"),
+    ("eps_1 = 0.5", "eps_1 = 0.5\nmin_report = 5", 'did you mean "min_reports"?'),
+    (
+        "count = 30",
+        "count = 30\ngraze = 5",
+        'rounds.graze = 5: is not a field of [rounds]; did you mean "grace"?',
+    ),
 )
 
 
@@ -135,3 +143,45 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match=remedy) as caught:
             Manifest.from_file(path)
         assert str(path)[:60] in str(caught.value)
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "heat.toml"
+    told = {
+        "eps_inf": f"{file}: eps_inf: is required",
+        "slug": f"{file}: slug: is required",
+    }
+    file.write_text(MINIMAL_TOML.replace('slug = "doors"', "").replace("eps_inf = 1", ""))
+    with pytest.raises(ManifestError) as caught:
+        Manifest.from_file(file)
+    assert set(told.values()) <= set(str(caught.value).splitlines())
+    file.write_text("slug = =\n")
+    with pytest.raises(ManifestError, match=r"heat\.toml: manifest: is not TOML: .*line 1"):
+        Manifest.from_file(file)
+    with pytest.raises(ManifestError, match=r"cold\.toml: manifest: cannot be read: No such file"):
+        Manifest.from_file(tmp_path / "cold.toml")
+
+
+def test_one_wrong_field_does_not_hide_what_is_wrong_between_others() -> None:
+    text = "created = 2028-01-01T00:00:00Z\n" + MINIMAL_TOML.replace("doors", "Doors", 1)
+    found = {problem.field: str(problem) for problem in problems(text)}
+    assert found.keys() == {"slug", "created"}
+    assert found["created"] == (
+        "created = 2028-01-01T00:00:00Z: must not be after rounds.first = 2027-01-01T00:00:00Z"
+    )
+
+
+NOW = 1_800_000_000
+
+
+def test_now_is_resolved_before_anything_is_published() -> None:
+    text = MINIMAL_TOML.replace("2027-01-01T00:00:00Z", '"now"')
+    manifest = Manifest.from_toml(text, now=NOW)
+    assert (manifest.rounds.first, manifest.created) == (NOW, NOW)
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    written = datetime.fromtimestamp(NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert Manifest.from_toml(text.replace('"now"', written)).digest == manifest.digest
+    before = int(time.time())
+    assert before <= Manifest.from_toml(text).rounds.first <= time.time()
+    with pytest.raises(ManifestError, match="without quotation marks"):
+        Manifest.from_toml(text.replace('"now"', '"Now"'))

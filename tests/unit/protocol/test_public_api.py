@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import protocol_spec
 from tests.support.places import ROOT
 from tests.support.protocol.imports import imported, offenders, sources
+from tests.support.tables import every
 
 
 def case(name: str) -> tuple[int, str]:
@@ -25,17 +28,17 @@ def test_all_is_sorted_and_has_no_name_twice() -> None:
 
 
 def test_all_is_what_the_door_imports() -> None:
-    tree = ast.parse((ROOT / "protocol_spec" / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "protocol_spec" / "public.py").read_text(encoding="utf-8"))
     brought_in = [
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module not in {"__future__", "typing"}
         for alias in node.names
     ]
     assert sorted(brought_in) == sorted(protocol_spec.__all__)
 
 
-@pytest.mark.parametrize("name", protocol_spec.__all__)
+@every("name", protocol_spec.__all__)
 def test_every_public_name_is_there_and_explained(name: str) -> None:
     public = getattr(protocol_spec, name)
     if inspect.isclass(public) or inspect.isfunction(public):
@@ -43,14 +46,28 @@ def test_every_public_name_is_there_and_explained(name: str) -> None:
         assert public.__module__.startswith("protocol_spec.")
 
 
-@pytest.mark.parametrize("path", sources("protocol_spec"), ids=lambda p: p.stem)
+@every("path", sources("protocol_spec"))
 def test_every_module_can_be_imported_and_says_what_it_is(path: Path) -> None:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     assert importlib.import_module(name.removesuffix(".__init__")).__doc__
 
 
 def test_the_door_does_not_lead_to_estimation() -> None:
-    assert "protocol_spec.estimation" not in imported(ROOT / "protocol_spec" / "__init__.py")
+    assert "protocol_spec.estimation" not in imported(ROOT / "protocol_spec" / "public.py")
+
+
+def test_the_door_opens_when_it_is_asked() -> None:
+    """A program that only says its version does not wait for the mathematics."""
+    code = "import sys, protocol_spec.errors; print('protocol_spec.manifest' in sys.modules)"
+    code += "; from protocol_spec import *; print(Manifest.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "protocol_spec.manifest"]
+    assert set(protocol_spec.__all__) <= set(dir(protocol_spec))
+
+
+def test_a_name_that_is_not_public_is_told_as_python_tells_it() -> None:
+    with pytest.raises(AttributeError, match="module 'protocol_spec' has no attribute 'Nothing'"):
+        getattr(protocol_spec, "Nothing")  # noqa: B009 - a name that mypy would refuse
 
 
 def test_the_agent_does_not_know_estimation() -> None:

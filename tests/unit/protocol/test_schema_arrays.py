@@ -9,6 +9,7 @@ import pytest
 
 from protocol_spec import (
     Presence,
+    PublishedThresholds,
     ReceiptPage,
     Rejected,
     Report,
@@ -16,13 +17,16 @@ from protocol_spec import (
     RequestKind,
     Response,
     ResponseStatus,
+    Signature,
     State,
     canonical,
     decode_receipts,
     decode_report,
     decode_request,
     decode_response,
+    decode_signature,
     decode_state,
+    decode_thresholds,
     limits,
 )
 from tests.support.protocol.asyncapi import SCHEMAS, fits
@@ -34,6 +38,8 @@ TAGS = frozenset({b"\0\0\0\1", b"\0\0\0\2", b"\xff\xff\xff\xff"})
 ARRAYS: dict[str, tuple[Any, Callable[[bytes], Any]]] = {
     "report": (Report(D8, 3, 1, b"\x40"), decode_report),
     "report of version 2": (Report(D8, 3, 1, b"\x40\x00", 2), decode_report),
+    "signature": (Signature(D8, bytes(64)), decode_signature),
+    "thresholds": (PublishedThresholds(D8, b"\x00", bytes(32)), decode_thresholds),
     "state": (State(D8, Presence.ONLINE, None), decode_state),
     "receipt": (ReceiptPage(D8, 3, 5, TAGS), decode_receipts),
     "request": (Request(D8, RequestKind.FORGET, NONCE), decode_request),

@@ -191,17 +191,22 @@ def _bounds(schema: Schema) -> tuple[Any, Any]:
 def test_a_manifests_limits_are_those_of_the_code(
     campaign: str, path: Sequence[str | int], schema: Schema
 ) -> None:
-    """The reader names each field it refuses; an unknown one keeps it from comparing fields."""
-    spoilt = {**MANIFESTS[campaign], "unknown": 0}
+    """The reader names each field it refuses, before it compares them."""
     name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
     answers = set()
     for value in _around(schema):
-        with pytest.raises(ManifestError) as caught:
-            manifest_reader.read_manifest(_set(spoilt, path, value))
-        refused = name in {problem.field for problem in caught.value.problems}
+        refused = name in _refused(_set(MANIFESTS[campaign], path, value))
         assert _fits(value, schema, path[-1]) is not refused, value
         answers.add(refused)
     assert answers == {True, False}
+
+
+def _refused(document: dict[str, Any]) -> set[str]:
+    try:
+        _, problems = manifest_reader.read_fields(document)
+    except ManifestError as error:  # of a format that nobody knows
+        return {problem.field for problem in error.problems}
+    return {problem.field for problem in problems}
 
 
 def _fits(value: Any, schema: Schema, field: object) -> bool:

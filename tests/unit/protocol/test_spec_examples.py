@@ -21,7 +21,9 @@ from protocol_spec import (
     decode_request,
     decode_response,
     decode_result,
+    decode_signature,
     decode_state,
+    decode_thresholds,
     digest8,
     receipt_page,
     receipt_tag,
@@ -33,6 +35,8 @@ from tests.support.protocol.specification import DEVICE, MANIFEST, TEXT, fence, 
 
 DECODERS = {
     "report": decode_report,
+    "signature": decode_signature,
+    "thresholds": decode_thresholds,
     "state": decode_state,
     "receipt": decode_receipts,
     "request": decode_request,

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import pytest
 
+from edge_client.mqtt.link import WINDOW
 from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
 from protocol_spec.fields import Text, Wrong
 from protocol_spec.report import MAX_BODY
@@ -58,7 +59,16 @@ def test_numbered_names_are_those_of_the_code(field: str, members: type[IntEnum]
     assert told == ", ".join(f"{int(member)} {member.name.lower()}" for member in members)
 
 
-ARRAYS = ["report1", "report2", "state", "receipt", "request", "response"]
+ARRAYS = [
+    "report1",
+    "report2",
+    "signature",
+    "thresholds",
+    "state",
+    "receipt",
+    "request",
+    "response",
+]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -120,6 +130,8 @@ def test_inline_numbers_are_those_of_the_code() -> None:
         f"MUST be the first {limits.TAG_BYTES} bytes of the SHA-256 of these",
         f"Counts are below 2^{(limits.MAX_COUNT + 1).bit_length() - 1}",
         str(limits.MAX_INSTANT),
+        f"unless eps_1 is below {limits.MIN_PUBLISHED_EPS_1}",
+        f"MUST NOT have more than {WINDOW} of its messages unacknowledged",
         f"the last value, `{NOT_KNOWN}`,",
     ):
         assert words in " ".join(TEXT.split()), words

@@ -23,6 +23,8 @@ def test_topics_are_built_as_published() -> None:
     attribute = VECTORS["attribute"]
     assert VECTORS["built"] == {
         "manifest": TOPICS.manifest,
+        "signature": TOPICS.signature,
+        "thresholds": TOPICS.thresholds,
         "state": TOPICS.state,
         "receipt": TOPICS.receipt(number, page),
         "receipts_for": TOPICS.receipts_for(page),

@@ -29,7 +29,8 @@ def test_every_protocol_has_calibrations() -> None:
 
 def test_every_kind_of_message_has_good_and_bad_examples() -> None:
     messages = vectors.load("messages.json")
-    kinds = {"report", "state", "receipts", "request", "response", "result"}
+    kinds = {"report", "signature", "state", "receipts", "request", "response", "result"}
+    kinds |= {"thresholds"}
     assert {entry["kind"] for entry in messages["good"]} == kinds
     assert {entry["kind"] for entry in messages["bad"]} == kinds
     assert len({(e["manifest"], e["hex"]) for e in messages["unfit"]}) == len(messages["unfit"])

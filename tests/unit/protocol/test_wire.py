@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from protocol_spec import (
     Outcome,
     Presence,
+    PublishedThresholds,
     ReceiptPage,
     Rejected,
     Report,
@@ -21,11 +22,18 @@ from protocol_spec import (
     RequestKind,
     Response,
     ResponseStatus,
+    Signature,
     State,
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.limits import MAX_CONTROL_BYTES, MAX_RECEIPT_BYTES, MAX_REPORT_BYTES
+from protocol_spec.limits import (
+    MAX_CONTROL_BYTES,
+    MAX_RECEIPT_BYTES,
+    MAX_REPORT_BYTES,
+    MAX_SIGNATURE_BYTES,
+    MAX_THRESHOLDS_BYTES,
+)
 from tests.support.protocol import message_cases, message_cases_2, vectors
 from tests.support.protocol.decoders import DECODERS, fleet
 
@@ -37,6 +45,13 @@ TAG = st.binary(min_size=4, max_size=4)
 MESSAGES: dict[str, st.SearchStrategy[Any]] = {
     "report": st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=512))
     | st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=513), st.just(2)),
+    "signature": st.builds(Signature, DIGEST, st.binary(min_size=64, max_size=64)),
+    "thresholds": st.builds(
+        PublishedThresholds,
+        DIGEST,
+        st.binary(min_size=1, max_size=128),
+        st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=9).map(b"".join),
+    ),
     "state": st.builds(State, DIGEST, st.sampled_from(Presence), st.none() | ROUND),
     "receipts": st.builds(
         ReceiptPage, DIGEST, ROUND, st.integers(0, 65_535), st.frozensets(TAG, max_size=70)
@@ -147,6 +162,8 @@ def test_a_byte_array_is_as_good_as_bytes() -> None:
 
 LIMITS = {
     "report": MAX_REPORT_BYTES,
+    "signature": MAX_SIGNATURE_BYTES,
+    "thresholds": MAX_THRESHOLDS_BYTES,
     "state": MAX_CONTROL_BYTES,
     "receipts": MAX_RECEIPT_BYTES,
     "request": MAX_CONTROL_BYTES,

@@ -12,6 +12,7 @@ from protocol_spec import (
     Numbers,
     Outcome,
     Presence,
+    PublishedThresholds,
     ReceiptPage,
     Rejected,
     Report,
@@ -21,6 +22,7 @@ from protocol_spec import (
     ResponseStatus,
     Result,
     ResultQuantile,
+    Signature,
     State,
     decode_report,
     digest8,
@@ -28,6 +30,7 @@ from protocol_spec import (
 )
 from tests.support.protocol import vectors
 from tests.support.protocol.decoders import DECODERS, MANIFESTS, fleet
+from tests.support.tables import every
 
 VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])
@@ -39,8 +42,8 @@ def message(kind: str, fields: dict[str, Any]) -> Any:
         digest = digest8(MANIFESTS[fields["manifest"]]) if "manifest" in fields else DIGEST8
         place = fields["round"], fields["attribute"], bytes.fromhex(fields["body"])
         return Report(digest, *place, fields.get("version", 1))
-    if kind == "state":
-        return State(DIGEST8, Presence(fields["presence"]), fields["last_sealed"])
+    if kind in ("signature", "thresholds", "state"):
+        return _for_all(kind, fields)
     if kind == "receipts":
         tags = frozenset(map(bytes.fromhex, fields["tags"]))
         return ReceiptPage(DIGEST8, fields["round"], fields["page"], tags)
@@ -50,6 +53,15 @@ def message(kind: str, fields: dict[str, Any]) -> Any:
     if kind == "request":
         return Request(*head)
     return Response(*head, ResponseStatus(fields["status"]), fields["rounds"])
+
+
+def _for_all(kind: str, fields: dict[str, Any]) -> Signature | PublishedThresholds | State:
+    if kind == "thresholds":
+        parts = (bytes.fromhex(fields[name]) for name in ("protocols", "steps"))
+        return PublishedThresholds(DIGEST8, *parts)
+    if kind == "signature":
+        return Signature(DIGEST8, bytes.fromhex(fields["signature"]))
+    return State(DIGEST8, Presence(fields["presence"]), fields["last_sealed"])
 
 
 def result(fields: dict[str, Any]) -> Result:
@@ -77,7 +89,7 @@ def test_good_messages(entry: dict[str, Any]) -> None:
         assert expected.version == fields.get("version", fields.get("v", 1))
 
 
-@pytest.mark.parametrize("entry", VECTORS["bad"], ids=lambda e: f"{e['kind']}-{e['why']}")
+@every("entry", VECTORS["bad"], ids=lambda e: f"{e['kind']}-{e['why']}")
 def test_bad_messages(entry: dict[str, Any]) -> None:
     decoded = DECODERS[entry["kind"]](bytes.fromhex(entry["hex"]))
     assert isinstance(decoded, Rejected)
@@ -85,7 +97,7 @@ def test_bad_messages(entry: dict[str, Any]) -> None:
     assert decoded.detail
 
 
-@pytest.mark.parametrize("entry", VECTORS["unfit"], ids=lambda e: f"{e['manifest']}-{e['why']}")
+@every("entry", VECTORS["unfit"], ids=lambda e: f"{e['manifest']}-{e['why']}")
 def test_reports_that_do_not_fit_the_campaign(entry: dict[str, Any]) -> None:
     report = decode_report(bytes.fromhex(entry["hex"]))
     assert isinstance(report, Report)

@@ -1,0 +1,205 @@
+"""Thresholds beside the manifest, for devices that cannot calculate with 80 digits.
+
+Claim: a device that draws with thresholds which pass `thresholds_fault` spends no more than the
+manifest says, whoever made them: one report tells at most eps_1, all reports of one memo together
+at most eps_inf. The check looks at what the numbers do, not at where they come from, and needs
+nothing but float64: sums and products of positive numbers, and one logarithm.
+
+Float64 is not exact, so the check asks for a little less than the epsilon, more than its own
+errors. A collector publishes thresholds for a little less again, so that they pass everywhere. Both
+margins are far below anything that an estimate could show: `MARGIN`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from protocol_spec.canonical import pack
+from protocol_spec.chances import LONGITUDINAL, exact_chances
+from protocol_spec.decoding import WIRE_VERSION, Bad, binary, decode
+from protocol_spec.limits import DIGEST_BYTES, MAX_ATTRIBUTES, MAX_LEVELS, MAX_THRESHOLDS_BYTES
+from protocol_spec.manifest import Manifest
+from protocol_spec.outcomes import Rejected
+from protocol_spec.precision import precise
+from protocol_spec.randomiser import SCALE, rounded
+from protocol_spec.reporting import LOLOHA, NESTABLE
+from protocol_spec.ways import HashedWay, NestedWay, Way
+
+__all__ = [
+    "MARGIN",
+    "PROTOCOL_NUMBERS",
+    "PublishedThresholds",
+    "decode_thresholds",
+    "published_thresholds",
+    "thresholds_fault",
+]
+
+STEP_BYTES: Final = 16
+MAX_STEPS: Final = MAX_ATTRIBUTES * MAX_LEVELS * STEP_BYTES
+# What the check leaves of an epsilon: epsilon - epsilon * relative - absolute. Published
+# thresholds leave twice as much.
+MARGIN: Final = (2.0**-40, 2.0**-43)
+# A protocol's number is its place here; part of the wire, so new ones are added at the end.
+PROTOCOL_NUMBERS: Final = (*LONGITUDINAL, *NESTABLE, LOLOHA)
+
+Step = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedThresholds:
+    """For each attribute its protocol's number, and p and q of all steps, 8 bytes each, joined."""
+
+    digest8: bytes
+    protocols: bytes
+    steps: bytes
+
+    def encode(self) -> bytes:
+        """Canonical bytes."""
+        return pack([WIRE_VERSION, self.digest8, self.protocols, self.steps])
+
+
+def decode_thresholds(payload: bytes) -> PublishedThresholds | Rejected:
+    """Read published thresholds. Whether a device may use them is `thresholds_fault`'s to say."""
+    return decode(payload, 4, _read, limit=MAX_THRESHOLDS_BYTES, binary=MAX_STEPS)
+
+
+def _read(items: tuple[object, ...]) -> PublishedThresholds:
+    _, digest, protocols, steps = items
+    named, joined = binary(protocols, "protocols"), binary(steps, "steps")
+    if not 1 <= len(named) <= MAX_ATTRIBUTES:
+        raise Bad("protocols")
+    if not joined or len(joined) % STEP_BYTES:
+        raise Bad("steps")
+    return PublishedThresholds(binary(digest, "digest", DIGEST_BYTES), named, joined)
+
+
+# --- the collector: what is published -------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)  # 0.6 s for 128 attributes of 32 levels, at every connect
+@precise
+def published_thresholds(manifest: Manifest) -> PublishedThresholds:
+    """The steps of every attribute, each for a little less than its epsilon."""
+    steps = [step for way in manifest.ways for step in _published(manifest, way)]
+    return PublishedThresholds(
+        manifest.digest[:DIGEST_BYTES],
+        bytes(PROTOCOL_NUMBERS.index(way.protocol) for way in manifest.ways),
+        b"".join(struct.pack(">QQ", *step) for step in steps),
+    )
+
+
+def _published(manifest: Manifest, way: Way) -> Iterator[Step]:
+    """RR1 and RR2; of `once` one step; of `nested` that to each level, level 1 first."""
+    noise = way.calibration
+    if isinstance(way, NestedWay):
+        levels = [_less(level.eps_inf) for level in way.nested.levels]
+        step = {"GRR": "L-GRR", "OUE": "L-OSUE"}[way.protocol]
+        for lower, upper in pairwise(levels):
+            yield rounded(*exact_chances(step, way.k, upper, lower)[2:])
+        yield rounded(*exact_chances(way.protocol, way.k, levels[-1], levels[-1])[:2])
+        return
+    eps_inf, eps_1 = _less(noise.eps_inf), _less(noise.eps_1)
+    exact = exact_chances(noise.protocol, noise.k, eps_inf, eps_1, noise.method)
+    yield rounded(exact.p1, exact.q1)
+    if manifest.reporting != "once":
+        yield rounded(exact.p2, exact.q2)
+
+
+def _less(epsilon: float) -> Decimal:
+    relative, absolute = map(Decimal, MARGIN)
+    return Decimal(epsilon) * (1 - 2 * relative) - 2 * absolute
+
+
+# --- the device: whether they may be used ---------------------------------------------------------
+
+
+def thresholds_fault(published: PublishedThresholds, manifest: Manifest) -> str | None:
+    """Why a device must not draw with these, or None when it may. Float64 is enough."""
+    if published.digest8 != manifest.digest[:DIGEST_BYTES]:
+        return "they are of another manifest"
+    if len(published.protocols) != len(manifest.attributes):
+        return "they are of another number of attributes"
+    joined = published.steps
+    pairs = [struct.unpack_from(">QQ", joined, at) for at in range(0, len(joined), STEP_BYTES)]
+    for number, way, attribute in zip(published.protocols, manifest.ways, manifest.attributes):
+        epsilons = _epsilons(manifest, way)
+        steps, pairs = pairs[: len(epsilons)], pairs[len(epsilons) :]
+        if len(steps) < len(epsilons) or number >= len(PROTOCOL_NUMBERS):
+            return "they end too early, or name no protocol"
+        protocol = PROTOCOL_NUMBERS[number]
+        if protocol not in _allowed(manifest, attribute.protocol):
+            return f"{attribute.name}: {protocol} is not what the manifest asks for"
+        cells = 2 if isinstance(way, HashedWay) else way.k
+        if not _within(protocol in _UNARY, cells, steps, epsilons):
+            return f"{attribute.name}: a report could tell more than the manifest says"
+    return "they do not end with the last attribute" if pairs else None
+
+
+_UNARY: Final = {name for name in PROTOCOL_NUMBERS if "GRR" not in name} - {LOLOHA}
+_AUTO: Final = {
+    "memoized": ("L-GRR", "L-OSUE"),
+    "once": NESTABLE,
+    "nested": NESTABLE,
+    "hashed": (LOLOHA,),
+}
+
+
+def _allowed(manifest: Manifest, asked: str) -> tuple[str, ...]:
+    """What the manifest names; with `auto`, either of the two that it can be."""
+    return _AUTO[manifest.reporting] if asked == "auto" else (asked,)
+
+
+def _epsilons(manifest: Manifest, way: Way) -> list[float]:
+    """What may be told after each step, in the order of the message: the last drawn comes first
+    with `nested`."""
+    if isinstance(way, NestedWay):
+        return [level.eps_inf for level in way.nested.levels]
+    return [manifest.eps_1] if manifest.reporting == "once" else [manifest.eps_inf, manifest.eps_1]
+
+
+def _within(unary: bool, k: int, steps: Sequence[Step], epsilons: Sequence[float]) -> bool:
+    """Whether what is told after each step stays within its epsilon, less the margin."""
+    drawn = list(zip(steps, epsilons))
+    if epsilons[0] < epsilons[-1]:
+        drawn.reverse()  # nested: the last level is drawn first
+    told = (_told_unary if unary else _told_generalised)(k, [step for step, _ in drawn])
+    relative, absolute = MARGIN
+    return all(
+        loss <= epsilon - epsilon * relative - absolute for loss, (_, epsilon) in zip(told, drawn)
+    )
+
+
+def _told_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
+    """Of two values, the log-ratio of the most telling bits after each step."""
+    ones, zeros = (1.0, 0.0), (0.0, 1.0)  # chances of a 1 and of a 0: of the value's bit, of others
+    for p, q in steps:
+        keep, drop, add, leave = (float(number) for number in (p, SCALE - p, q, SCALE - q))
+        ones, zeros = (
+            ((one * keep + zero * add) / SCALE, (one * drop + zero * leave) / SCALE)
+            for one, zero in (ones, zeros)
+        )
+        yield _log_ratio(ones[0], zeros[0]) + _log_ratio(zeros[1], ones[1])
+
+
+def _told_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
+    """Of two values, the log-ratio of naming one of them after each step."""
+    same, other = 1.0, 0.0  # chances of naming the value, and one of the others
+    for p, _ in steps:
+        keep, move = float(p) / SCALE, float(SCALE - p) / SCALE / (k - 1)
+        same, other = (
+            same * keep + other * move * (k - 1),
+            same * move + other * keep + other * move * (k - 2),
+        )
+        yield _log_ratio(same, other)
+
+
+def _log_ratio(one: float, other: float) -> float:
+    """|ln(one / other)|; without end where one of them cannot be."""
+    return abs(math.log(one / other)) if one > 0.0 and other > 0.0 else math.inf

@@ -1,0 +1,267 @@
+"""Published thresholds: whoever made them, a device that checked them tells no more than it agreed.
+
+The check is in float64; here it is held against exact arithmetic, at its very edge: the least noise
+that it lets pass is found by bisection, and what that tells is calculated with 80 digits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from protocol_spec import (
+    Calibration,
+    Manifest,
+    PublishedThresholds,
+    Rejected,
+    decode_thresholds,
+    digest8,
+    largest_eps_1,
+    limits,
+    published_thresholds,
+    thresholds_fault,
+)
+from protocol_spec.published import MARGIN, PROTOCOL_NUMBERS
+from tests.support.campaigns import manifest_text
+from tests.support.protocol import vectors
+from tests.support.protocol.decoders import MANIFESTS
+from tests.support.protocol.formulas import calculated
+from tests.support.protocol.reference import Real, mp
+from tests.support.protocol.specification import fence, rows
+
+VECTORS = vectors.load("thresholds.json")
+SCALE = 1 << 64
+Step = tuple[int, int]
+
+
+@pytest.mark.parametrize("entry", VECTORS["published"], ids=lambda entry: entry["manifest"])
+def test_what_is_published_is_what_the_reference_calculates(entry: dict[str, Any]) -> None:
+    assert published_thresholds(MANIFESTS[entry["manifest"]]).encode().hex() == entry["hex"]
+
+
+def test_what_may_be_drawn_with_and_what_may_not() -> None:
+    for entry in VECTORS["checked"]:
+        published = decode_thresholds(bytes.fromhex(entry["hex"]))
+        assert not isinstance(published, Rejected)
+        fault = thresholds_fault(published, MANIFESTS[entry["manifest"]])
+        assert (fault is None) == entry["accepted"], (entry["manifest"], entry["why"], fault)
+
+
+def test_numbers_of_protocols_are_as_the_specification_says() -> None:
+    assert rows("number", "protocol") == [[str(n), p] for n, p in enumerate(PROTOCOL_NUMBERS)]
+
+
+# --- campaigns of every kind, down to the smallest epsilons ---------------------------------------
+
+BUDGETS = (
+    (3e-9, 1e-9),
+    (0.0015, 0.001),
+    (1e-3, 1e-5),
+    (0.5, 0.25),
+    (2.0, 0.6),
+    (20.0, 19.9),
+    (20.0, 0.001),
+)
+PROTOCOLS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+
+
+@cache
+def campaign(protocol: str, k: int, eps_inf: float, eps_1: float) -> Manifest:
+    values = [f"v{i}" for i in range(k - 1)]
+    attributes = (
+        f'[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
+        f'protocol = "{protocol}"\n'
+    )
+    text = manifest_text(first=0, eps_inf=eps_inf, eps_1=eps_1, attributes=attributes)
+    return Manifest.from_toml(text.replace("format = 1", "format = 2"))
+
+
+def feasible() -> Iterator[tuple[str, int, float, float]]:
+    """k makes a difference to L-GRR alone."""
+    kinds = (*((protocol, 3) for protocol in PROTOCOLS), ("L-GRR", 4096))
+    for (eps_inf, eps_1), (protocol, k) in product(BUDGETS, kinds):
+        yield protocol, k, eps_inf, min(eps_1, largest_eps_1(protocol, eps_inf=eps_inf))
+
+
+CASES = sorted(set(feasible()))
+
+
+def told(unary: bool, k: int, steps: list[Step]) -> list[Real]:
+    """What is told after each step, from the definition of the two responses."""
+    losses = []
+    same, other = mp.mpf(1), mp.mpf(0)
+    for p, q in ((mp.mpf(p) / SCALE, mp.mpf(q) / SCALE) for p, q in steps):
+        if unary:
+            same, other = (x * p + (1 - x) * q for x in (same, other))
+            losses.append(abs(mp.log(same * (1 - other) / (other * (1 - same)))))
+        else:
+            move = (1 - p) / (k - 1)
+            same, other = (
+                same * p + (1 - same) * move,
+                same * move + other * p + other * move * (k - 2),
+            )
+            losses.append(abs(mp.log(same / other)))
+    return losses
+
+
+def steps_in(published: PublishedThresholds) -> list[Step]:
+    numbers = struct.unpack(f">{len(published.steps) // 8}Q", published.steps)
+    return list(zip(numbers[::2], numbers[1::2]))
+
+
+def with_steps(published: PublishedThresholds, steps: list[Step]) -> PublishedThresholds:
+    return replace(published, steps=b"".join(struct.pack(">QQ", *step) for step in steps))
+
+
+def slack(epsilon: float) -> Real:
+    relative, absolute = MARGIN
+    return mp.mpf(epsilon) * relative + absolute
+
+
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), CASES)
+def test_published_thresholds_pass_with_room_for_other_logarithms(
+    protocol: str, k: int, eps_inf: float, eps_1: float
+) -> None:
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    published = published_thresholds(manifest)
+    assert thresholds_fault(published, manifest) is None
+    losses = told("GRR" not in protocol, k, steps_in(published))
+    for loss, epsilon in zip(losses, (eps_inf, eps_1)):
+        assert loss <= epsilon - 2 * slack(epsilon)  # what M113 says, exactly
+        assert loss >= epsilon * (1 - 2.0**-20) - mp.mpf(2) ** -40  # and no more noise than that
+
+
+def least_noise(accepts: Callable[[int], bool], sound: int) -> int:
+    """The largest p that is accepted, given one that is."""
+    low, high = sound, SCALE - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if accepts(middle) else (low, middle - 1)
+    return low
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), CASES)
+def test_the_least_noise_that_passes_keeps_the_epsilon(
+    protocol: str, k: int, eps_inf: float, eps_1: float, place: int
+) -> None:
+    """A hostile operator's best: p as large as the check allows, in one step or the other."""
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    published = published_thresholds(manifest)
+    sound = steps_in(published)
+
+    def other(p: int) -> list[Step]:
+        changed = list(sound)
+        changed[place] = (p, sound[place][1])
+        return changed
+
+    def accepts(p: int) -> bool:
+        return thresholds_fault(with_steps(published, other(p)), manifest) is None
+
+    worst = other(least_noise(accepts, sound[place][0]))
+    losses = told("GRR" not in protocol, k, worst)
+    assert losses[0] <= mp.mpf(eps_inf)
+    assert losses[1] <= mp.mpf(eps_1)
+    # Float64 is wrong by less than half of the margin, so nothing depends on the library's digits.
+    gaps = [
+        abs(loss - (epsilon - slack(epsilon))) / slack(epsilon)
+        for loss, epsilon in zip(losses, (eps_inf, eps_1))
+    ]
+    assert min(gaps) < 0.5 or worst[place][0] == SCALE - 1
+
+
+LEVELS = [0.01 + 0.6 * i for i in range(32)]
+
+
+@pytest.mark.parametrize("protocol", ["GRR", "OUE"])
+@pytest.mark.parametrize("k", [3, 400])
+def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
+    manifest = _nested_campaign(protocol, k)
+    published = published_thresholds(manifest)
+    assert thresholds_fault(published, manifest) is None
+    sound = steps_in(published)
+    for place in (0, 15, 31):
+
+        def other(p: int, at: int = place) -> list[Step]:
+            return [*sound[:at], (p, sound[at][1]), *sound[at + 1 :]]
+
+        def accepts(p: int, changed: Callable[[int], list[Step]] = other) -> bool:
+            return thresholds_fault(with_steps(published, changed(p)), manifest) is None
+
+        worst = other(least_noise(accepts, sound[place][0]))
+        losses = told(protocol == "OUE", k, worst[::-1])[::-1]
+        assert all(loss <= mp.mpf(level) for loss, level in zip(losses, LEVELS, strict=True))
+
+
+def _nested_campaign(protocol: str, k: int) -> Manifest:
+    text = manifest_text(first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes="")
+    text = text.replace("format = 1", "format = 2").replace(
+        "eps_inf", 'reporting = "nested"\neps_inf'
+    )
+    values = [f"v{i}" for i in range(k - 1)]
+    return Manifest.from_toml(
+        f'{text}[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
+        f'protocol = "{protocol}"\nlevels = {LEVELS!r}\n'
+    )
+
+
+SHOWN = [case for case in CASES if case[3] >= limits.MIN_PUBLISHED_EPS_1]
+
+
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), SHOWN)
+def test_no_estimate_shows_which_thresholds_were_used(
+    protocol: str, k: int, eps_inf: float, eps_1: float
+) -> None:
+    """Less than a thousandth of the standard error, with a million million reports."""
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    [channel] = manifest.ways[0].channels
+    assert isinstance(channel, Calibration)
+    ps, qs = _support(channel.exact)
+    drawn = steps_in(published_thresholds(manifest))
+    four = [mp.mpf(number) / SCALE for step in drawn for number in step]
+    if "GRR" in protocol:
+        four[1], four[3] = ((1 - p) / (k - 1) for p in (four[0], four[2]))
+    really, never = (x * four[2] + (1 - x) * four[3] for x in (four[0], four[1]))
+    error = mp.sqrt(qs * (1 - qs) / mp.mpf(10) ** 12) / (ps - qs)
+    for f in (0, 1):
+        expected = (f * really + (1 - f) * never - qs) / (ps - qs)
+        assert abs(expected - f) < error / 1000
+
+
+def _support(exact: tuple[Decimal, ...]) -> tuple[Real, Real]:
+    p1, q1, p2, q2 = (mp.mpf(str(chance)) for chance in exact)
+    return p1 * p2 + (1 - p1) * q2, q1 * p2 + (1 - q1) * q2
+
+
+def test_the_formulas_of_the_specification_are_those_of_the_check() -> None:
+    """What is told after RR1 and RR2, from the text alone."""
+    manifest = MANIFESTS["fleet"]
+    steps = steps_in(published_thresholds(manifest))
+    for place, attribute in enumerate(manifest.attributes):
+        unary = manifest.calibrations[place].unary
+        name = "unary" if unary else "grr"
+        state = {"s": Decimal(1), "r": Decimal(0), "t": Decimal(0), "u": Decimal(1)}
+        wanted = told(unary, attribute.k, steps[2 * place : 2 * place + 2])
+        lines = [line for line in fence("formulas told").splitlines() if line[:1] == name[:1]]
+        lines = [
+            *(line for line in fence("formulas told").splitlines() if line[:2] == "m "),
+            *lines,
+        ]
+        for (p, q), loss in zip(steps[2 * place : 2 * place + 2], wanted):
+            given = {"p": Decimal(p) / SCALE, "q": Decimal(q) / SCALE, "k": Decimal(attribute.k)}
+            found = calculated(lines, {**state, **given})
+            assert abs(float(found[f"{name}_told"]) - float(loss)) < 1e-12
+            state = {each: found.get(f"{name}_{each}", state[each]) for each in state}
+
+
+def test_a_manifest_of_another_campaign_is_named() -> None:
+    published = published_thresholds(MANIFESTS["plain"])
+    assert published.digest8 == digest8(MANIFESTS["plain"])
+    assert "another manifest" in (thresholds_fault(published, MANIFESTS["minimal"]) or "")
