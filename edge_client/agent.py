@@ -13,20 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_client.budget import needed_to_join, used
+from edge_client.budget import affords_memo, check_draw, check_joining
 from edge_client.clock import Clock, SystemClock
 from edge_client.errors import CampaignProblem, SettingsError, SourceFailure
 from edge_client.policy import Policy
+from edge_client.reading import ReadValue, check_silence, place_of, stand_in
 from edge_client.records import Draw, Membership, Memo, Queued
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
 from edge_client.trace import Trace, no_trace
-from protocol_spec import Entropy, Manifest, UnknownValue, Way, WayRandomiser, make_report
+from protocol_spec import Entropy, Manifest, Way, WayRandomiser, make_report
 from protocol_spec import random_below as below
 from protocol_spec.reporting import draw_rounds
 from protocol_spec.topics import is_device
 
-ReadValue = Callable[[str], object]
 MakeRandomiser = Callable[[Way, str, Entropy], WayRandomiser]
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -40,6 +40,9 @@ class Wait(StrEnum):
     CLOCK_EARLY = "the clock is before the campaign's creation; waiting for the right time"
     NOT_BEGUN = "the first round has not begun"
     OVER = "all rounds are over"
+    CLOCK_DOUBTED = "all rounds are over, by a clock that is not synchronised"
+    CLOCK_ASKED = "the clock is not synchronised; waiting a moment for the collector's word"
+    CLOCK_DISPUTED = "the collector is not that far by its clock; waiting for the right time"
     DRAWN = "this round's report is drawn; waiting for the next round"
     CLOCK_BEHIND = "the clock is behind the last round drawn; waiting until it has caught up"
     CLOCK_AHEAD = "the clock ran ahead; waiting until a full period has really passed"
@@ -64,7 +67,7 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
         return Wait.CLOCK_EARLY
     number = rounds.round_at(now)
     if number is None:
-        return Wait.NOT_BEGUN if now < rounds.first else Wait.OVER
+        return Wait.NOT_BEGUN if now < rounds.first else _over(clock)
     if passed := _not_to_answer(membership, number):
         return passed
     opened = steady - (now - rounds.opens(number))
@@ -76,6 +79,10 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
             return Wait.CLOCK_AHEAD
         opened = max(opened, earliest)
     return Due(number, opened)
+
+
+def _over(clock: Clock) -> Wait:
+    return Wait.CLOCK_DOUBTED if clock.synchronised() is False else Wait.OVER
 
 
 def _not_to_answer(membership: Membership, number: int) -> Wait | None:
@@ -126,24 +133,38 @@ class Agent:
     # --- joining -----------------------------------------------------------------------------
 
     def join(
-        self, manifest: Manifest, *, broker: str, namespace: str, device: str | None = None
+        self,
+        manifest: Manifest,
+        *,
+        broker: str,
+        namespace: str,
+        device: str | None = None,
+        operator: bytes = b"",
+        known_broker: bool = True,
+        accept_silence: str | None = None,
     ) -> Membership:
         """Take part: check the policy, draw attribute and rounds for life, remember them.
 
         Joining again after `leave` goes on with the same attribute, rounds and memos.
         """
-        self.check(manifest)
+        self.check(manifest, operator)
         known = {m.name: m for m in self.store.campaigns.all()}.get(manifest.campaign)
+        if not known:
+            check_silence(manifest, accept_silence)
         kept = self.store.campaigns.before_loss(manifest.campaign)
         if known:
-            kept = Participation(known.device, known.attribute_index, known.last_round)
+            digest = known.manifest.digest.hex()
+            kept = Participation(
+                known.device, known.attribute_index, known.last_round, digest=digest
+            )
+        _check_same(manifest, kept)
         if device is not None and not is_device(device):
             raise SettingsError(
                 f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and - as --username. "
                 "Nothing was drawn or sent"
             )
         if not (known and self.store.spent(known).reports):
-            self._check_budgets(manifest, kept)
+            check_joining(self.store, self.policy, manifest, kept, self.clock.wall())
         # The last round is kept also after a loss: no round is ever drawn twice.
         shown = kept or Participation("", below(len(manifest.attributes), self._entropy), -1)
         self._trace("attribute drawn")
@@ -155,6 +176,8 @@ class Agent:
             participation=shown._replace(device=device or shown.device or self.pseudonym()),
             at=int(self.clock.wall()),
             rounds=rounds,
+            operator=operator,
+            known_broker=known_broker,
         )
         self._trace("joined")
         return self.membership(manifest.campaign)
@@ -175,19 +198,10 @@ class Agent:
         self._trace("rounds drawn")
         return drawn
 
-    def _check_budgets(self, manifest: Manifest, kept: Participation | None) -> None:
-        """Every attribute that could be asked must be affordable, or none is drawn."""
-        names = [asked.name for asked in manifest.attributes]
-        for name in names if kept is None else [names[kept.attribute]]:
-            self._check_budget(manifest, name, needed_to_join(manifest, kept))
-
-    def _check_budget(self, manifest: Manifest, source: str, needed: float) -> None:
-        already = used(self.store, source, manifest.campaign, self.clock.wall())
-        self.policy.check_budget(manifest.campaign, source, needed, already)
-
-    def check(self, manifest: Manifest) -> None:
-        """Raise if this campaign could not be joined now. Draws nothing."""
+    def check(self, manifest: Manifest, operator: bytes = b"") -> None:
+        """Raise if this campaign could not be joined now, signed as it is. Draws nothing."""
         self.policy.check(manifest)
+        self.policy.check_operator(manifest.campaign, operator)
         if self.clock.wall() >= manifest.expires:
             raise CampaignProblem(
                 f"{manifest.campaign} has ended; nothing was drawn, sent or spent. "
@@ -210,13 +224,15 @@ class Agent:
     def draw(self, membership: Membership, read: ReadValue) -> Queued | Wait:
         """Draw this round's report if it is due, and make it durable before anyone can send it.
 
-        The value is read only when a draw is allowed. Raises `SourceFailure` or `UnknownValue`
-        before any randomness is used, `StorageFailure` if the disk refuses.
+        The value is read only when a draw is allowed. Raises `SourceFailure` before any randomness
+        is used, and only where nothing can stand for the value; `StorageFailure` if the disk
+        refuses.
         """
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
             return allowed
-        self.policy.check(membership.manifest)
+        self.policy.for_joined.check(membership.manifest)
+        self.policy.check_operator(membership.name, membership.operator)
         answer = self._answer(membership, self._read(membership, read))
         manifest, attribute = membership.manifest, membership.attribute_index
         payload = make_report(manifest, allowed.round, attribute, answer.body).encode()
@@ -241,29 +257,25 @@ class Agent:
     def _read(self, membership: Membership, read: ReadValue) -> int | None:
         """The value's place in the domain; None to report from the last memo.
 
-        In format 2 a source that fails is answered for as well, so that silence tells nothing, and
+        A value that cannot be read is answered for as well, so that silence tells nothing (P1), and
         where it cannot be, what is said of it is always the same.
         """
         attribute = membership.attribute
-        try:
-            return attribute.index_of(read(attribute.name))
-        except (SourceFailure, UnknownValue):
-            if membership.manifest.format == 1:
-                raise
-        if membership.way.memos == 0 and attribute.otherwise is not None:
-            return attribute.otherwise
-        if self.store.memos.of(membership.name):
-            return None
-        raise SourceFailure(
-            f"attribute {attribute.name!r}, which this device drew for life, has no usable value; "
-            "nothing was drawn or sent. allomfree-edge doctor tells why"
-        )
+        place = place_of(attribute, read)
+        if place is None and not self.store.memos.of(membership.name):
+            place = stand_in(attribute, self._entropy)
+            if place is None:
+                raise SourceFailure(
+                    f"attribute {attribute.name!r}, which this device drew for life, has no usable "
+                    "value; nothing was drawn or sent. allomfree-edge doctor tells why"
+                )
+        return place
 
     def _answer(self, membership: Membership, index: int | None) -> Answer:
         randomiser, way = self._randomiser(membership), membership.way
         if way.memos == 0 and index is not None:
-            manifest, source = membership.manifest, membership.attribute.name
-            self._check_budget(manifest, source, manifest.eps_1)
+            manifest = membership.manifest
+            check_draw(self.store, self.policy, membership, manifest.eps_1, self.clock.wall())
             fresh = randomiser.memoize(randomiser.key(index))
             self._trace("answer drawn")
             return Answer(randomiser.report(fresh, 0), None, None)
@@ -280,18 +292,15 @@ class Agent:
         key = randomiser.key(index)
         if key in memos:
             return memos[key], False
-        manifest, source = membership.manifest, membership.attribute.name
+        manifest, now = membership.manifest, self.clock.wall()
         if not memos:
-            self._check_budget(manifest, source, manifest.eps_inf)
-        elif len(memos) >= membership.way.memos or not self._affords_memo(membership):
+            check_draw(self.store, self.policy, membership, manifest.eps_inf, now)
+        elif len(memos) >= membership.way.memos or not affords_memo(
+            self.store, self.policy, membership, now
+        ):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
             return _last_used(membership, memos), False
         return Memo(key, randomiser.memoize(key), 0), True
-
-    def _affords_memo(self, membership: Membership) -> bool:
-        source = membership.attribute.name
-        already = used(self.store, source, membership.name, self.clock.wall())
-        return self.policy.allows_charge(membership.manifest.eps_inf, already)
 
     def _randomiser(self, membership: Membership) -> WayRandomiser:
         # A rejoin may draw another name or attribute.
@@ -300,6 +309,23 @@ class Agent:
             way, device = membership.way, membership.device
             self._randomisers[key] = self._make_randomiser(way, device, self._entropy)
         return self._randomisers[key]
+
+
+def _check_same(manifest: Manifest, kept: Participation | None) -> None:
+    """A name is only the beginning of a digest: one that was joined stands for one manifest (P3).
+
+    After a loss an earlier version may have left no digest; then the attribute must exist.
+    """
+    if kept is None:
+        return
+    same = kept.digest in ("", manifest.digest.hex())
+    if not same or kept.attribute >= len(manifest.attributes):
+        raise CampaignProblem(
+            f"{manifest.campaign} is the name of another campaign that this device has joined, "
+            f"with digest {kept.digest or 'unknown'}; this one's is {manifest.digest.hex()}. Two "
+            "manifests do not get the same name by accident: do not trust this invitation. "
+            "Nothing was changed, drawn, sent or spent"
+        )
 
 
 def _last_used(membership: Membership, memos: dict[int, Memo]) -> Memo:

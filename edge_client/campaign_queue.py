@@ -16,6 +16,7 @@ from protocol_spec import (
     Manifest,
     Presence,
     Rejected,
+    State,
     decode_receipts,
     decode_state,
     digest8,
@@ -35,6 +36,7 @@ class Outgoing:
     tag: bytes
     attempts: int = 0
     next_try: float = 0.0
+    is_awaited: bool = False  # sent on this connection: a receipt may come
 
 
 class CampaignQueue:
@@ -43,6 +45,7 @@ class CampaignQueue:
     def __init__(self, membership: Membership, trace: Trace) -> None:
         self.membership = membership
         self.reports: dict[int, Outgoing] = {}
+        self.state: State | None = None  # the collector's last word: a hint, nothing more
         self._fates: dict[int, Fate] = {}
         self._trace = trace
 
@@ -75,7 +78,7 @@ class CampaignQueue:
     def send_all_again(self) -> None:
         """On a new connection: whatever has no receipt."""
         for report in self.reports.values():
-            report.next_try = 0.0
+            report.next_try, report.is_awaited = 0.0, False
 
     def expire(self, now: float) -> None:
         """Give up what can no longer be counted."""
@@ -105,6 +108,8 @@ class CampaignQueue:
         if isinstance(page, Rejected) or page.digest8 != digest8(self._manifest):
             return
         report = self.reports.get(page.round)
+        if self._fates.get(page.round) == "counted":
+            return  # a page that came again
         if report and report.tag in page.tags:
             self._trace("receipt seen")
             self._fates[page.round] = "counted"
@@ -114,6 +119,7 @@ class CampaignQueue:
         state = decode_state(payload)
         if isinstance(state, Rejected) or state.digest8 != digest8(self._manifest):
             return False
+        self.state = state
         return state.presence is Presence.CLOSED
 
     @property

@@ -10,15 +10,15 @@ with EdgeClient("/var/lib/heater/allomfree") as client:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
-from edge_client.agent import Agent, ReadValue, Wait, due
+from edge_client.agent import Agent, Wait, due
 from edge_client.clock import Clock, SystemClock
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
+from edge_client.device import Device
 from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
@@ -26,12 +26,15 @@ from edge_client.errors import (
     SourceFailure,
     StateLost,
     StateTooNew,
+    as_edge_errors,
 )
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import MakeLink, PahoLink
 from edge_client.policy import Policy
+from edge_client.reading import ReadValue
 from edge_client.records import Invitation, Membership, Status
-from edge_client.states import ReportState
+from edge_client.remembered import RememberedCredentials
+from edge_client.states import FORGOTTEN, ReportState
 from edge_client.store import Store
 from edge_client.timing import Timing
 from edge_client.trace import Trace, no_trace
@@ -41,7 +44,14 @@ from protocol_spec import (
     Entropy,
     Manifest,
 )
-from protocol_spec.programs.address import Credentials, parse_broker, parse_campaign
+from protocol_spec.programs.address import (
+    BrokerUrl,
+    Credentials,
+    parse_broker,
+    parse_brokers,
+    parse_digest,
+    parse_invitation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +71,17 @@ class Reported:
         return f"{self.state}: {self.reason}" if self.reason else str(self.state)
 
 
-class EdgeClient:
+class EdgeClient(Device):
     """A device's agent. One per state directory at a time."""
 
+    @as_edge_errors()
     def __init__(
         self,
         state_dir: str | Path,
         *,
         policy: Policy | None = None,
         credentials: Credentials | None = None,
+        credentials_for: Iterable[str | BrokerUrl] | None = None,
         allow_plaintext: bool = False,
         keepalive: int = 60,
         exclusive: bool = True,
@@ -79,29 +91,26 @@ class EdgeClient:
         timing: Timing | None = None,
         make_link: MakeLink = PahoLink,
     ) -> None:
+        self._named = None if credentials_for is None else parse_brokers(list(credentials_for))
+        super().__init__(state_dir, policy=policy, exclusive=exclusive, clock=clock, trace=trace)
         self.credentials = credentials or Credentials()
-        self.clock = clock or SystemClock()
-        self.connector = Connector(self.credentials, allow_plaintext, keepalive, make_link)
+        self.remembered = RememberedCredentials(Path(state_dir))
+        self.connector = Connector(
+            self.credentials,
+            allow_plaintext,
+            keepalive,
+            make_link,
+            self._brokers_of_credentials,
+            self.remembered.of,
+        )
         self._timing = timing or Timing()
         self._entropy = entropy
         self._trace = trace
-        self.store = Store(Path(state_dir), exclusive=exclusive, trace=trace)
-        self.agent = Agent(
-            self.store, policy or Policy(), clock=self.clock, entropy=entropy, trace=trace
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the store; a later client goes on where this one stopped."""
-        self.store.close()
+        self.agent = Agent(self.store, self.policy, clock=self.clock, entropy=entropy, trace=trace)
 
     # --- taking part -------------------------------------------------------------------------
 
+    @as_edge_errors()
     def invitation(
         self,
         address: str | None = None,
@@ -109,24 +118,34 @@ class EdgeClient:
         manifest: Manifest | None = None,
         broker: str | None = None,
         namespace: str = DEFAULT_NAMESPACE,
+        digest: str | None = None,
         timeout: float = 20.0,
+        again: bool = False,
     ) -> Invitation:
         """What joining would mean: fetched from the broker by address, or from a manifest.
 
-        Draws and stores nothing. Raises if the campaign could not be joined.
+        `digest` is the manifest's, in 64 digits, where the address does not name all of it. Draws
+        and stores nothing. Raises if the campaign could not be joined; `again` as in `join`.
         """
+        from edge_client.exchange import fetch_invitation, fetch_signer  # noqa: PLC0415 - not `run`
+
+        pinned = None if digest is None else parse_digest(digest)
         if manifest is not None:
             if broker is None:
                 raise CampaignProblem("a manifest needs the broker's address to report to")
-            found = Invitation(manifest, parse_broker(broker), namespace)
+            offered = Invitation(manifest, parse_broker(broker), namespace)
+            offered.broker.check_plaintext(self.connector.allow_plaintext)
+            found = fetch_signer(self.connector, offered, pinned, timeout)
         elif address is not None:
-            from edge_client.exchange import fetch_invitation  # noqa: PLC0415 - `run` asks nothing
-
-            found = fetch_invitation(self.connector, *parse_campaign(address), timeout)
+            place = parse_invitation(address)
+            self.connector.check_invited(place.broker)
+            found = fetch_invitation(self.connector, place, pinned, timeout)
         else:
             raise CampaignProblem("give a campaign's address, or a manifest and a broker")
-        found.broker.check_plaintext(self.connector.allow_plaintext)
-        self.agent.check(found.manifest)
+        self.agent.check(found.manifest, found.operator)
+        if not again:
+            name = self.connector.username(found.broker)
+            _check_not_forgotten(self.store, found.manifest, name)
         return found
 
     def join(
@@ -135,32 +154,35 @@ class EdgeClient:
         *,
         device: str | None = None,
         timeout: float = 20.0,
+        again: bool = False,
+        accept_silence: str | None = None,
     ) -> Membership:
-        """Agree to a campaign. Draws the attribute for life; spends nothing yet."""
+        """Agree to a campaign. Draws the attribute for life; spends nothing yet.
+
+        A device with a name of its own that was forgotten in the campaign is refused, because no
+        report under that name would be counted; with `again` it joins all the same.
+        `accept_silence` is the name of a campaign of format 1 in which silence may tell something.
+        """
         if isinstance(campaign, str):
-            campaign = self.invitation(campaign, timeout=timeout)
+            campaign = self.invitation(campaign, timeout=timeout, again=again)
+        if not again:
+            name = device or self.connector.username(campaign.broker)
+            _check_not_forgotten(self.store, campaign.manifest, name)
         return self.agent.join(
             campaign.manifest,
             broker=str(campaign.broker),
             namespace=campaign.namespace,
-            device=device or self.credentials.username,
+            device=device or self.connector.username(campaign.broker),
+            operator=campaign.operator,
+            known_broker=self.connector.will_know(campaign.broker),
+            accept_silence=accept_silence,
         )
 
-    def memberships(self) -> list[Membership]:
-        """Every campaign this device has joined."""
-        return self.store.campaigns.all()
-
-    def find(self, name: str | None = None) -> Membership:
-        """One campaign by its name or the beginning of it; the only one when not named."""
-        known = self.memberships()
-        if not known:
-            raise CampaignProblem("this device has joined no campaign; nothing was sent or spent")
-        found = [m for m in known if name is None or m.name.startswith(name)]
-        if len(found) == 1:
-            return found[0]
-        names = ", ".join(m.name for m in known)
-        what = "is not a joined campaign" if not found else "could be several campaigns"
-        raise CampaignProblem(f"{name or 'no name'} {what}; joined are: {names}")
+    def _brokers_of_credentials(self) -> list[str] | None:
+        """Those named, else those where campaigns were joined with credentials, if any."""
+        if self._named is not None:
+            return [str(broker) for broker in self._named]
+        return self.store.campaigns.known_brokers() or None
 
     def pause(self, campaign: str | None = None) -> Membership:
         """Draw and send nothing until resumed."""
@@ -267,7 +289,20 @@ class EdgeClient:
         except (BrokerUnreachable, SettingsError) as error:
             answer = f"was not told: {error}"
         self.store.forget(membership, int(self.clock.wall()))
+        if membership.broker not in (m.broker for m in self.memberships()):
+            self.remembered.forget(membership.broker)
         return membership.name, answer
+
+
+def _check_not_forgotten(store: Store, manifest: Manifest, name: str | None) -> None:
+    """No budget is spent for nothing. Without a name of its own, a device gets a new one."""
+    decisions = store.campaigns.decisions(manifest.campaign)
+    if name and decisions and decisions[-1][1] == FORGOTTEN:
+        raise CampaignProblem(
+            f"this device was forgotten in {manifest.campaign}, and its collector counts no report "
+            f"of a forgotten device again. Nothing was drawn, sent or spent. If {name} is a new "
+            "name for this device, or the collector a new one, use: allomfree-edge join --again"
+        )
 
 
 def accept_loss(
@@ -289,4 +324,4 @@ def accept_loss(
             "use: allomfree-edge forget CAMPAIGN"
         )
     at = int((clock or SystemClock()).wall())
-    return recover(Path(state_dir), at, policy.max_eps_inf, trace)
+    return recover(Path(state_dir), at, policy.for_joined.max_eps_inf, trace)

@@ -7,8 +7,11 @@ clock that is pushed forward from buying more draws than the period allows.
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Final, Protocol
+
+from protocol_spec.programs.kernel_clock import synchronised_says_child, this_boot
+
+ASK_AGAIN_SECONDS: Final = 60.0
 
 
 class Clock(Protocol):
@@ -23,9 +26,14 @@ class Clock(Protocol):
     def boot(self) -> str:
         """Names the boot that `steady` counts from."""
 
+    def synchronised(self) -> bool | None:
+        """Whether the kernel holds the wall clock for synchronised; None if it cannot tell."""
+
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks. It has one wall clock, whoever asks about it."""
+
+    _asked: ClassVar[tuple[float, bool | None] | None] = None
 
     def wall(self) -> float:
         """Seconds of Unix time."""
@@ -37,7 +45,12 @@ class SystemClock:
 
     def boot(self) -> str:
         """The kernel's identifier of this boot."""
-        try:
-            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        except OSError:
-            return ""
+        return this_boot()
+
+    def synchronised(self) -> bool | None:
+        """What the kernel says, at most once a minute."""
+        now, before = self.steady(), SystemClock._asked
+        if before is not None and now - before[0] <= ASK_AGAIN_SECONDS:
+            return before[1]
+        SystemClock._asked = now, synchronised_says_child()
+        return SystemClock._asked[1]

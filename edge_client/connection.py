@@ -45,6 +45,8 @@ class Connection:
         self._link: Link | None = None
         self._version = MQTT_5
         self._failures = 0
+        self._hasty = 0  # connections in a row that ended soon and carried nothing
+        self._connected_at = 0.0
         self._retry_at = 0.0
         self._in_flight: dict[int, Outgoing] = {}
 
@@ -83,13 +85,26 @@ class Connection:
                 self._link.subscribe(queue.topics)
 
     def send(self, queues: Sequence[CampaignQueue]) -> None:
-        """Send what is due, as far as the window allows."""
-        link, now = self._link, self._clock.steady()
-        for report in (report for queue in queues for report in queue.reports.values()):
+        """Send what is due, as far as the window allows.
+
+        A receipt may have passed us by: a page reaches us with QoS 0, and a broker may take a
+        subscription between handing a page on and keeping it. It is not published again unless it
+        changes, so whoever sends again also asks for what is retained again.
+        """
+        for queue in queues:
+            if self._send_due(queue):
+                self.subscribe([queue])
+
+    def _send_due(self, queue: CampaignQueue) -> bool:
+        """Returns whether anything was sent again."""
+        link, now, again = self._link, self._clock.steady(), False
+        for report in queue.reports.values():
             if link is None or not link.ready or not link.free:
-                return
+                break
             if report.next_try <= now:
+                again = again or report.is_awaited
                 self._send(link, report, now)
+        return again
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Arrived]:
         """Let the network run, and return the messages that arrived."""
@@ -106,18 +121,19 @@ class Connection:
         return arrived
 
     def _send(self, link: Link, report: Outgoing, now: float) -> None:
-        left = int(report.row.deadline - self._clock.wall())
         self._trace("sending")
-        number = link.publish(report.topic, report.row.payload, expires_in=left)
+        number = link.publish(report.topic, report.row.payload)
         self._trace("sent")
         self._in_flight[number] = report
         pause = self._timing.resend * 2.0**report.attempts
         report.attempts += 1
+        report.is_awaited = True
         report.next_try = now + self._jitter(min(self._timing.resend_longest, pause))
 
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
         self._version = link.version
         self._failures, self.trouble = 0, ""
+        self._connected_at = self._clock.steady()
         self._in_flight.clear()
         for queue in queues:
             queue.send_all_again()
@@ -126,6 +142,7 @@ class Connection:
 
     def _acknowledged(self, event: Acknowledged) -> None:
         self._trace("acknowledged")
+        self._hasty = 0
         if self._in_flight.pop(event.mid, None) is None:
             return
         self.trouble = ""
@@ -134,9 +151,17 @@ class Connection:
             log.warning("%s; it stays queued and is tried again", self.trouble)
 
     def _back_off(self, reason: str) -> None:
+        reason += self._connector.note(parse_broker(self._broker))
         if self.trouble != reason:
             log.warning("%s; reports stay queued and are sent later", reason)
+        if self.is_ready:
+            self._note_end(self._clock.steady() - self._connected_at)
         self._link, self.trouble = None, reason
         pause = min(self._timing.reconnect_longest, self._timing.reconnect * 2.0**self._failures)
         self._failures += 1
         self._retry_at = self._clock.steady() + self._jitter(pause)
+
+    def _note_end(self, lasted: float) -> None:
+        """A broker that accepts and breaks every connection is asked less and less often."""
+        self._failures = self._hasty
+        self._hasty = 0 if lasted >= self._timing.steady else self._hasty + 1

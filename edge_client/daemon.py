@@ -10,19 +10,17 @@ import logging
 import os
 from collections.abc import Callable
 
-from edge_client.agent import Agent, Due, ReadValue, Wait, due
+from edge_client.agent import Agent, Due, Wait, due
 from edge_client.clock import Clock
 from edge_client.delivery import Delivery
 from edge_client.errors import SourceFailure, StorageFailure
 from edge_client.heartbeat import Heartbeat
+from edge_client.plausibility import is_ahead_of, is_unsure
+from edge_client.reading import ReadValue
 from edge_client.records import Membership, Queued
 from edge_client.states import Problem
 from edge_client.timing import Timing
-from protocol_spec import (
-    AllomfreeError,
-    Entropy,
-    UnknownValue,
-)
+from protocol_spec import AllomfreeError, Entropy
 from protocol_spec import random_below as below
 
 log = logging.getLogger("allomfree.edge")
@@ -64,7 +62,7 @@ class CampaignSchedule:
         problem = Problem.REFUSED
         if isinstance(error, StorageFailure):
             problem = Problem.DISK_FULL
-        elif isinstance(error, SourceFailure | UnknownValue):
+        elif isinstance(error, SourceFailure):
             problem = Problem.NO_VALUE
         self._not_before = self._clock.steady() + self._timing.source_retry
         self.failure = f"{problem}: {error}"
@@ -103,6 +101,8 @@ class Runner:
         self._entropy = entropy
         self._heartbeat = Heartbeat(agent.store.directory, self.clock.wall)
         self._schedules: dict[str, CampaignSchedule] = {}
+        self._started = self.clock.steady()
+        self._warned: set[str] = set()
 
     def run(self, stop: Callable[[], bool], beat: Callable[[str], None] = lambda _: None) -> None:
         """As a daemon: report every round at a random moment of it, until told to stop."""
@@ -136,6 +136,8 @@ class Runner:
         schedule = self._schedule(membership)
         if schedule.is_put_off:
             return schedule.failure
+        if doubted := self._doubted(membership, allowed):
+            return doubted
         if self.clock.wall() < schedule.moment(membership, allowed):
             return "waiting for this round's moment"
         self.delivery.look_again()  # whatever happens next
@@ -147,6 +149,20 @@ class Runner:
             self.delivery.add(drawn)
             log.info("%s: report for round %d drawn and stored", membership.name, drawn.round)
         return "report drawn"
+
+    def _doubted(self, membership: Membership, allowed: Due) -> Wait | None:
+        """Why to wait because of the clock: what the collector says of its rounds is a hint."""
+        state, name = self.delivery.collector_state(membership.name), membership.name
+        is_ahead = is_ahead_of(state, membership.manifest, self.clock)
+        if is_ahead and name not in self._warned:
+            log.warning("%s: this clock is ahead of the collector's; one of them is wrong", name)
+        (self._warned.add if is_ahead else self._warned.discard)(name)
+        if not is_unsure(membership, allowed.round, self.clock):
+            return None
+        patience = min(self._timing.hear_state, membership.manifest.rounds.period / 10)
+        if state is None and self.clock.steady() < self._started + patience:
+            return Wait.CLOCK_ASKED
+        return Wait.CLOCK_DISPUTED if is_ahead else None
 
     def _schedule(self, membership: Membership) -> CampaignSchedule:
         if membership.name not in self._schedules:

@@ -24,7 +24,7 @@ from edge_client.states import Problem
 from edge_client.store import Store
 from edge_client.timing import Timing
 from edge_client.trace import Trace, no_trace
-from protocol_spec import Entropy
+from protocol_spec import Entropy, State
 from protocol_spec import random_below as below
 
 log = logging.getLogger("allomfree.edge")
@@ -122,6 +122,11 @@ class Delivery:
     def is_connected(self) -> bool:
         """Whether every broker has accepted us."""
         return all(connection.is_ready for connection in self._connections.values())
+
+    def collector_state(self, campaign: str) -> State | None:
+        """What a campaign's collector last said of itself, if it was heard."""
+        queue = self._queues.get(campaign)
+        return queue.state if queue else None
 
     def was_sent(self, row: Queued) -> bool:
         """Whether a report that is still queued has been handed to its broker at least once."""

@@ -10,6 +10,7 @@ from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import connect
+from edge_client.plausibility import doubt, is_impossible
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
@@ -25,6 +26,7 @@ def examine(settings: Settings) -> list[Finding]:
             settings.state_dir,
             policy=settings.policy,
             credentials=settings.credentials(),
+            credentials_for=settings.credentials_for,
             allow_plaintext=settings.allow_plaintext,
             exclusive=False,
         )
@@ -35,25 +37,28 @@ def examine(settings: Settings) -> list[Finding]:
         members = client.memberships()
         if not members:
             findings.append(Finding("campaigns", False, "none joined; see allomfree-edge join"))
-        findings += [_clock(client, m) for m in members]
+        findings += [clock_finding(client, m) for m in members]
         findings += [_policy(client, m) for m in members]
         findings += _sources(settings, members)
+        findings += _credentials(client)
         findings += _brokers(client.connector, members)
         return findings
 
 
-def _clock(client: EdgeClient, membership: Membership) -> Finding:
-    now = client.clock.wall()
-    shown = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if now < membership.manifest.created:
-        text = f"{shown} is before {membership.name} was made; set the clock, nothing is drawn"
-        return Finding("clock", False, text)
-    return Finding("clock", True, f"{shown} is plausible for {membership.name}")
+def clock_finding(client: EdgeClient, membership: Membership) -> Finding:
+    """Whether the clock can be right for a campaign, and who vouches for it."""
+    why = doubt(membership.manifest, client.clock)
+    if is_impossible(membership.manifest, client.clock):
+        return Finding("clock", False, why)
+    shown = datetime.fromtimestamp(client.clock.wall(), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    but = f", but {why}" if why else ""
+    return Finding("clock", True, f"{shown} is plausible for {membership.name}{but}")
 
 
 def _policy(client: EdgeClient, membership: Membership) -> Finding:
     try:
         client.agent.policy.check(membership.manifest)
+        client.agent.policy.check_operator(membership.name, membership.operator)
     except AllomfreeError as error:
         return Finding("policy", False, str(error))
     return Finding("policy", True, f"allows {membership.name}")
@@ -75,6 +80,25 @@ def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]
             yield Finding("source", True, f"{name} gives a value of its domain")
 
 
+def _credentials(client: EdgeClient) -> Iterator[Finding]:
+    """Which brokers see who this device is."""
+    try:
+        kept = client.remembered.brokers()
+    except AllomfreeError as error:
+        yield Finding("credentials", False, str(error))
+        return
+    if kept:
+        yield Finding("credentials", True, f"remembered for {', '.join(kept)}, each for its own")
+    if not client.credentials.identify:
+        return
+    brokers = client.connector.brokers()
+    if not brokers:
+        text = 'yours are shown to no broker; name theirs: credentials_for = "mqtts://HOST"'
+        yield Finding("credentials", False, text)
+        return
+    yield Finding("credentials", True, f"yours are shown to {', '.join(brokers)} and no other")
+
+
 def _brokers(connector: Connector, members: list[Membership]) -> Iterator[Finding]:
     for broker in sorted({m.broker for m in members}):
         url = parse_broker(broker)
@@ -82,7 +106,7 @@ def _brokers(connector: Connector, members: list[Membership]) -> Iterator[Findin
             link = connector.link(url)
             connect(link)
         except AllomfreeError as error:
-            yield Finding("broker", False, str(error))
+            yield Finding("broker", False, f"{error}{connector.note(url)}")
         else:
             with suppress(OSError):
                 link.close()

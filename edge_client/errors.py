@@ -1,9 +1,9 @@
 """What can go wrong on a device, who can fix it, and the exit code it ends with.
 
 AllomfreeError (from protocol_spec)
-├── SettingsError (ValueError)           exit 2: the owner corrects a flag, variable or file
 ├── BrokerUnreachable (ConnectionError)  exit 1: no connection, or none that the broker accepts
 └── EdgeError                        exit 1: something at run time
+    ├── SettingsError (ValueError)       exit 2: the owner corrects a flag, variable or file
     ├── PolicyRefusal (PermissionError)  exit 3: the owner's policy forbids it; nothing was drawn
     ├── StateError                       the state directory cannot be trusted or used
     │   ├── StateBusy                        another agent holds it
@@ -20,8 +20,12 @@ a value, a memo or a report's bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from protocol_spec import AllomfreeError
-from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
+from protocol_spec.programs import errors as shared
+from protocol_spec.programs.errors import BrokerUnreachable
 
 __all__ = [
     "BrokerUnreachable",
@@ -36,6 +40,7 @@ __all__ = [
     "StateLost",
     "StateTooNew",
     "StorageFailure",
+    "as_edge_errors",
 ]
 
 
@@ -43,6 +48,12 @@ class EdgeError(AllomfreeError):
     """Base of the agent's errors."""
 
     exit_code = 1
+
+
+class SettingsError(EdgeError, shared.SettingsError):
+    """A flag, environment variable or configuration file is wrong."""
+
+    exit_code = 2
 
 
 class PolicyRefusal(EdgeError, PermissionError):
@@ -81,3 +92,14 @@ class CampaignProblem(EdgeError, LookupError):
 
 class SourceFailure(EdgeError):
     """The device's value could not be read."""
+
+
+@contextmanager
+def as_edge_errors() -> Iterator[None]:
+    """Around what both programs share: its `SettingsError` becomes the agent's."""
+    try:
+        yield
+    except SettingsError:
+        raise
+    except shared.SettingsError as error:
+        raise SettingsError(str(error)) from None

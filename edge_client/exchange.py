@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from edge_client.errors import BrokerUnreachable, CampaignProblem
@@ -18,40 +20,115 @@ from protocol_spec import (
     RequestKind,
     Response,
     ResponseStatus,
+    Signature,
     Topics,
     decode_response,
+    decode_signature,
     digest8,
 )
-from protocol_spec.programs.address import BrokerUrl, parse_broker
+from protocol_spec.programs.address import BrokerUrl, CampaignAddress, parse_broker
 
 Found = TypeVar("Found")
 
 
 def fetch_invitation(
-    connector: Connector, broker: BrokerUrl, namespace: str, campaign: str, timeout: float
+    connector: Connector, place: CampaignAddress, digest: bytes | None, timeout: float
 ) -> Invitation:
-    """The campaign as the broker offers it; only if it is the one that its name promises."""
+    """The campaign as the broker offers it; only if it is the one that was invited to."""
+    broker, namespace, campaign, named = place
+    with _asking(connector, broker) as link:
+        payload = _retained(link, Topics(campaign, namespace).manifest, timeout)
+        if not payload:
+            raise CampaignProblem(
+                f"{broker} has no campaign {campaign}{connector.note(broker)}; nothing was drawn, "
+                "sent or spent. Check the address, or ask the campaign's owner whether it is open"
+            )
+        manifest = _read(campaign, payload)
+        _check_digest(manifest, campaign, named, digest)
+        whole = named is not None or digest is not None
+        signer = _signer(link, manifest, namespace, timeout)
+        return Invitation(manifest, broker, namespace, whole, signer)
+
+
+def fetch_signer(
+    connector: Connector, offered: Invitation, digest: bytes | None, timeout: float
+) -> Invitation:
+    """A campaign whose manifest is here already: only its signature is asked for, if it has one."""
+    manifest, broker = offered.manifest, offered.broker
+    _check_digest(manifest, manifest.campaign, digest)
+    known = replace(offered, whole_digest=True)  # the owner has the manifest itself
+    if not manifest.operator:
+        return known
+    with _asking(connector, broker) as link:
+        return replace(known, operator=_signer(link, manifest, offered.namespace, timeout))
+
+
+@contextmanager
+def _asking(connector: Connector, broker: BrokerUrl) -> Iterator[Link]:
+    """A connection for one question; every way of not getting an answer is said in full."""
+    link = connector.link(broker)
     try:
-        payload = _retained(connector, broker, Topics(campaign, namespace).manifest, timeout)
+        connect(link)
+        try:
+            yield link
+        finally:
+            link.close()
     except BrokerUnreachable as error:
-        raise BrokerUnreachable(f"{error}. Nothing was drawn, sent or spent") from None
-    if not payload:
-        raise CampaignProblem(
-            f"{broker} has no campaign {campaign}; nothing was drawn, sent or spent. "
-            "Check the address, or ask the campaign's owner whether it is open"
-        )
+        note = connector.note(broker)
+        raise BrokerUnreachable(f"{error}{note}. Nothing was drawn, sent or spent") from None
+
+
+def _read(campaign: str, payload: bytes) -> Manifest:
     try:
-        manifest = Manifest.from_bytes(payload)
+        return Manifest.from_bytes(payload)
     except ManifestError as error:
         raise CampaignProblem(
             f"{campaign}'s manifest is not valid; nothing was drawn, sent or spent. {error}"
         ) from None
+
+
+def _check_digest(manifest: Manifest, campaign: str, *digests: bytes | None) -> None:
+    """Compare with all that is known of the manifest invited to: its name, and all 32 bytes."""
+    wanted = [digest.hex() for digest in digests if digest is not None]
     if manifest.campaign != campaign:
         raise CampaignProblem(
             f"the broker offered {manifest.campaign} under the name {campaign}: the manifest "
             "is not the one invited to. Nothing was drawn, sent or spent"
         )
-    return Invitation(manifest, broker, namespace)
+    if any(digest != manifest.digest.hex() for digest in wanted):
+        raise CampaignProblem(
+            f"the manifest of {campaign} has digest {manifest.digest.hex()}, but you were invited "
+            f"to {wanted[-1]}: it is another campaign under the same name. Nothing was drawn, sent "
+            "or spent; tell whoever invited you"
+        )
+
+
+def _signer(link: Link, manifest: Manifest, namespace: str, timeout: float) -> bytes:
+    """Who is shown to have signed a manifest; empty if nobody says so or it cannot be checked."""
+    if not manifest.operator:
+        return b""
+    topic = Topics(manifest.campaign, namespace).signature
+    payload = _retained(link, topic, timeout)
+    message = decode_signature(payload) if payload else None
+    if not isinstance(message, Signature):
+        raise _not_signed(manifest, "is not there" if message is None else "is not one")
+    from protocol_spec.programs import signing  # noqa: PLC0415 - only to join what is signed
+
+    try:
+        good = signing.is_signed_by(manifest.operator, manifest.digest, message.signature)
+    except signing.NoSignatures:
+        return b""
+    if not good or message.digest8 != digest8(manifest):
+        raise _not_signed(manifest, "is wrong")
+    return manifest.operator
+
+
+def _not_signed(manifest: Manifest, what: str) -> CampaignProblem:
+    return CampaignProblem(
+        f"{manifest.campaign} says that {manifest.operator.hex()} has signed it, but the signature "
+        f"{what}. Nothing was drawn, sent or spent. Ask the operator to run "
+        "`allomfree-collector open` again; if that does not help, do not join"
+    )
 
 
 def ask_to_forget(
@@ -82,14 +159,16 @@ def ask_to_forget(
     return "refused; reports of rounds not yet sealed may still be counted"
 
 
-def _retained(connector: Connector, broker: BrokerUrl, topic: str, timeout: float) -> bytes | None:
-    link = connector.link(broker)
-    connect(link)
-    try:
+def _retained(link: Link, topic: str, timeout: float) -> bytes | None:
+    """Asked for twice: a broker may take the first subscription after it has handed a message on
+    and before it keeps it, and then stays silent."""
+    found = None
+    for _ in range(2):
         link.subscribe([topic])
-        return _await(link, lambda e: e.payload if e.topic == topic else None, timeout)
-    finally:
-        link.close()
+        found = _await(link, lambda e: e.payload if e.topic == topic else None, timeout / 2)
+        if found is not None:
+            break
+    return found
 
 
 def _await(link: Link, wanted: Callable[[Arrived], Found | None], timeout: float) -> Found | None:

@@ -56,6 +56,6 @@ def last_heartbeat(directory: Path) -> Beat | None:
     try:
         beat: Beat = json.loads((directory / FILE).read_bytes())
         os.kill(beat["pid"], 0)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return beat

@@ -1,13 +1,45 @@
-"""What the owner allows, checked before anything is drawn."""
+"""What the owner allows, checked before anything is drawn.
+
+Why the defaults are what they are is in docs/privacy.md. A campaign is joined only within the
+limits of today; one that was joined before is stopped only by a limit that its owner set, not by a
+default that became stricter.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from edge_client.errors import PolicyRefusal, SettingsError
 from protocol_spec import Manifest, parse_duration
+from protocol_spec.limits import KEY_BYTES
+
+
+class Operator(NamedTuple):
+    """Somebody whose campaigns the owner trusts: a public key, and what the owner calls it."""
+
+    key: bytes
+    name: str
+
+
+class _UnsetFloat(float):
+    """A limit that nobody set: a number that knows it is a default."""
+
+
+class _UnsetInt(int):
+    """The same, whole."""
+
+
+# The widest default that a release has had, for campaigns joined then.
+EARLIER_DEFAULTS: Final[dict[str, Any]] = {
+    "max_eps_inf": 4.0,
+    "lifetime_budget": 12.0,
+    "max_values": 3,
+    "min_period": 1,
+    "total_budget": math.inf,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +47,17 @@ class Policy:
     """The owner's limits: the `[policy]` table of the configuration file.
 
     eps_inf bounds what one answer can ever reveal; the lifetime budget adds up all answers about
-    one source, over all campaigns, for ever.
+    one source, over all campaigns, for ever; the total budget does so over all sources.
     """
 
-    max_eps_inf: float = 4.0
-    lifetime_budget: float = 12.0
-    max_values: int = 3
-    min_period: int = 1
+    max_eps_inf: float = _UnsetFloat(2.0)
+    lifetime_budget: float = _UnsetFloat(4.0)
+    max_values: int = _UnsetInt(1)
+    min_period: int = _UnsetInt(3_600)
     campaigns: tuple[str, ...] = ("*",)
     sources: tuple[str, ...] = ("*",)
+    operators: tuple[Operator, ...] = ()
+    total_budget: float = _UnsetFloat(8.0)
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Policy:
@@ -34,6 +68,16 @@ class Policy:
                 allowed = ", ".join(sorted(known))
                 raise SettingsError(f"policy.{name} is not a limit; the limits are {allowed}")
         return cls(**{name: _read(name, value) for name, value in table.items()})
+
+    @property
+    def for_joined(self) -> Policy:
+        """What holds for a campaign already joined: limits that were set, and no later default."""
+        unset = {
+            name: earlier
+            for name, earlier in EARLIER_DEFAULTS.items()
+            if isinstance(getattr(self, name), _UnsetFloat | _UnsetInt)
+        }
+        return replace(self, **unset)
 
     def check(self, manifest: Manifest) -> None:
         """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
@@ -62,6 +106,20 @@ class Policy:
             if not any(fnmatchcase(attribute.name, pattern) for pattern in self.sources):
                 raise _refusal(name, "sources", f"may ask for {attribute.name!r}, not allowed")
 
+    def check_operator(self, campaign: str, operator: bytes) -> None:
+        """Raise `PolicyRefusal` unless an operator is known who is shown to have signed it.
+
+        Without operators in the policy anybody's campaigns are allowed, signed or not.
+        """
+        if self.operators and self.operator_name(operator) is None:
+            signer = f"signed by {operator.hex()}, whom you do not list" if operator else "unsigned"
+            unchecked = "" if operator else ", or its signature was not checked"
+            raise _refusal(campaign, "operators", f"is {signer}{unchecked}")
+
+    def operator_name(self, operator: bytes) -> str | None:
+        """What the owner calls an operator; None for one who is not listed."""
+        return next((known.name for known in self.operators if known.key == operator), None)
+
     def check_budget(self, campaign: str, source: str, needed: float, used: float) -> None:
         """Raise `PolicyRefusal` if a charge would exceed the source's lifetime budget."""
         if not self.allows_charge(needed, used):
@@ -72,9 +130,23 @@ class Policy:
                 f"budget of {self.lifetime_budget:g} is already used or promised",
             )
 
+    def check_total(self, campaign: str, needed: float, used: float) -> None:
+        """Raise `PolicyRefusal` if a charge would exceed the budget of all sources together."""
+        if not self.allows_total(needed, used):
+            raise _refusal(
+                campaign,
+                "total_budget",
+                f"needs {needed:g} more, and {used:g} of the total budget of "
+                f"{self.total_budget:g} for all sources is already used or promised",
+            )
+
     def allows_charge(self, needed: float, used: float) -> bool:
         """Whether a charge stays within the lifetime budget of its source."""
         return used + needed <= self.lifetime_budget * (1 + 1e-12)
+
+    def allows_total(self, needed: float, used: float) -> bool:
+        """Whether a charge stays within the budget of all sources together."""
+        return used + needed <= self.total_budget * (1 + 1e-12)
 
 
 def _refusal(campaign: str, limit: str, what: str) -> PolicyRefusal:
@@ -84,7 +156,24 @@ def _refusal(campaign: str, limit: str, what: str) -> PolicyRefusal:
     )
 
 
+def _operators(value: Any) -> tuple[Operator, ...]:
+    """A list of keys, or a table of names and keys; each key has 64 hexadecimal digits."""
+    named = value.items() if isinstance(value, dict) else ((key, key) for key in value)
+    try:
+        found = tuple(Operator(bytes.fromhex(key), name) for name, key in named)
+    except (TypeError, ValueError):
+        found = (Operator(b"", ""),)
+    if any(len(operator.key) != KEY_BYTES for operator in found):
+        raise SettingsError(
+            "policy.operators: must be a list of public keys of 64 hexadecimal digits, or a table "
+            "of them by name. The operator has it from: allomfree-collector operator-key"
+        )
+    return found
+
+
 def _read(name: str, value: Any) -> Any:
+    if name == "operators":
+        return _operators(value if isinstance(value, dict | list) else [value])
     if name in ("campaigns", "sources"):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)

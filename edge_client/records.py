@@ -10,16 +10,23 @@ from protocol_spec import Attribute, Calibration, Manifest, Topics, Way
 from protocol_spec.programs.address import BrokerUrl
 
 Status = Literal["joined", "paused", "left"]
+Treatment = Literal["none", "shown", "withheld"]  # of credentials, by a broker
 Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A campaign that could be joined, and where it came from."""
+    """A campaign that could be joined, and where it came from.
+
+    `whole_digest` says that the invitation named the manifest's whole digest, and `operator` is who
+    is shown to have signed it: empty if nobody did, or if that could not be checked.
+    """
 
     manifest: Manifest
     broker: BrokerUrl
     namespace: str
+    whole_digest: bool = False
+    operator: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class Membership:
     round_opened: float
     answers: int = 0  # given so far, where no memo counts them
     drawn_rounds: tuple[int, ...] | None = None  # the only ones it answers; None: every round
+    operator: bytes = b""  # whose signature was verified when it was joined
+    known_broker: bool = True  # whether credentials were for its broker when it was joined
 
     @property
     def attribute(self) -> Attribute:

@@ -6,28 +6,53 @@ The configuration also holds the owner's `[policy]` and the `[sources.NAME]` of 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edge_client.errors import SettingsError, as_edge_errors
+from edge_client.language import language_of, parse_language
 from edge_client.policy import Policy
+from edge_client.remembered import Remembered
 from protocol_spec.programs import settings as common
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.address import BrokerUrl, Credentials, parse_brokers
 from protocol_spec.programs.settings import Setting
+
+REMEMBERED: Final = frozenset(
+    ("username", "password", "password_file", "ca_file", "cert_file", "key_file")
+)
+OF_SERVICE: Final = Path("/var/lib/allomfree-edge")  # StateDirectory= of the unit
 
 SETTINGS: Final = (
     Setting(
         "state_dir", common.path, None, "directory of the device's memory, private to its owner"
     ),
     *common.BROKER_SETTINGS,
+    Setting(
+        "credentials_for",
+        parse_brokers,
+        None,
+        "broker that user name, password and certificate are for; no other sees them",
+        "URL",
+    ),
+    Setting(
+        "language",
+        parse_language,
+        None,
+        "language of what the owner reads: en, de or fr; else that of the locale",
+        "CODE",
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings, resolved."""
+    """All settings, resolved.
+
+    `config` is the file that was read, `given` the names of what flags and variables said instead.
+    """
 
     state_dir: Path
     username: str | None
@@ -35,12 +60,31 @@ class Settings:
     ca_file: Path | None
     cert_file: Path | None
     key_file: Path | None
+    credentials_for: tuple[BrokerUrl, ...] | None
     allow_plaintext: bool
     keepalive: int
     log_level: str
+    language: str | None
     policy: Policy
     sources: Mapping[str, Any]
+    config: Path | None = None
+    given: frozenset[str] = frozenset()
 
+    @property
+    def speech(self) -> str:
+        """The language to speak with the owner."""
+        return self.language or language_of(os.environ)
+
+    def to_remember(self) -> Remembered | None:
+        """What a later command would miss of the credentials; None if the file has them all."""
+        if not self.given & REMEMBERED:
+            return None
+        files = ("password_file", "ca_file", "cert_file", "key_file")
+        absolute = {name: _absolute(getattr(self, name)) for name in files}
+        password = None if self.password_file else common.read_password(None)
+        return Remembered(self.username, password, **absolute)
+
+    @as_edge_errors()
     def credentials(self) -> Credentials:
         """What to show the broker; reads the password now."""
         files = (self.ca_file, self.cert_file, self.key_file)
@@ -51,6 +95,7 @@ class Settings:
         )
 
 
+@as_edge_errors()
 def resolve(
     flags: Mapping[str, Any], *, config: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> Settings:
@@ -61,9 +106,18 @@ def resolve(
     known = {name: value for name, value in table.items() if name not in ("policy", "sources")}
     values = common.resolve(SETTINGS, flags, environ, known, file, tables=tables)
     values["state_dir"] = values["state_dir"] or default_state_dir()
+    given = {s.name for s in SETTINGS if flags.get(s.name) is not None or s.variable in environ}
     return Settings(
-        **values, policy=_policy(table, file), sources=common.section(table, "sources", file)
+        **values,
+        policy=_policy(table, file),
+        sources=common.section(table, "sources", file),
+        config=file,
+        given=frozenset(given | ({"password"} if "ALLOMFREE_PASSWORD" in environ else set())),
     )
+
+
+def _absolute(file: Path | None) -> str | None:
+    return None if file is None else str(file.absolute())
 
 
 def _policy(table: Mapping[str, Any], file: Path | None) -> Policy:
@@ -73,10 +127,26 @@ def _policy(table: Mapping[str, Any], file: Path | None) -> Policy:
         raise common.wrong(f"{file}: {error}") from None
 
 
-def default_state_dir() -> Path:
-    """Where a service (root or systemd's StateDirectory) or a person keeps the memory."""
-    service = os.environ.get("STATE_DIRECTORY")
+def default_state_dir(
+    environ: Mapping[str, str] = os.environ, of_service: Path = OF_SERVICE
+) -> Path:
+    """Where a service or a person keeps the memory.
+
+    systemd names the service's directory to the service alone. Whoever runs as the service's user
+    without systemd, such as cron, gets the same one: a second memory would draw, and reveal, again.
+    """
+    service = environ.get("STATE_DIRECTORY")
     if service:
         return Path(service.split(":")[0])
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return (Path(home) / "allomfree-edge").expanduser()
+    home = environ.get("XDG_STATE_HOME") or "~/.local/state"
+    own = (Path(home) / "allomfree-edge").expanduser()
+    return of_service if not own.exists() and _is_ours(of_service) else own
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether it is a directory of this very user's."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+FORGOTTEN: Final = "forgotten"  # the decision that stays of a campaign that was wiped
 
 
 class Problem(StrEnum):

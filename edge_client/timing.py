@@ -14,4 +14,6 @@ class Timing:
     resend_longest: float = 900.0
     reconnect: float = 2.0  # after the first failure; doubles
     reconnect_longest: float = 300.0
+    steady: float = 5.0  # a connection that lasted so long was worth having
     source_retry: float = 30.0  # after a draw that failed
+    hear_state: float = 30.0  # at most, for the collector's word, before a draw in doubt

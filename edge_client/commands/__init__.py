@@ -1,9 +1,13 @@
-"""The commands of `allomfree-edge`, thin layers over `EdgeClient`; all are registered here.
+"""The commands of `allomfree-edge`, thin layers over `EdgeClient`; all are listed here.
+
+Their modules, of which only the one that is asked for is loaded:
 
 join        join
 report      run, report
 campaigns   pause, resume, leave, forget
 show        show, status, doctor
+page        page
+asking      the conversation of `join`
 common      the client that settings describe, and a question to the owner
 options     the decorator that makes a command, and what several commands take
 
@@ -12,22 +16,36 @@ Exit codes: 0 done, 1 something at run time, 2 settings, 3 refused by the owner 
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from edge_client.commands import campaigns, join, report, show
 from protocol_spec.programs.commands import STYLE, Program, version_option
+from protocol_spec.programs.verbs import Verbs
 
-COMMANDS = (
-    join.join,
-    show.show,
-    show.status,
-    report.run,
-    report.report,
-    campaigns.pause,
-    campaigns.resume,
-    campaigns.leave,
-    campaigns.forget,
-    show.doctor,
+# What is typed, the module here that does it, and the first line of its docstring.
+COMMANDS: Final = Verbs(
+    __name__,
+    "",
+    ("join", "join", "Read what a campaign asks, and agree to it or not."),
+    ("show", "show", "Show what left, what is queued, what never leaves, and the ledger."),
+    ("page", "page", "Show the statement as a page in a browser on this machine, until stopped."),
+    ("status", "show", "Show the agent's status."),
+    ("run", "report", "Report every round until stopped: for systemd, or in the foreground."),
+    ("report", "report", "Report this round once and exit: for cron and battery-powered devices."),
+    ("pause", "campaigns", "Draw and send nothing until resumed."),
+    ("resume", "campaigns", "Go on after pause or leave."),
+    (
+        "leave",
+        "campaigns",
+        "Stop for good, keeping the memory so that rejoining reveals nothing new.",
+    ),
+    (
+        "forget",
+        "campaigns",
+        "Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.",
+    ),
+    ("doctor", "show", "Check state, clock, sources, brokers and policy, and name the next step."),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from edge_client.client import accept_loss
 from edge_client.commands.common import agree_or_exit, open_client
 from edge_client.commands.options import CAMPAIGN, command
 from edge_client.settings import Settings
@@ -67,8 +66,9 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     allomfree-edge forget --lost
     """
     warning = "Forgetting cannot be undone, and joining again is charged in full. Go on?"
+    final = "The collector will not count this device in the campaign again.\n"
     if not yes:
-        agree_or_exit(warning, "Nothing was changed.")
+        agree_or_exit(warning if lost else final + warning, "Nothing was changed.")
     if lost:
         _accept_loss(settings)
         return
@@ -78,6 +78,8 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
 
 
 def _accept_loss(settings: Settings) -> None:
+    from edge_client.client import accept_loss  # noqa: PLC0415 - rarely needed
+
     kept = accept_loss(settings.state_dir, settings.policy)
     named = {"every source" if name == "*" else name: kept[name] for name in kept}
     total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in named.items()) or "nothing"

@@ -1,24 +1,32 @@
-"""What several commands share: the client that settings describe, and a question to the owner."""
+"""What several commands share: the device that settings describe, and a question to the owner."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from edge_client.client import EdgeClient
+from edge_client.device import Device
+from edge_client.language import say
 from edge_client.settings import Settings
-from edge_client.timing import Timing
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient
+    from edge_client.timing import Timing
 
 
 def open_client(
     settings: Settings, *, exclusive: bool = False, timing: Timing | None = None
 ) -> EdgeClient:
     """The client for these settings; `exclusive` where something may be drawn or wiped."""
+    from edge_client.client import EdgeClient  # noqa: PLC0415 - with MQTT, which looking needs not
+
     return EdgeClient(
         settings.state_dir,
         policy=settings.policy,
         credentials=settings.credentials(),
+        credentials_for=settings.credentials_for,
         allow_plaintext=settings.allow_plaintext,
         keepalive=settings.keepalive,
         exclusive=exclusive,
@@ -26,12 +34,30 @@ def open_client(
     )
 
 
+def open_device(settings: Settings) -> Device:
+    """The same for looking only: no broker is asked, and nothing can be drawn."""
+    return Device(settings.state_dir, policy=settings.policy)
+
+
 def agree_or_exit(question: str, otherwise: str) -> None:
     """Go on if the owner says yes; no answer, as from cron, is a no."""
     try:
-        if click.confirm(question, default=False, err=True):
+        if _says_yes(question):
             return
     except click.Abort:
         click.echo(err=True)
-    click.echo(f"{otherwise} (--yes agrees without being asked)", err=True)
+    told = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
+    click.echo(told, err=True)
     sys.exit(3)
+
+
+def _says_yes(question: str) -> bool:
+    """Asks until it is yes or no, in English or the owner's language; Enter alone is no."""
+    yes = {"y", "yes", *say("y yes").split()}
+    no = {"", "n", "no", *say("n no").split()}
+    prompt = f"{question} {say('[y/N]')}"
+    while True:
+        answer = click.prompt(prompt, default="", show_default=False, err=True).strip().lower()
+        if answer in yes | no:
+            return answer in yes
+        click.echo(say("Please answer yes or no."), err=True)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from edge_client.commands.common import agree_or_exit, open_client
+from edge_client.commands.asking import Asking
+from edge_client.commands.common import open_client
 from edge_client.commands.options import command
 from edge_client.errors import SettingsError
-from edge_client.heartbeat import last_heartbeat
+from edge_client.reading import check_silence
 from edge_client.settings import Settings
 from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError
 from protocol_spec.programs.commands import AS_JSON
-from protocol_spec.programs.commands import show as print_facts
 
 
 @command
@@ -22,9 +22,20 @@ from protocol_spec.programs.commands import show as print_facts
     "--manifest", type=click.Path(path_type=Path), help="Manifest file instead of ADDRESS."
 )
 @click.option("--broker", help="With --manifest: where to report, as mqtts://host.")
+@click.option(
+    "--digest",
+    metavar="HEX",
+    help="The manifest's whole digest, where ADDRESS does not name all of it.",
+)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, help="With --manifest: the topics' root.")
 @click.option("--yes", is_flag=True, help="Agree without being asked, for fleets.")
 @click.option("--preview", is_flag=True, help="Only show what joining would mean.")
+@click.option("--again", is_flag=True, help="Join although this device was forgotten there.")
+@click.option(
+    "--accept-silence",
+    metavar="CAMPAIGN",
+    help="Its name: join a campaign of the old format although silence may tell something.",
+)
 @click.option("--timeout", default=20.0, show_default=True, help="Seconds to wait for the broker.")
 @AS_JSON
 def join(
@@ -32,9 +43,12 @@ def join(
     address: str | None,
     manifest: Path | None,
     broker: str | None,
+    digest: str | None,
     namespace: str,
     yes: bool,
     preview: bool,
+    again: bool,
+    accept_silence: str | None,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -44,26 +58,29 @@ def join(
     allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
-    from edge_client.show import statement, text  # noqa: PLC0415 - `run` does not need it
-
     _check_one_way_to_join(address, manifest, broker)
     loaded = None if manifest is None else _load_manifest(manifest)
     with open_client(settings) as client:
         invitation = client.invitation(
-            address, manifest=loaded, broker=broker, namespace=namespace, timeout=timeout
+            address,
+            manifest=loaded,
+            broker=broker,
+            namespace=namespace,
+            digest=digest,
+            timeout=timeout,
+            again=again,
         )
-        facts = statement.invitation_facts(invitation, settings.username)
+        asking = Asking(client, settings, invitation, as_json)
         if preview:
-            print_facts(facts, as_json, text.invitation_text)
+            asking.preview()
             return
-        if not (as_json and yes):  # with --json, standard output is one object
-            click.echo(text.invitation_text(facts), err=as_json)
+        asking.tell(quiet=as_json and yes)  # with --json, standard output is one object
+        if invitation.manifest.campaign not in (m.name for m in client.memberships()):
+            check_silence(invitation.manifest, accept_silence)
         if not yes:
-            agree_or_exit("\nDo you agree?", "Not joined; nothing was drawn, sent or spent.")
-        joined = statement.joined_facts(client.join(invitation))
-        running = last_heartbeat(settings.state_dir)
-        next_step = "The running agent takes it up." if running else "Next: allomfree-edge run"
-        print_facts(joined, as_json, lambda facts: f"{text.joined_text(facts)}\n{next_step}")
+            asking.ask()
+        asking.remember()
+        asking.joined(client.join(invitation, again=again, accept_silence=accept_silence))
 
 
 def _check_one_way_to_join(address: str | None, manifest: Path | None, broker: str | None) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 import click
 
 from edge_client.agent import Wait
-from edge_client.client import Reported
 from edge_client.commands.common import open_client
 from edge_client.commands.options import command
 from edge_client.errors import SettingsError
+from edge_client.plausibility import first_doubt
 from edge_client.settings import Settings
 from edge_client.sources import Source, build, build_all, reader
 from edge_client.states import ReportState
 from edge_client.timing import Timing
 from protocol_spec.programs.commands import AS_JSON, fail
 from protocol_spec.programs.commands import show as print_facts
+from protocol_spec.programs.output import shown
 from protocol_spec.programs.systemd import notify
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient, Reported
 
 
 @command
@@ -42,9 +47,19 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
         started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
         logging.getLogger("allomfree.edge").info(started if names else idle)
+        _warn_of_clock(client)
         notify("READY=1")
-        runner.run(lambda: bool(stopping), lambda text: notify(f"WATCHDOG=1\nSTATUS={text[:120]}"))
+        runner.run(
+            lambda: bool(stopping), lambda text: notify(f"WATCHDOG=1\nSTATUS={shown(text, 120)}")
+        )
         notify("STOPPING=1")
+
+
+def _warn_of_clock(client: EdgeClient) -> None:
+    """At the start: later, the state of each campaign says it."""
+    manifests = [m.manifest for m in client.memberships() if m.status == "joined"]
+    if why := first_doubt(manifests, client.clock):
+        logging.getLogger("allomfree.edge").warning("clock: %s", why)
 
 
 @command
@@ -70,7 +85,10 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
     with open_client(settings, exclusive=True) as client:
         done = client.report_from(reader(sources), timeout=timeout)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
-        print_facts({"reports": facts}, as_json, lambda _: _report_text(done))
+        if done or as_json:
+            print_facts({"reports": facts}, as_json, lambda _: _report_text(done))
+    if not done:
+        fail("no campaign is joined; nothing was drawn or sent. See: allomfree-edge join", 1)
     for one in done:
         _fail_if_stuck(one)
 
@@ -91,14 +109,13 @@ def _given(values: tuple[str, ...]) -> dict[str, Source]:
 def _fail_if_stuck(one: Reported) -> None:
     """What the owner should look at ends with an error; what only takes time does not."""
     if one.state is ReportState.QUEUED:
-        fail(f"{one.campaign}: stored but not sent, {one.reason}. Run `report` again, or `run`", 1)
+        what = f"{one.campaign}: stored but not sent, {one.reason}"
+        fail(f"{what}. Try again with: allomfree-edge report", 1)
     if one.reason == Wait.CLOCK_EARLY:
         fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
 
 
 def _report_text(done: list[Reported]) -> str:
-    if not done:
-        return "No campaign joined; nothing was drawn or sent."
     return "\n".join(
         f"{one.campaign}: {'' if one.round is None else f'round {one.round}: '}{one.text}"
         for one in done

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from edge_client.client import EdgeClient
-from edge_client.commands.common import open_client
+from edge_client.commands.common import open_device
 from edge_client.commands.options import CAMPAIGN, command
+from edge_client.device import Device
+from edge_client.language import ENGLISH, speaking
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from protocol_spec.programs.commands import AS_JSON
@@ -32,19 +33,19 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
     """
     from edge_client.show import statement, text  # noqa: PLC0415 - `run` does not need it
 
-    with open_client(settings) as client:
-        found = [client.find(campaign)] if campaign else client.memberships()
+    speech = ENGLISH if as_json else settings.speech
+    with open_device(settings) as device, speaking(speech):
+        found = [device.find(campaign)] if campaign else device.memberships()
         if html is not None:
-            _write_html(client, found, html)
+            _write_html(device, found, html)
             return
-        facts = statement.show_facts(client, found)
-    print_facts(facts, as_json, text.show_text)
+        print_facts(statement.show_facts(device, found), as_json, text.show_text)
 
 
-def _write_html(client: EdgeClient, found: list[Membership], file: str) -> None:
+def _write_html(device: Device, found: list[Membership], file: str) -> None:
     from edge_client.show import owner_page  # noqa: PLC0415 - `run` does not need it
 
-    text = owner_page.page(client, found)
+    text = owner_page.page(device, found)
     if file == "-":
         click.echo(text, nl=False)
     else:
@@ -63,8 +64,8 @@ def status(settings: Settings, as_json: bool) -> None:
     """
     from edge_client.show import statement, text  # noqa: PLC0415 - `run` does not need it
 
-    with open_client(settings) as client:
-        print_facts(statement.status_facts(client), as_json, text.status_text)
+    with open_device(settings) as device:
+        print_facts(statement.status_facts(device), as_json, text.status_text)
 
 
 @command

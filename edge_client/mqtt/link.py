@@ -11,17 +11,11 @@ edge_client.mqtt.memory is its twin for tests. Both pass the same contract test.
 
 from __future__ import annotations
 
-import select
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.errors import BrokerUnreachable
@@ -30,17 +24,22 @@ from protocol_spec.programs.mqtt import (
     CONNECT_SECONDS,
     MQTT_5,
     MQTT_311,
+    BufferedClient,
+    ConnectionBroken,
     Version,
-    closed_at_once,
+    no_answer,
     prepare,
+    properties_of_connect,
     reach,
     refused,
     unreachable,
     wants_older,
 )
 from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.packets import Message
 
 WINDOW: Final = 20
+BATCH: Final = 1_000  # packets of one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,12 @@ class Link(Protocol):
     def subscribe(self, filters: Sequence[str]) -> None:
         """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
 
-    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
-        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged."""
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged.
+
+        It never expires: what a broker has taken it keeps until the collector is back (F2), and
+        the time left until a deadline would show the device's clock (P5).
+        """
 
     def step(self, timeout: float) -> list[Event]:
         """Let the network run for up to `timeout` seconds and return what happened."""
@@ -159,7 +162,9 @@ class PahoLink:
         """Open the socket, or raise `BrokerUnreachable`, and send CONNECT without waiting."""
         self._connack = None
         self._answer_by = time.monotonic() + self._answer_seconds
-        options: dict[str, Any] = {"clean_start": True} if self.version == MQTT_5 else {}
+        options: dict[str, Any] = {}
+        if self.version == MQTT_5:
+            options = {"clean_start": True, "properties": properties_of_connect()}
         reach(self._client, self.broker, self._keepalive, **options)
 
     def subscribe(self, filters: Sequence[str]) -> None:
@@ -172,23 +177,20 @@ class PahoLink:
         """The window, at most the broker's receive maximum, less what is unanswered."""
         return max(0, self.window - len(self._unanswered))
 
-    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
-        """Send a PUBLISH; with MQTT 5 the broker drops it when it has expired."""
-        properties = None
-        if self.version == MQTT_5 and expires_in is not None:
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-            properties.MessageExpiryInterval = max(1, expires_in)
-        sent = self._client.publish(topic, payload, qos=1, properties=properties)
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Send a PUBLISH without any property."""
+        sent = self._client.publish(topic, payload, qos=1)
         self._unanswered.add(sent.mid)
+        self._client.flush()
         return sent.mid
 
     def step(self, timeout: float) -> list[Event]:
         """Wait on the socket, and collect what the callbacks noted."""
-        code = self._turn(timeout)
+        broken = self._turn(timeout)
         if not self.ready:
-            self._hear_answer(code == mqtt.MQTT_ERR_SUCCESS)
-        elif code != mqtt.MQTT_ERR_SUCCESS and not self._is_lost:
-            self._events.append(Lost(f"the connection was lost ({mqtt.error_string(code)})"))
+            self._hear_answer(broken)
+        elif broken and not self._is_lost:
+            self._events.append(Lost(f"the connection was lost ({broken})"))
         events, self._events = self._events, []
         return events
 
@@ -196,15 +198,14 @@ class PahoLink:
     def _is_lost(self) -> bool:
         return any(isinstance(event, Lost) for event in self._events)
 
-    def _hear_answer(self, alive: bool) -> None:
+    def _hear_answer(self, broken: ConnectionBroken | None) -> None:
         """What the broker answered to the request to connect, if it has."""
         code = self._connack
-        if code is None and alive and time.monotonic() < self._answer_by:
-            return
-        if code is None and alive:
-            self._fail("it did not answer in time")
-        elif code is None:
-            self._fail(closed_at_once(self.broker, self._credentials))
+        if code is None:
+            if broken is not None:
+                self._fail(no_answer(broken, self.broker, self._credentials))
+            elif time.monotonic() >= self._answer_by:
+                self._fail("it did not answer in time")
         elif wants_older(code, self.version):
             self._start_again()
         elif code.is_failure:
@@ -232,36 +233,24 @@ class PahoLink:
         if self._client.socket() is not None:
             self._turn(0.0)
 
-    def _turn(self, timeout: float) -> int:
-        """One wait on the socket, then all that is ready. Not paho's own loop: that one uses
-        select(), which cannot watch descriptors above 1023."""
-        sock = self._client.socket()
-        if sock is None:
-            return mqtt.MQTT_ERR_NO_CONN
-        poller = select.poll()
-        poller.register(sock, select.POLLIN | (select.POLLOUT if self._client.want_write() else 0))
-        buffered = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-        ready = poller.poll(0 if buffered else max(0, round(timeout * 1000)))
-        flags = ready[0][1] if ready else 0
-        code: int = mqtt.MQTT_ERR_SUCCESS
-        if buffered or flags & ~select.POLLOUT:
-            code = self._client.loop_read()
-        if code == mqtt.MQTT_ERR_SUCCESS and flags & select.POLLOUT:
-            code = self._client.loop_write()
-        return code or self._client.loop_misc()
+    def _turn(self, timeout: float) -> ConnectionBroken | None:
+        """One turn of the network; what has ended the connection, if anything has."""
+        arrived: list[Message] = []
+        broken = None
+        try:
+            self._client.turn(timeout, arrived, BATCH)
+        except ConnectionBroken as error:
+            broken = error
+        # A topic that is no text is none of ours.
+        self._events[:0] = [Arrived(m.topic, m.payload) for m in arrived if m.topic is not None]
+        return broken
 
-    def _new_client(self) -> mqtt.Client:
+    def _new_client(self) -> BufferedClient:
         options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
-        client = mqtt.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._client_id,
-            protocol=self.version,
-            **options,
-        )
+        client = BufferedClient(self._client_id, self.version, **options)
         prepare(client, self.broker, self._credentials, WINDOW)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
         client.on_publish = self._on_publish
         return client
 
@@ -275,13 +264,6 @@ class PahoLink:
         self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
     ) -> None:
         self._events.append(Lost(f"the connection was lost ({code})"))
-
-    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            return  # not a topic of ours
-        self._events.append(Arrived(topic, bytes(message.payload)))
 
     def _on_publish(
         self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any

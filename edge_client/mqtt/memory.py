@@ -59,14 +59,19 @@ class MemoryBroker:
             message = Message(topic, payload)
             self.published.append(message)
             if retain:
-                self._retained.pop(topic, None)
-                self._retained.update({topic: payload} if payload else {})
+                self.keep(topic, payload)
             for link in self._links:
                 link.deliver(message)
             self.changed.notify_all()
         for pattern, call in self._listeners:
             if matches(pattern, topic):
                 call(message)
+
+    def keep(self, topic: str, payload: bytes) -> None:
+        """Retain a message without a word to those who listen now; an empty one clears it."""
+        with self.changed:
+            self._retained.pop(topic, None)
+            self._retained.update({topic: payload} if payload else {})
 
     def stop(self) -> None:
         """Every connection is lost, and no new one can be made."""
@@ -132,7 +137,7 @@ class MemoryLink:
                 for message in self._server.retained(name):
                     self._note(Arrived(*message))
 
-    def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:  # noqa: ARG002
+    def publish(self, topic: str, payload: bytes) -> int:
         """Publish, and have it acknowledged with the next step."""
         self._last_number += 1
         number = self._last_number

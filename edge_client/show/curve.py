@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from edge_client.language import number, say, say_count
+
 WIDTH: Final = 640
 HEIGHT: Final = 220
 LEFT: Final = 46
@@ -41,20 +43,22 @@ def curve_svg(loss: Loss, most: int, reports: Sequence[int]) -> str:
     dots = [(x(t), y(loss.epsilon_after(t))) for t in reports]
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in curve)
     below = f"{x(0):.1f},{BASE} {points} {x(last):.1f},{BASE}"
-    told = _told(loss, reports)
+    title, told = say("Privacy spent, by number of reports"), _told(loss, reports)
+    never = say("never above epsilon {ceiling}", ceiling=number(ceiling))
+    end = say_count(last, "{count} report", "{count} reports")
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
-        f"<title>Privacy spent, by number of reports</title><desc>{told}</desc>"
+        f"<title>{title}</title><desc>{told}</desc>"
         f'<polygon class="spent" points="{below}"/>'
         f'<line class="axis" x1="{LEFT}" y1="{BASE}" x2="{RIGHT}" y2="{BASE}"/>'
         f'<line class="ceiling" x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}"/>'
         f'<polyline class="curve" points="{points}"/>'
         f"{''.join(_dot(*dot) for dot in dots)}"
-        f'<text x="{LEFT}" y="{TOP - 10}">never above epsilon {ceiling:g}</text>'
-        f'<text x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{ceiling:g}</text>'
+        f'<text x="{LEFT}" y="{TOP - 10}">{never}</text>'
+        f'<text x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{number(ceiling)}</text>'
         f'<text x="{LEFT - 8}" y="{BASE + 4}" text-anchor="end">0</text>'
         f'<text x="{LEFT}" y="{BASE + 20}">0</text>'
-        f'<text x="{RIGHT}" y="{BASE + 20}" text-anchor="end">{last:,} reports</text>'
+        f'<text x="{RIGHT}" y="{BASE + 20}" text-anchor="end">{end}</text>'
         f"{_label(*dots[-1], reports[-1]) if len(dots) == 1 else ''}</svg>"
     )
 
@@ -68,10 +72,16 @@ def _horizon(loss: Loss, rounds: int, most: int) -> int:
 
 
 def _told(loss: Loss, reports: Sequence[int]) -> str:
+    ceiling = number(loss.ceiling)
     if not reports:
-        return f"It climbs to {loss.ceiling:g}; nothing was drawn yet."
-    points = ", ".join(f"{loss.epsilon_after(t):.4f} after {t}" for t in reports)
-    return f"It climbs to {loss.ceiling:g} and never beyond; so far {points}."
+        return say("It climbs to {ceiling}; nothing was drawn yet.", ceiling=ceiling)
+    points = ", ".join(
+        say("{epsilon} after {reports}", epsilon=number(loss.epsilon_after(t), ".4f"), reports=t)
+        for t in reports
+    )
+    return say(
+        "It climbs to {ceiling} and never beyond; so far {points}.", ceiling=ceiling, points=points
+    )
 
 
 def _dot(x: float, y: float) -> str:
@@ -80,8 +90,9 @@ def _dot(x: float, y: float) -> str:
 
 def _label(x: float, y: float, t: int) -> str:
     """To the right of the dot, where the curve is above it; at the end, well below."""
-    if x < RIGHT - 110:
+    if x < RIGHT - 230:  # on a telephone its letters are larger
         place = f'x="{x + 10:.1f}" y="{y + 22:.1f}"'
     else:
         place = f'x="{x:.1f}" y="{y + 36:.1f}" text-anchor="end"'
-    return f'<text class="now" {place}>you, after {t:,}</text>'
+    you = say("you, after {reports}", reports=number(t, ",d"))
+    return f'<text class="now" {place}>{you}</text>'

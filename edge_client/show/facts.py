@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from edge_client.records import Fate, Status
+from edge_client.records import Fate, Status, Treatment
 from protocol_spec import Reporting
 
 
@@ -47,14 +47,29 @@ class AttributeFacts(TypedDict):
     length: int
 
 
+class SourceFacts(TypedDict):
+    """An attribute without a source that can be read here: why, and lines to add."""
+
+    attribute: str
+    problem: str
+    lines: str
+
+
 class InvitationFacts(AboutFacts):
     """Everything an owner should see before agreeing."""
 
+    whole_digest: bool
+    operator: str
+    operator_name: str | None
+    operator_verified: bool
     broker: str
+    credentials: Treatment
     topic: str
     attributes: list[AttributeFacts]
     never_leaves: list[str]
     broker_sees: list[str]
+    silence: str
+    sources: list[SourceFacts]
 
 
 class DrawnRoundFacts(TypedDict):
@@ -123,11 +138,24 @@ class LedgerFacts(TypedDict):
     reason: str
 
 
+class BudgetFacts(TypedDict):
+    """What was charged or is promised, of what the owner allows: None is no limit.
+
+    The source `*` is all sources together.
+    """
+
+    source: str
+    used: float
+    allowed: float | None
+
+
 class ShowFacts(TypedDict):
     """All that `show` tells."""
 
     campaigns: list[CampaignFacts]
     ledger: list[LedgerFacts]
+    budgets: list[BudgetFacts]
+    clock: str
 
 
 class CampaignStatus(TypedDict):

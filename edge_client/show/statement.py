@@ -6,17 +6,23 @@ are made by the code that encodes the real thing, the random part left blank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from edge_client.agent import Wait, due
-from edge_client.client import EdgeClient
+from edge_client.budget import used, used_in_all
 from edge_client.clock import Clock
+from edge_client.device import Device
 from edge_client.heartbeat import last_heartbeat
-from edge_client.records import Invitation, Membership, Queued
+from edge_client.language import message, say
+from edge_client.plausibility import first_doubt
+from edge_client.reading import silence_text
+from edge_client.records import Invitation, Membership, Queued, Treatment
 from edge_client.show.facts import (
     AboutFacts,
     AttributeFacts,
+    BudgetFacts,
     CampaignFacts,
     CampaignStatus,
     DrawnRoundFacts,
@@ -27,21 +33,22 @@ from edge_client.show.facts import (
     ShowFacts,
     StatusFacts,
 )
-from edge_client.show.ways import bound, how_often, period_text, words
-from protocol_spec import Manifest, Rejected, Topics, decode_report, make_report
+from edge_client.show.ways import bound, how_often, words
+from edge_client.sources.checking import Unreadable
+from protocol_spec import Manifest, Rejected, Spending, Topics, decode_report, make_report
 
 NEVER_LEAVES = (
-    "your true value",
-    "the values of the other attributes",
-    "the host name or this agent's version",
-    "the time inside the round at which your value was read",
+    message("your true value"),
+    message("the values of the other attributes"),
+    message("the host name or this agent's version"),
+    message("the time inside the round at which your value was read"),
 )
 
 BROKER_SEES = (
-    "every report",
-    "this device's network address",
-    "the name in the topic",
-    "when it is connected",
+    message("every report"),
+    message("this device's network address"),
+    message("the name in the topic"),
+    message("when it is connected"),
 )
 
 
@@ -63,7 +70,7 @@ def about(manifest: Manifest) -> AboutFacts:
         "eps_1": manifest.eps_1,
         "max_values": manifest.max_values,
         "reporting": manifest.reporting,
-        "answers": how_often(manifest, period_text(rounds.period)),
+        "answers": how_often(manifest),
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "bound": bound(manifest),
     }
@@ -99,22 +106,39 @@ def _preview(manifest: Manifest, index: int) -> list[str]:
     return octets[: len(octets) - behind - len(answer)] + answer + octets[len(octets) - behind :]
 
 
-def invitation_facts(invitation: Invitation, device: str | None) -> InvitationFacts:
+def invitation_facts(
+    invitation: Invitation,
+    device: str | None,
+    *,
+    credentials: Treatment = "none",
+    operator_name: str | None = None,
+    sources: Iterable[Unreadable] = (),
+) -> InvitationFacts:
     """Everything an owner should see before agreeing."""
     manifest = invitation.manifest
     topics = Topics(manifest.campaign, invitation.namespace)
     name = device or "a-random-name"
     return {
         **about(manifest),
+        "whole_digest": invitation.whole_digest,
+        "operator": manifest.operator.hex(),
+        "operator_name": operator_name,
+        "operator_verified": bool(invitation.operator),
         "broker": str(invitation.broker),
+        "credentials": credentials,
         "topic": topics.report(name),
         "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
-        "never_leaves": list(NEVER_LEAVES),
-        "broker_sees": list(BROKER_SEES),
+        "never_leaves": [say(line) for line in NEVER_LEAVES],
+        "broker_sees": [say(line) for line in BROKER_SEES],
+        "silence": silence_text(manifest),
+        "sources": [
+            {"attribute": each.attribute, "problem": each.problem, "lines": each.lines}
+            for each in sources
+        ],
     }
 
 
-def campaign_facts(client: EdgeClient, membership: Membership) -> CampaignFacts:
+def campaign_facts(client: Device, membership: Membership) -> CampaignFacts:
     """What left, what is queued, what it cost: for `show`."""
     spent = client.store.spent(membership)
     rows = client.store.outbox.rows(membership.name)
@@ -138,8 +162,8 @@ def campaign_facts(client: EdgeClient, membership: Membership) -> CampaignFacts:
             {"at": _instant(at), "what": what}
             for at, what in client.store.campaigns.decisions(membership.name)
         ],
-        "never_leaves": list(NEVER_LEAVES),
-        "broker_sees": list(BROKER_SEES),
+        "never_leaves": [say(line) for line in NEVER_LEAVES],
+        "broker_sees": [say(line) for line in BROKER_SEES],
     }
 
 
@@ -164,10 +188,12 @@ def report_facts(membership: Membership, row: Queued) -> ReportFacts:
 def state_of(membership: Membership, clock: Clock) -> str:
     """Whether and why a report is or is not due."""
     allowed = due(membership, clock)
-    return allowed.value if isinstance(allowed, Wait) else f"round {allowed.round} is open"
+    if isinstance(allowed, Wait):
+        return say(allowed.value)
+    return say("round {round} is open", round=allowed.round)
 
 
-def status_facts(client: EdgeClient) -> StatusFacts:
+def status_facts(client: Device) -> StatusFacts:
     """A few lines for people and monitors."""
     beat = last_heartbeat(client.store.directory)
     return {
@@ -177,8 +203,9 @@ def status_facts(client: EdgeClient) -> StatusFacts:
     }
 
 
-def _campaign_status(client: EdgeClient, membership: Membership) -> CampaignStatus:
-    spent, name = client.store.spent(membership), membership.name
+def _campaign_status(client: Device, membership: Membership) -> CampaignStatus:
+    """For monitors: nothing here depends on any value; `show` has what was really booked."""
+    spent, name = _at_most_spent(client, membership), membership.name
     return {
         "campaign": name,
         "status": membership.status,
@@ -193,10 +220,27 @@ def _campaign_status(client: EdgeClient, membership: Membership) -> CampaignStat
     }
 
 
-def show_facts(client: EdgeClient, memberships: Sequence[Membership]) -> ShowFacts:
+def _at_most_spent(client: Device, membership: Membership) -> Spending:
+    """What so many reports can have cost, whatever the values were: with one memo, what they did.
+
+    How many memos there are tells how often the value changed.
+    """
+    spent, most = client.store.spent(membership), membership.way.memos
+    if most <= 1:
+        return spent
+    charged = min(spent.reports, most) * membership.manifest.eps_inf
+    return Spending(0, spent.reports, charged, charged)
+
+
+def show_facts(client: Device, memberships: Sequence[Membership]) -> ShowFacts:
     """All that `show` tells: these campaigns, and the ledger of all."""
     campaigns = [campaign_facts(client, membership) for membership in memberships]
-    return {"campaigns": campaigns, "ledger": ledger_facts(client)}
+    return {
+        "campaigns": campaigns,
+        "ledger": ledger_facts(client),
+        "budgets": budget_facts(client),
+        "clock": first_doubt([m.manifest for m in memberships], client.clock),
+    }
 
 
 def joined_facts(membership: Membership) -> JoinedFacts:
@@ -223,7 +267,29 @@ def drawn_rounds(membership: Membership) -> list[DrawnRoundFacts] | None:
     ]
 
 
-def ledger_facts(client: EdgeClient) -> list[LedgerFacts]:
+def budget_facts(client: Device) -> list[BudgetFacts]:
+    """What is used up or promised: of each source ever asked for, and of all together."""
+    store, policy, now = client.store, client.policy, client.clock.wall()
+    charged = {line.source for line in store.ledger.lines()} - {"*"}
+    names = sorted(charged | {m.attribute.name for m in client.memberships()})
+    each: list[BudgetFacts] = [
+        {
+            "source": name,
+            "used": used(store, name, None, now, joining=True),
+            "allowed": _finite(policy.lifetime_budget),
+        }
+        for name in names
+    ]
+    in_all = used_in_all(store, None, now, joining=True)
+    return [*each, {"source": "*", "used": in_all, "allowed": _finite(policy.total_budget)}]
+
+
+def _finite(limit: float) -> float | None:
+    """JSON has no infinity."""
+    return None if math.isinf(limit) else limit
+
+
+def ledger_facts(client: Device) -> list[LedgerFacts]:
     """Every charge, also of campaigns since forgotten."""
     return [
         {

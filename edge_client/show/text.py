@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Final
 
+from edge_client.language import message, number, say
 from edge_client.show.facts import (
     AboutFacts,
     AttributeFacts,
+    BudgetFacts,
     CampaignFacts,
     DrawnRoundFacts,
     InvitationFacts,
@@ -16,148 +19,246 @@ from edge_client.show.facts import (
     ShowFacts,
     StatusFacts,
 )
-from edge_client.show.ways import period_text
+from edge_client.show.phrases import (
+    and_more,
+    booked_text,
+    budgets_text,
+    clock_text,
+    drawn_text,
+    first_charge,
+    in_all,
+    none_joined,
+    reports_text,
+    rounds_text,
+)
+from protocol_spec.programs.output import quoted
+from protocol_spec.programs.pasting import typed
 
-WIDTH = 96
-MOST_ROUNDS = 8
-MOST_REVEALED = "the most that any number of them can reveal"
-
-NONE_JOINED = "No campaign joined. Begin with: allomfree-edge join ADDRESS"
+WIDTH: Final = 96
+MOST_ROUNDS: Final = 8
+LABELS: Final = (
+    *(message("Campaign"), message("Purpose"), message("Asked by"), message("Rounds")),
+    *(message("Ends"), message("Digest"), message("Signed by"), message("Status")),
+    *(message("Sent to"), message("Topic")),
+)
+OF_QUESTION: Final = (message("Answers"), message("Odds"), message("Bytes"))
 
 
 def invitation_text(facts: InvitationFacts) -> str:
     """What an owner reads before agreeing."""
     lines = [
         *_about_lines(facts),
+        *_trust_lines(facts),
         "",
         *_wrap(
-            "If you agree, this device draws one of these questions at random and answers only "
-            f"that one, {facts['answers']}, with noise added here:"
+            say(
+                "If you agree, this device draws one of these questions at random and answers only "
+                "that one, {answers}, with noise added here:",
+                answers=facts["answers"],
+            )
         ),
     ]
     for attribute in facts["attributes"]:
         lines += ["", *_attribute_lines(attribute)]
     lines += [
         "",
-        f"It would go to {facts['broker']} on the topic",
+        say("It would go to {broker} on the topic", broker=facts["broker"]),
         f"    {facts['topic']}",
+        *_credentials_lines(facts),
         *_limits_lines(facts, facts["attributes"]),
-        *_wrap(f"All of it together can cost {facts['bound']}."),
-        "You can `pause`, `leave` or `forget` at any time.",
+        *(_wrap(facts["silence"]) if facts["silence"] else []),
+        *_wrap(say("All of it together can cost {bound}.", bound=facts["bound"])),
+        say("You can `pause`, `leave` or `forget` at any time."),
     ]
     return "\n".join(lines)
 
 
 def campaign_text(facts: CampaignFacts) -> str:
     """What `show` prints about one campaign."""
-    lines = [*_about_lines(facts), f"Status      {facts['status']}: {facts['state']}", ""]
+    status = f"{say(facts['status'])}: {facts['state']}"
+    lines = [*_about_lines(facts), f"{_label('Status')}{status}", ""]
     lines += [
-        "This device drew one question for life:",
+        say("This device drew one question for life:"),
         *_attribute_lines(facts["drawn_attribute"]),
-        *_wrap(f"    It answers {facts['answers']}."),
+        *_wrap(f"    {say('It answers {answers}.', answers=facts['answers'])}"),
         *_rounds_lines(facts["drawn_rounds"]),
     ]
-    lines += ["", f"Sent to     {facts['broker']}", f"Topic       {facts['topic']}"]
-    for title, rows in (("Queued", facts["queued"]), ("Left this device", facts["sent"])):
-        lines += ["", f"{title}:"] + (_report_lines(rows) or ["    nothing"])
+    lines += ["", f"{_label('Sent to')}{facts['broker']}", f"{_label('Topic')}{facts['topic']}"]
+    queued, left = say("Queued:"), say("Left this device:")
+    for title, rows in ((queued, facts["queued"]), (left, facts["sent"])):
+        lines += ["", title] + (_report_lines(rows) or [f"    {say('nothing')}"])
+    stop = typed("allomfree-edge", "leave", facts["campaign"])
     lines += [
         "",
         *_limits_lines(facts, [facts["drawn_attribute"]]),
         "",
         *_spent_lines(facts),
-        f"Stop with: allomfree-edge pause | leave | forget {facts['campaign']}",
+        say("Stop with: {command}", command=stop),
+        say("(`pause` stops for a while; `forget` wipes the memory too)"),
     ]
     return "\n".join(lines)
 
 
 def show_text(facts: ShowFacts) -> str:
     """Every campaign, and the ledger."""
-    shown = [campaign_text(campaign) for campaign in facts["campaigns"]] or [NONE_JOINED]
-    return "\n\n\n".join([*shown, ledger_text(facts["ledger"])])
+    shown = [campaign_text(campaign) for campaign in facts["campaigns"]] or [none_joined()]
+    ledger = f"{ledger_text(facts['ledger'])}\n{budget_text(facts['budgets'])}"
+    clock = [clock_text(facts["clock"])] if facts["clock"] else []
+    return "\n\n\n".join([*shown, ledger, *clock])
 
 
 def joined_text(facts: JoinedFacts) -> str:
     """What joining has settled."""
-    attribute = facts["attribute"]
-    joined = f"Joined {facts['campaign']}. This device will answer {attribute!r}, for life."
+    joined = say(
+        "Joined {campaign}. This device will answer {attribute}, for life.",
+        campaign=facts["campaign"],
+        attribute=quoted(facts["attribute"]),
+    )
     warning = _wrap(facts["warning"]) if facts["warning"] else []
     return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
 
 
 def status_text(facts: StatusFacts) -> str:
     """A line for the agent and one per campaign."""
-    idle = "" if facts["pid"] else " (`allomfree-edge run` starts it; `report` needs none)"
+    start = typed("allomfree-edge", "run")
+    idle = "" if facts["pid"] else f" (`{start}` starts it; `report` needs none)"
     lines = [f"agent: {facts['agent']}{idle}"]
     lines += [
         f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
         f"attribute {c['attribute']}, "
-        f"{count_text(c['reports'], 'report')}, {c['queued']} queued, "
+        f"{reports_text(c['reports'])}, {c['queued']} queued, "
         f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}, "
         f"at most {c['epsilon_bound']:g} ever"
         for c in facts["campaigns"]
     ]
     if not facts["campaigns"]:
-        lines.append(NONE_JOINED)
+        lines.append(none_joined())
     return "\n".join(lines)
 
 
 def ledger_text(lines: list[LedgerFacts]) -> str:
     """The ledger as a table."""
     if not lines:
-        return "Ledger: nothing was ever charged."
-    wide = max(len("source"), *(len(x["source"]) for x in lines))
+        return say("Ledger: nothing was ever charged.")
+    sources = [_source(line["source"]) for line in lines]
+    source = say("source")
+    wide = max(len(source), *map(len, sources))
     rows = [
-        f"{x['at']}  {x['epsilon']:8.4f}  {x['source']:<{wide}}  "
-        f"{x['campaign'] or 'unknown'}, {x['reason']}"
-        for x in lines
+        f"{line['at']}  {number(line['epsilon'], '8.4f')}  {name:<{wide}}  {booked_text(line)}"
+        for line, name in zip(lines, sources, strict=True)
     ]
-    return "\n".join(
-        [f"when                   epsilon  {'source':<{wide}}  campaign, reason", *rows]
-    )
+    columns = (say("when"), say("epsilon"), say("campaign, reason"))
+    return "\n".join([f"{columns[0]:<20}  {columns[1]:>8}  {source:<{wide}}  {columns[2]}", *rows])
+
+
+def _source(name: str) -> str:
+    return say("all sources") if name == "*" else name
+
+
+def budget_text(budgets: list[BudgetFacts]) -> str:
+    """How much of the owner's limits is used up or promised."""
+    return "\n".join(_wrap(budgets_text(budgets)))
+
+
+def _label(name: str) -> str:
+    """A line's name, as wide as the widest of them."""
+    return say(name).ljust(max(12, *(len(say(label)) + 1 for label in LABELS)))
 
 
 def _about_lines(facts: AboutFacts) -> list[str]:
     return [
         facts["title"],
         "=" * len(facts["title"]),
-        f"Campaign    {facts['campaign']}",
-        *_wrap(facts["purpose"], "Purpose     "),
-        f"Asked by    {facts['owner']}, {facts['contact']}",
-        (
-            f"Rounds      {facts['rounds']}, one every {period_text(facts['period_seconds'])}, "
-            f"from {facts['first_round']}"
-        ),
-        f"Ends        {facts['ends']}",
+        f"{_label('Campaign')}{facts['campaign']}",
+        *_wrap(facts["purpose"], _label("Purpose")),
+        f"{_label('Asked by')}{facts['owner']}, {facts['contact']}",
+        f"{_label('Rounds')}{rounds_text(facts)}",
+        f"{_label('Ends')}{facts['ends']}",
     ]
+
+
+def _trust_lines(facts: InvitationFacts) -> list[str]:
+    """Which manifest it is exactly, and who vouches for it."""
+    compare = say(
+        "Your invitation names only the first 8 of these digits, and others can make a campaign "
+        "with the same 8: compare all of them with those that the operator published."
+    )
+    return [
+        f"{_label('Digest')}{facts['digest']}",
+        *([] if facts["whole_digest"] else _wrap(compare, " " * len(_label("Digest")))),
+        *_wrap(_signer(facts), _label("Signed by")),
+    ]
+
+
+def _signer(facts: InvitationFacts) -> str:
+    key, name = facts["operator"], facts["operator_name"]
+    if not key:
+        return say("nobody: it could be from anyone who can write to the broker.")
+    if not facts["operator_verified"]:
+        return say(
+            "{key}, it says, but that was not checked: the Python package cryptography is missing "
+            "here. Install it: pip install cryptography",
+            key=key,
+        )
+    if name is None:
+        return say("{key}, verified. You do not list this operator in policy.operators.", key=key)
+    return say("{name}, verified", name=key if name == key else f"{name} ({key})")
+
+
+def _credentials_lines(facts: InvitationFacts) -> list[str]:
+    if facts["credentials"] == "none":
+        return []
+    if facts["credentials"] == "shown":
+        return _wrap(say("That broker is shown your user name and password, or your certificate."))
+    return _wrap(
+        say(
+            "Your user name, password and certificate are for another broker (credentials_for): "
+            "they are not shown to this one, and this device takes part under a random name."
+        )
+    )
 
 
 def _attribute_lines(facts: AttributeFacts) -> list[str]:
     shown = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
     octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
-    one, every = facts["belief_one_report"], facts["belief_all_reports"]
+    wide = max(10, *(len(say(label)) + 1 for label in OF_QUESTION))
+    answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
+    blank = " " * len(odds)
     warning = _wrap(facts["warning"], " " * 4) if facts["warning"] else []
     return [
         f"  {facts['attribute']}: {facts['question']}",
-        f"    Answers   {len(facts['values'])}: {shown}",
-        *_wrap(facts["one_report"], "    Odds      "),
-        *_wrap(facts["all_reports"], "              "),
-        *_wrap(
-            f"One report multiplies anyone's odds about you {one}, all together {every}.", " " * 14
-        ),
-        f"    Bytes     {octets}",
-        f"              {facts['length']} bytes, {facts['protocol']}; ?? is noise",
+        f"{answers}{len(facts['values'])}: {shown}",
+        *_wrap(facts["one_report"], odds),
+        *_wrap(facts["all_reports"], blank),
+        *_wrap(_shifts(facts), blank),
+        f"{name}{octets}",
+        blank + say("{count} bytes, {protocol}; ?? is noise", **_size(facts)),
         *warning,
     ]
+
+
+def _size(facts: AttributeFacts) -> dict[str, object]:
+    return {"count": facts["length"], "protocol": facts["protocol"]}
+
+
+def _shifts(facts: AttributeFacts) -> str:
+    return say(
+        "One report multiplies anyone's odds about you {one}, all together {every}.",
+        one=facts["belief_one_report"],
+        every=facts["belief_all_reports"],
+    )
 
 
 def _rounds_lines(rounds: list[DrawnRoundFacts] | None) -> list[str]:
     """The rounds drawn, where a device does not answer in all of them."""
     if rounds is None:
         return []
+    if not rounds:
+        return _wrap(f"    {say('No round is left for it to answer.')}")
     shown = ", ".join(f"{r['round']} ({r['opens'][:16]}Z)" for r in rounds[:MOST_ROUNDS])
-    more = f" and {len(rounds) - MOST_ROUNDS} more" if len(rounds) > MOST_ROUNDS else ""
-    said = f"Rounds drawn: {shown}{more}" if rounds else "No round is left for it to answer"
-    return _wrap(f"    {said}.")
+    return _wrap(
+        f"    {say('Rounds drawn: {rounds}.', rounds=and_more(shown, rounds, MOST_ROUNDS))}"
+    )
 
 
 def _limits_lines(
@@ -166,53 +267,46 @@ def _limits_lines(
     """What is not sent, what is seen all the same, and what noise does not hide."""
     not_hidden = dict.fromkeys(line for each in attributes for line in each["not_hidden"])
     return [
-        *_wrap("Never sent: " + "; ".join(facts["never_leaves"]) + "."),
-        *_wrap("The broker sees: " + "; ".join(facts["broker_sees"]) + "."),
+        *_wrap(say("Never sent: {list}.", list=say("; ").join(facts["never_leaves"]))),
+        *_wrap(say("The broker sees: {list}.", list=say("; ").join(facts["broker_sees"]))),
         *(line for told in not_hidden for line in _wrap(told)),
     ]
 
 
 def _spent_lines(facts: CampaignFacts) -> list[str]:
-    ever = _wrap(f"In all, {facts['bound']}.")
+    ever = _wrap(in_all(facts))
     if not facts["reports"]:
-        first = first_charge(facts)
-        return [f"Ledger: nothing was drawn yet; the first report books epsilon {first:g}.", *ever]
-    each = f"{facts['eps_1']:g} for each of them"
-    what = each if facts["reporting"] == "once" else MOST_REVEALED
-    return [
-        (
-            f"Ledger: {drawn_text(facts)}. "
-            f"Revealed so far at most epsilon {facts['epsilon_exact']:.4f};"
-        ),
-        f"booked {facts['epsilon_charged']:g}, {what}.",
-        *ever,
-    ]
+        first = say(
+            "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",
+            epsilon=number(first_charge(facts)),
+        )
+        return [first, *ever]
+    revealed = say(
+        "Ledger: {drawn}. Revealed so far at most epsilon {exact};",
+        drawn=drawn_text(facts),
+        exact=number(facts["epsilon_exact"], ".4f"),
+    )
+    return [revealed, _booked(facts), *ever]
 
 
-def first_charge(facts: CampaignFacts) -> float:
-    """What the first report books: an answer of its own, or a memo for many."""
-    return facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"]
-
-
-def drawn_text(facts: CampaignFacts) -> str:
-    """How many memos and reports were drawn; memos only where there are any."""
-    reports = count_text(facts["reports"], "report")
-    return f"{count_text(facts['memos'], 'memo')}, {reports}" if facts["memos"] else reports
-
-
-def count_text(number: int, thing: str) -> str:
-    """A number with its noun: `1 report`, `2 reports`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _booked(facts: CampaignFacts) -> str:
+    booked = number(facts["epsilon_charged"])
+    if facts["reporting"] == "once":
+        each = number(facts["eps_1"])
+        return say("booked {booked}, {each} for each of them.", booked=booked, each=each)
+    return say("booked {booked}, the most that any number of them can reveal.", booked=booked)
 
 
 def _report_lines(rows: list[ReportFacts]) -> list[str]:
     lines = []
     for row in rows[-5:]:
-        says = ", ".join(row["says"][:6]) or "nothing"
-        lines += [
-            f"    round {row['round']}: {row['fate']}; the noisy answer says: {says}",
-            f"        {row['bytes']}",
-        ]
+        told = say(
+            "round {round}: {fate}; the noisy answer says: {says}",
+            round=row["round"],
+            fate=say(row["fate"]),
+            says=", ".join(row["says"][:6]) or say("nothing"),
+        )
+        lines += [f"    {told}", f"        {row['bytes']}"]
     return lines
 
 

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from protocol_spec import (
-    Calibration,
-    Manifest,
-    Odds,
-    Way,
-    largest_shift,
-    lifetime_odds,
-    report_odds,
-)
+from edge_client.language import message, number, say, say_count
+from edge_client.show.odds import shift, times
+from protocol_spec import Calibration, Manifest, Odds, Way, lifetime_odds, report_odds
 
 
 class Words(NamedTuple):
@@ -30,28 +24,48 @@ class Words(NamedTuple):
     warning: str
 
 
-CHANGES_SHOW: Final = (
+ONE_REPORT: Final = message(
+    "If your true answer is “{value}”, one report says “{value}” {often}; if it were something "
+    "else, still {otherwise}."
+)
+KEPT: Final = message(
+    "If your true answer is “{value}”, the one answer kept for all your reports says “{value}” "
+    "{often}; if it were something else, still {otherwise}."
+)
+OF_GROUP: Final = message(
+    "If your true answer is in the group of “{value}”, one report says that group {often}; if it "
+    "were in the other, still {otherwise}."
+)
+KEPT_OF_GROUP: Final = message(
+    "If your true answer is in the group of “{value}”, the one answer kept for that group says so "
+    "{often}; if it were in the other, still {otherwise}."
+)
+FIRST_REPORT: Final = message(
+    "If your true answer is “{value}”, the first report says “{value}” {often}; if it were "
+    "something else, still {otherwise}."
+)
+LAST_REPORT: Final = message(
+    "If your true answer is “{value}”, report {last}, and each after it, says “{value}” {often}; "
+    "if it were something else, still {otherwise}."
+)
+CHANGES_SHOW: Final = message(
     "What noise cannot hide: if your value changes, someone who keeps all your reports can in the "
     "long run notice that it changed, though not what it was."
 )
-FIRST_ONLY: Final = (
+FIRST_ONLY: Final = message(
     "Only the first value is ever answered for: if yours changes to another of the answers, the "
     "reports go on from the first."
 )
-GROUPS_SHOW: Final = (
+GROUPS_SHOW: Final = message(
     "What noise cannot hide: when your value changes. Someone who keeps all your reports can in "
     "the long run see the pattern of its changes between the two groups, though not the values."
 )
-LATE_TELLS: Final = (
-    "What grows: each report tells more than the one before. The first tells epsilon {:g}; a late "
-    "report alone tells as much as all before it together, up to epsilon {:g}."
+DIVIDES: Final = message(
+    "This device's name divides the answers into two groups; only the group is reported."
 )
-SILENCE: Final = (
-    "If your value cannot be read in {} round, {}. Nothing makes up for a round that is missed."
-)
-WARNING: Final = (
-    "Warning: this is about something that changes, but only {} will ever be answered for, and "
-    "reports go on from there. A campaign that reports “once” would suit it."
+LATE_TELLS: Final = message(
+    "What grows: each report tells more than the one before. The first tells epsilon {first}; a "
+    "late report alone tells as much as all before it together, up to epsilon {last}."
 )
 
 
@@ -62,88 +76,138 @@ def words(manifest: Manifest, index: int) -> Words:
     return tell[manifest.reporting](manifest, index, way, example)
 
 
-def how_often(manifest: Manifest, period: str) -> str:
+def how_often(manifest: Manifest) -> str:
     """In how many rounds a device answers."""
     if manifest.reporting != "once":
-        return f"once every {period}"
-    each, count = manifest.rounds.each, manifest.rounds.count
-    return (
-        f"in {each:,} of {count:,} rounds, drawn at random when you join, and is silent in others"
+        return say("once {every}", every=every(manifest.rounds.period))
+    return say(
+        "in {each} of {count} rounds, drawn at random when you join, and is silent in others",
+        each=number(manifest.rounds.each, ",d"),
+        count=number(manifest.rounds.count, ",d"),
     )
 
 
-def period_text(seconds: int) -> str:
-    """A duration in its largest whole unit."""
-    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+def every(seconds: int) -> str:
+    """How often something happens, in the largest whole unit."""
+    for size, one, many in (
+        (86_400, message("every day"), message("every {count} days")),
+        (3_600, message("every hour"), message("every {count} hours")),
+        (60, message("every minute"), message("every {count} minutes")),
+        (1, message("every second"), message("every {count} seconds")),
+    ):
         if seconds % size == 0:
             count = seconds // size
-            return name if count == 1 else f"{count} {name}s"
-    return f"{seconds} seconds" if seconds > 1 else "second"
+            return say(one) if count == 1 else say(many, count=number(count, "d"))
+    raise AssertionError("a period is a whole number of seconds")
 
 
 def bound(manifest: Manifest) -> str:
     """The most that can ever be booked, and why it is that."""
-    most, each = manifest.max_values, manifest.rounds.each
-    values = f"{manifest.eps_inf:g} for each of at most {most} values"
-    answers = f"{manifest.eps_1:g} for each of at most {each} answers"
-    why = {
-        "memoized": values if most > 1 else "for the one value that is answered for",
-        "once": f"{answers if each > 1 else 'for the one answer'}, whatever changes, how often",
-        "hashed": f"{manifest.eps_inf:g} for each of the two groups",
-        "nested": "for the one value, all reports together",
-    }
-    return f"never more than epsilon {manifest.lifetime_epsilon:g}: {why[manifest.reporting]}"
+    return say(
+        "never more than epsilon {bound}: {why}",
+        bound=number(manifest.lifetime_epsilon),
+        why=_why(manifest),
+    )
+
+
+def _why(manifest: Manifest) -> str:
+    most, each, reporting = manifest.max_values, manifest.rounds.each, manifest.reporting
+    epsilon, eps_1 = number(manifest.eps_inf), number(manifest.eps_1)
+    if reporting == "hashed":
+        return say("{epsilon} for each of the two groups", epsilon=epsilon)
+    if reporting == "nested":
+        return say("for the one value, all reports together")
+    if reporting == "once" and each == 1:
+        return say("for the one answer, whatever changes, how often")
+    if reporting == "once":
+        return say(
+            "{epsilon} for each of at most {most} answers, whatever changes, how often",
+            epsilon=eps_1,
+            most=number(each, ",d"),
+        )
+    if most == 1:
+        return say("for the one value that is answered for")
+    return say("{epsilon} for each of at most {most} values", epsilon=epsilon, most=most)
+
+
+def _odds(text: str, odds: Odds, value: str, **more: object) -> str:
+    often, otherwise = times(odds.if_true), times(odds.if_false)
+    return say(text, value=value, often=often, otherwise=otherwise, **more)
 
 
 def _memoized(manifest: Manifest, index: int, way: Way, example: str) -> Words:
     calibration, most = way.calibration, manifest.max_values
-    several = f"At most {most} different values of yours are ever answered for."
-    warned = manifest.attributes[index].changes
-    values = "your first value" if most == 1 else f"your first {most} values"
+    several = say("At most {most} different values of yours are ever answered for.", most=most)
+    all_reports = shift(calibration.eps_inf)
     return Words(
-        report_odds(calibration).sentence(example),
-        lifetime_odds(calibration).sentence(
-            example, subject="the one answer kept for all your reports"
-        ),
-        largest_shift(calibration.single_report_epsilon),
-        largest_shift(calibration.eps_inf) + ("" if most == 1 else " for each value"),
-        (FIRST_ONLY,) if most == 1 else (several, CHANGES_SHOW),
-        WARNING.format(values) if warned else "",
+        _odds(ONE_REPORT, report_odds(calibration), example),
+        _odds(KEPT, lifetime_odds(calibration), example),
+        shift(calibration.single_report_epsilon),
+        all_reports if most == 1 else say("{factor} for each value", factor=all_reports),
+        (say(FIRST_ONLY),) if most == 1 else (several, say(CHANGES_SHOW)),
+        _warning(most) if manifest.attributes[index].changes else "",
+    )
+
+
+def _warning(most: int) -> str:
+    return say_count(
+        most,
+        "Warning: this is about something that changes, but only your first value will ever be "
+        "answered for, and reports go on from there. A campaign that reports “once” would suit it.",
+        "Warning: this is about something that changes, but only your first {count} values will "
+        "ever be answered for, and reports go on from there. A campaign that reports “once” would "
+        "suit it.",
     )
 
 
 def _once(manifest: Manifest, index: int, way: Way, example: str) -> Words:
-    each, attribute = manifest.rounds.each, manifest.attributes[index]
-    every = (
-        "That one report is all that ever leaves; nothing about any other moment does."
-        if each == 1
-        else f"At most {each} reports ever leave, each about the value of its own round only."
-    )
-    catches = attribute.otherwise
-    then = (
-        "nothing is sent, and that can be seen"
-        if catches is None
-        else f"it is answered for as “{attribute.values[catches]}”"
+    in_all = say_count(
+        manifest.rounds.each,
+        "That one report is all that ever leaves; nothing about any other moment does.",
+        "At most {count} reports ever leave, each about the value of its own round only.",
     )
     return Words(
-        report_odds(way.calibration).sentence(example),
-        every,
-        largest_shift(manifest.eps_1),
-        largest_shift(manifest.eps_inf),
-        (SILENCE.format("that" if each == 1 else "such a", then),),
+        _odds(ONE_REPORT, report_odds(way.calibration), example),
+        in_all,
+        shift(manifest.eps_1),
+        shift(manifest.eps_inf),
+        (_unreadable(manifest, index),),
         "",
     )
 
 
+def _unreadable(manifest: Manifest, index: int) -> str:
+    """What a device does that cannot read its value in a round that it drew."""
+    attribute, each = manifest.attributes[index], manifest.rounds.each
+    if attribute.otherwise is None:
+        return say_count(
+            each,
+            "If your value cannot be read in that round, nothing is sent, and that can be seen. "
+            "Nothing makes up for a round that is missed.",
+            "If your value cannot be read in such a round, nothing is sent, and that can be seen. "
+            "Nothing makes up for a round that is missed.",
+        )
+    return say_count(
+        each,
+        "If your value cannot be read in that round, it is answered for as “{value}”. Nothing "
+        "makes up for a round that is missed.",
+        "If your value cannot be read in such a round, it is answered for as “{value}”. Nothing "
+        "makes up for a round that is missed.",
+        value=attribute.values[attribute.otherwise],
+    )
+
+
 def _hashed(manifest: Manifest, index: int, way: Way, example: str) -> Words:  # noqa: ARG001
-    group, cell = f"the group of {example}", way.calibration
-    divides = "This device's name divides the answers into two groups; only the group is reported. "
+    cell = way.calibration
     return Words(
-        divides + report_odds(cell).sentence(group),
-        lifetime_odds(cell).sentence(group, subject="the one answer kept for that group"),
-        largest_shift(cell.single_report_epsilon),
-        f"{largest_shift(manifest.lifetime_epsilon)} between histories with the same changes",
-        (GROUPS_SHOW,),
+        f"{say(DIVIDES)} {_odds(OF_GROUP, report_odds(cell), example)}",
+        _odds(KEPT_OF_GROUP, lifetime_odds(cell), example),
+        shift(cell.single_report_epsilon),
+        say(
+            "{factor} between histories with the same changes",
+            factor=shift(manifest.lifetime_epsilon),
+        ),
+        (say(GROUPS_SHOW),),
         "",
     )
 
@@ -152,13 +216,14 @@ def _nested(manifest: Manifest, index: int, way: Way, example: str) -> Words:
     first = way.channels[0]
     if not isinstance(first, Calibration):
         raise AssertionError("levels are calibrations")
-    least, most = largest_shift(manifest.eps_1), largest_shift(manifest.eps_inf)
-    last = f"report {len(way.channels)}, and each after it,"
+    least, most = shift(manifest.eps_1), shift(manifest.eps_inf)
+    late = say(LATE_TELLS, first=number(manifest.eps_1), last=number(manifest.eps_inf))
+    last = number(len(way.channels), ",d")
     return Words(
-        Odds(first.p1, first.q1).sentence(example, subject="the first report"),
-        lifetime_odds(way.calibration).sentence(example, subject=last),
-        f"{least} if it is the first, {most} if it is a late one",
+        _odds(FIRST_REPORT, Odds(first.p1, first.q1), example),
+        _odds(LAST_REPORT, lifetime_odds(way.calibration), example, last=last),
+        say("{least} if it is the first, {most} if it is a late one", least=least, most=most),
         most,
-        (FIRST_ONLY, LATE_TELLS.format(manifest.eps_1, manifest.eps_inf)),
-        WARNING.format("your first value") if manifest.attributes[index].changes else "",
+        (say(FIRST_ONLY), late),
+        _warning(1) if manifest.attributes[index].changes else "",
     )

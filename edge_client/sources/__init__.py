@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from edge_client.errors import SettingsError, SourceFailure
+from protocol_spec.programs.output import quoted, shown
 
 
 class Source(Protocol):
@@ -25,19 +26,23 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
     kind = options.pop("kind", "static" if "value" in options else "")
     if not isinstance(kind, str) or kind not in KINDS:
         kinds = ", ".join(sorted(KINDS))
-        raise SettingsError(f"sources.{attribute}.kind = {kind!r}: choose one of {kinds}")
+        raise SettingsError(
+            f"sources.{shown(attribute, 80)}.kind = {quoted(kind)}: choose one of {kinds}"
+        )
     try:
         return KINDS[kind](options)
     except (TypeError, ValueError) as error:
         what = str(error).split("() ")[-1]  # Python names the class first, the owner has no use
-        raise SettingsError(f"sources.{attribute}: {what}. Nothing was drawn or sent") from None
+        raise SettingsError(
+            f"sources.{shown(attribute, 80)}: {shown(what)}. Nothing was drawn or sent"
+        ) from None
 
 
 def build_all(tables: Mapping[str, Any]) -> dict[str, Source]:
     """All sources of the configuration."""
     for name, table in tables.items():
         if not isinstance(table, Mapping):
-            raise SettingsError(f"sources.{name} must be a table, [sources.{name}]")
+            raise SettingsError(f"sources.{shown(name, 80)} must be a table, as in [sources.fuel]")
     return {name: build(name, table) for name, table in tables.items()}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.errors import SourceFailure
+from protocol_spec.programs.output import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class JsonFileSource:
         except (json.JSONDecodeError, RecursionError):
             what = "is not JSON"
         except (KeyError, IndexError, TypeError, ValueError):
-            what = f"has no field {self.field!r}"
+            what = f"has no field {quoted(self.field)}"
         else:
             if isinstance(found, str | int | float | bool):
                 return found
-            what = f"holds neither text nor a number at {self.field!r}"
+            what = f"holds neither text nor a number at {quoted(self.field)}"
         raise SourceFailure(f"{self.file} {what}; nothing was drawn or sent") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.errors import SourceFailure
+from protocol_spec.programs.output import quoted
 
 
 def _model() -> str:
@@ -64,7 +65,9 @@ class MachineSource:
 
     def __post_init__(self) -> None:
         if self.fact not in FACTS:
-            raise ValueError(f"fact = {self.fact!r}: choose one of {', '.join(sorted(FACTS))}")
+            raise ValueError(
+                f"fact = {quoted(self.fact)}: choose one of {', '.join(sorted(FACTS))}"
+            )
 
     def read(self) -> object:
         """The fact as it is now."""

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from edge_client.errors import SourceFailure
+from protocol_spec.programs.output import quoted
 
 GROUP = "allomfree.sources"
 
@@ -24,11 +25,11 @@ class PluginSource:
         """What the function returns."""
         try:
             return self.function(**self.options)
-        except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code may raise anything
             kind = type(error).__name__
         # Outside of the handler, so that not even the context holds what the plugin said.
         raise SourceFailure(
-            f"the plugin {self.name!r} failed with {kind}; nothing was drawn or sent"
+            f"the plugin {quoted(self.name)} failed with {kind}; nothing was drawn or sent"
         )
 
 
@@ -37,10 +38,10 @@ def plugin_source(name: str, **options: Any) -> PluginSource:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
-        raise ValueError(f"name = {name!r}: no such plugin is installed (installed: {known})")
+        raise ValueError(f"name = {quoted(name)}: no such plugin is installed (installed: {known})")
     try:
         function = found[name].load()
     except Exception as error:  # noqa: BLE001 - importing a stranger's code may raise anything
         kind = type(error).__name__
-        raise ValueError(f"name = {name!r}: the plugin cannot be loaded ({kind})") from None
+        raise ValueError(f"name = {quoted(name)}: the plugin cannot be loaded ({kind})") from None
     return PluginSource(name, function, options)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from typing import Any
 
 from edge_client.errors import CampaignProblem
 from edge_client.records import Draw, Membership, Status
+from edge_client.states import FORGOTTEN
 from edge_client.store.database import Database
 from edge_client.store.highwater import Participation
 from edge_client.store.outbox import Outbox
@@ -36,20 +38,46 @@ class Campaigns:
         participation: Participation,
         at: int,
         rounds: Iterable[int] | None = None,
+        operator: bytes = b"",
+        known_broker: bool = True,
     ) -> None:
         """Remember consent, pseudonym, attribute and the rounds drawn; or take part again."""
-        *shown, answers = participation
+        shown, answers = participation[:3], participation.answers
         with self._database.transaction():
-            self._database.execute(
+            joined = self._database.execute(
                 """INSERT INTO campaign (name, manifest, broker, namespace, device, attribute,
                        last_round, status, joined) VALUES (?, ?, ?, ?, ?, ?, ?, 'joined', ?)
                    ON CONFLICT (name) DO UPDATE SET status = 'joined',
-                       broker = excluded.broker, namespace = excluded.namespace""",
+                       broker = excluded.broker, namespace = excluded.namespace
+                   WHERE manifest = excluded.manifest""",
                 (manifest.campaign, manifest.to_bytes(), broker, namespace, *shown, at),
             )
+            if joined.rowcount != 1:
+                raise CampaignProblem(
+                    f"{manifest.campaign} is the name of another campaign that was joined at this "
+                    "moment; nothing was changed. See allomfree-edge show"
+                )
+            self._trust(manifest.campaign, operator, known_broker)
             if rounds is not None:
                 self._add_rounds(manifest.campaign, rounds, answers)
             self._decide(manifest.campaign, "joined", at)
+
+    def _trust(self, campaign: str, operator: bytes, known_broker: bool) -> None:
+        """A signature that was verified once stays so: it is of the same manifest."""
+        self._database.execute(
+            """INSERT INTO trust VALUES (?, ?, ?) ON CONFLICT (campaign) DO UPDATE SET
+               known_broker = excluded.known_broker,
+               operator = iif(length(excluded.operator), excluded.operator, operator)""",
+            (campaign, known_broker, operator),
+        )
+
+    def known_brokers(self) -> list[str]:
+        """The brokers that credentials were for when campaigns were joined there."""
+        rows = self._database.execute(
+            """SELECT DISTINCT broker FROM campaign LEFT JOIN trust ON campaign = name
+               WHERE known_broker IS NOT 0 ORDER BY broker"""
+        )
+        return [broker for (broker,) in rows.fetchall()]
 
     def _add_rounds(self, campaign: str, rounds: Iterable[int], answers: int) -> None:
         """For life: another process may have joined meanwhile, and then its draw stands."""
@@ -116,7 +144,7 @@ class Campaigns:
         """Remove a campaign and all that belongs to it, inside a transaction."""
         self._database.execute("DELETE FROM campaign WHERE name = ?", (campaign,))
         self._database.execute("DELETE FROM decision WHERE campaign = ?", (campaign,))
-        self._decide(campaign, "forgotten", at)
+        self._decide(campaign, FORGOTTEN, at)
 
     def _decide(self, campaign: str, what: str, at: int) -> None:
         self._database.execute(
@@ -130,10 +158,17 @@ class Campaigns:
             self._manifests[content] = Manifest.from_bytes(content)
         fields["manifest"] = self._manifests[content]
         fields["attribute_index"] = fields.pop("attribute")
+        fields |= self._trusted(row["name"])
         if fields["manifest"].reporting == "once":
             fields["drawn_rounds"] = self._drawn_rounds(row["name"])
             fields["answers"] = self._answers(row["name"])
         return Membership(**fields)
+
+    def _trusted(self, campaign: str) -> dict[str, Any]:
+        row = self._database.execute(
+            "SELECT operator, known_broker FROM trust WHERE campaign = ?", (campaign,)
+        ).fetchone()
+        return dict(row) if row else {}
 
     def _drawn_rounds(self, campaign: str) -> tuple[int, ...]:
         rows = self._database.execute(

@@ -10,9 +10,16 @@ from typing import Final
 
 from edge_client.errors import StateBusy, StateExposed, StorageFailure
 from protocol_spec.programs.locks import holder, try_lock
-from protocol_spec.programs.private_files import exposed_mode, make_private_directory
+from protocol_spec.programs.private_files import (
+    exposed_mode,
+    make_private_directory,
+    sync_directory,
+)
 
-STATE_FILES: Final = ("state.db", "state.db-wal", "state.db-shm", "highwater", "lock", "heartbeat")
+STATE_FILES: Final = (
+    *("state.db", "state.db-wal", "state.db-shm", "highwater", "lock", "heartbeat"),
+    "credentials.json",
+)
 
 
 def private_directory(directory: Path) -> None:
@@ -40,6 +47,13 @@ def private_files(directory: Path) -> None:
     for path in (directory / name for name in STATE_FILES):
         with suppress(FileNotFoundError):
             _check_mode(path, "600")
+
+
+def sync_parents(directory: Path) -> None:
+    """Make the directory itself survive a power cut: else it would be new, and draw again."""
+    for parent in directory.absolute().parents:
+        with suppress(OSError):  # a directory that we may enter but not read
+            sync_directory(parent)
 
 
 def _check_mode(path: Path, wanted: str) -> None:

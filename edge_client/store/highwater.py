@@ -3,8 +3,8 @@
 A database restored from a backup, or replaced by an empty one, would draw again for rounds that
 have already been reported, and that is a privacy failure. The mark holds the store's identity and
 sequence number; a database behind its mark is refused. It also carries what must survive the loss
-of the database: how much each source was charged, which attribute each campaign drew, and how many
-of its answers are used up.
+of the database: how much each source was charged, which attribute each campaign drew, how many of
+its answers are used up, and which manifest it was, by its whole digest.
 
 Two slots are written in turn, each with its checksum, in place: a torn write leaves the other slot
 good, and a full disk cannot stop it, because the first write takes the room for both.
@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from protocol_spec.programs.private_files import open_private
+from protocol_spec.programs.private_files import open_private, sync_directory
 
 FILE: Final = "highwater"
 SLOT: Final = 8_192
@@ -32,6 +33,7 @@ class Participation(NamedTuple):
     attribute: int
     last_round: int
     answers: int = 0
+    digest: str = ""  # of the manifest, in hex; empty if an earlier version wrote it down
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,15 @@ def write(path: Path, mark: Mark) -> None:
     """Store a mark durably, in the slot that does not hold the latest one."""
     descriptor = open_private(path, os.O_WRONLY)
     try:
-        if os.fstat(descriptor).st_size < 2 * SLOT:
+        is_new = os.fstat(descriptor).st_size < 2 * SLOT
+        if is_new:
             os.posix_fallocate(descriptor, 0, 2 * SLOT)
         os.pwrite(descriptor, _format(mark).ljust(SLOT), mark.sequence % 2 * SLOT)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+    if is_new:
+        sync_directory(path.parent)  # before anything is drawn: a mark that is gone is refused
 
 
 def fits(mark: Mark) -> bool:
@@ -78,13 +83,24 @@ def _format(mark: Mark) -> bytes:
         "charged": mark.charged,
         "lives": {n: _short(p) for n, p in mark.participations.items()},  # an earlier name
     }
+    digests = [_shorter(shown.digest) for _, shown in sorted(mark.participations.items())]
+    whole = _record(fields | {"digests": digests} if any(digests) else fields)
+    return whole if len(whole) <= SLOT else _record(fields)  # after a loss, names must do
+
+
+def _record(fields: dict[str, Any]) -> bytes:
     text = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     return b"%08x %s" % (zlib.crc32(text), text)
 
 
 def _short(shown: Participation) -> tuple[str | int, ...]:
     """As earlier versions wrote it, where there is nothing more to write."""
-    return shown if shown.answers else shown[:3]
+    return shown[:4] if shown.answers else shown[:3]
+
+
+def _shorter(digest: str) -> str:
+    """In base64: there is little room."""
+    return b64encode(bytes.fromhex(digest)).decode().rstrip("=")
 
 
 def _parse(record: bytes) -> Mark | None:
@@ -94,9 +110,11 @@ def _parse(record: bytes) -> Mark | None:
             return None
         fields = json.loads(text)
         shown = {
-            name: Participation(str(device), *map(int, numbers))
-            for name, (device, *numbers) in fields["lives"].items()
+            name: Participation(str(device), int(attribute), int(last), int((*answers, 0)[0]))
+            for name, (device, attribute, last, *answers) in fields["lives"].items()
         }
+        for name, digest in zip(sorted(shown), fields.get("digests", ())):
+            shown[name] = shown[name]._replace(digest=b64decode(digest + "=" * 3).hex())
         return Mark(fields["store"], fields["sequence"], fields["charged"], shown)
     except (ValueError, KeyError, TypeError):
         return None

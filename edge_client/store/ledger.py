@@ -23,6 +23,10 @@ class Ledger:
         """What a source was charged in all campaigns, ever. A loss of unknown size is `*`."""
         return sum(line.epsilon for line in self.lines() if line.source in (source, "*"))
 
+    def charged_in_all(self) -> float:
+        """What all sources together were charged, ever."""
+        return sum(line.epsilon for line in self.lines())
+
     def charge(self, line: LedgerLine) -> None:
         """Book a charge that no memo of this store explains, such as a lost one."""
         with self._database.marked_transaction():

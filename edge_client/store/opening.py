@@ -1,6 +1,9 @@
 """Which databases are opened, and which are refused because the memory in them is not the last.
 
 Nothing is changed in a file that is refused: it may be somebody else's, or be repaired by hand.
+
+Claim F7: a first start that a power cut ends is no loss. A database gets its name when it is whole
+and on the disk, so that one that is damaged or missing beside its mark has really been used.
 """
 
 from __future__ import annotations
@@ -8,16 +11,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from edge_client.errors import StateLost, StateTooNew, StorageFailure
 from edge_client.store import highwater, schema
 from edge_client.store.database import FILE
-from edge_client.store.directory import private_files
+from edge_client.store.directory import private_files, sync_parents
 from edge_client.store.highwater import Mark
 from edge_client.store.surviving import meta
-from protocol_spec.programs.private_files import open_private
+from protocol_spec.programs.private_files import create_durably, write_durably
 
 Connect = Callable[..., sqlite3.Connection]
 
@@ -42,7 +46,7 @@ def open_database(
     if size == 0:
         if not replacing:
             _require_new(path)
-        os.close(open_private(path, os.O_RDWR))
+        _create(path, steps)
     db = _connect_or_explain(path, connect, steps)
     try:
         if not replacing:
@@ -51,6 +55,34 @@ def open_database(
         db.close()
         raise
     return db, mark
+
+
+def _create(path: Path, steps: Sequence[schema.Step]) -> None:
+    """An empty database, whole or not at all; one that another process has just made stays."""
+    try:
+        if path.exists():  # and is empty: an earlier version made the file first
+            write_durably(path, _empty(steps))
+        else:
+            create_durably(path, _empty(steps))
+        sync_parents(path.parent)
+    except OSError as error:
+        raise StorageFailure(
+            f"{path} cannot be made: {error.strerror}; nothing was drawn or sent. "
+            "Free some space or correct its permissions, and start again"
+        ) from None
+
+
+def _empty(steps: Sequence[schema.Step]) -> bytes:
+    """The bytes of a database that nothing was ever drawn from, with an identity of its own."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        schema.migrate(db, steps)
+        _identify(db)
+        return db.serialize()
+
+
+def _identify(db: sqlite3.Connection) -> None:
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (os.urandom(8).hex(),))
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('sequence', 0)")
 
 
 def lost(path: Path, what: str) -> StateLost:
@@ -108,8 +140,7 @@ def _connect(path: Path, connect: Connect, steps: Sequence[schema.Step]) -> sqli
         db.execute("PRAGMA synchronous = FULL")
         if version < len(steps):
             schema.migrate(db, steps)
-        db.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (os.urandom(8).hex(),))
-        db.execute("INSERT OR IGNORE INTO meta VALUES ('sequence', 0)")
+        _identify(db)
     except BaseException:
         db.close()
         raise

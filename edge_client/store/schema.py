@@ -92,7 +92,21 @@ def _drawn_rounds(db: sqlite3.Connection) -> None:
     )
 
 
-STEPS: Final[tuple[Step, ...]] = (_first_tables, _drawn_rounds)
+def _trust(db: sqlite3.Connection) -> None:
+    """What was known of a campaign's broker and signer when it was joined.
+
+    Without a row it was joined by an earlier version: credentials were shown to its broker.
+    """
+    db.execute(
+        """CREATE TABLE trust (
+            campaign TEXT PRIMARY KEY REFERENCES campaign(name) ON DELETE CASCADE,
+            known_broker INTEGER NOT NULL,
+            operator BLOB NOT NULL
+        ) WITHOUT ROWID, STRICT"""
+    )
+
+
+STEPS: Final[tuple[Step, ...]] = (_first_tables, _drawn_rounds, _trust)
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Step]) -> None:

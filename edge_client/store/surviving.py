@@ -5,6 +5,7 @@ Functions of a bare connection, because they also read what is left of a damaged
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from typing import Any, Final
 
@@ -34,13 +35,17 @@ def participations(db: sqlite3.Connection) -> dict[str, Participation]:
     kept = db.execute("SELECT substr(key, 6), value FROM meta WHERE key LIKE 'life %'")
     shown = {name: _parse(text) for name, text in kept}
     rows = db.execute(
-        "SELECT name, device, attribute, last_round FROM campaign WHERE last_round >= 0"
+        "SELECT name, device, attribute, last_round, manifest FROM campaign WHERE last_round >= 0"
     )
     answers = _answers(db)
     return shown | {
-        name: Participation(device, attribute, last, answers.get(name, 0))
-        for name, device, attribute, last in rows.fetchall()
+        name: Participation(device, attribute, last, answers.get(name, 0), _digest(manifest))
+        for name, device, attribute, last, manifest in rows.fetchall()
     }
+
+
+def _digest(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()
 
 
 def _answers(db: sqlite3.Connection) -> dict[str, int]:
@@ -70,5 +75,6 @@ def drop_participation(db: sqlite3.Connection, campaign: str) -> None:
 
 
 def _parse(text: str) -> Participation:
-    device, *numbers = text.split(" ")
-    return Participation(device, *map(int, numbers))
+    device, attribute, last, *more = text.split(" ")
+    answers, digest = (*more, *("0", "")[len(more) :])
+    return Participation(device, int(attribute), int(last), int(answers), digest)

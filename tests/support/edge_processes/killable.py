@@ -21,6 +21,7 @@ from edge_client.clock import SystemClock
 from edge_client.mqtt.link import PahoLink
 from edge_client.timing import Timing
 from protocol_spec import Manifest
+from tests.support.edge_fakes import ROOMY
 from tests.support.edge_processes.trusting import trusting_link
 from tests.support.places import ROOT
 
@@ -141,6 +142,7 @@ def _run(run: Run, tell: TextIO) -> None:
     manifest = Manifest.from_bytes(bytes.fromhex(run.manifest))
     with EdgeClient(
         run.state,
+        policy=ROOMY,
         clock=_Clock(manifest, run.round),
         trace=lambda point: _die() if point == run.die_at else None,
         timing=Timing(step=0.1),
@@ -149,7 +151,7 @@ def _run(run: Run, tell: TextIO) -> None:
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
         if not client.memberships():
             invitation = client.invitation(manifest=manifest, broker=run.broker)
-            client.join(invitation, device=run.device)
+            client.join(invitation, device=run.device, accept_silence=manifest.campaign)
         reported = client.report(run.values, timeout=run.timeout)
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
         print(json.dumps([r.text for r in reported]), file=tell, flush=True)

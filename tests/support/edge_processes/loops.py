@@ -17,7 +17,7 @@ from edge_client.store import Store
 from edge_client.timing import Timing
 from protocol_spec import Manifest, Randomiser, Report, digest8
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import QUICK
+from tests.support.edge_fakes import QUICK, ROOMY
 from tests.support.edge_processes.processes import joined
 
 
@@ -36,9 +36,12 @@ def one_queued(
     make_link: MakeLink = PahoLink,
 ) -> Iterator[tuple[Runner, bytes]]:
     """An agent with this round's report drawn and not yet sent."""
-    with EdgeClient(state, timing=timing, make_link=make_link) as client:
+    with EdgeClient(state, policy=ROOMY, timing=timing, make_link=make_link) as client:
         invitation = client.invitation(manifest=asked or manifest(), broker=url)
-        drawn = client.agent.draw(client.join(invitation, device="device"), lambda _: "wood")
+        drawn = client.agent.draw(
+            client.join(invitation, device="device", accept_silence=invitation.manifest.campaign),
+            lambda _: "wood",
+        )
         assert isinstance(drawn, Queued)
         with closing(client.runner(lambda _: "wood")) as carrier:
             yield carrier, drawn.payload

@@ -18,6 +18,7 @@ from edge_client import EdgeClient
 from edge_client.records import Queued
 from edge_client.timing import Timing
 from protocol_spec import Manifest
+from tests.support.edge_fakes import ROOMY
 from tests.support.places import ROOT
 
 EDGE = (sys.executable, "-m", "edge_client")
@@ -29,11 +30,19 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
 
 
-def edge(*words: str | Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def edge(
+    *words: str | Path,
+    timeout: float = 60.0,
+    extra_environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
     """Run one command of the agent to its end."""
-    command = [*EDGE, *map(str, words)]
     return subprocess.run(
-        command, env=environment(), text=True, capture_output=True, timeout=timeout, check=False
+        [*EDGE, *map(str, words)],
+        env=environment(extra_environment),
+        text=True,
+        capture_output=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -41,8 +50,12 @@ def joined(
     state: Path, manifest: Manifest, broker: str, *, device: str = "device", value: str = "wood"
 ) -> Path:
     """Join a campaign without asking the broker; returns a configuration file for the agent."""
-    with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=manifest, broker=broker), device=device)
+    with EdgeClient(state, policy=ROOMY) as client:
+        client.join(
+            client.invitation(manifest=manifest, broker=broker),
+            device=device,
+            accept_silence=manifest.campaign,
+        )
     config = state.with_suffix(".toml")
     sources = "".join(f'[sources.{a.name}]\nvalue = "{value}"\n' for a in manifest.attributes)
     config.write_text(f'state_dir = "{state}"\n{sources}')

@@ -36,8 +36,8 @@ def trusting_link(manifest: Manifest) -> MakeLink:
     class TrustingLink(PahoLink):
         """Passes every acknowledgement off as a receipt of the collector."""
 
-        def publish(self, topic: str, payload: bytes, *, expires_in: int | None = None) -> int:
-            number = super().publish(topic, payload, expires_in=expires_in)
+        def publish(self, topic: str, payload: bytes) -> int:
+            number = super().publish(topic, payload)
             receipts[number] = receipt_for(manifest, topic, payload)
             return number
 

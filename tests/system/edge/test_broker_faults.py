@@ -121,7 +121,11 @@ def test_frames_split_into_single_bytes(broker: Broker, tmp_path: Path) -> None:
     asked = fresh_manifest()
     with Proxy(broker.port, one_by_one=True) as proxy, Tally(broker.port, asked) as tally:
         with EdgeClient(tmp_path / "state") as client:
-            client.join(client.invitation(manifest=asked, broker=proxy.url), device="device")
+            client.join(
+                client.invitation(manifest=asked, broker=proxy.url),
+                device="device",
+                accept_silence=asked.campaign,
+            )
             assert [r.state for r in client.report({"fuel": "gas"})] == ["counted"]
         assert [len(found) for found in tally.payloads.values()] == [1]
 

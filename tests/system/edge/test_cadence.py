@@ -50,7 +50,10 @@ def test_the_moment_is_uniform_in_the_round(tmp_path: Path) -> None:
     schedule = CampaignSchedule(clock, Timing(), random.Random(SEED).randbytes)
     moments = []
     with EdgeClient(tmp_path / "state", clock=clock) as client:
-        membership = client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
+        membership = client.join(
+            client.invitation(manifest=asked, broker="mqtt://localhost"),
+            accept_silence=asked.campaign,
+        )
     for clock.round in range(ROUNDS):
         allowed = due(membership, clock)
         assert isinstance(allowed, Due)
@@ -70,10 +73,13 @@ def test_every_value_gives_the_same_length(protocol: str, k: int, tmp_path: Path
     table = f'name = "a"\nquestion = "?"\nprotocol = "{protocol}"\nvalues = {json.dumps(names)}'
     asked = manifest(attributes=f"[[attributes]]\n{table}", max_values=k)
     clock = RoundClock(asked)
-    policy = Policy(max_values=k, lifetime_budget=1e6)
+    policy = Policy(max_values=k, lifetime_budget=1e6, total_budget=1e6)
     lengths = set()
     with EdgeClient(tmp_path / "state", clock=clock, policy=policy) as client:
-        client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))
+        client.join(
+            client.invitation(manifest=asked, broker="mqtt://localhost"),
+            accept_silence=asked.campaign,
+        )
         for clock.round, name in enumerate(names, start=300):  # numbers of the same length
             drawn = client.agent.draw(client.find(), lambda _, name=name: name)  # type: ignore[misc]
             assert isinstance(drawn, Queued)

@@ -98,7 +98,11 @@ def test_a_hostile_broker(tmp_path: Path) -> None:
         Peer(hostile) as peer,
         EdgeClient(tmp_path / "state", trace=points.append, timing=QUICK) as client,
     ):
-        client.join(client.invitation(manifest=asked, broker=peer.url), device="device")
+        client.join(
+            client.invitation(manifest=asked, broker=peer.url),
+            device="device",
+            accept_silence=asked.campaign,
+        )
         drawn = client.agent.draw(client.find(), lambda _: "wood")
         assert isinstance(drawn, Queued)
         runner = client.runner(lambda _: "gas")

@@ -28,7 +28,9 @@ def test_looking_all_the_time(nats: Nats, tmp_path: Path) -> None:
                 looks += 1
             assert agent.is_running, agent.lines
         assert looks > ROUNDS
-        assert not [line for line in agent.lines if line["level"] != "info"]
+        warned = [line["message"] for line in agent.lines if line["level"] != "info"]
+        # A test machine may have no time server, which an agent says.
+        assert [message for message in warned if not message.startswith("clock: ")] == []
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import Credentials, EdgeClient
+from protocol_spec import Manifest
 from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.certificates import FAULTS, Files
@@ -68,7 +69,9 @@ def attempt(
     points: list[str] = []
     with EdgeClient(state, credentials=credentials, timing=QUICK, trace=points.append) as client:
         url = f"mqtts://{host}:{broker.port}"
-        client.join(client.invitation(manifest=manifest(), broker=url), device="device")
+        asked = manifest()
+        invitation = client.invitation(manifest=asked, broker=url)
+        client.join(invitation, device="device", accept_silence=asked.campaign)
         client.agent.draw(client.find(), lambda _: "gas")
         with closing(client.runner(lambda _: "gas")) as runner:
             tick_until(runner, lambda: "acknowledged" in points or bool(runner.delivery.trouble))
@@ -143,8 +146,10 @@ def test_all_of_it_by_flags(files: Files, tmp_path: Path) -> None:
         broker.start()
         url = f"mqtts://localhost:{broker.port}"
         with EdgeClient(state) as client:
-            client.join(client.invitation(manifest=manifest(), broker=url))
-        look = ("doctor", "--state-dir", state, *flags)
+            asked = manifest()
+            invitation = client.invitation(manifest=asked, broker=url)
+            client.join(invitation, accept_silence=asked.campaign)
+        look = ("doctor", "--state-dir", state, "--credentials-for", url, *flags)
         assert "--cert-file" in edge(*look).stdout
         assert (
             f"{url} answers (encrypted)"
@@ -176,7 +181,9 @@ def test_a_broker_that_does_not_speak_tls(nats: Nats, tmp_path: Path) -> None:
 def test_plain_text_leaves_this_machine_only_when_asked_for(tmp_path: Path) -> None:
     asked = tmp_path / "campaign.toml"
     asked.write_text(manifest_text())
-    words = ("join", "--yes", "--state-dir", tmp_path / "state", "--manifest", asked, "--broker")
+    accepted = ("--accept-silence", Manifest.from_file(asked).campaign)
+    words: tuple[str | Path, ...] = ("join", "--yes", *accepted, "--state-dir", tmp_path / "state")
+    words = (*words, "--manifest", asked, "--broker")
     refused = edge(*words, "mqtt://192.0.2.1")
     assert refused.returncode == 2
     assert "is not encrypted and not this machine; nothing was sent" in refused.stderr

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.errors import SettingsError
 from edge_client.policy import Policy
 from protocol_spec import Report, decode_report
 from protocol_spec.topics import is_device
+from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (
     FUEL,
     NOBODY,
     Connections,
     FakeClock,
+    agree,
     daily,
     draw,
     joined_agent,
@@ -39,7 +42,7 @@ def test_the_attribute_is_uniform(state: Path, clock: FakeClock, count: int) -> 
     agent = joined_agent(state, clock, entropy=seeded(seed), connect=connections)
     campaign, drawn = daily(attributes=attributes(count)), Counter[int]()
     for _ in range(350):
-        membership = agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        membership = agree(agent, campaign)
         drawn[membership.attribute_index] += 1
         connections.execute("DELETE FROM campaign")  # another device with other randomness
     assert uniform_z([drawn[i] for i in range(count)]) < LIMIT, f"seed {seed!r}: {drawn}"
@@ -57,7 +60,7 @@ def test_the_attribute_survives_restart_leaving_and_rejoining(
         agent.store.close()
         agent = joined_agent(state, clock, entropy=seeded(str(seed)))
         agent.store.campaigns.set_status(first.name, "left", 0)
-        agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        agree(agent, campaign)
         assert only(agent).attribute_index == first.attribute_index
         assert only(agent).device == first.device
     agent.store.close()
@@ -65,7 +68,7 @@ def test_the_attribute_survives_restart_leaving_and_rejoining(
 
 def test_joining_again_uses_no_randomness(agent: Agent, clock: FakeClock) -> None:
     silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
-    silent.join(daily(), broker=NOBODY, namespace="allomfree")
+    agree(silent, daily())
 
 
 def test_joining_again_follows_the_campaign_to_another_broker(agent: Agent) -> None:
@@ -107,7 +110,7 @@ def test_a_user_name_that_is_no_device_name_is_refused(
 ) -> None:
     agent = joined_agent(state, clock)
     with pytest.raises(SettingsError, match=r"invalid device name .* Nothing was drawn or sent"):
-        agent.join(daily(), broker=NOBODY, namespace="allomfree", device=device)
+        agree(agent, daily(), device=device)
     assert agent.store.campaigns.all() == []
     agent.store.close()
 
@@ -125,3 +128,15 @@ def test_an_attribute_shown_once_is_never_another(state: Path, clock: FakeClock)
         agent = joined_agent(state, clock, entropy=seeded(f"life {seed}"))
     assert shown == {only(agent).attribute_index}
     agent.store.close()
+
+
+def test_names_may_be_shortened_if_they_are_unique(tmp_path: Path) -> None:
+    with EdgeClient(tmp_path / "s") as client:
+        for slug in ("heat-east", "heat-west"):
+            one = manifest(slug=slug)
+            invitation = client.invitation(manifest=one, broker=NOBODY)
+            client.join(invitation, accept_silence=one.campaign)
+        assert client.find("heat-w").name.startswith("heat-west-")
+        for name, said in (("heat", "could be several"), (None, "no name could be several")):
+            with pytest.raises(LookupError, match=said):
+                client.find(name)

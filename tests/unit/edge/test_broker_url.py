@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import ast
 import ssl
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import edge_client
-from edge_client.errors import SettingsError
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import Link
 from edge_client.mqtt.memory import MemoryBroker
-from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker, parse_campaign
+from protocol_spec.programs.address import (
+    BrokerUrl,
+    Credentials,
+    parse_broker,
+    parse_brokers,
+    parse_campaign,
+)
+from protocol_spec.programs.errors import SettingsError
 
 CAMPAIGN = "home-heat-1a2b3c4d"
 ROOT = Path(edge_client.__file__).parents[1]
@@ -121,6 +128,7 @@ def test_tls_files_that_cannot_be_used_are_an_error(tmp_path: Path, missing: str
             Credentials(**{missing: str(junk)}).tls_context()
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in files}
@@ -152,21 +160,29 @@ def test_no_code_path_disables_verification() -> None:
         "PROTOCOL_TLS",
         "insecure",
         "wrap_socket",
+        "wrap_bio",
     }
     allowed = {
-        ("protocol_spec/programs/address.py", "SSLContext")
-    }  # the return type of the one that verifies
+        ("protocol_spec/programs/address.py", "SSLContext"),  # what the one that verifies returns
+        ("protocol_spec/programs/client.py", "SSLContext"),  # what it is given
+        ("protocol_spec/programs/tls.py", "SSLContext"),
+        ("protocol_spec/programs/tls.py", "wrap_bio"),  # with the name: see below
+    }
     found = {(module, name) for module, tree in trees().items() for name in names(tree) & forbidden}
     assert found == allowed
 
 
 def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
     makers = {module for module, tree in trees().items() if "create_default_context" in names(tree)}
-    users = {module for module, tree in trees().items() if "tls_set_context" in names(tree)}
-    assert (makers, users) == (
+    users = {m for m, tree in trees().items() if {"wrap_socket", "wrap_bio"} & names(tree)}
+    givers = {module for module, tree in trees().items() if "tls_context" in calls(tree)}
+    assert (makers, users, givers) == (
         {"protocol_spec/programs/address.py"},
+        {"protocol_spec/programs/tls.py"},
         {"protocol_spec/programs/mqtt.py"},
     )
+    source = (ROOT / "protocol_spec/programs/tls.py").read_text("utf-8")
+    assert "wrap_bio(self._arrived, self._outgoing, server_hostname=host)" in source
 
 
 def calls(tree: ast.AST) -> set[str]:
@@ -199,3 +215,36 @@ def test_a_link_in_plain_text_is_not_made() -> None:
     assert made == []
     Connector(Credentials(), allow_plaintext=True, make_link=make).link(elsewhere)
     assert made == [elsewhere]
+
+
+def test_credentials_are_shown_to_the_broker_they_are_for() -> None:
+    """P2: by name, port and scheme; to all others nothing that tells who we are."""
+    shown: list[Credentials] = []
+
+    def make(broker: BrokerUrl, credentials: Credentials, **options: object) -> Link:
+        shown.append(credentials)
+        return MemoryBroker().link(broker, credentials)
+
+    mine = Credentials("me", "hunter2", "ca.pem", "me.pem", "me.key")
+    known = [str(broker) for broker in parse_brokers("b.example, mqtt://localhost:1884")]
+    connector = Connector(mine, True, make_link=make, brokers=lambda: known)
+    for url in ("mqtts://b.example", "mqtts://B.example:8883", "mqtt://localhost:1884"):
+        connector.link(parse_broker(url))
+    assert shown == [mine] * 3
+    shown.clear()
+    others = "mqtt://b.example:8883", "mqtts://b.example:8884", "mqtts://c.b.example", "mqtts://b"
+    for url in (*others, "mqtt://127.0.0.1:1884", "mqtts://b.example.", "mqtt://localhost"):
+        connector.link(parse_broker(url))
+        assert "were not shown to it" in connector.note(parse_broker(url))
+        assert connector.username(parse_broker(url)) is None
+    assert set(shown) == {Credentials(ca_file="ca.pem")}
+
+
+def test_nobody_has_said_which_broker_they_are_for() -> None:
+    broker = parse_broker("mqtts://b.example")
+    connector = Connector(Credentials("me", "hunter2"))
+    assert connector.withholds(broker)
+    with pytest.raises(SettingsError, match=r'credentials_for = "mqtts://b\.example:8883"') as told:
+        connector.check_invited(broker)
+    assert "hunter2" not in str(told.value)
+    Connector(Credentials(ca_file="ca.pem")).check_invited(broker)

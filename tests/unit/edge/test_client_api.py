@@ -28,7 +28,6 @@ from protocol_spec import (
     Response,
     ResponseStatus,
     Topics,
-    UnknownValue,
     decode_request,
 )
 from protocol_spec.programs.address import parse_broker
@@ -45,6 +44,7 @@ from tests.support.edge_fakes import (
     no_entropy,
     rows,
 )
+from tests.support.edge_ways import way_manifest
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_public_door() -> None:
 def test_join_report_close_and_go_on(state: Path, nats: Nats, campaign: Manifest) -> None:
     with Tally(nats.port, campaign) as tally:
         with EdgeClient(state) as client:
-            membership = client.join(address(nats, campaign))
+            membership = client.join(address(nats, campaign), accept_silence=campaign.campaign)
             (reported,) = client.report({"fuel": "wood"})
         assert (reported.campaign, reported.round) == (campaign.campaign, 0)
         assert reported.state == "counted"
@@ -87,8 +87,9 @@ def test_join_report_close_and_go_on(state: Path, nats: Nats, campaign: Manifest
     assert [row["bytes"] for row in facts["sent"]] == [payload.hex(" ")]
 
 
-def test_the_example_of_the_module_is_true(state: Path, nats: Nats, campaign: Manifest) -> None:
+def test_the_example_of_the_module_is_true(state: Path, nats: Nats) -> None:
     """As the docstring has it, the broker's address apart."""
+    campaign = way_manifest("memoized", first=None, period=3600, slug=f"api-{os.urandom(4).hex()}")
     assert edge_client.client.__doc__ is not None
     example = edge_client.client.__doc__.split("\n\n", 1)[1]
     example = example.replace("/var/lib/heater/allomfree", str(state))
@@ -108,7 +109,7 @@ def test_looking_at_an_invitation_draws_nothing(
         assert invitation.manifest == campaign
         assert client.memberships() == []
         with pytest.raises(NoEntropy):
-            client.join(invitation)
+            client.join(invitation, accept_silence=campaign.campaign)
         assert client.memberships() == []
 
 
@@ -118,18 +119,19 @@ def test_only_the_drawn_attribute_is_looked_at(state: Path, nats: Nats) -> None:
         attributes=FUEL + FUEL.replace("fuel", "stove") + FUEL.replace("fuel", "oven"),
     )
     with Tally(nats.port, several), EdgeClient(state) as client:
-        drawn = client.join(address(nats, several)).attribute.name
+        drawn = client.join(address(nats, several), accept_silence=several.campaign).attribute.name
         (reported,) = client.report({drawn: "gas"})
         assert reported.state == "counted"
 
 
 def test_a_missing_value_is_said_before_anything_is_drawn(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
-        with pytest.raises(SourceFailure, match="no value for attribute 'fuel'"):
-            client.report({"stove": "wood"})
-        with pytest.raises(UnknownValue):
-            client.report({"fuel": "coal"})
+        client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
+        for values in ({"stove": "wood"}, {"fuel": "coal"}):
+            with pytest.raises(SourceFailure, match=r"'fuel', .* has no usable value; nothing was"):
+                client.report(values)
         assert rows(state)["memo"] == []
 
 
@@ -139,7 +141,9 @@ def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
     other = manifest(slug=f"api-{os.urandom(4).hex()}", attributes=FUEL.replace("fuel", "stove"))
     with EdgeClient(state) as client:
         for one in (campaign, other):
-            client.join(client.invitation(manifest=one, broker=nats.url))
+            client.join(
+                client.invitation(manifest=one, broker=nats.url), accept_silence=one.campaign
+            )
         first = client.agent.draw(client.find(campaign.campaign), lambda _: "wood")
         with Tally(nats.port, campaign) as tally:
             with pytest.raises(SourceFailure, match="'stove'"):
@@ -150,7 +154,9 @@ def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
 
 def test_a_broker_that_is_away_is_told_as_queued(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
         (reported,) = client.report({"fuel": "wood"}, timeout=0.1)
         assert reported.round == 0
         assert reported.state is ReportState.QUEUED
@@ -163,14 +169,18 @@ def test_a_report_that_had_no_time_is_not_told_as_sent(
     state: Path, nats: Nats, campaign: Manifest
 ) -> None:
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        client.join(
+            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
+        )
         (reported,) = client.report({"fuel": "wood"}, timeout=0.0)
         assert (reported.state, reported.reason) == ("queued", "there was no time to send it")
 
 
 def test_a_collector_that_is_away_is_told_as_sent(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state, make_link=MemoryBroker().link, timing=QUICK) as client:
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
         (reported,) = client.report({"fuel": "wood"}, timeout=0.5)
         assert reported.state is ReportState.SENT
         assert reported.text == "sent, no receipt yet"
@@ -182,8 +192,14 @@ def test_trouble_with_one_broker_is_not_blamed_on_another(state: Path, campaign:
     MemoryTally(servers[1], campaign)
     servers[2].stop()
     with EdgeClient(state, make_link=by_port(servers), timing=QUICK) as client:
-        client.join(client.invitation(manifest=campaign, broker="mqtt://localhost:1"))
-        client.join(client.invitation(manifest=other, broker="mqtt://localhost:2"))
+        client.join(
+            client.invitation(manifest=campaign, broker="mqtt://localhost:1"),
+            accept_silence=campaign.campaign,
+        )
+        client.join(
+            client.invitation(manifest=other, broker="mqtt://localhost:2"),
+            accept_silence=other.campaign,
+        )
         told = {r.campaign: r for r in client.report({"fuel": "wood"}, timeout=0.5)}
     assert told[campaign.campaign].text == "counted"
     assert told[other.campaign].text.startswith("queued: the broker mqtt://localhost:2 cannot")
@@ -230,7 +246,9 @@ def test_the_policy_is_asked_before_anything_is_fetched_or_drawn(
 
 def test_a_user_name_is_the_devices_name(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state, credentials=Credentials("living-room")) as client:
-        joined = client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        joined = client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
         assert joined.device == "living-room"
 
 
@@ -244,7 +262,9 @@ def test_one_client_at_a_time(state: Path) -> None:
 
 def test_pause_resume_leave(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
         assert client.pause().status == "paused"
         (told,) = client.report({"fuel": "wood"}, timeout=0.1)
         assert (told.round, told.state) == (None, ReportState.WAITING)
@@ -291,7 +311,9 @@ def test_forget_asks_the_collector_and_wipes_here(
     collector = threading.Thread(target=answer_forget, args=(link, campaign, status, ready))
     collector.start()
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        client.join(
+            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
+        )
         client.agent.draw(client.find(), lambda _: "wood")
         assert ready.wait(20)
         assert client.forget() == (campaign.campaign, told)
@@ -302,16 +324,23 @@ def test_forget_asks_the_collector_and_wipes_here(
 
 def test_forget_without_a_collector(state: Path, nats: Nats, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=nats.url))
+        client.join(
+            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
+        )
         assert client.forget(timeout=0.3)[1].startswith("did not answer")
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        client.join(
+            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
+        )
         assert client.forget(timeout=0.3)[1].startswith("was not told: the broker")
 
 
 def test_forget_sends_no_password_in_plain_text(state: Path, campaign: Manifest) -> None:
     """Joined when plain text was allowed, forgotten when it no longer is."""
     with EdgeClient(state, allow_plaintext=True) as client:
-        client.join(client.invitation(manifest=campaign, broker="mqtt://192.0.2.1"))
+        client.join(
+            client.invitation(manifest=campaign, broker="mqtt://192.0.2.1"),
+            accept_silence=campaign.campaign,
+        )
     with EdgeClient(state, credentials=Credentials("me", "hunter2")) as client:
         _, answer = client.forget(timeout=0.3)
         assert answer.startswith("was not told: mqtt://192.0.2.1:1883 is not encrypted")

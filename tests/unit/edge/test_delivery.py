@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
-from edge_client.mqtt.memory import MemoryBroker, Message, matches
+from edge_client.mqtt.memory import MemoryBroker, MemoryLink, Message, matches
 from edge_client.store import Store
 from edge_client.timing import Timing
 from protocol_spec import Presence, Rejected, State, decode_report, digest8
 from tests.support.edge_fakes import (
     DAY,
-    NOBODY,
     FakeClock,
     MemoryTally,
+    agree,
     by_port,
     daily,
     draw,
@@ -157,6 +158,43 @@ def test_a_broker_that_returns_gets_what_has_no_receipt(
     assert "BROKER_AWAY" not in last_state(runner)
 
 
+def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
+    agent: Agent, clock: FakeClock, broker: MemoryBroker
+) -> None:
+    """A5. One that carried something, or lasted, begins anew."""
+    opened: list[float] = []
+
+    def link(*where: Any, **how: Any) -> MemoryLink:
+        opened.append(clock.steady())
+        return broker.link(*where, **how)
+
+    carrier = runner_of(agent, lambda _: "wood", make_link=link, timing=SLOW)
+
+    def pause_after(seconds: float) -> float:
+        """From the end of a connection that lasted so long to the next."""
+        before, ended = len(opened), clock.steady() + seconds
+        clock.pass_time(seconds)
+        broker.stop()
+        turn(carrier, 1)
+        broker.start()
+        while len(opened) == before:
+            clock.pass_time(0.25)
+            turn(carrier, 1)
+        turn(carrier, 1)
+        return opened[-1] - ended
+
+    with closing(carrier):
+        MemoryTally(broker, daily())
+        turn(carrier)
+        assert fates(agent) == ["counted"]
+        pauses = [pause_after(0.1) for _ in range(6)]
+        for failures, pause in enumerate(pauses):
+            longest = min(SLOW.reconnect_longest, SLOW.reconnect * 2.0**failures)
+            assert longest / 2 <= pause <= longest + 0.5
+        pause_after(SLOW.steady)
+        assert pause_after(0.1) <= SLOW.reconnect + 0.5
+
+
 def test_one_broker_that_returns_does_not_hurry_another(
     state: Path, clock: FakeClock, broker: MemoryBroker
 ) -> None:
@@ -165,7 +203,7 @@ def test_one_broker_that_returns_does_not_hurry_another(
     campaigns = {"mqtt://localhost:1": daily(slug="one"), "mqtt://localhost:2": daily(slug="two")}
     agent = joined_agent(state, clock)
     for url, campaign in campaigns.items():
-        agent.join(campaign, broker=url, namespace="allomfree")
+        agree(agent, campaign, broker=url)
     tallies = [
         MemoryTally(server, campaign, receipts=False)
         for server, campaign in zip(servers.values(), campaigns.values())
@@ -192,7 +230,7 @@ def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: Fake
     campaign, attributes = daily(attributes=tables), set()
     agent = joined_agent(state, clock)
     for _ in range(12):
-        membership = agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        membership = agree(agent, campaign)
         attributes.add(membership.attribute.name)
         report = decode_report(draw(agent, "v0").payload)
         assert not isinstance(report, Rejected)

@@ -12,8 +12,10 @@ import pytest
 
 from edge_client.errors import StateExposed, StorageFailure
 from edge_client.heartbeat import Heartbeat
+from edge_client.remembered import Remembered, RememberedCredentials
 from edge_client.store import Store
 from edge_client.store.directory import STATE_FILES
+from protocol_spec.programs.address import parse_broker
 from tests.support.edge_fakes import FakeClock, daily, draw, joined_agent
 
 
@@ -37,6 +39,7 @@ def test_modes_do_not_depend_on_the_umask(state: Path, clock: FakeClock, mask: i
         agent = joined_agent(state, clock, daily())
         draw(agent)
         Heartbeat(state).write("fine", 0)
+        RememberedCredentials(state).remember(parse_broker("mqtts://b.example"), Remembered("me"))
         found = {path.name: mode(path) for path in state.iterdir()}
         agent.store.close()
     assert found == dict.fromkeys(STATE_FILES, 0o600)

@@ -62,7 +62,12 @@ def test_nothing_is_changed_by_opening(name: str, state: Path) -> None:
     mark = (state / "highwater").read_bytes()
     with Store(state, exclusive=True) as store:
         assert store.sequence == 5
-    assert in_hex(rows(state)) == {**written("used"), "drawn_round": [], "answered": []}
+    assert in_hex(rows(state)) == {
+        **written("used"),
+        "drawn_round": [],
+        "answered": [],
+        "trust": [],
+    }
     assert (state / "highwater").read_bytes() == mark
     found = highwater.read(state / "highwater")
     assert found is not None

@@ -9,21 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from edge_client import Credentials, EdgeClient
 from edge_client.agent import Agent
-from edge_client.errors import StorageFailure
+from edge_client.errors import CampaignProblem, StorageFailure
+from edge_client.records import Invitation
 from edge_client.store import Store
 from edge_client.store.outbox import KEPT_FOR_SHOW
+from protocol_spec.programs.address import parse_broker
 from tests.support.edge_fakes import (
     COLOUR,
     NOBODY,
     Connections,
     FakeClock,
+    agree,
     daily,
     draw,
     draw_rounds,
     joined_agent,
     only,
 )
+from tests.support.edge_ways import way_manifest
 
 WINDOW = 12
 
@@ -99,7 +104,7 @@ def test_the_ledger_stays_and_a_rejoin_is_charged_again(used: Agent, clock: Fake
     assert used.store.campaigns.all() == []
     assert used.store.ledger.lines() == before
     assert used.store.campaigns.decisions(membership.name) == [(7, "forgotten")]
-    used.join(membership.manifest, broker=NOBODY, namespace="allomfree")
+    agree(used, membership.manifest)
     draw(used, "c17")
     assert used.store.ledger.charged("colour") == 3 * membership.manifest.eps_inf
     assert used.store.memos.of(membership.name)[17].body != memos[17].body
@@ -115,9 +120,9 @@ def test_a_rejoin_beyond_the_lifetime_budget_is_refused_later(
         draw_rounds(agent, clock, 1)
         agent.store.forget(only(agent), 0)
         if agent.store.ledger.charged("fuel") < 12.0:
-            agent.join(campaign, broker=NOBODY, namespace="allomfree")
+            agree(agent, campaign)
     with pytest.raises(PermissionError, match="12 of its lifetime budget of 12 is already used"):
-        agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        agree(agent, campaign)
     agent.store.close()
 
 
@@ -126,7 +131,7 @@ def test_another_campaign_under_the_same_name_is_kept(state: Path, clock: FakeCl
     agent = joined_agent(state, clock)
     for slug in ("one", "two"):
         campaign = daily(slug=slug)
-        agent.join(campaign, broker=NOBODY, namespace="allomfree", device="living-room-heater")
+        agree(agent, campaign, device="living-room-heater")
     one, two = agent.store.campaigns.all()
     for membership in (one, two):
         agent.draw(membership, lambda _: "wood")
@@ -168,3 +173,32 @@ def test_traces_that_cannot_be_removed_are_named(
             used.store.forget(only(used), 0)
     assert "traces remain in my-backup.db, state.db" in str(refused.value)
     assert used.store.campaigns.all() == []
+
+
+def test_a_named_device_is_not_charged_for_reports_that_nobody_counts(
+    state: Path, clock: FakeClock
+) -> None:
+    """A4: the collector counts no report under a forgotten name, so joining again is refused."""
+    campaign = Invitation(way_manifest("memoized"), parse_broker(NOBODY), "allomfree")
+    with EdgeClient(state, clock=clock, credentials=Credentials("heater-1", "secret")) as client:
+        client.join(campaign)
+        client.store.forget(client.find(), 7)
+        for attempt in (
+            lambda: client.join(campaign),
+            lambda: client.join(campaign, device="heater-2"),
+            lambda: client.invitation(manifest=campaign.manifest, broker=NOBODY),
+        ):
+            with pytest.raises(CampaignProblem, match=r"forgotten .*Nothing was .*join --again"):
+                attempt()
+        assert client.memberships() == []
+        client.invitation(manifest=campaign.manifest, broker=NOBODY, again=True)
+        assert client.join(campaign, again=True).device == "heater-1"
+        client.join(campaign)
+
+
+def test_a_device_without_a_name_of_its_own_gets_a_new_one(state: Path, clock: FakeClock) -> None:
+    campaign = Invitation(way_manifest("memoized"), parse_broker(NOBODY), "allomfree")
+    with EdgeClient(state, clock=clock) as client:
+        first = client.join(campaign)
+        client.store.forget(first, 7)
+        assert client.join(campaign).device != first.device

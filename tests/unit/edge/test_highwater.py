@@ -151,7 +151,7 @@ def test_looking_does_not_move_the_mark_of_a_running_agent(state: Path, clock: F
 
 
 def test_the_mark_follows_every_draw(state: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, daily())
+    agent, digest = joined_agent(state, clock, daily()), daily().digest.hex()
     for sequence in range(1, 4):
         draw(agent)
         clock.pass_time(86_400)
@@ -161,7 +161,7 @@ def test_the_mark_follows_every_draw(state: Path, clock: FakeClock) -> None:
         assert found.sequence == sequence
         assert found.charged == {"fuel": 2.0}
         assert found.participations == {
-            membership.name: Participation(membership.device, 0, sequence - 1)
+            membership.name: Participation(membership.device, 0, sequence - 1, 0, digest)
         }
     agent.store.close()
 

@@ -118,6 +118,8 @@ def test_a_running_agent_loads_no_numpy(state: Path, tmp_path: Path, home: Path)
         "cryptography",
         "rich",
         "hypothesis",
+        "http",
+        "email",
     }
     assert {name.split(".")[0] for name in loaded}.isdisjoint(unwanted)
     assert "protocol_spec.estimation" not in loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,12 @@ from edge_client.agent import Agent
 from edge_client.errors import PolicyRefusal, SourceFailure
 from edge_client.policy import Policy
 from edge_client.records import Memo
-from protocol_spec import UnknownValue, spending
+from protocol_spec import spending
 from tests.support.edge_fakes import (
     COLOUR,
     DAY,
-    NOBODY,
     FakeClock,
+    agree,
     daily,
     draw,
     draw_rounds,
@@ -102,13 +103,16 @@ def test_at_the_end_of_the_lifetime_budget_the_last_memo_serves(
 def test_the_lifetime_budget_counts_all_campaigns_of_a_source(
     state: Path, clock: FakeClock
 ) -> None:
-    policy = Policy(lifetime_budget=4.0)
-    agent = joined_agent(state, clock, policy=policy)
+    """A first memo is promised at joining; a budget that is lowered later stops the draw."""
+    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=6.0))
     for slug in ("one", "two", "three"):
-        agent.join(daily(slug=slug), broker=NOBODY, namespace="allomfree")
+        agree(agent, daily(slug=slug))
+    with pytest.raises(PolicyRefusal, match="6 of its lifetime budget of 6 is already used or pr"):
+        agree(agent, daily(slug="four"))
     one, two, three = agent.store.campaigns.all()
     agent.draw(one, lambda _: "wood")
     agent.draw(two, lambda _: "wood")
+    agent.policy = Policy(lifetime_budget=4.0)
     before = rows(state)
     with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 4 is already used"):
         agent.draw(three, lambda _: "wood")
@@ -122,13 +126,11 @@ def test_a_budget_reached_exactly_is_not_exceeded_by_rounding(
     """Ten times 0.3 is 2.9999999999999996 in binary: the tenth campaign is still allowed."""
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=3.0))
     for i in range(10):
-        agent.join(
-            daily(slug=f"s{i}", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree"
-        )
+        agree(agent, daily(slug=f"s{i}", eps_inf=0.3, eps_1=0.1))
     for membership in agent.store.campaigns.all():
         agent.draw(membership, lambda _: "wood")
     with pytest.raises(PolicyRefusal):
-        agent.join(daily(slug="s10", eps_inf=0.3, eps_1=0.1), broker=NOBODY, namespace="allomfree")
+        agree(agent, daily(slug="s10", eps_inf=0.3, eps_1=0.1))
     agent.store.close()
 
 
@@ -152,7 +154,7 @@ def test_an_unknown_value_draws_nothing(
 ) -> None:
     before = rows(state)
     silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
-    with pytest.raises(UnknownValue, match="nothing was drawn or sent") as refused:
+    with pytest.raises(SourceFailure, match="nothing was drawn or sent") as refused:
         silent.draw(only(silent), lambda _: value)
     assert rows(state) == before
     assert not value or str(value) not in str(refused.value)
@@ -184,13 +186,16 @@ def test_numbers_fall_into_their_bins(
 
 
 @pytest.mark.parametrize("reading", ["warm", float("nan"), None, "", [1]])
-def test_what_is_no_number_draws_nothing(state: Path, clock: FakeClock, reading: object) -> None:
-    agent = joined_agent(state, clock, daily(attributes=TEMPERATURE))
-    before = rows(state)
-    with pytest.raises(UnknownValue, match="nothing was drawn or sent"):
+def test_what_is_no_number_is_a_bin_drawn_uniformly(tmp_path: Path, reading: object) -> None:
+    """Bins from -inf to inf have no value for it; silence would tell that it is no number."""
+    places: Counter[int] = Counter()
+    for number in range(40):
+        agent = joined_agent(tmp_path / str(number), FakeClock(), daily(attributes=TEMPERATURE))
         draw(agent, reading)
-    assert rows(state) == before
-    agent.store.close()
+        places.update(list(memos(agent)))
+        assert agent.store.ledger.charged("temperature") == 2.0
+        agent.store.close()
+    assert set(places) == {0, 1, 2, 3}
 
 
 def test_the_memo_itself_never_leaves(state: Path, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from click.testing import Result
 
 from edge_client.store import Store
+from protocol_spec import Manifest, ManifestError
 from stage.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
@@ -34,6 +36,8 @@ def asked(directory: Path, **options: Any) -> Path:
 
 def join(cli: Cli, state: Path, *words: object, broker: str = NOBODY, **options: Any) -> Result:
     file = asked(state.parent, **options)
+    with suppress(ManifestError):
+        words = (*words, "--accept-silence", Manifest.from_file(file).campaign)
     return cli(
         "join", "--manifest", file, "--broker", broker, "--yes", "--state-dir", state, *words
     )
@@ -95,7 +99,8 @@ def test_a_wrong_password(
     cli: Cli, state: Path, guarded: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLOMFREE_PASSWORD", "hunter2")
-    words = ("join", f"{guarded.url}/{SOMEWHERE}", "--username", "heater", "--state-dir", state)
+    known = ("--username", "heater", "--credentials-for", guarded.url)
+    words = ("join", f"{guarded.url}/{SOMEWHERE}", *known, "--state-dir", state)
     result = cli(*words)
     assert_one_clear_line(
         result, 1, "refused the connection", "--password-file", "Nothing was drawn, sent or spent"
@@ -107,7 +112,7 @@ def test_a_wrong_password(
 
 
 def test_a_password_file_that_is_not_there(cli: Cli, state: Path, tmp_path: Path) -> None:
-    result = cli("status", "--state-dir", state, "--password-file", tmp_path / "gone")
+    result = cli("report", "--state-dir", state, "--password-file", tmp_path / "gone")
     assert_one_clear_line(result, 2, "gone cannot be read: No such file", "Nothing was drawn")
 
 
@@ -122,7 +127,13 @@ def test_joining_while_the_broker_is_away(cli: Cli, state: Path) -> None:
 def test_reporting_while_the_broker_is_away(cli: Cli, state: Path) -> None:
     join(cli, state)
     result = cli("report", "--value", "fuel=wood", "--state-dir", state, "--timeout", "0.1")
-    assert_one_clear_line(result, 1, "stored but not sent", NOBODY, "Run `report` again")
+    assert_one_clear_line(
+        result,
+        1,
+        "stored but not sent",
+        NOBODY,
+        "Try again with: allomfree-edge report --state-dir",
+    )
     status = json.loads(cli("status", "--state-dir", state, "--json").stdout)["campaigns"][0]
     assert (status["queued"], status["reports"], status["epsilon_charged"]) == (1, 1, 2.0)
 
@@ -191,7 +202,8 @@ def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
     assert "Traceback" not in result.output
     first, *problems = result.stderr.splitlines()
     assert "is not a valid manifest; nothing was sent." in first
-    assert {problem.split(" ")[0] for problem in problems} == {"eps_1", "rounds.count"}
+    named = [problem.partition("heat.toml: ")[2].split(" ")[0] for problem in problems]
+    assert set(named) == {"eps_1", "rounds.count"}
 
 
 # --- 7: the value ------------------------------------------------------------------------------
@@ -200,7 +212,7 @@ def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
 def test_an_unknown_value(cli: Cli, state: Path) -> None:
     join(cli, state)
     result = cli("report", "--value", "fuel=marmalade", "--state-dir", state)
-    assert_one_clear_line(result, 2, "attribute 'fuel'", "nothing was drawn or sent")
+    assert_one_clear_line(result, 1, "attribute 'fuel'", "nothing was drawn or sent")
     assert "marmalade" not in result.output
     assert rows(state)["memo"] == rows(state)["outbox"] == rows(state)["ledger"] == []
 
@@ -214,7 +226,9 @@ def test_a_value_without_its_attribute(cli: Cli, state: Path) -> None:
 def test_no_value_at_all(cli: Cli, state: Path) -> None:
     join(cli, state, attributes=FUEL)
     result = cli("report", "--state-dir", state)
-    assert_one_clear_line(result, 1, "no source for attribute 'fuel'", "Add [sources.fuel]")
+    assert_one_clear_line(
+        result, 1, "'fuel', which this device drew", "allomfree-edge doctor --state-dir"
+    )
 
 
 # --- 8: the state directory --------------------------------------------------------------------
@@ -284,3 +298,14 @@ def test_a_clock_before_the_campaign(cli: Cli, state: Path) -> None:
     assert_one_clear_line(result, 1, *told)
     assert rows(state)["memo"] == []
     assert "FAIL  clock" in cli("doctor", "--state-dir", state).stdout
+
+
+def test_a_report_without_a_campaign_fails(cli: Cli, state: Path) -> None:
+    """cron sends its owner a mail: nothing could be sent."""
+    result = cli("report", "--state-dir", state)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: no campaign is joined; nothing was drawn or sent. "
+        f"See: allomfree-edge join --state-dir {state}\n"
+    )
+    assert cli("report", "--state-dir", state, "--json").stdout == '{"reports": []}\n'

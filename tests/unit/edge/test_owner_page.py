@@ -112,8 +112,8 @@ def test_everyone_can_read_it(looking: EdgeClient) -> None:
     reader = Reader(text)
     assert reader.named("html") == [{"lang": "en"}]
     assert len(reader.named("h1")) == 1
-    assert len(reader.named("caption")) == len(reader.named("table")) == 3
-    assert all(th.get("scope") == "col" for th in reader.named("th"))
+    assert reader.named("table") == [], "rows are read on a telephone too"
+    assert len(reader.named("details")) == len(reader.named("summary")) == 2
     assert len(reader.named("desc")) == len(reader.named("svg")) == 1
     assert "prefers-color-scheme:dark" in text
 

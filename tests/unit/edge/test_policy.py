@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edge_client.errors import PolicyRefusal, SettingsError
-from edge_client.policy import Policy
+from edge_client.policy import Operator, Policy
 from tests.support.edge_fakes import DAY, FUEL, daily
 
 
@@ -41,8 +41,11 @@ def refusal(policy: Policy, **options: Any) -> str | None:
         (Policy(sources=("fu*",)), {}, None),
         (Policy(sources=("fuel",)), {"attributes": FUEL + FUEL.replace("fuel", "x")}, "sources"),
         (Policy(sources=()), {}, "sources"),
-        (Policy(), {"eps_inf": 4.0}, None),
-        (Policy(), {"eps_inf": 4.5}, "max_eps_inf"),
+        (Policy(), {"eps_inf": 2.0}, None),
+        (Policy(), {"eps_inf": 2.5}, "max_eps_inf"),
+        (Policy(), {"max_values": 2}, "max_values"),
+        (Policy(), {"period": 3_600}, None),
+        (Policy(), {"period": 3_599}, "min_period"),
     ],
 )
 def test_limits(policy: Policy, options: dict[str, Any], limit: str | None) -> None:
@@ -79,9 +82,13 @@ def test_every_limit_can_be_set() -> None:
         "min_period": "6h",
         "campaigns": ["a-*"],
         "sources": ["fuel", "stove"],
+        "operators": {"city": "07" * 32},
+        "total_budget": 3,
     }
     assert table.keys() == {field.name for field in fields(Policy)}
-    assert Policy.from_table(table) == Policy(1, 2.5, 2, 21_600, ("a-*",), ("fuel", "stove"))
+    assert Policy.from_table(table) == Policy(
+        1, 2.5, 2, 21_600, ("a-*",), ("fuel", "stove"), (Operator(b"\7" * 32, "city"),), 3
+    )
     assert Policy.from_table({}) == Policy()
 
 

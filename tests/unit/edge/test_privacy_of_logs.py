@@ -18,7 +18,7 @@ import pytest
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent
 from edge_client.store import Store
-from protocol_spec import Presence, State, digest8
+from protocol_spec import Manifest, Presence, State, digest8
 from stage.brokers import Nats
 from stage.tally import Tally
 from tests.support.campaigns import manifest_text
@@ -27,6 +27,7 @@ from tests.support.edge_fakes import (
     DAY,
     NOBODY,
     QUICK,
+    ROOMY,
     Connections,
     FakeClock,
     colours,
@@ -121,7 +122,7 @@ def test_a_running_agent_tells_nothing(
             next_round()
         agent.policy = Policy(max_eps_inf=0.1)
         next_round()
-        agent.policy = Policy()
+        agent.policy = ROOMY
         connections.refuse_writes()
         next_round()
         connections.refuse_writes(False)
@@ -136,6 +137,14 @@ def test_a_running_agent_tells_nothing(
     assert "DISK_FULL" in {getattr(record, "state", "") for record in caplog.records}
     everything = caplog.text + "".join(str(vars(record)) for record in caplog.records)
     assert told(everything + (state / "heartbeat").read_text(), private(agent)) == []
+    agent.store.close()
+
+
+@pytest.mark.parametrize("value", [f"{SECRET}!", [SECRET]])
+def test_a_refused_first_value_tells_nothing(state: Path, clock: FakeClock, value: object) -> None:
+    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
+    error = error_of(lambda: agent.draw(only(agent), lambda _: value))
+    assert told("".join(chain(error)), {SECRET}) == []
     agent.store.close()
 
 
@@ -161,8 +170,6 @@ def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
         ask(SECRET)
 
     for attempt in (
-        lambda: ask(f"{SECRET}!"),
-        lambda: ask([SECRET]),
         double_draw,
         read_only,
         lambda: Store(state, exclusive=True),
@@ -208,7 +215,8 @@ def test_the_command_line_tells_nothing(cli: Cli, state: Path, tmp_path: Path, t
     config, asked = tmp_path / "edge.toml", tmp_path / "asked.toml"
     asked.write_text(manifest_text(attributes=ATTRIBUTE), encoding="utf-8")
     config.write_text("")
-    cli("join", "--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    here = ("--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    cli("join", *here, "--accept-silence", Manifest.from_file(asked).campaign)
     with EdgeClient(state) as client:
         client.agent.draw(client.find(), lambda _: SECRET)
         secrets = private(client.agent)

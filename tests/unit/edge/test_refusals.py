@@ -15,8 +15,9 @@ from tests.support.edge_fakes import (
     DAY,
     FIRST,
     FUEL,
-    NOBODY,
+    ROOMY,
     FakeClock,
+    agree,
     daily,
     draw,
     joined_agent,
@@ -46,7 +47,7 @@ def test_a_campaign_beyond_the_policy_leaves_no_trace(
     agent = joined_agent(state, clock, policy=TOO_STRICT[limit], entropy=no_entropy)
     before = files(state)
     with pytest.raises(PolicyRefusal) as refused:
-        agent.join(daily(), broker=NOBODY, namespace="allomfree")
+        agree(agent, daily())
     assert files(state) == before
     assert f"policy.{limit}" in str(refused.value)
     assert "nothing was drawn, sent or spent" in str(refused.value)
@@ -77,7 +78,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
     with pytest.raises(
         PolicyRefusal, match="source 'stove', and 11 of its lifetime budget of 12 is already used"
     ):
-        agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        agree(agent, campaign)
     assert files(state) == before
     agent.store.close()
 
@@ -86,7 +87,7 @@ def test_a_loss_of_unknown_size_counts_for_every_source(state: Path, clock: Fake
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=5.0))
     agent.store.ledger.charge(LedgerLine(0, "", "*", 4.0, "memory lost"))
     with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 5 is already used"):
-        agent.join(daily(), broker=NOBODY, namespace="allomfree")
+        agree(agent, daily())
     agent.store.close()
 
 
@@ -95,7 +96,7 @@ def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) ->
     draw(agent)
     spent = Agent(agent.store, Policy(lifetime_budget=2.0), clock=clock)
     spent.store.campaigns.set_status(only(spent).name, "left", 0)
-    spent.join(daily(), broker=NOBODY, namespace="allomfree")
+    agree(spent, daily())
     clock.pass_time(DAY)
     draw(spent)
 
@@ -106,7 +107,7 @@ def test_a_campaign_that_has_ended_is_refused(state: Path, clock: FakeClock, lat
     clock.now = FIRST + 366 * DAY + late
     before = files(state)
     with pytest.raises(CampaignProblem, match="has ended; nothing was drawn, sent or spent"):
-        agent.join(daily(), broker=NOBODY, namespace="allomfree")
+        agree(agent, daily())
     assert files(state) == before
     agent.store.close()
 
@@ -125,7 +126,7 @@ def test_a_thousand_manifests_cause_no_draw(state: Path, clock: FakeClock) -> No
     agent = joined_agent(state, clock, daily())
     draw(agent)
     before = files(state)
-    silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
+    silent = Agent(agent.store, ROOMY, clock=clock, entropy=no_entropy)
     for campaign in manifests():
         try:
             silent.check(campaign)
@@ -142,6 +143,6 @@ def test_refusing_does_not_depend_on_the_order_of_rows(state: Path, clock: FakeC
     before = rows(state)
     for _ in range(5):
         with pytest.raises(PolicyRefusal):
-            agent.join(daily(slug="greedy", eps_inf=3.5), broker=NOBODY, namespace="allomfree")
+            agree(agent, daily(slug="greedy", eps_inf=3.5))
     assert rows(state) == before
     agent.store.close()

@@ -15,9 +15,9 @@ from protocol_spec import decode_report
 from tests.support.edge_fakes import (
     DAY,
     FIRST,
-    NOBODY,
     FakeClock,
     NoEntropy,
+    agree,
     daily,
     draw,
     draw_rounds,
@@ -241,7 +241,7 @@ def test_waiting_uses_no_randomness(agent: Agent, clock: FakeClock) -> None:
 
 def test_two_campaigns_keep_their_own_rounds(agent: Agent, clock: FakeClock) -> None:
     weekly = daily(slug="weekly", period=7 * DAY, count=52)
-    agent.join(weekly, broker=NOBODY, namespace="allomfree")
+    agree(agent, weekly)
     counts = dict.fromkeys((m.name for m in agent.store.campaigns.all()), 0)
     for _ in range(21):
         for membership in agent.store.campaigns.all():

@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.errors import SettingsError
 from edge_client.policy import Policy
-from edge_client.settings import SETTINGS, Settings, resolve
+from edge_client.settings import SETTINGS, Settings, default_state_dir, resolve
 from protocol_spec.programs.settings import Setting
 
 EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
@@ -24,6 +24,8 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
     "allow_plaintext": (True, "yes", True),
     "keepalive": ("11", "12", 13),
     "log_level": ("debug", "WARNING", "error"),
+    "language": ("de", "fr", "EN"),
+    "credentials_for": ("flag.example", "mqtts://a.example,mqtt://[::1]:1", ["b.example:99"]),
 }
 
 
@@ -60,7 +62,12 @@ def test_flags_then_variables_then_file_then_default(tmp_path: Path, setting: Se
 def test_every_setting_is_in_the_table_and_every_field_is_a_setting() -> None:
     names = {setting.name for setting in SETTINGS}
     assert names == EXAMPLES.keys()
-    assert {field.name for field in fields(Settings)} == names | {"policy", "sources"}
+    assert {field.name for field in fields(Settings)} == names | {
+        "policy",
+        "sources",
+        "config",
+        "given",
+    }
     assert all(setting.help for setting in SETTINGS)
 
 
@@ -74,6 +81,9 @@ BAD = [
     ("allow_plaintext", "perhaps"),
     ("username", ""),
     ("state_dir", ""),
+    ("credentials_for", ""),
+    ("credentials_for", "https://b.example"),
+    ("credentials_for", "mqtts://b.example/allomfree/home-heat-1a2b3c4d"),
 ]
 
 
@@ -92,7 +102,15 @@ def test_a_bad_value_says_which_flag_variable_or_file(
 
 
 @pytest.mark.parametrize(
-    "line", ["state_dir = 5", "username = true", "keepalive = 1.5", "keepalive = true"]
+    "line",
+    [
+        "state_dir = 5",
+        "username = true",
+        "keepalive = 1.5",
+        "keepalive = true",
+        "credentials_for = 5",
+        "credentials_for = [5]",
+    ],
 )
 def test_a_value_of_another_type_is_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(SettingsError, match=line.split(" ", maxsplit=1)[0]):
@@ -163,6 +181,23 @@ def test_where_the_memory_is_by_default(home: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/agent:/var/lib/other")
     assert resolve({}, environ={}).state_dir == Path("/var/lib/agent")
     assert resolve({"state_dir": "~/mine"}, environ={}).state_dir == home / "mine"
+
+
+def test_without_systemd_its_user_has_the_same_memory(home: Path, tmp_path: Path) -> None:
+    """As cron does, which knows no STATE_DIRECTORY: a second memory would reveal again."""
+    service = tmp_path / "service"
+    environ = {"XDG_STATE_HOME": str(home)}
+    assert default_state_dir(environ, service) == home / "allomfree-edge"
+    service.mkdir()
+    assert default_state_dir(environ, service) == service
+    link = tmp_path / "link"
+    link.symlink_to(service)
+    assert default_state_dir(environ, link) == home / "allomfree-edge"
+    assert (
+        default_state_dir(environ, Path("/proc/1")) == home / "allomfree-edge" or not os.geteuid()
+    )
+    (home / "allomfree-edge").mkdir()
+    assert default_state_dir(environ, service) == home / "allomfree-edge", "one that is there stays"
 
 
 def test_the_password_comes_from_file_or_environment_only(

@@ -25,8 +25,8 @@ from protocol_spec import Manifest, Reporting
 from tests.support.edge_fakes import (
     DAY,
     FIRST,
-    NOBODY,
     FakeClock,
+    agree,
     as_killed,
     colours,
     daily,
@@ -81,7 +81,7 @@ class World:
         self.draws: list[tuple[int, float]] = []
         self.last_round = -1
         self.agent = self._open(self._directory())
-        self.agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        agree(self.agent, campaign)
         self.life = self._for_life()
 
     def _for_life(self) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from edge_client import EdgeClient, Invitation, Policy
 from edge_client.agent import Agent
+from edge_client.show.odds import times
 from edge_client.show.statement import (
     NEVER_LEAVES,
     attribute_facts,
@@ -81,8 +82,9 @@ def test_odds_are_computed_from_the_noise(onlooker: EdgeClient) -> None:
     campaign = daily()
     odds = report_odds(campaign.calibrations[0])
     sentence = attribute_facts(campaign, 0)["one_report"]
-    assert f"about {round(100 * odds.if_true)} times in 100" in sentence
-    assert f"about {round(100 * odds.if_false)} times in 100" in sentence
+    assert f"says “wood” {times(odds.if_true)}; if it were something else" in sentence
+    assert f"({100 * odds.if_true:.2g}\u00a0%)" in sentence
+    assert f"still {times(odds.if_false)}." in sentence
 
 
 @pytest.mark.parametrize("attribute", [FUEL, colours(9), COLOUR])
@@ -149,7 +151,7 @@ def test_the_ledger_shown_is_the_one_kept(state: Path, clock: FakeClock, tmp_pat
     assert 0 < facts["epsilon_exact"] < 4.0
     assert [line["epsilon"] for line in lines] == [2.0, 2.0]
     assert "memo drawn" in ledger_text(lines)
-    assert status["campaigns"][0]["epsilon_exact"] == facts["epsilon_exact"]
+    assert status["campaigns"][0]["epsilon_exact"] == 4.0, "whatever the values were"
     assert "4 reports, 4 queued" in status_text(status)
     agent.store.close()
 

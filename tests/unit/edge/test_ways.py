@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent import Agent
-from edge_client.errors import PolicyRefusal, SourceFailure
+from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
+from edge_client.reading import ReadValue
 from edge_client.records import Memo, Queued
 from protocol_spec import Rejected, Reporting, decode_report, report_fault
 from tests.support.edge_fakes import (
     DAY,
     NOBODY,
     FakeClock,
+    agree,
     draw,
     draw_rounds,
     joined_agent,
@@ -40,6 +42,11 @@ from tests.support.edge_ways import (
 
 EVERY_WAY = pytest.mark.parametrize("reporting", ALL_WAYS)
 EVERY_MEMO = pytest.mark.parametrize("reporting", WITH_MEMOS)
+
+
+def raising(_attribute: str) -> object:
+    """A source that is broken in its own way."""
+    raise ZeroDivisionError
 
 
 # --- every way -----------------------------------------------------------------------------------
@@ -91,20 +98,18 @@ def test_a_number_outside_finite_bins_is_answered_as_well(
 
 
 @EVERY_WAY
-def test_nothing_is_drawn_without_a_usable_value_at_first(
-    state: Path, clock: FakeClock, reporting: Reporting
+@pytest.mark.parametrize("attribute", [FUELS, WARMTH, ROOM])
+@pytest.mark.parametrize("read", [broken, raising, lambda _: object()])
+def test_a_source_that_never_worked_is_answered_for(
+    state: Path, clock: FakeClock, reporting: Reporting, attribute: str, read: ReadValue
 ) -> None:
-    """A source that never worked: one text, whatever is wrong with it. The round is not lost."""
-    agent = joined_agent(state, clock, way_manifest(reporting, attributes=WARMTH, count=1))
-    before, said = rows(state), set()
-    for read in (broken, lambda _: "warm", lambda _: None):
-        silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
-        with pytest.raises(SourceFailure, match="nothing was drawn or sent") as refused:
-            silent.draw(only(silent), read)
-        said.add(str(refused.value))
-    assert len(said) == 1
-    assert rows(state) == before
-    draw(agent, 15)
+    """P1: drawn, kept and charged as any value: else silence told that there is none."""
+    agent = joined_agent(state, clock, way_manifest(reporting, attributes=attribute, count=1))
+    assert isinstance(agent.draw(only(agent), read), Queued)
+    assert ledger_of(agent) == [2.0]
+    assert len(memos_of(agent)) == (0 if reporting == "once" else 1)
+    if reporting in ("memoized", "nested") and attribute != WARMTH:
+        assert list(memos_of(agent)) == [only(agent).attribute.k - 1]
     agent.store.close()
 
 
@@ -134,10 +139,10 @@ def test_budgets_are_asked_for_the_whole_campaign(
     campaign = way_manifest(reporting, max_values=3)
     most = {"memoized": 6.0, "once": 2.0, "hashed": 4.0, "nested": 2.0}[reporting]
     assert campaign.lifetime_epsilon == most
-    poor = joined_agent(state, clock, policy=Policy(lifetime_budget=most - 0.1))
+    poor = joined_agent(state, clock, policy=Policy(lifetime_budget=most - 0.1, max_values=3))
     with pytest.raises(PolicyRefusal, match=f"needs {most:g} more of source 'fuel', and 0 of"):
         poor.join(campaign, broker=NOBODY, namespace="allomfree")
-    poor.policy = Policy(lifetime_budget=most)
+    poor.policy = Policy(lifetime_budget=most, max_values=3, total_budget=20.0)
     poor.join(campaign, broker=NOBODY, namespace="allomfree")
     # What is promised to one campaign is not there for another, though nothing is spent yet.
     with pytest.raises(PolicyRefusal, match=f"{most:g} of its lifetime budget of"):
@@ -158,7 +163,7 @@ def test_forgetting_and_joining_again_is_charged_again(
     draw_rounds(agent, clock, 1)
     agent.store.forget(only(agent), 0)
     assert all(not rows(state)[name] for name in ("campaign", "memo", "drawn_round", "answered"))
-    agent.join(campaign, broker=NOBODY, namespace="allomfree")
+    agree(agent, campaign)
     draw_rounds(agent, clock, 1)
     each = campaign.eps_1 if reporting == "once" else campaign.eps_inf
     assert ledger_of(agent) == [each, each]
@@ -225,14 +230,14 @@ def test_another_name_has_another_code(state: Path, clock: FakeClock) -> None:
     agent.store.forget(only(agent), 0)
     way, seen = campaign.ways[0], set()
     for _ in range(8):
-        agent.join(campaign, broker=NOBODY, namespace="allomfree")
+        agree(agent, campaign)
         clock.pass_time(DAY)
         draw_rounds(agent, clock, 1, "v07")
         expected = way.randomiser(only(agent).device).key(7)
         assert only(agent).last_value == expected
         seen.add(expected)
         agent.store.forget(only(agent), 0)
-        agent.policy = Policy(lifetime_budget=100.0)
+        agent.policy = Policy(lifetime_budget=100.0, total_budget=100.0)
     assert seen == {0, 1}
     agent.store.close()
 
@@ -242,12 +247,12 @@ def test_the_second_cell_is_not_frozen_by_what_other_campaigns_spend(
 ) -> None:
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=6.0))
     hashed = way_manifest("hashed", attributes=many_values())
-    agent.join(hashed, broker=NOBODY, namespace="allomfree")
+    agree(agent, hashed)
     greedy = way_manifest("memoized", attributes=many_values(), slug="greedy")
-    agent.join(greedy, broker=NOBODY, namespace="allomfree")
+    agree(agent, greedy)
     again = way_manifest("nested", attributes=many_values(), slug="again")
     with pytest.raises(PolicyRefusal):
-        agent.join(again, broker=NOBODY, namespace="allomfree")
+        agree(agent, again)
     for i in range(12):
         for campaign in (greedy, hashed):
             agent.draw(agent.membership(campaign.campaign), lambda _: f"v{i:02}")  # noqa: B023

@@ -1,0 +1,89 @@
+"""Whether the wall clock can be right, and what is done when it cannot.
+
+A device whose clock is ahead when it draws skips rounds, and is silent until the time comes that
+it drew for: rounds never go back. So a clock that is doubted is told to the owner, and may put a
+draw off. Nothing in here can cause one (I16): a hint that comes from a broker, which may lie, only
+delays, and only where the kernel does not vouch for the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from edge_client.clock import Clock
+from edge_client.language import message, say
+from edge_client.records import Membership
+from protocol_spec import Manifest, Presence, State
+
+
+def doubt(manifest: Manifest, clock: Clock) -> str:
+    """Why the clock must be wrong, or cannot be relied on; empty if nothing speaks against it."""
+    now, name = clock.wall(), manifest.campaign
+    if now < manifest.created:
+        return say(
+            "{now} is before {name} was made; nothing is drawn. Set the clock",
+            now=_shown(now),
+            name=name,
+        )
+    if clock.synchronised() is not False:
+        return ""
+    if _is_over(manifest, now):
+        return say(
+            "{now} is after the last round of {name}, and {why}",
+            now=_shown(now),
+            name=name,
+            why=say(UNSYNCHRONISED),
+        )
+    return say(UNSYNCHRONISED)
+
+
+def is_impossible(manifest: Manifest, clock: Clock) -> bool:
+    """Whether a clock that is doubted says a time outside of the campaign's rounds."""
+    now = clock.wall()
+    return bool(doubt(manifest, clock)) and (now < manifest.created or _is_over(manifest, now))
+
+
+def _is_over(manifest: Manifest, now: float) -> bool:
+    return now >= manifest.rounds.closes(manifest.rounds.count - 1)
+
+
+UNSYNCHRONISED = message(
+    "the kernel does not hold the clock for synchronised: if it is ahead, the rounds in between "
+    "are lost. Set up a time server (NTP)"
+)
+
+
+def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
+    """What there is to say about the clock for all of them: the worst first."""
+    return max((doubt(manifest, clock) for manifest in manifests), key=len, default="")
+
+
+def is_ahead_of(state: State | None, manifest: Manifest, clock: Clock) -> bool:
+    """Whether the collector, by its own word, is in an earlier round than this clock says.
+
+    A round is sealed some time after its deadline. One that an online collector has not sealed long
+    after that, by this clock, has not come to its end by the collector's.
+    """
+    if state is None or state.presence is not Presence.ONLINE:
+        return False
+    rounds = manifest.rounds
+    unsealed = 0 if state.last_sealed is None else state.last_sealed + 1
+    if unsealed >= rounds.count:
+        return False
+    return clock.wall() > rounds.deadline(unsealed) + rounds.drain + 2 * rounds.period
+
+
+def is_unsure(membership: Membership, number: int, clock: Clock) -> bool:
+    """Whether a draw would skip rounds by a clock that the kernel does not vouch for.
+
+    A device that reports round by round is never put off, whatever a broker says.
+    """
+    return number > membership.last_round + 1 and clock.synchronised() is False
+
+
+def _shown(now: float) -> str:
+    try:
+        return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return say("the clock")

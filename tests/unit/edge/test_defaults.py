@@ -1,0 +1,185 @@
+"""P6: what a private person allows without having said anything, and how that became stricter."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from edge_client import EdgeClient
+from edge_client.agent import Agent
+from edge_client.client import accept_loss
+from edge_client.errors import PolicyRefusal
+from edge_client.policy import EARLIER_DEFAULTS, Policy
+from edge_client.records import LedgerLine
+from edge_client.show.statement import budget_facts
+from edge_client.show.text import budget_text
+from edge_client.sources import build
+from tests.support.command_line import Cli
+from tests.support.edge_fakes import (
+    DAY,
+    FUEL,
+    FakeClock,
+    agree,
+    daily,
+    draw,
+    draw_rounds,
+    joined_agent,
+    only,
+    rows,
+)
+from tests.support.edge_ways import way_manifest
+
+STOVE, OVEN, HEATER, FAN = (FUEL.replace("fuel", n) for n in ("stove", "oven", "heater", "fan"))
+
+
+def test_the_defaults() -> None:
+    """The numbers that docs/privacy.md argues for."""
+    assert Policy() == Policy(
+        max_eps_inf=2.0, lifetime_budget=4.0, max_values=1, min_period=3_600, total_budget=8.0
+    )
+
+
+def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, policy=Policy())
+    for name, attribute in {"a": FUEL, "b": STOVE, "c": OVEN, "d": HEATER}.items():
+        agree(agent, daily(slug=name, attributes=attribute))  # 2 each, promised
+    before = rows(state)
+    with pytest.raises(
+        PolicyRefusal, match=r"needs 2 more, and 8 of the total budget of 8 for all.*total_budget"
+    ):
+        agree(agent, daily(slug="e", attributes=FAN))
+    assert rows(state) == before
+    for membership in agent.store.campaigns.all():
+        agent.draw(membership, lambda _: "wood")  # each of them has what it was promised
+    assert agent.store.ledger.charged_in_all() == 8.0
+    agent.store.close()
+
+
+def test_a_loss_of_unknown_size_counts_once_in_all(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=20.0))
+    agent.store.ledger.charge(LedgerLine(0, "", "*", 6.5, "memory lost"))
+    with pytest.raises(PolicyRefusal, match=r"6\.5 of the total budget of 8"):
+        agree(agent, daily())
+    agent.store.close()
+
+
+def test_a_new_value_beyond_the_total_is_frozen_not_silent(state: Path, clock: FakeClock) -> None:
+    policy = Policy(max_values=3, lifetime_budget=6.0, total_budget=4.0)
+    agent = joined_agent(state, clock, daily(max_values=3), policy=policy)
+    for value in ("wood", "gas", "oil"):
+        draw_rounds(agent, clock, 1, value)
+    assert agent.store.ledger.charged_in_all() == 4.0
+    agent.store.close()
+
+
+GENEROUS = {"eps_inf": 4.0, "max_values": 3, "period": 60, "grace": 60}
+
+
+def test_what_was_joined_under_earlier_defaults_goes_on(state: Path, clock: FakeClock) -> None:
+    """An upgrade must not make a device silent; but nothing like it is joined any more."""
+    earlier = joined_agent(state, clock, daily(**GENEROUS), policy=Policy(**EARLIER_DEFAULTS))
+    earlier.store.ledger.charge(LedgerLine(0, "older", "fuel", 8.0, "memo drawn"))
+    upgraded = Agent(earlier.store, Policy(), clock=clock)
+    draw(upgraded)
+    assert upgraded.store.ledger.charged("fuel") == 12.0
+    for refused, limit in (
+        (daily(slug="other", eps_inf=4.0), "max_eps_inf"),
+        (daily(slug="other"), "lifetime_budget"),
+        (daily(slug="other", attributes=STOVE), "total_budget"),
+    ):
+        with pytest.raises(PolicyRefusal, match=f"policy.{limit}"):
+            agree(upgraded, refused)
+    earlier.store.close()
+
+
+@pytest.mark.parametrize(
+    "strict",
+    [Policy(max_eps_inf=2.0), Policy(lifetime_budget=4.0 - 1e-6), Policy(min_period=3_600)],
+)
+def test_a_limit_that_the_owner_set_stops_also_what_was_joined(
+    state: Path, clock: FakeClock, strict: Policy
+) -> None:
+    agent = joined_agent(state, clock, daily(**GENEROUS))
+    agent.policy = strict
+    with pytest.raises(PolicyRefusal):
+        agent.draw(only(agent), lambda _: "wood")
+    agent.store.close()
+
+
+def test_a_limit_of_the_configuration_is_one_that_was_set() -> None:
+    assert Policy.from_table({"max_eps_inf": 2.0}).for_joined.max_eps_inf == 2.0
+    assert Policy.from_table({}).for_joined == Policy(**EARLIER_DEFAULTS)
+
+
+def test_a_loss_is_booked_for_what_may_have_been_joined_earlier(
+    state: Path, clock: FakeClock
+) -> None:
+    """I14: a campaign of the earlier default may have told as much."""
+    agent = joined_agent(state, clock, daily(eps_inf=4.0))
+    draw(agent)
+    agent.store.close()
+    for policy, booked in ((Policy(), 4.0), (Policy(max_eps_inf=2.5), 2.5)):
+        (state / "highwater").write_bytes(b"damaged")
+        (state / "state.db").unlink()
+        assert accept_loss(state, policy, clock) == {"*": booked}
+
+
+def test_the_owner_sees_what_is_used_and_promised(state: Path, clock: FakeClock, cli: Cli) -> None:
+    agent = joined_agent(state, clock, policy=Policy())
+    agree(agent, daily())
+    draw(agent)
+    agree(agent, way_manifest("hashed", attributes=STOVE))
+    agent.store.close()
+    with EdgeClient(state, clock=clock, exclusive=False) as client:
+        facts = budget_facts(client)
+    assert [(b["source"], b["used"], b["allowed"]) for b in facts] == [
+        ("fuel", 2.0, 4.0),
+        ("stove", 4.0, 4.0),
+        ("*", 6.0, 8.0),
+    ]
+    assert " ".join(budget_text(facts).split()) == (
+        "Used or promised, of what your policy allows: fuel 2 of 4, stove 4 of 4, all sources "
+        "together 6 of 8."
+    )
+    assert "all sources" in cli("show", "--state-dir", state).stdout
+    endless = Policy(total_budget=math.inf)
+    with EdgeClient(state, clock=clock, policy=endless, exclusive=False) as client:
+        assert budget_facts(client)[-1]["allowed"] is None
+        json.dumps(budget_facts(client), allow_nan=False)
+    clock.pass_time(DAY)
+
+
+# --- what a command is given -------------------------------------------------------------------
+
+
+def test_a_command_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the broker's password nor what the service manager gave this process."""
+    secrets = ("ALLOMFREE_PASSWORD", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "AWS_SECRET", "X")
+    for name in secrets:
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("TZ", "UTC")
+    text = str(build("fuel", {"kind": "command", "command": ["env"]}).read())
+    names = {line.partition("=")[0] for line in text.splitlines()}
+    assert "hunter2" not in text
+    assert {"PATH", "LC_ALL", "TZ"} <= names
+    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"} | {
+        name for name in names if name.startswith("LC_")
+    }
+
+
+def test_a_command_is_given_what_its_owner_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENSOR", "attic")
+    table = {"kind": "command", "command": ["env"], "environment": ["SENSOR", "NOT_SET"]}
+    text = str(build("fuel", table).read())
+    assert "SENSOR=attic" in text
+    assert "NOT_SET" not in text
+
+
+@pytest.mark.parametrize("names", ["PATH", [1], ["ALLOMFREE_PASSWORD"]])
+def test_a_wrong_list_of_variables_is_an_error(names: object) -> None:
+    with pytest.raises(ValueError, match="environment"):
+        build("fuel", {"kind": "command", "command": ["env"], "environment": names})
