@@ -1,26 +1,41 @@
-"""The data directory: private, written by one service at a time, and where the store is chosen."""
+"""The data directory: private, written by one service at a time, and where the store is chosen.
+
+A store in PostgreSQL is elsewhere, and shared; the directory still holds what is this machine's
+own: the lock, the session's name, the device key.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from collector.errors import DataBusy, StorageFailure, UnknownCampaign
+from collector.device_key import DeviceKey
+from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
 from collector.settings import Settings
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
+from collector.store.sqlite.copying import check_database, copy_database
+from collector.store.workers import SharedStore
+from collector.store_address import StoreAddress
+from protocol_spec.programs.installing import install
 from protocol_spec.programs.locks import try_lock
 from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.output import shown
 from protocol_spec.programs.private_files import (
     exposed_mode,
     make_private_directory,
     write_durably,
 )
 
+if TYPE_CHECKING:
+    from collector.store.postgres import PostgresStore
+
 DATABASE: Final = "collector.db"
+KEY: Final = "device.key"
+MOVED: Final = "moved-to"
 
 
 def make_private(directory: Path) -> None:
@@ -42,14 +57,25 @@ def make_private(directory: Path) -> None:
         )
 
 
-def open_store(directory: Path) -> Store:
-    """The database, made if need be."""
+def open_store(directory: Path, address: StoreAddress | None = None) -> Store:
+    """The database, made if need be: the directory's own, or one at an address."""
     make_private(directory)
+    if address is not None:
+        return open_shared(address)
+    _check_not_moved(directory)
     return SqliteStore(directory / DATABASE)
 
 
-def read_store(directory: Path) -> Store:
+def open_shared(address: StoreAddress) -> SharedStore:
+    """A database that several workers may share."""
+    return _postgres()(address)
+
+
+def read_store(directory: Path, address: StoreAddress | None = None) -> Store:
     """The database for reading only; it never waits for the service, nor the service for it."""
+    if address is not None:
+        return _postgres()(address, read_only=True)
+    _check_not_moved(directory)
     path = directory / DATABASE
     if not path.exists():
         raise UnknownCampaign(
@@ -57,6 +83,96 @@ def read_store(directory: Path) -> Store:
             "right directory with --data-dir"
         )
     return SqliteStore(path, read_only=True)
+
+
+def copy_store(directory: Path, target: Path) -> None:
+    """Copy the database into another directory, as it is at one moment."""
+    copy_database(directory / DATABASE, target / DATABASE)
+
+
+def check_store(directory: Path) -> None:
+    """Raise what is wrong with the database in a directory that no service uses."""
+    check_database(directory / DATABASE)
+
+
+def migrate(directory: Path, address: StoreAddress) -> dict[str, int]:
+    """Move the directory's database to PostgreSQL while no service runs; rows moved, by table.
+
+    The file stays as it is. A note beside it keeps anybody from counting into it by mistake.
+    """
+    with only_service(directory), closing(_own_store(directory)) as old:
+        received = old.received()
+        key = DeviceKey(directory / KEY, make=False) if received else None
+        with closing(_postgres()(address)) as new:
+            moved = new.take_over(old.contents)
+            if key is not None:
+                new.agree_on_key(key.fingerprint)
+        write_durably(directory / MOVED, address.url)
+    return moved
+
+
+def _own_store(directory: Path) -> SqliteStore:
+    if not (directory / DATABASE).exists():
+        raise UnknownCampaign(
+            f"there is no collector's database in {directory}; nothing was changed. Name the right "
+            "directory with --data-dir"
+        )
+    _check_not_moved(directory)
+    return SqliteStore(directory / DATABASE)
+
+
+def _check_not_moved(directory: Path) -> None:
+    """Whoever forgot --store must not count into what was left behind."""
+    note = directory / MOVED
+    if note.exists():
+        where = note.read_text(encoding="utf-8")
+        raise CollectorError(
+            f"the data of {directory} was moved to {shown(where)}; nothing was changed. Say "
+            f"--store {shown(where)}, or set it in the configuration. To go back to what was left "
+            f"here, delete {note}"
+        )
+
+
+def _postgres() -> type[PostgresStore]:
+    """The engine, loaded only where it is used."""
+    try:
+        from collector.store.postgres import PostgresStore  # noqa: PLC0415
+    except ImportError:
+        raise CollectorError(
+            "a store in PostgreSQL needs a package that is not installed; nothing was changed. "
+            f"Run: {install('postgres')}"
+        ) from None
+    return PostgresStore
+
+
+def device_key(settings: Settings, store: Store) -> DeviceKey:
+    """The key of this data: made before the first report, and never again."""
+    file = settings.data_dir / KEY
+    if settings.store is None:
+        return DeviceKey(file, make=store.received() == 0)
+    with closing(open_shared(settings.store)) as shared:
+        return shared_key(file, shared)
+
+
+def shared_key(file: Path, store: SharedStore) -> DeviceKey:
+    """The key that all workers of a store use; whoever has another, or none, is turned away.
+
+    The database knows only its fingerprint: a copy of the database alone links no row to a device.
+    """
+    if not file.exists() and store.agree_on_key(b""):
+        raise CollectorError(
+            f"{file} is missing, and other workers of this store have a device key; nothing was "
+            f"changed. Copy device.key from the data directory of another worker to {file}, with "
+            "mode 600"
+        )
+    key = DeviceKey(file, make=store.received() == 0)
+    if store.agree_on_key(key.fingerprint) != key.fingerprint:
+        raise CollectorError(
+            f"{file} is not the device key of this store's other workers; nothing was changed. "
+            "With another key every device would look new and could be counted twice. Copy "
+            f"device.key from the data directory of another worker to {file}"
+        )
+    return key
 
 
 @contextmanager

@@ -1,8 +1,12 @@
 """Where the collector keeps what it knows: a port, and one room per engine.
 
     sqlite/    one file, one writer; what `allomfree-collector` uses
+    postgres/  one database that several workers share
+    workers.py what a store adds for that
+    moving.py  all that a store holds, to move it to another engine
     memory/    dictionaries, for tests, notebooks and simulations without a disk
     shared.py  what engines have in common
+    rows.py    counts and sums as both databases keep them
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable
@@ -11,6 +15,7 @@ Claims that every engine must keep:
   I10  once a round is sealed, nothing of it changes
   I11  a device's attribute in a campaign never changes
   I12  every message of a batch adds one to exactly one outcome counter
+  A4   a device that was forgotten is not counted again in that campaign
 Whatever writes does so as a whole or raises `StorageFailure` and changes nothing.
 """
 
@@ -24,9 +29,11 @@ from collector.records import (
     Campaign,
     Candidate,
     Refusal,
+    RequestOutcome,
     RoundSum,
     Tally,
     UnpublishedResult,
+    Withdrawal,
 )
 from protocol_spec import Manifest, Outcome, Result
 
@@ -45,6 +52,9 @@ class StoreReader(Protocol):
     def campaign(self, name: str | None) -> Campaign:
         """One campaign by its name or the beginning of it; the only one when not named."""
 
+    def signature(self, campaign: int) -> bytes:
+        """The operator's signature of a campaign's manifest; empty where it has none."""
+
     def revoked(self) -> frozenset[str]:
         """Names of devices whose reports are no longer taken."""
 
@@ -60,6 +70,9 @@ class StoreReader(Protocol):
         self, campaign: int | None = None, number: int | None = None
     ) -> dict[Outcome, int]:
         """Outcome counters of a campaign, of one of its rounds, or of everything received."""
+
+    def requests(self) -> dict[RequestOutcome, int]:
+        """Requests to be forgotten, ever, by what became of them."""
 
     def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
         """Counts by attribute of one round, open or sealed; n alone if they were not released."""
@@ -117,8 +130,9 @@ class Sealing(Protocol):
     def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
         """Count the round for each device that took part in it, and delete its reports.
 
-        It counts as released for devices of the first attributes and as unreleased for those of
-        the second; those of others are only remembered.
+        It counts as released for devices of the first attributes, whose counts are added to what
+        was released, and as unreleased for those of the second; those of others are only
+        remembered.
         """
 
     def set_aside(self, attribute: int) -> None:
@@ -142,8 +156,11 @@ class Store(StoreReader, Protocol):
 
     # campaigns and devices
 
-    def open_campaign(self, manifest: Manifest, at: int) -> Campaign:
-        """Add a campaign; opening it again changes nothing."""
+    def open_campaign(self, manifest: Manifest, at: int, signature: bytes = b"") -> Campaign:
+        """Add a campaign, with its operator's signature; opening it again changes nothing else.
+
+        Raises `CollectorError`, and changes nothing, where another manifest has its name.
+        """
 
     def close_campaign(self, campaign: Campaign, at: int) -> None:
         """Take no more reports."""
@@ -154,11 +171,17 @@ class Store(StoreReader, Protocol):
     def reinstate(self, device: str) -> None:
         """Take a device's reports again."""
 
-    def withdraw(self, campaign: Campaign, device: int) -> int:
-        """Take a device's reports out of every open round and forget the device.
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
+        """Forget devices, each a (campaign, device), in one transaction, and count the requests.
 
-        Sealed sums still hold its reports, and their variance needs to know that someone sent so
-        many: the number of rounds stays, under a random number that no device can have.
+        Their reports leave every open round, and none of them is counted again: the device's
+        number stays as that of a forgotten one until `drop_devices`. Sealed sums still hold its
+        reports, and their variance needs to know that someone sent so many: the number of rounds
+        stays, under a random number that no device can have.
+
+        `repeated` and `invalid` are requests beside these that are only counted.
         """
 
     def drop_devices(self, campaign: int) -> bool:

@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Final
 
 import numpy as np
 
-from collector.errors import UnknownCampaign
-from collector.records import NO_ROUND, Campaign, Candidate, Counts, Refusal, RoundSum, Tally
-from protocol_spec import BodyFormat, Outcome, Result, Way, decode_result
+from collector.errors import CollectorError, UnknownCampaign
+from collector.records import (
+    NO_ROUND,
+    Campaign,
+    Candidate,
+    Counts,
+    Refusal,
+    RequestOutcome,
+    RoundSum,
+    Tally,
+    Withdrawal,
+)
+from protocol_spec import BodyFormat, Manifest, Outcome, Result, Way, decode_result
+from protocol_spec.programs.output import quoted, shown
 
 Place = tuple[int, int, Outcome]  # campaign, round, outcome: where a counter stands
 TallyKey = tuple[int, int, int]  # campaign, round, attribute
+
+KEPT_SECONDS: Final = 86_400.0  # a fenced worker is shown for so long
+FENCED: Final = (
+    "the other workers no longer wait for this one, because they did not hear of it for too long "
+    "or its connection broke. Nothing of the batch was counted or acknowledged; it enlists again "
+    "and takes the batch once more"
+)
+NOT_LEADING: Final = "another worker leads now; nothing was changed, and it does what is due"
+_ROUND: Final = itemgetter(0, 1)  # of a `Candidate`
+_TALLY: Final = itemgetter(0, 1, 3)
+_BODY: Final = itemgetter(6)
+
+
+def require_same(stored: bytes, manifest: Manifest) -> None:
+    """A name is only the beginning of a digest: the one that was opened first keeps it (P3)."""
+    if stored == manifest.to_bytes():
+        return
+    raise CollectorError(
+        f"{manifest.campaign} is the name of a campaign that was opened before, with digest "
+        f"{hashlib.sha256(stored).hexdigest()}; this manifest's is {manifest.digest.hex()}. "
+        "Nothing was opened or changed. Change something in the manifest, and its name changes too"
+    )
 
 
 def count_bodies(bodies: Sequence[bytes], form: BodyFormat) -> Counts:
@@ -45,16 +81,18 @@ def count_reports(bodies: Sequence[bytes], way: Way) -> Counts:
 
 def bodies_by_tally(reports: Iterable[Candidate]) -> dict[TallyKey, list[bytes]]:
     """The bodies that belong into each tally."""
+    reports = list(reports)
+    keys: list[TallyKey] = list(map(_TALLY, reports))
+    if len(set(keys)) == 1:  # nearly always
+        return {keys[0]: list(map(_BODY, reports))}
     groups: dict[TallyKey, list[bytes]] = defaultdict(list)
-    for c in reports:
-        groups[c.campaign, c.round, c.attribute].append(c.body)
+    for key, c in zip(keys, reports):
+        groups[key].append(c.body)
     return groups
 
 
-def together(parts: Sequence[RoundSum]) -> RoundSum | None:
+def together(parts: Sequence[RoundSum]) -> RoundSum:
     """Several rounds of one attribute, added up."""
-    if not parts:
-        return None
     return RoundSum(
         min(part.first for part in parts),
         max(part.last for part in parts),
@@ -74,12 +112,31 @@ def count_outcomes(
     A late report is not counted at its round: nothing of a sealed round changes, its counters
     included.
     """
-    counted: Counter[Place] = Counter(
-        (c.campaign, NO_ROUND if o is Outcome.LATE else c.round, o)
-        for c, o in zip(candidates, outcomes)
-    )
+    counted: Counter[Place] = Counter()
+    if outcomes.count(Outcome.ACCEPTED) == len(outcomes):  # nearly always
+        for (campaign, number), n in Counter(map(_ROUND, candidates)).items():
+            counted[campaign, number, Outcome.ACCEPTED] = n
+    else:
+        counted.update(
+            (c.campaign, NO_ROUND if o is Outcome.LATE else c.round, o)
+            for c, o in zip(candidates, outcomes)
+        )
     counted.update((r.campaign, r.round, r.outcome) for r in refusals)
     return counted
+
+
+def count_requests(
+    done: Sequence[Withdrawal], repeated: int, invalid: int
+) -> Counter[RequestOutcome]:
+    """How often each counter is to be raised for a batch of requests."""
+    again = sum(withdrawal.repeated for withdrawal in done)
+    return Counter(
+        {
+            RequestOutcome.DONE: len(done) - again,
+            RequestOutcome.REPEATED: again + repeated,
+            RequestOutcome.INVALID: invalid,
+        }
+    )
 
 
 def find_campaign(known: Sequence[Campaign], name: str | None) -> Campaign:
@@ -92,8 +149,10 @@ def find_campaign(known: Sequence[Campaign], name: str | None) -> Campaign:
         raise UnknownCampaign(f"there are several campaigns; name one of them: {names}")
     if name is None:
         raise UnknownCampaign("there is no campaign here; open one first")
-    what = f"{name!r} matches several campaigns" if found else f"unknown campaign {name!r}"
-    raise UnknownCampaign(f"{what}; known campaigns: {names}")
+    what = (
+        f"{quoted(name)} matches several campaigns" if found else f"unknown campaign {quoted(name)}"
+    )
+    raise UnknownCampaign(f"{what}; known campaigns: {shown(names, 600)}")
 
 
 def attribute_index(campaign: Campaign, result: Result) -> int:

@@ -6,7 +6,6 @@ stores over one `MemoryDatabase` behave as several processes over one file.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,14 +15,22 @@ from collector.records import (
     Campaign,
     Candidate,
     Refusal,
+    RequestOutcome,
     RoundSum,
     Tally,
     UnpublishedResult,
+    Withdrawal,
 )
-from collector.store.memory.counting import changed_tallies, outcomes_of
+from collector.store.memory.counting import changed_tallies, outcomes_of, withdraw
 from collector.store.memory.reading import MemoryReading
 from collector.store.memory.tables import KnownDevice, MemoryDatabase, Tables
-from collector.store.shared import attribute_index, count_outcomes, together
+from collector.store.shared import (
+    attribute_index,
+    count_outcomes,
+    count_requests,
+    require_same,
+    together,
+)
 from protocol_spec import Manifest, Outcome, Result
 
 __all__ = ["MemoryDatabase", "MemoryStore"]
@@ -49,12 +56,16 @@ class MemorySealing:
                 released=known.released + (report.attribute in released),
                 unreleased=known.unreleased + (report.attribute in set_aside),
             )
+        for attribute in released:
+            self._add_released(attribute, self._alone(attribute))
 
     def set_aside(self, attribute: int) -> None:
         """Add the round's counts to the unreleased ones; of the round itself n stays."""
-        tally = self._tables.tallies[self._campaign.id, self._number, attribute]
-        self._add(attribute, False, RoundSum(self._number, self._number, 1, tally))
+        self._add(attribute, False, self._alone(attribute))
         self.erase(attribute)
+
+    def _alone(self, attribute: int) -> RoundSum:
+        return RoundSum(self._number, self._number, 1, self.tallies[attribute])
 
     def erase(self, attribute: int) -> None:
         """Delete the round's counts; n stays."""
@@ -63,7 +74,9 @@ class MemorySealing:
 
     def release(self, attribute: int) -> None:
         """All that was unreleased is released, for devices and counts alike."""
-        self._add(attribute, True, self._tables.sums.pop((self._campaign.id, attribute, False)))
+        waited = self._tables.sums.pop((self._campaign.id, attribute, False))
+        self._add(attribute, True, waited)
+        self._add_released(attribute, waited)
         for key, known in self._tables.devices.items():
             if (key[0], known.attribute) == (self._campaign.id, attribute):
                 rounds = known.released + known.unreleased
@@ -76,9 +89,11 @@ class MemorySealing:
     def _add(self, attribute: int, released: bool, rounds: RoundSum) -> None:
         key = (self._campaign.id, attribute, released)
         known = self._tables.sums.get(key)
-        added = together([known, rounds] if known else [rounds])
-        if added is not None:
-            self._tables.sums[key] = added
+        self._tables.sums[key] = together([known, rounds] if known else [rounds])
+
+    def _add_released(self, attribute: int, rounds: RoundSum) -> None:
+        totals, key = self._tables.released_totals, (self._campaign.id, attribute)
+        totals[key] = together([totals[key], rounds] if key in totals else [rounds])
 
     def write(self, results: Sequence[Result], number: int) -> None:
         """Store results of the round, or under `POOLED`, to be published."""
@@ -102,13 +117,21 @@ def drop_unreleased(tables: Tables, campaign: int) -> bool:
 class MemoryStore(MemoryReading):
     """The collector's memory in this process."""
 
-    def open_campaign(self, manifest: Manifest, at: int) -> Campaign:
-        """Add a campaign; opening it again changes nothing."""
+    def open_campaign(self, manifest: Manifest, at: int, signature: bytes = b"") -> Campaign:
+        """Add a campaign, with its operator's signature; opening it again changes nothing else."""
         with self._writing() as tables:
-            if manifest.campaign not in {c.name for c in tables.campaigns.values()}:
-                key = len(tables.campaigns) + 1
-                tables.campaigns[key] = Campaign(key, manifest, at, None)
+            known = {c.name: c for c in tables.campaigns.values()}
+            new = Campaign(len(known) + 1, manifest, at, None)
+            opened = known.get(manifest.campaign, new)
+            require_same(opened.manifest.to_bytes(), manifest)
+            tables.campaigns[opened.id] = opened
+            if signature:
+                tables.signatures[opened.id] = signature
         return self.campaign(manifest.campaign)
+
+    def signature(self, campaign: int) -> bytes:
+        """The operator's signature of a campaign's manifest; empty where it has none."""
+        return self._tables.signatures.get(campaign, b"")
 
     def close_campaign(self, campaign: Campaign, at: int) -> None:
         """Take no more reports."""
@@ -138,21 +161,26 @@ class MemoryStore(MemoryReading):
             for c in accepted:
                 tables.reports.setdefault((c.campaign, c.round), {})[c.device] = c
             tables.tallies |= tallies
-            tables.outcomes += count_outcomes(candidates, outcomes, refusals)
+            counted = count_outcomes(candidates, outcomes, refusals)
+            tables.outcomes.update(counted)
+            for (campaign, _, outcome), n in counted.items():
+                tables.outcome_totals[campaign, outcome] += n
         return outcomes
 
-    def withdraw(self, campaign: Campaign, device: int) -> int:
-        """Take a device's reports out of every open round and forget the device."""
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
+        """Forget devices, and count the requests."""
         with self._writing() as tables:
-            rounds = [r for key, r in tables.reports.items() if key[0] == campaign.id]
-            holding = [reports for reports in rounds if device in reports]
-            tables.tallies |= changed_tallies(tables, [r[device] for r in holding], -1)
-            for reports in holding:
-                del reports[device]
-            known = tables.devices.pop((campaign.id, device), None)
-            if known is not None:
-                tables.devices[campaign.id, -1 - secrets.randbits(63)] = known
-        return len(holding)
+            done = [withdraw(tables, campaign, device) for campaign, device in asked]
+            gone = [report for each in done for report in each.reports]
+            tables.tallies |= changed_tallies(tables, gone, -1)
+            tables.requests += count_requests(done, repeated, invalid)
+        return done
+
+    def requests(self) -> dict[RequestOutcome, int]:
+        """Requests to be forgotten, ever, by what became of them."""
+        return {outcome: n for outcome, n in self.database.tables.requests.items() if n}
 
     @contextmanager
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[MemorySealing | None]:
@@ -161,6 +189,8 @@ class MemoryStore(MemoryReading):
         with self.database.transaction() as tables, self._writing():
             begun = key not in tables.sealed
             tables.sealed.setdefault(key, at)
+            if begun:
+                tables.last_sealed[campaign.id] = number
             counted = self.tallies(*key), self.outcomes(*key)
             yield MemorySealing(*counted, tables, campaign, number) if begun else None
 

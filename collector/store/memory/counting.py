@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from collector.records import Candidate, Tally
-from collector.store.memory.tables import Round, Tables
+from collector.records import FORGOTTEN, Candidate, Tally, Withdrawal
+from collector.store.memory.tables import KnownDevice, Round, Tables
 from collector.store.shared import TallyKey, bodies_by_tally, count_reports
 from protocol_spec import Outcome
 
@@ -34,6 +35,8 @@ def _outcome(
 ) -> Outcome:
     """Against what is stored, and what the batch has brought so far."""
     known = tables.devices.get((c.campaign, c.device))
+    if known is not None and known.attribute == FORGOTTEN:
+        return Outcome.FORGOTTEN
     attribute = c.attribute if known is None else known.attribute
     same: Candidate | None = None
     for (campaign, number), parts in held.items():
@@ -48,6 +51,20 @@ def _outcome(
         return Outcome.ACCEPTED
     repeated = (same.attribute, same.body) == (c.attribute, c.body)
     return Outcome.DUPLICATE if repeated else Outcome.CONFLICT
+
+
+def withdraw(tables: Tables, campaign: int, device: int) -> Withdrawal:
+    """Take a device's reports out of every open round, without the counts, and forget it."""
+    key = (campaign, device)
+    known = tables.devices.get(key)
+    if known is not None and known.attribute == FORGOTTEN:
+        return Withdrawal(*key, (), repeated=True)
+    rounds = [reports for place, reports in tables.reports.items() if place[0] == campaign]
+    gone = [reports.pop(device) for reports in rounds if device in reports]
+    if known is not None:
+        tables.devices[campaign, -1 - secrets.randbits(63)] = known
+    tables.devices[key] = KnownDevice(FORGOTTEN)
+    return Withdrawal(*key, tuple(gone), repeated=False)
 
 
 def changed_tallies(

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
-from collector.records import Campaign, RoundSum, Tally, UnpublishedResult
-from collector.store.memory.tables import MemoryDatabase, Tables
-from collector.store.shared import find_campaign, read_result, together
+from collector.records import (
+    NO_CAMPAIGN,
+    Campaign,
+    RoundSum,
+    Tally,
+    UnpublishedResult,
+)
+from collector.store.memory.tables import MemoryDatabase
+from collector.store.shared import find_campaign, read_result
 from protocol_spec import Outcome, Result
 
 
@@ -16,11 +23,8 @@ class MemoryReading:
 
     def __init__(self, database: MemoryDatabase | None = None) -> None:
         self.database = database or MemoryDatabase()
+        self._tables = self.database.tables
         self._own_writes = 0
-
-    @property
-    def _tables(self) -> Tables:
-        return self.database.tables
 
     def close(self) -> None:
         """Nothing to release: the database lives on with whoever holds it."""
@@ -43,22 +47,30 @@ class MemoryReading:
 
     def received(self) -> int:
         """Messages received, ever; always the sum of all outcomes."""
-        return self._tables.outcomes.total()
+        return self._tables.outcome_totals.total()
 
     def outcomes(
         self, campaign: int | None = None, number: int | None = None
     ) -> dict[Outcome, int]:
         """Outcome counters of a campaign, of one of its rounds, or of everything received."""
         found: Counter[Outcome] = Counter()
-        for (where, of_round, outcome), n in self._tables.outcomes.items():
-            if campaign in (None, where) and number in (None, of_round):
-                found[outcome] += n
-        return dict(found)
+        if number is None:
+            for (of, outcome), n in self._tables.outcome_totals.items():
+                found[outcome] += n if campaign in (None, of) else 0
+        else:
+            everywhere = [NO_CAMPAIGN, *self._tables.campaigns]
+            where = everywhere if campaign is None else [campaign]
+            for place in product(where, [number], Outcome):
+                found[place[2]] += self._tables.outcomes[place]
+        return {outcome: n for outcome, n in found.items() if n}
 
     def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
         """Counts by attribute of one round, open or sealed."""
-        tables = self._tables.tallies
-        return {a: tally for (c, r, a), tally in tables.items() if (c, r) == (campaign, number)}
+        tallies = self._tables.tallies
+        known = self._tables.campaigns.get(campaign)
+        attributes = len(known.manifest.attributes) if known else 0
+        keys = [(campaign, number, attribute) for attribute in range(attributes)]
+        return {key[2]: tallies[key] for key in keys if key in tallies}
 
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
         """(page, tag) of every report of an open round."""
@@ -67,25 +79,16 @@ class MemoryReading:
 
     def open_rounds(self, campaign: int) -> list[int]:
         """Rounds that hold reports and are not sealed."""
-        counted = {(c, r) for c, r, _ in self._tables.tallies if c == campaign}
-        return sorted(number for _, number in counted - self._tables.sealed.keys())
+        tables = self._tables
+        return sorted(r for c, r in tables.reports if c == campaign and (c, r) not in tables.sealed)
 
     def last_sealed(self, campaign: int) -> int | None:
         """The latest sealed round; rounds are sealed in order."""
-        return max((number for c, number in self._tables.sealed if c == campaign), default=None)
+        return self._tables.last_sealed.get(campaign)
 
     def released(self, campaign: int, attribute: int) -> RoundSum | None:
         """All sealed rounds that were released, by themselves or together with others."""
-        parts = [
-            RoundSum(r, r, 1, tally)
-            for (c, r, a), tally in self._tables.tallies.items()
-            if (c, a) == (campaign, attribute)
-            and tally.n
-            and tally.counts.size
-            and (c, r) in self._tables.sealed
-        ]
-        others = self._tables.sums.get((campaign, attribute, True))
-        return together([*parts, others] if others else parts)
+        return self._tables.released_totals.get((campaign, attribute))
 
     def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
         """The sealed rounds that were not released so far, together."""

@@ -10,17 +10,19 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from collector.records import Campaign, Candidate, RoundSum, Tally
+from collector.records import Campaign, Candidate, RequestOutcome, RoundSum, Tally
 from collector.store.shared import Place, TallyKey
+from protocol_spec import Outcome
 
 Round = tuple[int, int]  # campaign, number
 Device = tuple[int, int]  # campaign, device
 ResultKey = tuple[int, int, int]  # campaign, round, attribute
 SumKey = tuple[int, int, bool]  # campaign, attribute, released
+TotalKey = tuple[int, int]  # campaign, attribute
 
 
 class KnownDevice(NamedTuple):
-    """A device that reported in a sealed round, and in how many."""
+    """A device that reported in a sealed round, and in how many; or one that was forgotten."""
 
     attribute: int
     released: int = 0
@@ -32,14 +34,19 @@ class Tables:
     """One dictionary for each table of a database."""
 
     campaigns: dict[int, Campaign] = field(default_factory=dict)
+    signatures: dict[int, bytes] = field(default_factory=dict)
     revoked: dict[str, int] = field(default_factory=dict)
     reports: dict[Round, dict[int, Candidate]] = field(default_factory=dict)
     tallies: dict[TallyKey, Tally] = field(default_factory=dict)
     outcomes: Counter[Place] = field(default_factory=Counter)
+    outcome_totals: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
+    requests: Counter[RequestOutcome] = field(default_factory=Counter)
     sealed: dict[Round, int] = field(default_factory=dict)
+    last_sealed: dict[int, int] = field(default_factory=dict)
     cleared: set[Round] = field(default_factory=set)
     devices: dict[Device, KnownDevice] = field(default_factory=dict)
     sums: dict[SumKey, RoundSum] = field(default_factory=dict)
+    released_totals: dict[TotalKey, RoundSum] = field(default_factory=dict)
     results: dict[ResultKey, bytes] = field(default_factory=dict)
     published: set[ResultKey] = field(default_factory=set)
 

@@ -3,18 +3,26 @@
 connection.py  opening, transactions, wiping the log
 reading.py     what can be asked
 counting.py    the hot path: batches into tables
-sealing.py     making rounds final, forgetting devices
+present.py     which devices an open round has, in memory
+forgetting.py  devices that asked to be forgotten
+copying.py     a copy of the whole file while it is used, and its check
+sealing.py     making rounds final, the end of retention
+moving.py      all that the file holds, for another engine
 schema.py      the tables, as append-only migrations
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from collector.records import Campaign, UnpublishedResult
+from collector.store.moving import Portion
+from collector.store.shared import require_same
 from collector.store.sqlite.connection import Connect, Connection
 from collector.store.sqlite.counting import CHUNK
+from collector.store.sqlite.moving import contents
 from collector.store.sqlite.sealing import SealedRounds
 from protocol_spec import Manifest
 
@@ -24,7 +32,7 @@ __all__ = ["SqliteStore"]
 class SqliteStore(SealedRounds):
     """The collector's memory in one file.
 
-    `connect` makes the connection and `chunk` is how many rows one statement inserts.
+    `connect` makes the connection and `chunk` is how many devices one statement asks for.
     """
 
     def __init__(
@@ -38,14 +46,31 @@ class SqliteStore(SealedRounds):
         super().__init__(Connection(path, read_only=read_only, connect=connect), chunk)
         self.path = path
 
-    def open_campaign(self, manifest: Manifest, at: int) -> Campaign:
-        """Add a campaign; opening it again changes nothing."""
+    def open_campaign(self, manifest: Manifest, at: int, signature: bytes = b"") -> Campaign:
+        """Add a campaign, with its operator's signature; opening it again changes nothing else."""
         with self._db.transaction():
             self._db.execute(
                 "INSERT OR IGNORE INTO campaign (name, manifest, opened) VALUES (?, ?, ?)",
                 (manifest.campaign, manifest.to_bytes(), at),
             )
+            key, stored = self._db.execute(
+                "SELECT id, manifest FROM campaign WHERE name = ?", (manifest.campaign,)
+            ).fetchone()
+            require_same(stored, manifest)
+            if signature:
+                self._db.execute("INSERT OR REPLACE INTO signature VALUES (?, ?)", (key, signature))
         return self.campaign(manifest.campaign)
+
+    def contents(self) -> Iterator[Portion]:
+        """All that the file holds, to move it to another engine."""
+        return contents(self._db)
+
+    def signature(self, campaign: int) -> bytes:
+        """The operator's signature of a campaign's manifest; empty where it has none."""
+        row = self._db.execute(
+            "SELECT signature FROM signature WHERE campaign = ?", (campaign,)
+        ).fetchone()
+        return b"" if row is None else row[0]
 
     def close_campaign(self, campaign: Campaign, at: int) -> None:
         """Take no more reports."""
@@ -66,17 +91,26 @@ class SqliteStore(SealedRounds):
 
     def mark_published(self, result: UnpublishedResult) -> None:
         """The broker has taken this result; a newer pooled one stays to be published."""
+        taken = (result.campaign, result.attribute, result.round, result.message)
         with self._db.transaction():
             self._db.execute(
-                """UPDATE result SET published = 1
-                   WHERE campaign = ? AND attribute = ? AND round = ? AND message = ?""",
-                (result.campaign, result.attribute, result.round, result.message),
+                """DELETE FROM unpublished WHERE (campaign, attribute, round) IN (
+                       SELECT campaign, attribute, round FROM result
+                       WHERE campaign = ? AND attribute = ? AND round = ? AND message = ?)""",
+                taken,
+            )
+            self._db.execute(
+                """UPDATE result SET published = 1 WHERE campaign = ? AND attribute = ?
+                   AND round = ? AND message = ? AND published = 0""",
+                taken,
             )
 
     def publish_again(self) -> None:
         """A broker that may have forgotten gets every result once more."""
         with self._db.transaction():
-            self._db.execute("UPDATE result SET published = 0")
+            self._db.execute(
+                "INSERT OR IGNORE INTO unpublished SELECT campaign, round, attribute FROM result"
+            )
 
     def mark_receipts_cleared(self, campaign: int, number: int) -> None:
         """The receipt pages of a round are gone from the broker."""

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from collector.errors import StorageFailure
-from collector.store.sqlite.schema import upgrade
+from collector.store.sqlite.schema import show_as_upgraded, upgrade
 
 Connect = Callable[..., sqlite3.Connection]
 BUSY_SECONDS: Final = 30.0
+LOG_PAGES: Final = 4000  # of 4 KiB: then the log is written back; it must not fill a small disk
+LOG_BYTES: Final = LOG_PAGES * 4096
+CACHE_KIB: Final = 8192  # reports are appended and not read again: more of them would fill it, too
 
 
 class Connection:
@@ -24,6 +27,7 @@ class Connection:
 
     def __init__(self, path: Path, *, read_only: bool, connect: Connect) -> None:
         self.path = path
+        self._log = path.with_name(f"{path.name}-wal")
         self._unwiped = not read_only  # the log of a process that was killed may hold reports
         try:
             db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
@@ -61,17 +65,24 @@ class Connection:
         self.wipe_log()
 
     def wipe_log(self) -> None:
-        """Empty the write-ahead log, if deleted reports are left in it.
+        """Empty the write-ahead log, if deleted reports are left in it, or if a reader was in the
+        way when it should have been written back and it grows.
 
         A reader in the way is not waited for: call it again later.
         """
-        if not self._unwiped:
+        if not self._unwiped and self._log_bytes() <= 2 * LOG_BYTES:
             return
         self.execute("PRAGMA busy_timeout = 0")
         with suppress(sqlite3.OperationalError):
             busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._unwiped = bool(busy)
         self.execute(_BUSY)
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
 
 
 _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
@@ -80,6 +91,7 @@ _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
 def _open_to_read(path: Path, connect: Connect) -> sqlite3.Connection:
     db = connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     db.execute(_BUSY)
+    show_as_upgraded(db)
     return db
 
 
@@ -89,8 +101,9 @@ def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")
-    db.execute("PRAGMA cache_size = -65536")
-    db.execute("PRAGMA wal_autocheckpoint = 32000")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
     upgrade(db)
     db.execute(_BUSY)
     return db

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from collector.records import Campaign, RoundSum, Tally, UnpublishedResult
-from collector.store.shared import find_campaign, read_result, together
+from collector.store.rows import read_sum, read_tally
+from collector.store.shared import find_campaign, read_result
 from collector.store.sqlite.connection import Connection
+from collector.store.sqlite.schema import places_of_round
 from protocol_spec import Manifest, Outcome, Result
 
 
@@ -59,10 +59,12 @@ class Reading:
         self, campaign: int | None = None, number: int | None = None
     ) -> dict[Outcome, int]:
         """Outcome counters of a campaign, of one of its rounds, or of everything received."""
+        table = "outcome_total" if number is None else "outcome"
+        asked = {"campaign": campaign, "round": number}
+        where = " AND ".join(f"{name} = :{name}" for name, key in asked.items() if key is not None)
         rows = self._db.execute(
-            """SELECT name, sum(n) FROM outcome
-               WHERE (?1 IS NULL OR campaign = ?1) AND (?2 IS NULL OR round = ?2) GROUP BY name""",
-            (campaign, number),
+            f"SELECT name, sum(n) FROM {table} WHERE {where or 'true'} GROUP BY name",  # noqa: S608
+            asked,
         )
         return {Outcome(name): n for name, n in rows}
 
@@ -77,7 +79,8 @@ class Reading:
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
         """(page, tag) of every report of an open round."""
         yield from self._db.execute(
-            "SELECT page, tag FROM report WHERE campaign = ? AND round = ?", (campaign, number)
+            "SELECT page, tag FROM report WHERE id BETWEEN ? AND ?",
+            places_of_round(campaign, number),
         )
 
     # --- rounds ------------------------------------------------------------------------------
@@ -85,8 +88,8 @@ class Reading:
     def open_rounds(self, campaign: int) -> list[int]:
         """Rounds that hold reports and are not sealed."""
         rows = self._db.execute(
-            """SELECT DISTINCT round FROM tally t WHERE campaign = ?1 AND NOT EXISTS
-                   (SELECT 1 FROM round WHERE campaign = ?1 AND number = t.round)
+            """SELECT DISTINCT round FROM tally WHERE campaign = ?1 AND round >
+                   (SELECT coalesce(max(number), -1) FROM round WHERE campaign = ?1)
                ORDER BY round""",
             (campaign,),
         )
@@ -100,15 +103,12 @@ class Reading:
 
     def released(self, campaign: int, attribute: int) -> RoundSum | None:
         """All sealed rounds that were released, by themselves or together with others."""
-        rows = self._db.execute(
-            """SELECT round, round, 1, n, counts FROM tally
-               WHERE campaign = ?1 AND attribute = ?2 AND n > 0 AND length(counts) > 0
-               AND round IN (SELECT number FROM round WHERE campaign = ?1)""",
+        row = self._db.execute(
+            """SELECT first, last, rounds, n, counts FROM released_total
+               WHERE campaign = ? AND attribute = ?""",
             (campaign, attribute),
-        )
-        parts = [read_sum(*row) for row in rows]
-        others = self.find_sum(campaign, attribute, released=True)
-        return together([*parts, others] if others else parts)
+        ).fetchone()
+        return read_sum(*row) if row else None
 
     def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
         """The sealed rounds that were not released so far, together."""
@@ -152,7 +152,8 @@ class Reading:
     def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
         """Results that no broker has taken yet, the oldest rounds first."""
         rows = self._db.execute(
-            """SELECT campaign, attribute, round, message FROM result WHERE published = 0
+            """SELECT campaign, attribute, round, message
+               FROM unpublished CROSS JOIN result USING (campaign, attribute, round)
                ORDER BY campaign, round, attribute LIMIT ?""",
             (limit,),
         )
@@ -161,16 +162,8 @@ class Reading:
     def clearable_receipts(self, campaign: int) -> list[int]:
         """Sealed rounds whose receipt pages still stand at the broker."""
         rows = self._db.execute(
-            "SELECT number FROM round WHERE campaign = ? AND receipts_cleared = 0", (campaign,)
+            """SELECT number FROM round INDEXED BY round_with_receipts
+               WHERE campaign = ? AND receipts_cleared = 0 ORDER BY number""",
+            (campaign,),
         )
         return [number for (number,) in rows]
-
-
-def read_sum(first: int, last: int, rounds: int, n: int, counts: bytes) -> RoundSum:
-    """A row of several rounds."""
-    return RoundSum(first, last, rounds, read_tally(n, counts))
-
-
-def read_tally(n: int, counts: bytes) -> Tally:
-    """A row of the table; counts are little-endian."""
-    return Tally(n, np.frombuffer(counts, dtype="<i8").astype(np.int64))

@@ -7,24 +7,57 @@ tools may read the file: `result`, `tally` and `outcome` are meant for it, see d
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 import numpy as np
-from sqlite_utils import Database, Migrations
+import numpy.typing as npt
 
 from collector.store.shared import read_result
+from collector.store.sqlite.utils import Database, Migrations
 
 migrations = Migrations("allomfree-collector")
+OUTCOME_TOTALS: Final = "SELECT campaign, name, sum(n) AS n FROM outcome GROUP BY campaign, name"
+
+REPORTS_BY_PLACE: Final = """
+    SELECT campaign, round, device, attribute, page, tag, body,
+           ((campaign << 48) | (round << 32)) +
+           row_number() OVER (PARTITION BY campaign, round ORDER BY device) - 1 AS id
+    FROM main.report"""
 
 
 def upgrade(db: sqlite3.Connection, steps: Migrations = migrations) -> None:
     """Apply the migrations that a file has not seen; refuse one that has seen others."""
-    wrapped = Database(db, execute_plugins=False)
+    check_known(db, steps)
+    steps.apply(Database(db, execute_plugins=False))
+
+
+def check_known(db: sqlite3.Connection, steps: Migrations = migrations) -> None:
+    """Refuse a file that has seen migrations which are not known here."""
     empty = Database(memory=True)
     known = {step.name for step in steps.pending(empty)}
     empty.close()
-    if any(step.name not in known for step in steps.applied(wrapped)):
+    if any(step.name not in known for step in steps.applied(Database(db, execute_plugins=False))):
         raise sqlite3.DatabaseError("a newer version of this program made it")
-    steps.apply(wrapped)
+
+
+def report_id(campaign: int, number: int, place: int) -> int:
+    """The key of a report: reports of one round stand together, in the order in which they came."""
+    return campaign << 48 | number << 32 | place
+
+
+def places_of_round(campaign: int, number: int) -> tuple[int, int]:
+    """The first key that a report of a round can have, and the last."""
+    return report_id(campaign, number, 0), report_id(campaign, number, (1 << 32) - 1)
+
+
+def show_as_upgraded(db: sqlite3.Connection) -> None:
+    """A reader of a file that the service has not upgraded yet sees what it will find then."""
+    columns = {row[1] for row in db.execute("PRAGMA table_xinfo(report)")}
+    if "id" not in columns:
+        db.execute(f"CREATE TEMP VIEW report AS {REPORTS_BY_PLACE}")
+    known = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'outcome_total'").fetchone()
+    if known is None:
+        db.execute(f"CREATE TEMP VIEW outcome_total AS {OUTCOME_TOTALS}")
 
 
 @migrations()
@@ -158,3 +191,109 @@ def _put_together(db: Database, campaign: int, attribute: int, *, released: bool
                WHERE campaign = ? AND attribute = ?""",
             (campaign, attribute),
         )
+
+
+@migrations()
+def signatures(db: Database) -> None:
+    """Operators' signatures of manifests: made by `open`, published by the service."""
+    db.execute(
+        """CREATE TABLE signature (
+            campaign INTEGER PRIMARY KEY REFERENCES campaign(id),
+            signature BLOB NOT NULL
+        ) STRICT"""
+    )
+
+
+@migrations()
+def running_totals(db: Database) -> None:
+    """What sealing and publishing would otherwise read all earlier rounds for.
+
+    `released_total` is all that was released of an attribute, `outcome_total` all rounds of a
+    campaign, and `unpublished` says which results a broker has not taken: a row of `result` is
+    large, and changing its `published` writes all of it.
+    """
+    db.execute(
+        """CREATE TABLE released_total (
+            campaign INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            first INTEGER NOT NULL,
+            last INTEGER NOT NULL,
+            rounds INTEGER NOT NULL,
+            n INTEGER NOT NULL,
+            counts BLOB NOT NULL,
+            PRIMARY KEY (campaign, attribute)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE outcome_total (
+            campaign INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            n INTEGER NOT NULL,
+            PRIMARY KEY (campaign, name)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE unpublished (
+            campaign INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            PRIMARY KEY (campaign, round, attribute)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute("CREATE INDEX round_with_receipts ON round (campaign) WHERE receipts_cleared = 0")
+    db.execute(f"INSERT INTO outcome_total {OUTCOME_TOTALS}")
+    db.execute(
+        "INSERT INTO unpublished SELECT campaign, round, attribute FROM result WHERE published = 0"
+    )
+    _add_up_released(db)
+
+
+def _add_up_released(db: Database) -> None:
+    """Rounds released by themselves, row by row, and those that were released together."""
+    parts = db.execute(
+        """SELECT t.campaign, t.attribute, round, round, 1, n, counts
+           FROM tally t JOIN round r ON r.campaign = t.campaign AND r.number = t.round
+           WHERE n > 0 AND length(counts) > 0
+           UNION ALL
+           SELECT campaign, attribute, first, last, rounds, n, counts FROM round_sum
+           WHERE released"""
+    )
+    totals: dict[tuple[int, int], tuple[int, int, int, int, npt.NDArray[np.int64]]] = {}
+    for campaign, attribute, first, last, rounds, n, blob in parts:
+        counts = np.frombuffer(blob, dtype="<i8").astype(np.int64)
+        key = (campaign, attribute)
+        if key in totals:
+            old = totals[key]
+            first, last = min(first, old[0]), max(last, old[1])  # noqa: PLW2901
+            rounds, n, counts = rounds + old[2], n + old[3], counts + old[4]  # noqa: PLW2901
+        totals[key] = first, last, rounds, n, counts
+    for key, (*numbers, counts) in totals.items():
+        row = (*key, *numbers, counts.astype("<i8").tobytes())
+        db.execute("INSERT INTO released_total VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+@migrations()
+def reports_in_order(db: Database) -> None:
+    """Reports are appended instead of sorted by device, which wrote kilobytes for each of them.
+
+    The key is campaign, round and place in one number, see `report_id`; that a device is counted
+    once is looked up in memory, see `present.py`.
+    """
+    db.execute(
+        """CREATE TABLE placed_report (
+            campaign INTEGER GENERATED ALWAYS AS (id >> 48) VIRTUAL,
+            round INTEGER GENERATED ALWAYS AS ((id >> 32) & 65535) VIRTUAL,
+            device INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            page INTEGER NOT NULL,
+            tag INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            id INTEGER PRIMARY KEY
+        ) STRICT"""
+    )
+    db.execute(
+        f"""INSERT INTO placed_report (device, attribute, page, tag, body, id)
+            SELECT device, attribute, page, tag, body, id FROM ({REPORTS_BY_PLACE})"""  # noqa: S608
+    )
+    db.execute("DROP TABLE report")
+    db.execute("ALTER TABLE placed_report RENAME TO report")

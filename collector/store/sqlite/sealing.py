@@ -1,4 +1,4 @@
-"""Sealing a round, and forgetting devices: what is deleted here is wiped from the log, too."""
+"""Sealing a round, and the end of retention: what is deleted here is wiped from the log, too."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from collector.records import Campaign, RoundSum, Tally
-from collector.store.shared import attribute_index, together
+from collector.store.rows import sum_row
+from collector.store.shared import attribute_index
 from collector.store.sqlite.connection import Connection
-from collector.store.sqlite.counting import Counting
+from collector.store.sqlite.forgetting import Forgetting
 from collector.store.sqlite.reading import Reading
+from collector.store.sqlite.schema import places_of_round
 from protocol_spec import Outcome, Result
 
 
@@ -27,25 +29,29 @@ class SqliteSealing:
 
     def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
         """Count the round for each device that took part in it, and delete its reports."""
-        key = (self._campaign.id, self._number)
+        places = places_of_round(self._campaign.id, self._number)
         lists = [",".join(map(str, sorted(attributes))) for attributes in (released, set_aside)]
         self._db.execute(
             f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
                 SELECT campaign, device, attribute,
                        attribute IN ({lists[0]}), attribute IN ({lists[1]})
-                FROM report WHERE campaign = ? AND round = ?
+                FROM report WHERE id BETWEEN ? AND ? ORDER BY device
                 ON CONFLICT (campaign, device) DO UPDATE SET
                 rounds = rounds + excluded.rounds, unreleased = unreleased + excluded.unreleased
             """,  # noqa: S608 - whole numbers
-            key,
+            places,
         )
-        self._db.execute("DELETE FROM report WHERE campaign = ? AND round = ?", key)
+        self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", places)
+        for attribute in released:
+            self._add_released(attribute, self._alone(attribute))
 
     def set_aside(self, attribute: int) -> None:
         """Add the round's counts to the unreleased ones; of the round itself n stays."""
-        number, tally = self._number, self.tallies[attribute]
-        self._add(attribute, RoundSum(number, number, 1, tally), released=False)
+        self._add(attribute, self._alone(attribute), released=False)
         self.erase(attribute)
+
+    def _alone(self, attribute: int) -> RoundSum:
+        return RoundSum(self._number, self._number, 1, self.tallies[attribute])
 
     def erase(self, attribute: int) -> None:
         """Delete the round's counts; n stays."""
@@ -60,6 +66,7 @@ class SqliteSealing:
         rounds = self._reading.unreleased(*key)
         if rounds is not None:
             self._add(attribute, rounds, released=True)
+            self._add_released(attribute, rounds)
         self._db.execute(
             "DELETE FROM round_sum WHERE campaign = ? AND attribute = ? AND NOT released", key
         )
@@ -75,27 +82,31 @@ class SqliteSealing:
 
     def _add(self, attribute: int, rounds: RoundSum, *, released: bool) -> None:
         known = self._reading.find_sum(self._campaign.id, attribute, released=released)
-        added = together([known, rounds] if known else [rounds])
-        if added is not None:
-            write_sum(self._db, (self._campaign.id, attribute, released), added)
+        key = (self._campaign.id, attribute, released)
+        self._db.execute(
+            "INSERT OR REPLACE INTO round_sum VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, *sum_row(known, rounds)),
+        )
+
+    def _add_released(self, attribute: int, rounds: RoundSum) -> None:
+        known = self._reading.released(self._campaign.id, attribute)
+        self._db.execute(
+            "INSERT OR REPLACE INTO released_total VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (self._campaign.id, attribute, *sum_row(known, rounds)),
+        )
 
     def write(self, results: Sequence[Result], number: int) -> None:
         """Store results of the round, or under `POOLED`, to be published."""
         campaign = self._campaign
+        made = {attribute_index(campaign, result): result.encode() for result in results}
         self._db.executemany(
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, 0)",
-            [(campaign.id, attribute_index(campaign, r), number, r.encode()) for r in results],
+            [(campaign.id, attribute, number, message) for attribute, message in made.items()],
         )
-
-
-def write_sum(db: Connection, key: tuple[int, int, bool], rounds: RoundSum) -> None:
-    """Keep several rounds of (campaign, attribute, whether they are released)."""
-    tally = rounds.tally
-    counts = tally.counts.astype("<i8").tobytes()
-    db.execute(
-        "INSERT OR REPLACE INTO round_sum VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (*key, rounds.first, rounds.last, rounds.rounds, tally.n, counts),
-    )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO unpublished VALUES (?, ?, ?)",
+            [(campaign.id, number, attribute) for attribute in made],
+        )
 
 
 def drop_unreleased(db: Connection, campaign: int) -> None:
@@ -106,17 +117,17 @@ def drop_unreleased(db: Connection, campaign: int) -> None:
     )
 
 
-class SealedRounds(Counting):
+class SealedRounds(Forgetting):
     """Makes rounds final."""
 
     @contextmanager
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[SqliteSealing | None]:
         """Close a round for ever when the block ends well; None if it was sealed before."""
-        with self._db.transaction():
+        with self.changing_reports():
             sealing = self._begin(campaign, number, at)
             yield sealing
         if sealing is not None:
-            self._rounds_with_reports(campaign.id).discard(number)
+            self.forget_round(campaign.id, number)
             self._db.wipe_after_deleting()
 
     def _begin(self, campaign: Campaign, number: int, at: int) -> SqliteSealing | None:

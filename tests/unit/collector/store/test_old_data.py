@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlite_utils import Migrations
 
 from collector.records import POOLED
 from collector.store.sqlite import SqliteStore, schema
+from collector.store.sqlite.utils import Migrations
 from protocol_spec import RESULT_SERIES, Outcome, Result
 from tests.support.collector_fakes import FIRST, FUEL, candidate, seal, three_questions
 

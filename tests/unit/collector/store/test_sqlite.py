@@ -9,13 +9,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sqlite_utils import Database, Migrations
 
 from collector.errors import StorageFailure
-from collector.records import NO_ROUND, POOLED, Campaign, Refusal
+from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Refusal
 from collector.show import selection
 from collector.store.sqlite import SqliteStore, schema
 from collector.store.sqlite.counting import CHUNK
+from collector.store.sqlite.utils import Database, Migrations
 from protocol_spec import Outcome, Result, decode_result
 from tests.support.collector_fakes import (
     COLOUR,
@@ -27,7 +27,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import SqliteEngine, Tap, rows
+from tests.support.stores import SqliteEngine, Tap, rows, withdraw
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 
@@ -82,27 +82,34 @@ def test_only_the_rounds_asked_for_are_read(
     ]
 
 
-def test_a_withdrawn_device_is_in_no_table(store: SqliteStore, campaign: Campaign) -> None:
+def test_of_a_withdrawn_device_only_its_number_stays(
+    store: SqliteStore, campaign: Campaign
+) -> None:
+    """A4: the rounds it reported in stand under a number that fits no device."""
     store.commit([candidate(campaign, 1), candidate(campaign, 1, 1)], [])
     seal(store, campaign, 0)
-    store.withdraw(campaign, 1)
+    withdraw(store, campaign, 1)
     tables = rows(store.path)
     assert tables["report"] == []
-    ((_, number, _, rounds, _),) = tables["device"]
+    (_, number, *known), forgotten = tables["device"]
     assert isinstance(number, int)
     assert number < 0
-    assert rounds == 1
+    assert known == [FUEL, 1, 0]
+    assert forgotten == (campaign.id, 1, FORGOTTEN, 0, 0)
+    store.drop_devices(campaign.id)
+    assert rows(store.path)["device"] == []
 
 
 def test_withdrawn_bytes_are_gone_from_the_files(
     store: SqliteStore, campaign: Campaign, tmp_path: Path
 ) -> None:
-    device = 0x5A5A_A5A5_1234_5678
+    tag, device = 0x5A5A_A5A5, 0x1234_5678_9ABC_DEF0
     store.commit([candidate(campaign, d) for d in range(1, 50)], [])
-    store.commit([candidate(campaign, device)], [])
-    assert device.to_bytes(8) in everywhere(tmp_path)
-    store.withdraw(campaign, device)
-    assert device.to_bytes(8) not in everywhere(tmp_path)
+    store.commit([candidate(campaign, device)._replace(tag=tag)], [])
+    assert tag.to_bytes(4) in everywhere(tmp_path)
+    withdraw(store, campaign, device)
+    assert tag.to_bytes(4) not in everywhere(tmp_path)
+    assert everywhere(tmp_path).count(device.to_bytes(8)) == 1, "as one that is not counted again"
 
 
 class Interruptions:
@@ -123,7 +130,8 @@ class Interruptions:
         self._db.set_trace_callback(None)
 
     def _note(self, statement: str) -> None:
-        self._committed = self._committed or statement.startswith("PRAGMA")
+        done = statement.startswith("PRAGMA") and statement != "PRAGMA data_version"
+        self._committed = self._committed or done
 
     def _stop(self) -> bool:
         self._left -= not self._committed
@@ -170,7 +178,7 @@ def test_a_withdrawal_happens_as_a_whole_or_not_at_all(
     store: SqliteStore, tap: Tap, campaign: Campaign
 ) -> None:
     store.commit([candidate(campaign, d, r, body=d) for d in range(3) for r in range(2)], [])
-    assert attempts_until_done(store, tap, 13, lambda: store.withdraw(campaign, 1)) > 10
+    assert attempts_until_done(store, tap, 13, lambda: withdraw(store, campaign, 1)) > 10
     assert [counts_of(store, campaign, n)[FUEL] for n in (0, 1)] == [[1, 0, 1, 0]] * 2
 
 
@@ -251,10 +259,15 @@ def test_a_database_of_a_newer_version_is_refused(store: SqliteStore, tap: Tap) 
     assert rows(store.path) == before
 
 
+def shipped() -> list[Callable[[Database], None]]:
+    with closing(Database(memory=True)) as empty:
+        return [step.fn for step in schema.migrations.pending(empty)]
+
+
 def steps(*functions: Callable[[Database], None]) -> Migrations:
     """The shipped migrations and these."""
     longer = Migrations("allomfree-collector")
-    for function in (schema.first_tables, schema.sums_of_small_rounds, *functions):
+    for function in (*shipped(), *functions):
         longer()(function)
     return longer
 
@@ -278,8 +291,7 @@ def test_an_upgrade_that_stops_is_undone_step_by_step(
     after = rows(store.path)
     assert "half" not in after
     assert [m[2] for m in after.pop("_sqlite_migrations")] == [
-        "first_tables",
-        "sums_of_small_rounds",
+        *(function.__name__ for function in shipped()),
         "add_column",
     ]
     before.pop("_sqlite_migrations")

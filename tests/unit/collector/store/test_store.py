@@ -23,7 +23,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import Engine, snapshot
+from tests.support.stores import Engine, snapshot, withdraw
 
 ACCEPTED, DUPLICATE, CONFLICT = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.CONFLICT
 LATE, CHANGED = Outcome.LATE, Outcome.ATTRIBUTE_CHANGED
@@ -202,17 +202,59 @@ def test_a_withdrawn_report_leaves_no_trace_in_the_counts(store: Store, campaign
     store.commit(others, [])
     before = {n: counts_of(store, campaign, n) for n in (0, 1, 2)}
     store.commit([candidate(campaign, 9, r, COLOUR, 2047 - r) for r in (0, 1, 2)], [])
-    assert store.withdraw(campaign, 9) == 3
+    assert withdraw(store, campaign, 9) == 3
     assert {n: counts_of(store, campaign, n) for n in (0, 1, 2)} == before
     assert [store.tallies(campaign.id, n)[COLOUR].n for n in (0, 1, 2)] == [2, 2, 0]
-    assert store.withdraw(campaign, 9) == 0
+    assert withdraw(store, campaign, 9) == 0
 
 
-def test_a_withdrawn_device_is_unknown_again(store: Store, campaign: Campaign) -> None:
-    store.commit([candidate(campaign, 1)], [])
+@pytest.mark.parametrize("attribute", [FUEL, COLOUR])
+def test_a_forgotten_device_is_not_counted_again(
+    store: Store, campaign: Campaign, attribute: int
+) -> None:
+    """A4: neither in the round it was withdrawn from nor later, also about another attribute."""
+    store.commit([candidate(campaign, 1), candidate(campaign, 1, 1)], [])
     seal(store, campaign, 0)
-    store.withdraw(campaign, 1)
-    assert list(store.commit([candidate(campaign, 1, 1, COLOUR)], [])) == [ACCEPTED]
+    assert withdraw(store, campaign, 1) == 1
+    before = {n: counts_of(store, campaign, n) for n in (0, 1, 2)}
+    again = [candidate(campaign, 1, n, attribute) for n in (0, 1, 2)]
+    other = candidate(campaign, 2, 2, attribute)
+    outcomes = list(store.commit([*again, other], []))
+    assert outcomes == [Outcome.LATE, Outcome.FORGOTTEN, Outcome.FORGOTTEN, ACCEPTED]
+    assert {n: counts_of(store, campaign, n) for n in (0, 1)} == {0: before[0], 1: before[1]}
+    assert store.tallies(campaign.id, 2)[attribute].n == 1
+    assert store.outcomes(campaign.id, 2) == {Outcome.FORGOTTEN: 1, ACCEPTED: 1}
+
+
+def test_who_never_reported_is_forgotten_too(store: Store, campaign: Campaign) -> None:
+    """A4: its reports may be on their way."""
+    assert withdraw(store, campaign, 1) == 0
+    assert list(store.commit([candidate(campaign, 1)], [])) == [Outcome.FORGOTTEN]
+
+
+def test_another_campaign_and_the_end_of_retention_know_nothing_of_it(
+    store: Store, campaign: Campaign
+) -> None:
+    other = store.open_campaign(three_questions(slug="other"), FIRST)
+    withdraw(store, campaign, 1)
+    assert list(store.commit([candidate(other, 1)], [])) == [ACCEPTED]
+    assert store.drop_devices(campaign.id)
+    assert list(store.commit([candidate(campaign, 1)], [])) == [ACCEPTED]
+
+
+def test_requests_are_counted_by_what_became_of_them(
+    store: Store, campaign: Campaign, engine: Engine
+) -> None:
+    """A2: a batch is one transaction; a device is forgotten once."""
+    store.commit([candidate(campaign, device) for device in range(4)], [])
+    asked = [(campaign.id, device) for device in (1, 2)]
+    done = store.withdraw(asked, repeated=5, invalid=2)
+    assert [(d.device, len(d.reports), d.repeated) for d in done] == [(1, 1, False), (2, 1, False)]
+    again = store.withdraw([(campaign.id, 2), (campaign.id, 3)])
+    assert [(d.device, len(d.reports), d.repeated) for d in again] == [(2, 0, True), (3, 1, False)]
+    with closing(engine.open()) as other:
+        assert other.requests() == {"done": 3, "repeated": 6, "invalid": 2}
+    assert counts_of(store, campaign, 0) == {FUEL: [1, 0, 0, 0]}
 
 
 def test_sealed_sums_keep_their_senders_count_after_a_withdrawal(
@@ -223,7 +265,7 @@ def test_sealed_sums_keep_their_senders_count_after_a_withdrawal(
         store.commit([candidate(campaign, d, number, body=d) for d in range(10)], [])
         seal(store, campaign, number)
     for device in range(5):
-        assert store.withdraw(campaign, device) == 0
+        assert withdraw(store, campaign, device) == 0
     released = store.released(campaign.id, FUEL)
     reports, devices = store.participation(campaign.id, FUEL)
     assert released is not None

@@ -19,7 +19,7 @@ from collector.store import Store
 from protocol_spec import Outcome, Report, Result, Topics, decode_report, decode_result, digest8
 from tests.support.collector_fakes import FIRST, HOUR, open_campaigns
 from tests.support.collector_ways import FUEL, TOWN, WAYS, Device, asked
-from tests.support.stores import Engine
+from tests.support.stores import Engine, withdraw
 
 NOW = FIRST + 60
 
@@ -49,7 +49,7 @@ class Opened:
         return found
 
     def withdraw(self, name: str) -> int:
-        return self.store.withdraw(self.campaign, self.key.number(self.campaign.manifest, name))
+        return withdraw(self.store, self.campaign, self.key.number(self.campaign.manifest, name))
 
     def seal(self, number: int) -> list[Result]:
         at = self.campaign.manifest.rounds.deadline(number)
