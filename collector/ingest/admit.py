@@ -6,16 +6,16 @@ say; everything else is decided here. A bad message is data with a name, never a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 from collector.device_key import DeviceKey
+from collector.ingest.recognise import Recognition, counted_body
 from collector.mqtt import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import (
     Outcome,
     Rejected,
-    Way,
     decode_report,
     receipt_page,
     receipt_tag,
@@ -26,26 +26,39 @@ from protocol_spec.topics import parse_from_device
 
 @dataclass(frozen=True, slots=True)
 class OpenCampaigns:
-    """What admission knows: open campaigns by name, revoked devices, the key, the namespace."""
+    """What admission knows: campaigns by name, revoked devices, the key, the namespace.
+
+    A closed campaign is among them until its rounds are sealed.
+    """
 
     by_name: Mapping[str, Campaign]
     revoked: frozenset[str]
     key: DeviceKey
     namespace: str
+    recognition: Recognition = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        learnt = Recognition(self.by_name, self.revoked, self.key, self.namespace)
+        object.__setattr__(self, "recognition", learnt)
 
 
-def admit(message: Message, campaigns: OpenCampaigns, now: float) -> Candidate | Refusal:
-    """A report ready to be counted, or the one reason why not."""
+def admit(
+    message: Message, campaigns: OpenCampaigns, now: float, suspended: Set[str] = frozenset()
+) -> Candidate | Refusal:
+    """A report ready to be counted, or the one reason why not; also that its device is suspended,
+    and its messages are not even looked at now."""
     origin = parse_from_device(message.topic, campaigns.namespace) if message.topic else None
     if origin is None or origin.kind != "report":
         return Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.TOPIC_MISMATCH)
     campaign = campaigns.by_name.get(origin.campaign)
-    if campaign is None or campaign.closed is not None:
+    if campaign is None:
         return Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
     if message.retained:
         return Refusal(campaign.id, NO_ROUND, Outcome.RETAINED)
     if origin.device in campaigns.revoked:
         return Refusal(campaign.id, NO_ROUND, Outcome.REVOKED)
+    if origin.device in suspended:
+        return Refusal(campaign.id, NO_ROUND, Outcome.SUSPENDED)
     return _check_report(message.payload, origin.device, campaign, campaigns.key, now)
 
 
@@ -66,23 +79,16 @@ def _check_report(
         report.attribute,
         receipt_page(manifest, device),
         int.from_bytes(receipt_tag(manifest, report.round, device)),
-        _counted(report.body, manifest.ways[report.attribute], device),
+        counted_body(report.body, manifest.ways[report.attribute], device),
     )
-
-
-def _counted(body: bytes, way: Way, device: str) -> bytes:
-    """What the store counts, and takes out again if the device withdraws, when its name is gone:
-    the supported values, behind the number of their channel where there are several."""
-    if way.reporting == "memoized":  # the most frequent, and the least to do
-        return body[: way.answer_bytes]
-    channel, supported = way.supported(body, device)
-    return bytes((channel,)) + supported if len(way.channels) > 1 else supported
 
 
 def _clock_fault(number: int, campaign: Campaign, now: float) -> Rejected | None:
     """A round must have begun. Whether it is too late, only its sealing decides: what a broker
     kept while the collector was away was not sent too late."""
-    rounds = campaign.manifest.rounds
-    if now < rounds.opens(number):
+    opens = campaign.manifest.rounds.opens(number)
+    if now < opens:
         return Rejected(Outcome.EARLY, f"round {number}")
+    if campaign.closed is not None and opens > campaign.closed:
+        return Rejected(Outcome.UNKNOWN_CAMPAIGN, f"closed before round {number}")
     return None

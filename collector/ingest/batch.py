@@ -7,18 +7,24 @@ Claims:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from collector.health import Status
 from collector.ingest.admit import OpenCampaigns, admit
+from collector.ingest.flood import FloodGuard
 from collector.ingest.forget import Answer, forget, is_request
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Link, Message
+from collector.mqtt import BATCH, Delivery, Message
 from collector.records import Candidate, Refusal
 from collector.store import Store
-from collector.timing import Clock
 from protocol_spec import Outcome
+from protocol_spec.topics import marker
+
+NAMES: Final = 20  # of suspended devices in the status: they must fit into a heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class Counted:
     candidates: Sequence[Candidate]
     outcomes: Sequence[Outcome]
     refused: int
+    early: int = 0
 
     @property
     def received(self) -> int:
@@ -40,10 +47,9 @@ class Counted:
         return self.outcomes.count(Outcome.ACCEPTED)
 
     @property
-    def rounds(self) -> set[tuple[int, int]]:
-        """(campaign, round) of every report that was counted."""
-        pairs = zip(self.candidates, self.outcomes)
-        return {(c.campaign, c.round) for c, outcome in pairs if outcome is Outcome.ACCEPTED}
+    def late(self) -> int:
+        """Reports of rounds that were sealed before."""
+        return self.outcomes.count(Outcome.LATE)
 
 
 def count(
@@ -52,24 +58,97 @@ def count(
     campaigns: OpenCampaigns,
     now: float,
     receipts: ReceiptPages | None = None,
+    guard: FloodGuard | None = None,
 ) -> Counted:
     """Decide on every message and count the batch in one transaction.
 
     When this returns, the outcome of every message is durable: it may be acknowledged, and the
     receipts of what was counted are noted. A `StorageFailure` means that nothing was changed.
     """
-    candidates: list[Candidate] = []
-    refusals: list[Refusal] = []
-    for message in messages:
-        verdict = admit(message, campaigns, now)
-        if isinstance(verdict, Candidate):
-            candidates.append(verdict)
-        else:
-            refusals.append(verdict)
+    decided = decide(list(messages), campaigns, now, guard)
+    candidates, refusals = decided.candidates, decided.refusals
     outcomes = store.commit(candidates, refusals)
     if receipts is not None:
         receipts.note(candidates, outcomes)
-    return Counted(candidates, outcomes, len(refusals))
+    if guard is not None:
+        guard.credit(decided.counted(outcomes))
+        guard.waste(decided.useless(outcomes))
+    early = sum(refusal.outcome is Outcome.EARLY for refusal in refusals)
+    return Counted(candidates, outcomes, len(refusals), early)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Candidates and refusals of a batch, and the device or message that each came from."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    admitted: list[Message] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    refused: list[Message] = field(default_factory=list)
+
+    def counted(self, outcomes: Sequence[Outcome]) -> Sequence[str]:
+        """Devices whose reports are counted now."""
+        if outcomes.count(Outcome.ACCEPTED) == len(self.names):  # nearly always
+            return self.names
+        return [name for name, o in zip(self.names, outcomes) if o is Outcome.ACCEPTED]
+
+    def useless(self, outcomes: Sequence[Outcome]) -> Iterator[Message]:
+        """Messages that changed nothing. A revoked device is shut out already."""
+        if outcomes.count(Outcome.ACCEPTED) < len(self.names):
+            for message, outcome in zip(self.admitted, outcomes):
+                if outcome is not Outcome.ACCEPTED:
+                    yield message
+        for message, refusal in zip(self.refused, self.refusals):
+            if refusal.outcome is not Outcome.REVOKED:
+                yield message
+
+
+def decide(
+    messages: Sequence[Message],
+    campaigns: OpenCampaigns,
+    now: float,
+    guard: FloodGuard | None = None,
+) -> Decided:
+    """Recognise what is like a report admitted before; judge the rest, and learn from it."""
+    suspended: Set[str] = guard.suspended if guard is not None else frozenset()
+    recognition = campaigns.recognition
+    senders, recognised = recognition.recognise(messages, now, suspended)
+    judge = _Judge(campaigns, now, guard)
+    decided = Decided()
+    for message, sender, candidate in zip(messages, senders, recognised):
+        verdict = judge(message) if candidate is None else candidate
+        if isinstance(verdict, Refusal):
+            decided.refusals.append(verdict)
+            decided.refused.append(message)
+            continue
+        if candidate is None and sender is not None:
+            recognition.learn(message, sender, verdict)
+        decided.candidates.append(verdict)
+        decided.names.append(sender.name if sender is not None else "")
+        decided.admitted.append(message)
+    return decided
+
+
+class _Judge:
+    """Admission with an eye on suspended devices: a flood of one topic is not even parsed twice."""
+
+    def __init__(self, campaigns: OpenCampaigns, now: float, guard: FloodGuard | None) -> None:
+        self._campaigns = campaigns
+        self._suspended = guard.suspended if guard is not None else frozenset()
+        self._now = now
+        self._guard = guard
+        self._dropped: dict[str | None, Refusal] = {}
+
+    def __call__(self, message: Message) -> Candidate | Refusal:
+        verdict = self._dropped.get(message.topic) or admit(
+            message, self._campaigns, self._now, self._suspended
+        )
+        if self._guard and isinstance(verdict, Refusal) and verdict.outcome is Outcome.SUSPENDED:
+            self._dropped[message.topic] = verdict
+            if self._guard.looks_at(message):
+                return admit(message, self._campaigns, self._now)
+        return verdict
 
 
 class Ingest:
@@ -80,54 +159,75 @@ class Ingest:
         store: Store,
         campaigns: OpenCampaigns,
         receipts: ReceiptPages,
+        guard: FloodGuard,
         status: Status,
-        clock: Clock,
+        latest: Callable[[], float],
         trace: Callable[[str], None],
     ) -> None:
         self.campaigns = campaigns
         self.held: list[Message] = []
+        self._answers: deque[Answer] = deque(maxlen=BATCH)
         self._store = store
         self._receipts = receipts
+        self._guard = guard
         self._status = status
-        self._clock = clock
+        self._latest = latest  # the time of day, for a clock that was set back as well
         self._trace = trace
+        self._marker = marker(campaigns.namespace)
 
-    def take(self, link: Link, messages: list[Message]) -> set[tuple[int, int]]:
-        """Commit a batch, then acknowledge it; the (campaign, round) of what was counted.
+    def take(self, link: Delivery, messages: list[Message]) -> None:
+        """Commit a batch, then acknowledge it.
 
-        A `StorageFailure` leaves the batch in `held`, unacknowledged, to be taken again.
+        Markers, the collector's own messages to itself, are acknowledged and no more. A
+        `StorageFailure` leaves the batch in `held`, unacknowledged, to be taken again.
         """
+        of_devices = [message for message in messages if message.topic != self._marker]
+        if not of_devices:
+            link.acknowledge(messages)
+            return
         self.held = messages
         self._trace("batch in memory")
-        counted, answers = self._commit(messages)
+        self._commit(of_devices)
         self.held = []
         self._trace("batch committed")
-        for topic, payload in answers:
-            link.publish(topic, payload, retain=False)
+        self.answer(link)
         link.acknowledge(messages)
         self._trace("batch acknowledged")
-        return counted
+
+    def answer(self, link: Delivery) -> None:
+        """Answer requests, as far as publishes may be unanswered; the rest at the next call."""
+        for _ in range(min(link.free, len(self._answers))):
+            topic, payload = self._answers.popleft()
+            link.publish(topic, payload, retain=False)
 
     def release(self) -> None:
         """The connection is gone: the broker delivers again what was not acknowledged."""
         self.held = []
 
-    def _commit(self, messages: Sequence[Message]) -> tuple[set[tuple[int, int]], list[Answer]]:
+    def watch(self) -> None:
+        """Once in a turn: end suspensions if it is time, and say who is suspended."""
+        self._guard.begin_turn()
+        self._status.suspended = len(self._guard.suspended)
+        self._status.suspended_names = list(islice(self._guard.suspended, NAMES))
+
+    def _commit(self, messages: Sequence[Message]) -> None:
         """Reports first: a report and its withdrawal in one batch leave nothing."""
         requests = [message for message in messages if is_request(message)]
         reports = [m for m in messages if not is_request(m)] if requests else messages
-        counted: set[tuple[int, int]] = set()
         if reports:
-            done = count(reports, self._store, self.campaigns, self._clock.now(), self._receipts)
-            self._note(done)
-            counted = done.rounds
-        asked = (forget(m, self._store, self.campaigns, self._receipts) for m in requests)
-        return counted, [answer for answer in asked if answer is not None]
+            self._count(reports)
+        if requests:
+            self._answers += forget(requests, self._store, self.campaigns, self._receipts)
+            self._guard.waste(requests)
 
-    def _note(self, counted: Counted) -> None:
+    def _count(self, reports: Sequence[Message]) -> None:
+        now, receipts = self._latest(), self._receipts
+        counted = count(reports, self._store, self.campaigns, now, receipts, self._guard)
         status = self._status
         status.received += counted.received
         status.accepted += counted.accepted
+        status.early += counted.early
+        status.late += counted.late
         status.batches += 1
         status.largest_batch = max(status.largest_batch, counted.received)
-        status.last_commit = self._clock.now()
+        status.last_commit = now

@@ -1,104 +1,244 @@
 """Receipts: which reports are durably counted, told to the devices on retained pages.
 
-A page is published only from what the store has committed (I6). Pages live in memory, four bytes a
-report, and are rebuilt from the store at start; they are published again after every reconnect,
-because a broker may have forgotten them.
+Claims:
+  I6  a page is published only from what the store has committed
+  F5  a page never has more than `PAGE_TAGS` tags, however many devices share it. The newest stay;
+      every tag is published at least once, and one that had to leave comes back when its device
+      sends its report again, because it has not seen it
+  A7  a page is published only if it changed, or on a new connection, because a broker may have
+      forgotten it; and a large page less often than a small one
+
+Pages live in memory, four bytes a report, and are rebuilt from the store at start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from collector.ingest.clearing import ReceiptClearer
 from collector.mqtt import Link
 from collector.records import Campaign, Candidate
 from collector.store import Store
 from collector.timing import Clock, Timing
 from protocol_spec import Outcome, Topics, digest8, pack_receipts
+from protocol_spec.limits import PAGE_TAGS, TAG_BYTES
 
+Round = tuple[int, int]  # campaign, number
 Place = tuple[int, int, int]  # campaign, round, page
-GIVEN: Final = (Outcome.ACCEPTED, Outcome.DUPLICATE)
+TagArray = npt.NDArray[np.uint32]
+
+_ROUND: Final = itemgetter(0, 1)  # of a `Candidate`
+_PAGE_AND_TAG: Final = itemgetter(4, 5)
+_ROWS: Final = np.dtype([("page", np.int32), ("tag", np.uint32)])
+
+log = logging.getLogger("allomfree.collector")
+
+REFUSED: Final = (
+    "the broker refused %d pages of receipts (%s). Their reports are counted, but devices do not "
+    "hear of it and send them again; the pages are published again in %.0f s. Check the broker's "
+    "access list and limits (allomfree-collector doctor)"
+)
 
 
 @dataclass(slots=True)
+class _Page:
+    """Tags in the order in which they came, joined."""
+
+    shown: bytearray = field(default_factory=bytearray)  # on the page that the broker has
+    fresh: bytearray = field(default_factory=bytearray)  # not published yet
+    repeated: set[int] = field(default_factory=set)  # of reports that came again
+    next_at: float = 0.0
+
+    def look_for_repeated(self) -> bool:
+        """Whether the tag of a report that came again has to be published once more."""
+        known = np.concatenate([_read(self.shown), _read(self.fresh)])
+        missing = np.setdiff1d(np.array(list(self.repeated), dtype=">u4"), known)
+        self.repeated.clear()
+        self.fresh += missing.astype(">u4").tobytes()
+        return bool(missing.size)
+
+    def keep(self, wanted: Callable[[TagArray], npt.NDArray[np.bool_]]) -> bool:
+        """Take off every other tag; whether there was any."""
+        before = len(self.shown) + len(self.fresh)
+        for part in (self.shown, self.fresh):
+            tags = _read(part)
+            part[:] = tags[wanted(tags)].tobytes()
+        return len(self.shown) + len(self.fresh) < before
+
+    def is_due(self, now: float) -> bool:
+        """Sooner than its size allows only if that much is new that the size is worth it."""
+        return now >= self.next_at or 2 * len(self.fresh) >= PAGE_TAGS * TAG_BYTES
+
+    def turn(self) -> bytes:
+        """Show the oldest of what is new, as much as there is room for; all that is shown now."""
+        room = PAGE_TAGS * TAG_BYTES
+        new = self.fresh[:room]
+        del self.fresh[:room]
+        self.shown += new
+        del self.shown[:-room]
+        return _distinct(_read(self.shown)).tobytes()
+
+
+def _distinct(tags: TagArray) -> TagArray:
+    """In order, each once. `np.unique` would load masked arrays in the middle of counting."""
+    ordered = np.sort(tags)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
+def _read(joined: bytearray) -> TagArray:
+    """A copy: the bytes may be changed while it is in use."""
+    return np.frombuffer(bytes(joined), dtype=">u4")
+
+
 class ReceiptPages:
     """Tags by (campaign, round, page), and which pages the broker has not seen yet."""
 
-    namespace: str
-    _tags: dict[Place, bytearray] = field(default_factory=dict)
-    _dirty: set[Place] = field(default_factory=set)
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._pages: dict[Place, _Page] = {}
+        self._new: dict[Round, list[npt.NDArray[np.void]]] = {}  # not on their pages yet
+        self._changed: dict[Place, None] = {}  # those that wait longest first
+        self._repeated: set[Place] = set()
 
     def note(self, candidates: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
-        """A batch was committed. A report seen again gets its receipt again, too: its device is
-        still waiting for it."""
-        for c, outcome in zip(candidates, outcomes):
-            if outcome in GIVEN:
-                self.add(c.campaign, c.round, c.page, c.tag)
-
-    def add(self, campaign: int, number: int, page: int, tag: int) -> None:
-        """Put a tag on its page."""
-        place = (campaign, number, page)
-        if place not in self._tags:
-            self._tags[place] = bytearray()
-        self._tags[place] += tag.to_bytes(4)
-        self._dirty.add(place)
+        """A batch was committed. A device whose report is seen again is still waiting: it gets its
+        receipt again, unless that stands on the page."""
+        accepted = candidates
+        if outcomes.count(Outcome.ACCEPTED) != len(candidates):
+            accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
+            for c, outcome in zip(candidates, outcomes):
+                if outcome is Outcome.DUPLICATE:
+                    self.repeat(c.campaign, c.round, c.page, c.tag)
+        rounds = set(map(_ROUND, accepted))
+        for place in rounds:
+            mine = [c for c in accepted if _ROUND(c) == place] if len(rounds) > 1 else accepted
+            self._put(place, map(_PAGE_AND_TAG, mine))
 
     def load(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
         """Rebuild a round's pages from the store."""
-        for page, tag in rows:
-            self.add(campaign, number, page, tag)
+        self._put((campaign, number), rows)
 
-    def reload(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
-        """A report was withdrawn: build a round's pages anew, those that are now empty too."""
-        for place in self._of(campaign, number):
-            self._tags[place] = bytearray()
-            self._dirty.add(place)
-        self.load(campaign, number, rows)
+    def add(self, campaign: int, number: int, page: int, tag: int) -> None:
+        """Put the tag of a newly counted report on its page."""
+        self._put((campaign, number), [(page, tag)])
+
+    def _put(self, place: Round, rows: Iterable[tuple[int, int]]) -> None:
+        """They are put on their pages when somebody looks at these: all at once is faster."""
+        self._new.setdefault(place, []).append(np.fromiter(rows, _ROWS))
+
+    def _sort_in(self) -> None:
+        """Put new tags on their pages, in the order in which they came."""
+        for (campaign, number), parts in self._new.items():
+            rows = np.concatenate(parts)
+            rows = rows[np.argsort(rows["page"], kind="stable")]
+            pages, tags = rows["page"], rows["tag"].astype(">u4").tobytes()
+            starts = np.flatnonzero(np.diff(pages, prepend=-1)).tolist()
+            for start, end in zip(starts, [*starts[1:], len(rows)]):
+                place = (campaign, number, int(pages[start]))
+                self._page(place).fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
+                self._changed[place] = None
+        self._new.clear()
+
+    def repeat(self, campaign: int, number: int, page: int, tag: int) -> None:
+        """A counted report came again: its tag is published again unless it stands on the page."""
+        place = (campaign, number, page)
+        self._page(place).repeated.add(tag)
+        self._repeated.add(place)
+
+    def _page(self, place: Place) -> _Page:
+        page = self._pages.get(place)
+        if page is None:
+            page = self._pages[place] = _Page()
+        return page
+
+    def remove(self, campaign: int, number: int, page: int, tag: int) -> None:
+        """A report was withdrawn: its tag leaves its page, which may be empty then."""
+        self._sort_in()
+        known = self._pages.get((campaign, number, page))
+        if known is None:
+            return
+        known.repeated.discard(tag)
+        if known.keep(lambda tags: tags != tag):
+            self._changed[campaign, number, page] = None
 
     def forget(self, campaign: int, number: int) -> None:
         """Drop a round's pages from memory."""
+        self._new.pop((campaign, number), None)
         for place in self._of(campaign, number):
-            del self._tags[place]
-            self._dirty.discard(place)
+            del self._pages[place]
+            self._changed.pop(place, None)
+            self._repeated.discard(place)
 
     def _of(self, campaign: int, number: int) -> list[Place]:
-        return [place for place in self._tags if place[:2] == (campaign, number)]
+        return [place for place in self._pages if place[:2] == (campaign, number)]
 
     def publish_again(self) -> None:
         """The broker may have lost them all."""
-        self._dirty.update(self._tags)
+        self._sort_in()
+        for place, page in self._pages.items():
+            page.next_at = 0.0
+            self._changed[place] = None
 
-    def take(self, campaigns: Mapping[int, Campaign], limit: int) -> Iterator[tuple[str, bytes]]:
-        """Topic and bytes of up to `limit` changed pages."""
-        for place in list(self._dirty)[:limit]:
-            self._dirty.discard(place)
-            if place[0] in campaigns and place in self._tags:
-                yield self._encode(campaigns[place[0]], place)
+    def put_off(self, place: Place, until: float) -> None:
+        """The broker did not take a page: it is published again, but not before then."""
+        page = self._pages.get(place)
+        if page is not None:
+            page.next_at = until
+            self._changed[place] = None
 
-    def topics(self, campaign: Campaign, number: int) -> list[str]:
-        """Every page of a round, to be cleared at the broker."""
-        topics = Topics(campaign.name, self.namespace)
-        return [topics.receipt(number, page) for page in range(campaign.manifest.receipt_pages)]
+    def take(
+        self,
+        campaigns: Mapping[int, Campaign],
+        limit: int,
+        now: float = math.inf,
+        bytes_per_second: float = math.inf,
+    ) -> Iterator[tuple[Place, str, bytes]]:
+        """Place, topic and bytes of up to `limit` changed pages, those that are due."""
+        self._sort_in()
+        self._look_for_repeated()
+        due = (place for place in list(self._changed) if self._pages[place].is_due(now))
+        for place, _ in zip(due, range(limit)):
+            del self._changed[place]
+            if place[0] in campaigns:
+                topic, message = self._encode(campaigns[place[0]], place)
+                self._pages[place].next_at = now + len(message) / bytes_per_second
+                yield place, topic, message
+
+    def _look_for_repeated(self) -> None:
+        for place in self._repeated:
+            if self._pages[place].look_for_repeated():
+                self._changed[place] = None
+        self._repeated.clear()
 
     def _encode(self, campaign: Campaign, place: Place) -> tuple[str, bytes]:
         _, number, page = place
-        tags = np.unique(np.frombuffer(bytes(self._tags[place]), dtype=">u4")).tobytes()
-        self._tags[place] = bytearray(tags)
+        tags = self._pages[place].turn()
+        if self._pages[place].fresh:
+            self._changed[place] = None  # there is more than one page can hold
         message = pack_receipts(digest8(campaign.manifest), number, page, tags)
         return Topics(campaign.name, self.namespace).receipt(number, page), message
 
 
 class ReceiptPublisher:
-    """Publishes changed pages now and then, and clears those that nobody needs any more."""
+    """Publishes changed pages now and then, and has those cleared that nobody needs any more."""
 
     def __init__(self, pages: ReceiptPages, store: Store, clock: Clock, timing: Timing) -> None:
         self.pages = pages
         self._store = store
         self._clock = clock
         self._timing = timing
+        self._clearer = ReceiptClearer(pages.namespace, store, clock, timing)
+        self._unanswered: dict[int, Place] = {}
         self._next = 0.0
 
     def load(self, campaigns: Iterable[Campaign]) -> None:
@@ -108,21 +248,38 @@ class ReceiptPublisher:
                 tags = self._store.receipt_tags(campaign.id, number)
                 self.pages.load(campaign.id, number, tags)
 
+    def connected(self) -> None:
+        """A new connection: the broker may have lost every page."""
+        self._unanswered.clear()
+        self._clearer.connected()
+        self.pages.publish_again()
+
     def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
         """Publish what changed, if it is time, as far as publishes may be unanswered."""
         if self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + self._timing.receipts_every_seconds
-        for topic, payload in self.pages.take(campaigns, link.free):
-            link.publish(topic, payload)
+        now, rate = self._clock.monotonic(), self._timing.receipt_bytes_per_second
+        for place, topic, payload in self.pages.take(campaigns, link.free, now, rate):
+            self._unanswered[link.publish(topic, payload)] = place
 
-    def clear(self, link: Link, campaigns: Iterable[Campaign]) -> None:
-        """A round's pages stand one period beyond its deadline, for devices that were asleep."""
-        for campaign in campaigns:
-            schedule = campaign.manifest.rounds
-            for number in self._store.clearable_receipts(campaign.id):
-                if schedule.deadline(number) + schedule.period <= self._clock.now():
-                    self.pages.forget(campaign.id, number)
-                    for topic in self.pages.topics(campaign, number):
-                        link.publish(topic, b"")
-                    self._store.mark_receipts_cleared(campaign.id, number)
+    def answered(self, answers: Mapping[int, str | None]) -> None:
+        """Take the broker's answers: a page that it refused is published again after a while."""
+        self._clearer.answered(answers)
+        pause = self._timing.refused_pause_seconds
+        mine = {n: self._unanswered.pop(n) for n in self._unanswered.keys() & answers.keys()}
+        refused = [n for n in mine if answers[n] is not None]
+        for n in refused:
+            self.pages.put_off(mine[n], self._clock.monotonic() + pause)
+        if refused:
+            log.warning(REFUSED, len(refused), answers[refused[0]], pause)
+
+    def forget_old(self, campaigns: Iterable[Campaign]) -> None:
+        """Begin to clear rounds that nobody waits for, and write down which are cleared."""
+        self._clearer.finish()
+        for campaign, number in self._clearer.begin(campaigns):
+            self.pages.forget(campaign, number)
+
+    def clear(self, link: Link) -> None:
+        """Clear some of their pages at the broker."""
+        self._clearer.clear(link)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from collector.mqtt import BATCH, WINDOW, Connect, Message, Will
+from collector.mqtt import BATCH, WINDOW, Connect, Message, Will, refusal
 from protocol_spec.programs.errors import BrokerUnreachable
 
 NAME: Final = "the broker in memory"
+_SHARE: Final = "$share/"
 
 Refuse = Callable[[str], str | None]
 """Why nothing may be published to a topic; None where it may."""
@@ -47,15 +48,18 @@ class MemoryBroker:
         *,
         batch: int = BATCH,
         refuse: Refuse = lambda _topic: None,
-        redelivers_at_once: bool = True,
+        redelivers_later: bool = False,
+        sharing: str | None = None,
     ) -> None:
         self.retained: dict[str, bytes] = {}
         self.batch = batch
-        self.redelivers_at_once = redelivers_at_once
+        self.redelivers_later = redelivers_later
         self.refuse = refuse
+        self.sharing = sharing
         self.changed = threading.Condition()
         self._sessions: dict[str, _Session] = {}
         self._running = True
+        self._turns = count()
 
     def connector(self, client_id: str = "collector") -> Connect:
         """How the service connects, again and again, under one name."""
@@ -87,9 +91,21 @@ class MemoryBroker:
                 self.retained.pop(topic, None)
                 if payload:
                     self.retained[topic] = payload
+            message = Message(topic, payload)
             for session in self._sessions.values():
-                session.offer(Message(topic, payload), session.filters)
+                session.offer(message, [f for f in session.filters if not f.startswith(_SHARE)])
+            self._deal(message)
             self.changed.notify_all()
+
+    def _deal(self, message: Message) -> None:
+        """To one session of each group that shares a filter, connected or not, in turn."""
+        shared: dict[str, list[_Session]] = {}
+        for session in self._sessions.values():
+            for name in session.filters:
+                if name.startswith(_SHARE) and _matches(name.split("/", 2)[2], message.topic or ""):
+                    shared.setdefault(name, []).append(session)
+        for sessions in shared.values():
+            sessions[next(self._turns) % len(sessions)].waiting.append((message, 1))
 
     def waiting(self, client_id: str) -> list[Message]:
         """What is to be delivered to a client."""
@@ -147,9 +163,14 @@ class MemoryLink:
         self._answered: dict[int, str | None] = {}
 
     @property
-    def redelivers_at_once(self) -> bool:
+    def redelivers_later(self) -> bool:
         """What the broker was told to say; it delivers again at once in any case."""
-        return self._broker.redelivers_at_once or not self.session_present
+        return self._broker.redelivers_later
+
+    @property
+    def sharing(self) -> str | None:
+        """What the broker was told to say."""
+        return self._broker.sharing
 
     @property
     def free(self) -> int:
@@ -162,8 +183,16 @@ class MemoryLink:
             for name in filters:
                 self._session.filters[name] = qos
                 self.granted += 1
-                for topic, payload in self._broker.retained.items():
+                for topic, payload in (
+                    () if name.startswith(_SHARE) else self._broker.retained.items()
+                ):
                     self._session.offer(Message(topic, payload, retained=True), [name])
+
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        """Ask for no more of these; what waits still comes."""
+        with self._broker.changed:
+            for name in filters:
+                self._session.filters.pop(name, None)
 
     def step(self, timeout_seconds: float) -> list[Message]:
         """Wait for a message, then return what is there, at most a batch."""
@@ -187,8 +216,9 @@ class MemoryLink:
         number = next(self._numbers)
         with self._broker.changed:
             if self.lost is None:
-                self._unanswered[number] = self._broker.refuse(topic)
-                if self._unanswered[number] is None:
+                reason = self._broker.refuse(topic)
+                self._unanswered[number] = None if reason is None else refusal(topic, reason)
+                if reason is None:
                     self._broker.publish(topic, payload, retain=retain)
         return number
 
@@ -196,6 +226,10 @@ class MemoryLink:
     def unacknowledged(self) -> list[Message]:
         """What this connection delivered and was not acknowledged yet."""
         return list(self._delivered.values())
+
+    def is_unanswered(self, number: int) -> bool:
+        """Whether the broker owes an answer to a publish."""
+        return number in self._unanswered
 
     def answers(self) -> dict[int, str | None]:
         """Publishes the broker has answered since the last call; with its reason if it refused."""
@@ -206,6 +240,11 @@ class MemoryLink:
         """Say goodbye; the session stays, and no last will is published."""
         self._will = None
         self.end("closed")
+
+    def leave(self) -> None:
+        """Say goodbye for ever: the session ends, and what it held."""
+        self._session.persistent = False
+        self.close()
 
     def end(self, reason: str) -> None:
         """The connection is over: what it left unacknowledged waits for the next one, first."""

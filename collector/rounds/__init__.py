@@ -1,5 +1,6 @@
 """Rounds: from counts to published histograms, and what devices are told of a campaign.
 
+draining.py        whether the broker holds anything more that was sent in time
 sealing.py         when a round is due and drained, and making it final
 releasing.py       what of a sealed round is released, so that no difference is about too few
 results.py         counts to histograms with error bars; pure

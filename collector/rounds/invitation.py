@@ -9,6 +9,7 @@ from collector.data_dir import client_id
 from collector.mqtt import Link
 from collector.mqtt.link import PahoLink
 from collector.records import Campaign
+from collector.rounds.announce import publish_manifest
 from collector.settings import Settings
 from protocol_spec import Topics
 from protocol_spec.programs.errors import BrokerUnreachable
@@ -17,7 +18,7 @@ from protocol_spec.programs.names import unguessable
 ANSWER_SECONDS: Final = 10.0
 
 
-def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
+def publish_invitation(settings: Settings, campaign: Campaign, signature: bytes) -> str | None:
     """Publish a campaign's manifest, retained; None when the broker took it, else why not.
 
     With a user name the connection keeps the session that goes with it, because a broker may take
@@ -33,19 +34,21 @@ def publish_manifest(settings: Settings, campaign: Campaign) -> str | None:
     )
     try:
         link.connect()
-        topic = Topics(campaign.name, settings.namespace).manifest
-        return _answer(link, link.publish(topic, campaign.manifest.to_bytes()))
+        topics = Topics(campaign.name, settings.namespace)
+        sent = publish_manifest(link, topics, campaign.manifest, signature)
+        return _answer(link, sent)
     except BrokerUnreachable as error:
         return str(error)
     finally:
         link.close()
 
 
-def _answer(link: Link, sent: int) -> str | None:
-    limit = time.monotonic() + ANSWER_SECONDS
+def _answer(link: Link, sent: list[int]) -> str | None:
+    """The first refusal, or None when all were taken."""
+    limit, answers = time.monotonic() + ANSWER_SECONDS, dict[int, str | None]()
     while time.monotonic() < limit and not link.lost:
         link.step(0.1)
-        answers = link.answers()
-        if sent in answers:
-            return answers[sent]
+        answers |= link.answers()
+        if answers.keys() >= set(sent):
+            return next((answers[number] for number in sent if answers[number]), None)
     return link.lost or "the broker did not answer in time"

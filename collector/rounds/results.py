@@ -106,8 +106,7 @@ def _result(
 def _series(estimated: Estimate | None) -> dict[str, Any]:
     if estimated is None:
         return dict.fromkeys(RESULT_SERIES, ())
-    low, high = estimated.interval(CONFIDENCE)
-    low_all, high_all = estimated.interval(CONFIDENCE, simultaneous=True)
+    (low, high), (low_all, high_all) = estimated.both_intervals(CONFIDENCE)
     arrays: tuple[Array, ...] = (
         estimated.raw,
         estimated.projected,

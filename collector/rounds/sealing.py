@@ -1,24 +1,55 @@
 """Sealing: the moment a round becomes final.
 
-A round is sealed after its deadline, once the broker has delivered what it had kept of it; a
-collector that was away does not shut out reports that were sent in time. Sealing is one
-transaction, happens once, and the same counts always give the same bytes (I10).
+A round is sealed after its deadline, once the broker has been shown to hold nothing more of it; a
+collector that was away or slow does not shut out reports that were sent in time. The manifest says
+how long that may take at most (`rounds.drain`). Sealing is one transaction, happens once, and the
+same counts always give the same bytes (I10).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
 
+from collector.clock_watch import ClockWatch
+from collector.health import Waiting
 from collector.mqtt import Link
 from collector.records import POOLED, Campaign
 from collector.rounds.announce import Announcer
+from collector.rounds.draining import Round
 from collector.rounds.releasing import pooled_results, release
 from collector.store import Store
 from collector.timing import Clock, Timing
 from protocol_spec import Presence, Result
 
 log = logging.getLogger("allomfree.collector")
+
+UNPROVEN: Final = (
+    "%s: round %d sealed without proof that the broker holds no more of it: no marker came back in "
+    "%d s. What was counted stands; reports that still come are late. Look whether the broker is "
+    "overloaded, or refuses the collector's markers (allomfree-collector doctor)"
+)
+
+
+class Proof(Protocol):
+    """Whether the broker holds more of a round."""
+
+    def expect(self, due: Round) -> None:
+        """A round is due: it is drained when all that the broker took until now is committed."""
+
+    def is_drained(self, due: Round) -> bool:
+        """Whether all that the broker took before the round was due is committed."""
+
+    def rest(self, due: Round, longest: float) -> float:
+        """Seconds until the round is not waited for any more."""
+
+    def done(self, due: Round) -> None:
+        """The round is sealed."""
+
+    @property
+    def why(self) -> str:
+        """What is waited for."""
 
 
 def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
@@ -47,52 +78,14 @@ def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]
     return results + pooled
 
 
-class Delivery:
-    """Whether the broker has delivered what it kept: it was read to its end after connecting, and
-    no report of the round came for a while."""
-
-    def __init__(self, clock: Clock, timing: Timing) -> None:
-        self._clock = clock
-        self._timing = timing
-        self._connected_at = self._settled_at = 0.0
-        self._backlog = True
-        self._last_counted: dict[tuple[int, int], float] = {}
-
-    def connected(self, link: Link) -> None:
-        """A new connection: what the broker kept comes now, or after it has settled."""
-        timing, self._backlog = self._timing, True
-        self._connected_at = self._clock.monotonic()
-        settle = timing.quiet_seconds if link.redelivers_at_once else timing.settle_seconds
-        self._settled_at = self._connected_at + settle
-
-    def read(self, messages: int) -> None:
-        """So many messages were there; none means that the backlog is at its end."""
-        self._backlog = self._backlog and messages > 0
-
-    def counted(self, rounds: Iterable[tuple[int, int]]) -> None:
-        """Reports of these (campaign, round) were counted now."""
-        self._last_counted |= dict.fromkeys(rounds, self._clock.monotonic())
-
-    def is_drained(self, campaign: int, number: int) -> bool:
-        """Whether nothing more of a round is to be expected."""
-        now = self._clock.monotonic()
-        if now - self._connected_at >= self._timing.backlog_longest_seconds:
-            self._backlog = False
-        quiet_at = self._last_counted.get((campaign, number), 0.0) + self._timing.quiet_seconds
-        return not self._backlog and now >= max(self._settled_at, quiet_at)
-
-    def sealed(self, campaign: int, number: int) -> None:
-        """The round is final: forget when its last report came."""
-        self._last_counted.pop((campaign, number), None)
-
-
 class Sealer:
     """Seals rounds in order as they become due and are drained."""
 
     def __init__(
         self,
         store: Store,
-        delivery: Delivery,
+        drain: Proof,
+        watch: ClockWatch,
         announcer: Announcer,
         clock: Clock,
         timing: Timing,
@@ -100,33 +93,56 @@ class Sealer:
         trace: Callable[[str], None],
     ) -> None:
         self._store = store
-        self._delivery = delivery
+        self._drain = drain
+        self._watch = watch
         self._announcer = announcer
         self._clock = clock
         self._timing = timing
         self._emit = emit
         self._trace = trace
 
-    def seal_due(self, link: Link | None, campaigns: Iterable[Campaign]) -> set[int]:
+    def seal_due(self, link: Link | None, campaigns: Iterable[Campaign]) -> dict[int, Waiting]:
         """Seal what can be sealed; the campaigns of which a due round is still open.
 
         Without a link nothing is sealed: the broker may have reports that were sent in time.
         """
         end = self._clock.monotonic() + self._timing.sealing_longest_seconds
-        waiting = set()
+        waiting = {}
         for campaign in campaigns:
-            for number in due(self._store, campaign, self._clock.now()):
+            numbers = list(due(self._store, campaign, self._clock.now()))
+            for number in numbers:
+                self._drain.expect((campaign.id, number))
+            for number in numbers:
                 late = self._clock.monotonic() > end
-                if link is None or late or not self._delivery.is_drained(campaign.id, number):
-                    waiting.add(campaign.id)
+                if link is None or late or not self._may_seal(campaign, number):
+                    waiting[campaign.id] = self._waiting(link, campaign, number)
                     break  # rounds are sealed in order
                 self._seal(link, campaign, number)
         return waiting
 
+    def _may_seal(self, campaign: Campaign, number: int) -> bool:
+        """Drained, by a clock that can be trusted; or waited for as long as the manifest says."""
+        this, rounds = (campaign.id, number), campaign.manifest.rounds
+        if self._drain.rest(this, rounds.drain) == 0.0:
+            return True
+        doubted = campaign.closed is None and self._watch.doubts(rounds.deadline(number))
+        return self._drain.is_drained(this) and not doubted
+
+    def _waiting(self, link: Link | None, campaign: Campaign, number: int) -> Waiting:
+        this, rounds = (campaign.id, number), campaign.manifest.rounds
+        rest = self._drain.rest(this, rounds.drain)
+        until = None if link is None else self._clock.now() + rest
+        why = self._drain.why
+        if self._drain.is_drained(this):
+            why = "the clock was set ahead, and nothing confirms it"
+        return {"round": number, "until": until, "why": why}
+
     def _seal(self, link: Link, campaign: Campaign, number: int) -> None:
         self._trace("sealing")
         results = seal(self._store, campaign, number, int(self._clock.now()))
-        self._delivery.sealed(campaign.id, number)
+        if not self._drain.is_drained((campaign.id, number)):
+            log.warning(UNPROVEN, campaign.name, number, campaign.manifest.rounds.drain)
+        self._drain.done((campaign.id, number))
         self._trace("sealed")
         for result in results:
             self._emit(campaign, result)
