@@ -47,6 +47,10 @@ class Authority:
         """Issue the broker's certificate, for these names and addresses."""
         self._issue(files, "allomfree broker", days, hosts=hosts)
 
+    def issue_node(self, files: Pair, host: str) -> None:
+        """Issue the certificate of a cluster's node, which is client and server to the others."""
+        self._issue(files, "allomfree node", SERVER_DAYS, hosts=[host], client=True)
+
     def issue_client(self, files: Pair, name: str) -> int:
         """Issue a certificate that says who a client is; returns its serial number."""
         return self._issue(files, name, CLIENT_DAYS)
@@ -74,13 +78,22 @@ class Authority:
         builder = builder.add_extension(_usage(signing=True), True)
         _write(self.files, builder, key, key)
 
-    def _issue(self, files: Pair, subject: str, days: int, hosts: Sequence[str] = ()) -> int:
+    def _issue(
+        self,
+        files: Pair,
+        subject: str,
+        days: int,
+        hosts: Sequence[str] = (),
+        *,
+        client: bool = False,
+    ) -> int:
         key = _new_key()
         builder = _builder(_name(subject), self._certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_usage(signing=False), True)
-        kind = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([kind]), False)
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
+        uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if client or not hosts else []
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if hosts:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
             builder = builder.add_extension(names, False)

@@ -66,6 +66,19 @@ def server_days_left(tls: Path) -> int:
     return days_left(tls / "server.crt")
 
 
+def server_expires(tls: Path) -> float | None:
+    """When the broker's certificate expires, in Unix seconds; None where none can be read."""
+    file = tls / "server.crt"
+    if not file.exists():
+        return None
+    try:
+        from collector.brokers.authority import read_certificate  # noqa: PLC0415 - needs an extra
+
+        return read_certificate(file).not_valid_after_utc.timestamp()
+    except (ImportError, OSError, ValueError):
+        return None
+
+
 def _checked(files: Pair) -> tuple[bytes, bytes]:
     """A certificate and its key as bytes, if they belong together."""
     contents = _read(files.certificate), _read(files.key)

@@ -2,17 +2,18 @@
 
 credentials/NAME/password             or client.crt and client.key
 credentials/NAME/ca.crt               what to trust; absent where the system trusts it already
-credentials/NAME/edge.toml            the device's configuration (collector.toml for our own)
+credentials/NAME/edge.toml            the device's configuration (collector.toml for our own,
+                                      reader.toml for a reader)
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from collector.brokers.access import COLLECTOR
+from collector.brokers.access import COLLECTOR, READER
 from collector.brokers.plan import BrokerPlan, Pair
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.private_files import write_durably
@@ -68,9 +69,18 @@ class CredentialFiles:
         """Write the configuration that goes with the credential."""
         if self.name == COLLECTOR:
             lines = [f'broker = "{plan.url}"', f'namespace = "{plan.namespace}"']
+            if plan.home_assistant:
+                lines.append(f'home_assistant = "{plan.home_assistant}"')
+            streams = plan.streams(plan.url.host)
+            if streams is not None:
+                lines.append(f'stream = "{",".join(map(str, streams))}"')
             place, file = self.directory.resolve(), "collector.toml"
+        elif self.name.startswith(READER):  # for people: what to type into a dashboard
+            lines = [f'host = "{plan.hosts[0]}"', f"port = {plan.port}", "tls = true"]
+            place, file = Path(), "reader.toml"
         else:  # the service and the owner's commands must find the same state
-            lines = [f'state_dir = "{STATE_ON_DEVICE}"']
+            brokers = [str(replace(plan.url, host=host)) for host in plan.names]
+            lines = [f'state_dir = "{STATE_ON_DEVICE}"', f"credentials_for = {json.dumps(brokers)}"]
             place, file = ON_DEVICE, "edge.toml"
         lines.append(f'username = "{self.name}"')
         for setting, path in self.paths().items():

@@ -2,6 +2,7 @@
 
     broker.json          the plan, and every name with its hash: all else follows from it
     mosquitto.conf, acl, passwords | nats.conf, users.conf
+    nodes/NAME/          of a cluster, in place of NATS's files above (see cluster.py)
     tls/                 certificates (see certificates.py)
     credentials/NAME/    what to carry to a device (see credentials.py)
     data/, broker.log    the broker's own
@@ -22,21 +23,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from collector.brokers import mosquitto, nats
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE, Role
+from collector.brokers import cluster, mosquitto, nats
+from collector.brokers.access import AUDITOR, COLLECTOR, PROBE, READER, Role
 from collector.brokers.certificates import authority_in, certify, server_days_left, write_revoked
 from collector.brokers.credentials import CredentialFiles
 from collector.brokers.passwords import for_mosquitto, for_nats, new_password
-from collector.brokers.plan import BrokerPlan, ServerCertificate, User
+from collector.brokers.plan import BrokerPlan, Kind, ServerCertificate, User
 from collector.errors import StorageFailure
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.locks import locked
+from protocol_spec.programs.output import quoted
 from protocol_spec.programs.private_files import make_private_directory, write_durably
 from protocol_spec.topics import is_device
 
 FILE: Final = "broker.json"
+LOG: Final = "broker.log"
 _OWN: Final = {COLLECTOR: Role.COLLECTOR, AUDITOR: Role.AUDITOR, PROBE: Role.DEVICE}
 _RENDER: Final = {"mosquitto": mosquitto.files, "nats": nats.files}
 _HASH: Final = {"mosquitto": for_mosquitto, "nats": for_nats}
@@ -79,6 +82,9 @@ class BrokerDirectory:
             stored = json.loads((path / FILE).read_text(encoding="utf-8"))
             plan = stored["plan"]
             plan |= {"hosts": tuple(plan["hosts"]), "root": Path(plan["root"])}
+            named = plan.get("campaigns")
+            plan["nodes"] = tuple(plan.get("nodes", ()))
+            plan["campaigns"] = None if named is None else tuple(named)
             users = [User(**{**row, "role": Role(row["role"])}) for row in stored["users"]]
             return cls(path, BrokerPlan(**plan), users)
         except (ValueError, TypeError, KeyError, OSError) as error:
@@ -101,6 +107,7 @@ class BrokerDirectory:
             for directory in (path, path / "tls", path / "credentials", path / "data"):
                 make_private(directory)
             certify(path / "tls", plan, server)
+            cluster.prepare(path, plan)
             for name, role in _OWN.items():
                 if name not in made.users:
                     made._add_user(name, role)
@@ -123,7 +130,7 @@ class BrokerDirectory:
         plan = {**asdict(self.plan), "root": str(self.plan.root)}
         stored = {"version": 1, "plan": plan, "users": [asdict(u) for u in self.users.values()]}
         write_durably(self.path / FILE, json.dumps(stored, indent=1) + "\n")
-        for name, text in _RENDER[self.plan.kind](self.plan, list(self.users.values())).items():
+        for name, text in rendered(self).items():
             write_durably(self.path / name, text)
         if self.plan.auth == "certificate":
             revoked = [u.serial for u in self.users.values() if u.revoked and u.serial]
@@ -137,33 +144,34 @@ class BrokerDirectory:
         users = self.users.values()
         return [u.name for u in users if is_device(u.name) and u.name != PROBE and not u.revoked]
 
-    def enrol(self, names: Iterable[str]) -> list[Path]:
-        """Create credentials for devices; returns the directories to carry to them."""
+    def enrol(self, names: Iterable[str], role: Role = Role.DEVICE) -> list[Path]:
+        """Create credentials for devices or readers; returns the directories to carry to them."""
         wanted = list(names)
         for name in wanted:
-            self._check_new(name)
+            self._check_new(name, role)
         with storing(self.path):
             for name in wanted:
-                self._add_user(name, Role.DEVICE)
+                self._add_user(name, role)
                 self._files(name).write_configuration(self.plan)
             self.write()
         return [self.credentials_dir(name) for name in wanted]
 
-    def _check_new(self, name: str) -> None:
-        if not is_device(name):
+    def _check_new(self, name: str, role: Role) -> None:
+        plain = name.removeprefix(READER) if role is Role.READER else name
+        if not is_device(plain):
             raise SettingsError(
-                f"invalid device name {name!r}: use 1 to 32 of a-z, 0-9 and -. No device was "
+                f"invalid {role} name {quoted(plain)}: use 1 to 32 of a-z, 0-9 and -. Nothing was "
                 "enrolled"
             )
         if name in self.users:
             revoked = self.users[name].revoked
             why = "it was revoked, see revoke --undo" if revoked else "it is enrolled already"
-            raise SettingsError(f"{name} cannot be enrolled: {why}. No device was enrolled")
+            raise SettingsError(f"{name} cannot be enrolled: {why}. Nothing was enrolled")
 
     def revoke(self, name: str, *, undo: bool = False) -> bool:
         """Revoke a device's credential, or make it valid again; False if it has none here."""
         user = self.users.get(name)
-        if user is None or user.role is not Role.DEVICE or name == PROBE:
+        if user is None or user.role not in (Role.DEVICE, Role.READER) or name == PROBE:
             return False
         self.users[name] = replace(user, revoked=not undo)
         with storing(self.path):
@@ -197,6 +205,8 @@ class BrokerDirectory:
         """The collector's settings that connect under a name."""
         files = dict.fromkeys(("password_file", "ca_file", "cert_file", "key_file"))
         broker = {"broker": self.plan.local_url, "namespace": self.plan.namespace}
+        if self.plan.stream_port is not None:
+            broker["stream"] = self.plan.streams(self.plan.local_url.host)
         return {**broker, "username": name, **files, **self._files(name).paths()}
 
     @property
@@ -219,18 +229,42 @@ class BrokerDirectory:
     # --- the running broker --------------------------------------------------------------------
 
     def reload(self) -> bool:
-        """Have the broker read its files again; False if it does not run where we see it."""
+        """Have the broker read its files again; False if it does not run where we see it, or
+        cannot take them over. Of a cluster, that is so unless all nodes run here and do."""
+        if self.plan.nodes:
+            places = cluster.directories(self.path, self.plan).values()
+            done = [_reload(place, self.plan.kind) for place in places]
+            return all(done)
         if self.plan.root != self.path:
             return False  # it runs in a container: its process numbers are not ours
-        try:
-            pid = int((self.path / "broker.pid").read_text(encoding="ascii"))
-            program = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-            if program != _PROGRAM[self.plan.kind]:
-                return False
-            os.kill(pid, signal.SIGHUP)
-        except (OSError, ValueError):
+        return _reload(self.path, self.plan.kind)
+
+
+def _reload(place: Path, kind: Kind) -> bool:
+    try:
+        pid = int((place / "broker.pid").read_text(encoding="ascii"))
+        program = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+        if program != _PROGRAM[kind]:
             return False
-        return True
+        said = log_size(place)
+        os.kill(pid, signal.SIGHUP)
+    except (OSError, ValueError):
+        return False
+    return kind != "nats" or nats.has_reloaded(place / LOG, said)
+
+
+def rendered(configured: BrokerDirectory) -> dict[str, str]:
+    """The broker's files, by name, as they follow from broker.json."""
+    render = cluster.files if configured.plan.nodes else _RENDER[configured.plan.kind]
+    return render(configured.plan, list(configured.users.values()))
+
+
+def log_size(directory: Path) -> int:
+    """How much a broker has written into its log."""
+    try:
+        return (directory / LOG).stat().st_size
+    except OSError:
+        return 0
 
 
 def make_private(directory: Path) -> None:

@@ -1,62 +1,91 @@
 """The embedded broker: NATS from its wheel, as a supervised child process.
 
-It needs no root and no system package, keeps everything on disk and syncs every write, so that
-what it acknowledged survives kill -9. It listens on this machine only, unless `broker-config nats`
-has given its directory certificates and users: then it serves the network.
+It needs no root and no system package, and keeps everything on disk: what it acknowledged survives
+kill -9. It syncs once a second, see `nats.SYNC_SECONDS`. It listens on this machine only, unless
+`broker-config nats` has given its directory certificates and users: then it serves the network.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
 import shutil
+import signal
 import socket
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from collector.brokers.binary import checked
 from collector.brokers.directory import BrokerDirectory, make_private, storing
-from collector.brokers.nats import on_this_machine
+from collector.brokers.nats import GO_RUNTIME, on_this_machine
+from collector.brokers.upkeep import bring_up_to_date
 from collector.child_process import ChildProcess, Timing
+from collector.configuration import fingerprint
+from collector.mqtt import Connect, Link, Will
+from collector.processes import end_left_behind, is_stopped, left_behind, listener_of, name_of
+from collector.settings import StreamAddress
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
+from protocol_spec.programs.installing import install
+from protocol_spec.programs.pasting import completed
 from protocol_spec.programs.private_files import write_durably
 
-PORT: Final = 1883
+PORTS: Final = range(1883, 1900)  # below those that systems give to outgoing connections
 START_SECONDS: Final = 15.0
-RESTART_AT_ONCE: Final = Timing(first_pause_seconds=0.0)  # nothing is counted without it
+PAUSED_SECONDS: Final = 60.0
+# Nothing is counted without it: at once if it ran for a while, and soon if it keeps ending.
+RESTART_SOON: Final = Timing(first_pause_seconds=0.5, longest_pause_seconds=10.0)
 _HOST: Final = "127.0.0.1"
 
 log = logging.getLogger("allomfree.broker")
 
 
 class EmbeddedBroker:
-    """The child process, its configuration, its data and its port."""
+    """The child process, its configuration, its data and its port.
 
-    def __init__(self, directory: Path, timing: Timing = RESTART_AT_ONCE) -> None:
+    It may die, be paused, or find its port taken: then it is started again, or waited for, as long
+    as it takes, and `trouble` says what is the matter. The collector never ends for it.
+    """
+
+    def __init__(self, directory: Path, timing: Timing = RESTART_SOON) -> None:
         self.directory = directory
+        self.trouble = "the embedded broker is not started yet"
         self._config = directory / "nats.conf"
         self._child = ChildProcess(
             "the embedded broker",
-            [find_program(), "-c", str(self._config)],
+            [checked(find_program(), directory), "-c", str(self._config)],
             log_file=self.log_file,
             timing=timing,
+            environment=GO_RUNTIME,
         )
-        self._configured = (
-            BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
-        )
+        self._is_starting = False  # it was started, and does not listen yet
+        self._paused_since: float | None = None
+        self._ending_since: float | None = None
+        self.in_use = ""  # which configuration it was started with
+        self._configured = _configured_in(directory)
         if self._configured is None:
             self.url = BrokerUrl(False, _HOST, _remembered_port(directory))
-            self._listening_at = _HOST, self.url.port
+            self._listens_on = _HOST
         else:
             self.url = self._configured.plan.local_url
-            self._listening_at = self._configured.plan.reachable_at, self.url.port
+            self._listens_on = self._configured.plan.bind
 
     @property
     def public_url(self) -> BrokerUrl:
         """What devices connect to; the same as `url` while only this machine can."""
         return self.url if self._configured is None else self._configured.plan.url
+
+    @property
+    def streams(self) -> tuple[StreamAddress, ...] | None:
+        """Where it lets workers pull reports: on this machine, at a port that it has chosen; or as
+        configured, if at all."""
+        if self._configured is not None:
+            return self._configured.plan.streams(self.url.host)
+        port = _stream_port(self.directory / f"nats-server_{self._child.pid}.ports")
+        return None if port is None else (StreamAddress(False, _HOST, port),)
 
     @property
     def log_file(self) -> Path:
@@ -71,48 +100,152 @@ class EmbeddedBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start, and return once it accepts connections."""
-        if self._configured is None:
-            with storing(self.directory):
+        """Start it, and wait a while until it accepts connections; `supervise` goes on with it."""
+        self.prepare()
+        limit = time.monotonic() + START_SECONDS
+        self.supervise()
+        while self.trouble and self._child.running and time.monotonic() < limit:
+            time.sleep(0.05)
+            self.supervise()
+
+    def prepare(self) -> None:
+        """Write what it reads. If another process has configured it since it was chosen, it starts
+        with that, and what is in use counts as outdated."""
+        if self._configured is not None:
+            bring_up_to_date(self._configured)
+        with BrokerDirectory.changing(self.directory):
+            now = _configured_in(self.directory)
+            if now is None:
                 local = on_this_machine(self.directory, self.url.host, self.url.port)
                 write_durably(self._config, local)
-        self._child.start()
-        self._wait_until_listening()
-        self._say_where()
+            same = (now and now.plan) == (self._configured and self._configured.plan)
+            self.in_use = fingerprint(self.directory) if same else "outdated"
 
     def supervise(self) -> None:
-        """Restart it if it has ended; return once it accepts connections again."""
-        if self._child.supervise():
-            self._wait_until_listening()
+        """Restart it if it has ended and nothing is in the way. Never raises, and waits only for
+        its answer to the limits that it is told right after its start."""
+        before = self.trouble
+        if self._child.running or self._start_child():
+            self.trouble = self._trouble_of_child()
+        if before and not self.trouble:
+            self._set_limits()
             self._say_where()
+        elif self.trouble != before:
+            log.log(logging.DEBUG if self._is_starting else logging.WARNING, "%s", self.trouble)
+
+    def connecting(self, connect: Connect) -> Connect:
+        """Connect only while it is our own process that listens: what has taken the port instead
+        must get neither manifests nor answers."""
+
+        def checked(will: Will | None) -> Link:
+            self.supervise()
+            if self.trouble:
+                raise BrokerUnreachable(self.trouble)
+            return connect(will)
+
+        return checked
+
+    def restart(self) -> None:
+        """Stop it, so that `supervise` starts it anew: it answers no more."""
+        log.warning("the embedded broker answers no more; restarting it")
+        self._child.stop()
 
     def stop(self) -> None:
         """Stop it; what it holds stays on disk."""
         self._child.stop()
 
+    def _set_limits(self) -> None:
+        """What devices may have stored, which NATS's configuration cannot say."""
+        # Here and not above: it brings the MQTT client in, which other commands do without.
+        from collector.brokers.limits import limit_nats  # noqa: PLC0415
+
+        if self._configured is not None:
+            limit_nats(self._configured)
+
+    def _start_child(self) -> bool:
+        """The one place where the program is started: at first, and again after its end.
+
+        Two servers on one store would damage it, and NATS opens its store before its port: so
+        neither an older one of ours nor a taken port may be in the way.
+        """
+        in_the_way = self._older_child() or self._taken_port()
+        if in_the_way:
+            self.trouble = in_the_way
+            return False
+        self._ending_since = None
+        for left in self.directory.glob("nats-server_*.ports"):  # of one that was killed
+            left.unlink(missing_ok=True)
+        self._is_starting = self._child.supervise()
+        if not self._is_starting:
+            self.trouble = (
+                "the embedded broker ended, and is started again in a moment; reports wait on the "
+                f"devices. Its log is {self.log_file}"
+            )
+        return self._is_starting
+
+    def _trouble_of_child(self) -> str:
+        pid = self._child.pid
+        if pid is None:
+            return "the embedded broker ended; it is started again"
+        if is_stopped(pid):
+            return self._paused(pid)
+        self._paused_since = None
+        if self._is_starting and listener_of(self.url.port, pid) is not None:
+            self._is_starting = False
+        if not self._is_starting:
+            return ""
+        return f"the embedded broker (process {pid}) is starting; its log is {self.log_file}"
+
+    def _paused(self, pid: int) -> str:
+        """Somebody may have a reason to pause it, but hardly to forget it."""
+        now = time.monotonic()
+        self._paused_since = self._paused_since or now
+        if now - self._paused_since >= PAUSED_SECONDS:
+            log.warning("the embedded broker was paused for long; resuming it")
+            self._child.resume()
+            self._paused_since = None
+        return (
+            f"the embedded broker (process {pid}) is paused; reports wait on the devices. It is "
+            f"resumed after {PAUSED_SECONDS:.0f} s, or at once with: kill -CONT {pid}"
+        )
+
+    def _older_child(self) -> str:
+        """End what an earlier collector left behind: first politely, then not."""
+        command, now = self._child.command, time.monotonic()
+        older = left_behind(command)
+        if not older:
+            return ""
+        first = self._ending_since is None
+        self._ending_since = self._ending_since or now
+        patient = now - self._ending_since < self._child.stop_seconds
+        for pid in older if first or not patient else ():
+            end_left_behind(pid, command, signal.SIGTERM if patient else signal.SIGKILL)
+        return (
+            f"the embedded broker of an earlier collector (process {older[0]}) still runs and is "
+            "being ended; nothing was lost, and the new one starts right after"
+        )
+
+    def _taken_port(self) -> str:
+        if is_free(self.url.port, self._listens_on):
+            return ""
+        pid = listener_of(self.url.port)
+        who = "" if pid is None else f" (process {pid}, {name_of(pid)})"
+        return (
+            f"the embedded broker cannot start: another program{who} has taken its port "
+            f"{self.url.port}; nothing was lost. End that program: the broker starts by itself"
+        )
+
     def _say_where(self) -> None:
         log.info("embedded broker on %s, log in %s", self.url, self.log_file)
         if self._configured is None:
-            log.info(
-                "only this machine can reach it; for others: "
-                "allomfree-collector broker-config nats --host NAME"
-            )
+            command = completed("allomfree-collector broker-config nats --host NAME")
+            log.info("only this machine can reach it; for others: %s", command)
         else:
             log.info("other machines reach it at %s", self.public_url)
 
-    def _wait_until_listening(self) -> None:
-        limit = time.monotonic() + START_SECONDS
-        while time.monotonic() < limit:
-            with suppress(OSError), socket.create_connection(self._listening_at, timeout=1.0):
-                return
-            if not self._child.running:
-                break
-            time.sleep(0.05)
-        self.stop()
-        raise BrokerUnreachable(
-            f"the embedded broker did not start on {self.url}; nothing was lost. Its log is "
-            f"{self.log_file}; is the port taken?"
-        )
+
+def _configured_in(directory: Path) -> BrokerDirectory | None:
+    return BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
 
 
 def find_program() -> str:
@@ -122,7 +255,7 @@ def find_program() -> str:
     if program is None:
         raise SettingsError(
             "no broker is named and the embedded broker is not installed; nothing was done. Give "
-            "--broker mqtts://HOST, or run: pip install 'allomfree[broker]'"
+            f"--broker mqtts://HOST, or run: {install('broker')}"
         )
     return program
 
@@ -133,7 +266,7 @@ def _remembered_port(directory: Path) -> int:
     try:
         return int(file.read_text(encoding="ascii"))
     except FileNotFoundError:
-        port = PORT if _is_free(PORT) else _any_free()
+        port = _chosen_port(file)
         with storing(directory):
             make_private(directory)
             write_durably(file, str(port))
@@ -145,16 +278,42 @@ def _remembered_port(directory: Path) -> int:
         ) from None
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def _stream_port(file: Path) -> int | None:
+    """The port of NATS's own that the server wrote down when it started."""
+    try:
+        (address,) = json.loads(file.read_bytes())["nats"]
+        return int(str(address).rpartition(":")[2])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_free(port: int, host: str = _HOST) -> bool:
+    """Whether a server could listen there; connections that have just ended do not matter."""
+    everywhere = host or "0.0.0.0"  # noqa: S104 - only tried, and closed at once
+    family = socket.AF_INET6 if ":" in everywhere else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
+            probe.bind((everywhere, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE  # anything else the broker says better itself
     return True
 
 
-def _any_free() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
+def _chosen_port(file: Path) -> int:
+    """MQTT's own port, or the next that is free; which one and why is said, for it stays."""
+    port = next((port for port in PORTS if is_free(port)), None)
+    if port is None:
+        raise SettingsError(
+            f"the ports {PORTS[0]} to {PORTS[-1]} of this machine are all taken; nothing was "
+            f"started. Write another one into {file}, or name a broker with --broker"
+        )
+    if port != PORTS[0]:
+        pid = listener_of(PORTS[0])
+        who = "another program" if pid is None else f"{name_of(pid)} (process {pid})"
+        log.warning(
+            "%s has port %d, so the embedded broker gets port %d. It stays: devices are told it "
+            "with the campaign's address. It is in %s",
+            who, PORTS[0], port, file,
+        )  # fmt: skip
+    return port

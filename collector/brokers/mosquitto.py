@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collector.brokers.access import Role, access
-from collector.brokers.plan import LARGEST_PACKET, BrokerPlan, User
+from collector.brokers.access import EVERY_CAMPAIGN, Role, device_access
+from collector.brokers.plan import (
+    LARGEST_PACKET,
+    LARGEST_QUEUE,
+    SESSION_DAYS,
+    BrokerPlan,
+    User,
+)
 
 _HEAD = "# Written by `allomfree-collector broker-config`, anew at every change: do not edit.\n"
 
@@ -28,10 +34,13 @@ def _config(plan: BrokerPlan) -> str:
         "# A session belongs to a user: nobody can take another's by naming it.",
         "use_username_as_clientid true",
         f"acl_file {plan.root}/acl",
+        "# Limits are for everybody: mosquitto has none for one user or one listener.",
         f"max_packet_size {LARGEST_PACKET}",
         "# What waits for a collector that is away: reports are small, and receipts make losses",
         "# harmless, but an overflow costs everybody a second sending.",
         "max_queued_messages 1000000",
+        f"max_queued_bytes {LARGEST_QUEUE}",
+        f"persistent_client_expiration {SESSION_DAYS}d",
         "max_inflight_messages 2000",
         "persistence true",
         f"persistence_location {plan.root}/data/",
@@ -62,12 +71,17 @@ def _proof(plan: BrokerPlan) -> list[str]:
 
 
 def _access_list(plan: BrokerPlan, users: Sequence[User]) -> str:
-    """Three patterns serve every device; other roles and revoked devices are named."""
+    """Patterns serve every device; other roles and revoked devices are named. Campaigns are named
+    because mosquitto retains what any writer asks it to, on each topic it may write."""
     sections = [section for user in users for section in _named(plan, user)]
-    device = access(Role.DEVICE, "%u", plan.namespace)
+    device = device_access("%u", plan.namespace, _campaigns(plan))
     patterns = [f"pattern write {name}" for name in device.write]
     patterns += [f"pattern read {name}" for name in device.read]
     return _HEAD + "\n\n".join([*sections, "\n".join(patterns)]) + "\n"
+
+
+def _campaigns(plan: BrokerPlan) -> Sequence[str]:
+    return EVERY_CAMPAIGN if plan.campaigns is None else plan.campaigns
 
 
 def _named(plan: BrokerPlan, user: User) -> Iterator[str]:
@@ -75,7 +89,7 @@ def _named(plan: BrokerPlan, user: User) -> Iterator[str]:
         yield f"user {user.name}\ntopic deny #"
     elif user.role is not Role.DEVICE:
         allowed = plan.access(user)
-        own = access(Role.DEVICE, user.name, plan.namespace)  # the patterns would grant it
+        own = device_access(user.name, plan.namespace, _campaigns(plan))  # patterns grant it
         lines = [f"user {user.name}"]
         lines += [f"topic deny {name}" for name in own.write]
         lines += [f"topic write {name}" for name in allowed.write]

@@ -13,6 +13,7 @@ import secrets
 from typing import Final
 
 from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.installing import install
 
 _MOSQUITTO_ROUNDS: Final = 101  # mosquitto_passwd's own
 _BCRYPT_COST: Final = 5
@@ -43,7 +44,7 @@ def for_nats(password: str) -> str:
 def missing(library: str) -> SettingsError:
     """The error where the broker's extra is not installed."""
     return SettingsError(
-        f"{library} is not installed; nothing was changed. Run: pip install 'allomfree[broker]'"
+        f"{library} is not installed; nothing was changed. Run: {install('broker')}"
     )
 
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
+from collector.brokers.access import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE, READER_PROBE
 from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import LARGEST_PACKET
 from collector.mqtt.link import PahoLink
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
@@ -25,6 +26,7 @@ from protocol_spec.programs.names import unguessable
 from protocol_spec.topics import CANARY_CAMPAIGN, canary, everything_of
 
 ARRIVES: Final = 5.0
+DEALT_WITH: Final = 10.0  # NATS takes five seconds to find that it cannot retain a message
 _OTHER: Final = "doctor-other"
 _REMEDY: Final = "use the configuration that broker-config wrote"
 
@@ -54,12 +56,17 @@ class _Client:
         self.link.subscribe([topic_filter], qos=0)
         self.wait(lambda: self.link.granted == wanted)
 
-    def publish(self, topic: str) -> bytes:
+    def publish(self, topic: str, *, retain: bool = False, size: int = 0) -> bytes:
         """Publish a random message and wait for the broker's answer; returns the message."""
-        message = unguessable("canary").encode()
-        sent = self.link.publish(topic, message, retain=False)
-        self.wait(lambda: sent in self.link.answers())
+        message = unguessable("canary").encode().ljust(size, b".")
+        sent = self.link.publish(topic, message, retain=retain)
+        self.wait(lambda: sent in self.link.answers(), DEALT_WITH)
         return message
+
+    def clear(self, topic: str) -> None:
+        """Take back what was retained."""
+        self.link.publish(topic, b"", retain=True)
+        self.wait(lambda: bool(self.link.answers()))
 
 
 class AccessProbe:
@@ -69,7 +76,8 @@ class AccessProbe:
         self._configured = configured
         self._broker = broker
         self._canary = partial(canary, namespace=configured.plan.namespace)
-        self._marker = self._canary("pub")
+        self._marker = self._canary("pub", "try")
+        self._mosquitto = configured.plan.kind == "mosquitto"
         self._stack = ExitStack()
 
     def examine(self, *, collector_free: bool) -> Iterator[Finding]:
@@ -90,8 +98,11 @@ class AccessProbe:
                 yield Finding("access", False, f"the trial broke off: {error}")
 
     def _trials(self, collector_free: bool) -> Iterator[Finding]:
-        up, down = (self._canary(tree, PROBE) for tree in ("up", "down"))
-        other_up, other_down = (self._canary(tree, _OTHER) for tree in ("up", "down"))
+        up, down = self._canary("up", PROBE, "try"), self._canary("down", PROBE, "response")
+        other_up = self._canary("up", _OTHER, "report")
+        # A collector would count what the auditor writes there; NATS refuses to read it at once.
+        read_up = self._canary("up", _OTHER, "try") if self._mosquitto else other_up
+        other_down = self._canary("down", _OTHER, "response")
         pub = self._canary("pub", "other")
         yield self._write(PROBE, "a device reports as itself", up, allowed=True)
         yield self._write(PROBE, "a device does not report as another", other_up)
@@ -99,16 +110,83 @@ class AccessProbe:
         yield self._write(PROBE, "a device does not answer devices", other_down)
         yield self._read("a device reads what is for all", pub, allowed=True)
         yield self._read("a device reads what is for itself", down, allowed=True)
-        yield self._read("a device does not read reports", other_up)
+        yield self._read("a device does not read reports", read_up)
         yield self._read("a device does not read what is for another", other_down)
         yield self._take_over()
+        yield from self._limits(up)
+        yield from self._readers(pub)
         limits = "the collector does not write reports"
         if collector_free:
             yield self._write(COLLECTOR, "the collector speaks to all", pub, allowed=True)
-            yield self._write(COLLECTOR, limits, up)
+            yield self._write(COLLECTOR, limits, other_up)
         else:
             text = "not tried while the service holds the session; stop it and run doctor again"
             yield Finding(limits, True, text)
+
+    def _readers(self, pub: str) -> Iterator[Finding]:
+        """They read and never vote, neither in their own name nor in a device's."""
+        if READER_PROBE not in self._configured.users:
+            return
+        yield self._read("a reader reads results", pub, allowed=True, name=READER_PROBE)
+        tried = ((READER_PROBE, "try"), (READER_PROBE, "report"), (PROBE, "report"))
+        for name, kind in tried:
+            topic = self._canary("up", name, kind)
+            found = self._write(READER_PROBE, "a reader does not report", topic)
+            if not found.ok:
+                break
+        yield found
+        request = self._canary("up", PROBE, "request")
+        yield self._write(READER_PROBE, "a reader does not ask to forget", request)
+        yield self._write(READER_PROBE, "a reader does not speak for the collector", pub)
+
+    def _limits(self, up: str) -> Iterator[Finding]:
+        """How much of the broker one device can take up."""
+        other = self._canary("up", PROBE, "other")
+        yield self._write(PROBE, "a device sends reports and requests only", other)
+        yield self._large(up)
+        if self._mosquitto:
+            yield self._one_session()
+            yield self._closed()
+        else:
+            yield self._retained(up)
+
+    def _large(self, topic: str) -> Finding:
+        """Sending it costs the device its connection."""
+        device = self._client(PROBE)
+        device.publish(topic, size=LARGEST_PACKET + 1)
+        return self._verdict("a device does not send large messages", device.link.lost is not None)
+
+    def _retained(self, topic: str) -> Finding:
+        """Whoever comes later does not find what a device wanted to be kept."""
+        device = self._client(PROBE)
+        word = device.publish(topic, retain=True)
+        auditor = self._client(AUDITOR)
+        auditor.subscribe(topic)
+        auditor.subscribe(self._marker)
+        later = auditor.publish(self._marker)
+        auditor.wait(lambda: later in auditor.received)
+        kept = word in auditor.received
+        if kept:
+            device.clear(topic)
+        return self._verdict("a device does not store messages", not kept)
+
+    def _one_session(self) -> Finding:
+        """Entering again, under whatever name, ends the connection before."""
+        first = self._client(PROBE)
+        self._client(PROBE)
+        first.wait(lambda: False)
+        return self._verdict("a device has one session", first.link.lost is not None)
+
+    def _closed(self) -> Finding:
+        """mosquitto keeps a message on each topic that a device may write: so they are few."""
+        what = "a device reports to known campaigns only"
+        if self._configured.plan.campaigns is None:
+            return Finding(what, True, "not tried: no campaign is known here")
+        return self._write(PROBE, what, self._canary("up", PROBE, "report", campaign=NO_CAMPAIGN))
+
+    def _verdict(self, what: str, refused: bool) -> Finding:
+        self._stack.close()
+        return Finding(what, refused, "refused" if refused else f"POSSIBLE; {_REMEDY}")
 
     def _refused(self, what: str, credentials: Credentials) -> Finding:
         trusting = replace(credentials, ca_file=self._configured.credentials(AUDITOR).ca_file)
@@ -123,13 +201,14 @@ class AccessProbe:
     def _write(self, name: str, what: str, topic: str, *, allowed: bool = False) -> Finding:
         """A client writes; the auditor receives it, or only what it sent itself afterwards."""
         auditor, writer = self._client(AUDITOR), self._client(name)
-        auditor.subscribe(everything_of(CANARY_CAMPAIGN, self._configured.plan.namespace))
+        for campaign in (CANARY_CAMPAIGN, NO_CAMPAIGN):
+            auditor.subscribe(everything_of(campaign, self._configured.plan.namespace))
         word = writer.publish(topic)
         return self._judge(what, auditor, word, auditor.publish(self._marker), allowed)
 
-    def _read(self, what: str, topic: str, *, allowed: bool = False) -> Finding:
-        """The auditor writes; the device receives it, or only what it may read afterwards."""
-        auditor, reader = self._client(AUDITOR), self._client(PROBE)
+    def _read(self, what: str, topic: str, *, allowed: bool = False, name: str = PROBE) -> Finding:
+        """The auditor writes; the other receives it, or only what it may read afterwards."""
+        auditor, reader = self._client(AUDITOR), self._client(name)
         reader.subscribe(topic)
         if reader.link.denied:
             self._stack.close()
@@ -142,7 +221,7 @@ class AccessProbe:
         self, what: str, listener: _Client, word: bytes, later: bytes, allowed: bool
     ) -> Finding:
         # NATS serves each subscription by itself: what was sent later may come first.
-        ordered = self._configured.plan.kind == "mosquitto" or not allowed
+        ordered = self._mosquitto or not allowed
         listener.wait(lambda: later in listener.received and (ordered or word in listener.received))
         came_through = word in listener.received
         self._stack.close()
@@ -156,15 +235,13 @@ class AccessProbe:
         """A session cannot be taken over by its name; where the broker does not tie names to
         users, because nobody can guess it."""
         what = "nobody takes over another's session"
-        if self._configured.plan.kind == "nats":
+        if not self._mosquitto:
             return Finding(what, True, "its name is random and secret")
         name = unguessable("try")
         victim = self._client(AUDITOR, name)
         self._client(PROBE, name)
         victim.publish(self._marker)
-        kept = victim.link.lost is None
-        self._stack.close()
-        return Finding(what, kept, "refused" if kept else f"POSSIBLE; {_REMEDY}")
+        return self._verdict(what, victim.link.lost is None)
 
     def _client(self, name: str, client_id: str | None = None) -> _Client:
         """A connection that is closed after the trial. Messages that wait for the collector are
@@ -174,7 +251,7 @@ class AccessProbe:
             self._broker,
             self._configured.credentials(name),
             client_id=client_id or unguessable("try"),
-            persistent=collector and self._configured.plan.kind == "mosquitto",
+            persistent=collector and self._mosquitto,
         )
         self._stack.callback(link.close)
         return _Client(link, acknowledges=not collector)

@@ -12,6 +12,8 @@ import pytest
 from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import EmbeddedBroker
+from collector.brokers.limits import limit_nats
+from collector.brokers.upkeep import altered
 from collector.mqtt.link import PahoLink
 from protocol_spec.programs.errors import SettingsError
 from stage.programs import free_port
@@ -70,6 +72,51 @@ def test_a_broker_on_one_address_only(cli: Cli, data: Path, setup: Setup, bind: 
         link = PahoLink(embedded.url, configured_here.credentials(COLLECTOR), client_id="test")
         link.connect()
         link.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "listens"),
+    [
+        (("--host", "localhost"), "127.0.0.1"),
+        (("--host", "127.0.0.1"), "127.0.0.1"),
+        (("--host", "::1"), "::1"),
+        (("--host", "127.0.0.9"), "127.0.0.9"),  # an address of this machine
+        (("--host", "192.0.2.7"), "every interface"),  # one that is not, as behind a router
+        (("--host", "pi.local"), "every interface"),
+        (("--host", "pi.local", "--bind", "127.0.0.2"), "127.0.0.2"),
+        (("--host", "localhost", "--bind", "all"), "every interface"),
+        (("--host", "localhost", "--bind", "::"), "every interface"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
+def test_it_listens_where_it_was_told(
+    cli: Cli, data: Path, kind: str, words: tuple[str, ...], listens: str
+) -> None:
+    """P6: every interface only where it cannot be known, and then it is said loudly."""
+    command = ("broker-config", kind, *words, "--data-dir", data)
+    told = cli(*command).stdout
+    assert ("ATTENTION: it listens on EVERY interface" in told) == (listens == "every interface")
+    again = json.loads(cli(*command[:2], "--data-dir", data, "--json").stdout)
+    assert again["listens_on"] == listens
+    config = (data / "broker" / f"{kind}.conf").read_text()
+    address = f"[{listens}]" if ":" in listens else listens
+    wanted = {"mosquitto": f"listener 8883 {listens}\n", "nats": f'listen: "{address}:8883"'}
+    assert (wanted[kind] in config) == (listens != "every interface")
+
+
+def test_files_of_an_earlier_version_are_brought_up_to_date(cli: Cli, data: Path) -> None:
+    """NATS's before it starts, because `run` starts it; its limits are set then, too (A6)."""
+    configured(cli, data, "--host", "localhost", "--port", str(free_port()))
+    directory = data / "broker"
+    stored = json.loads((directory / "broker.json").read_text())
+    del stored["plan"]["campaigns"]  # which an earlier version did not know
+    (directory / "broker.json").write_text(json.dumps(stored))
+    (directory / "users.conf").write_text("authorization { users: [] }\n")
+    assert altered(BrokerDirectory.load(directory)) == ["users.conf"]
+    with EmbeddedBroker(directory):
+        now = BrokerDirectory.load(directory)
+        assert altered(now) == []
+        assert limit_nats(now)
 
 
 def test_a_port_that_is_none(tmp_path: Path) -> None:

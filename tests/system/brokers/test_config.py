@@ -221,7 +221,7 @@ def test_what_is_not_installed_is_named(setup: Setup, blocked: str, data: Path) 
     assert refused.returncode == 2
     assert refused.stderr == (
         f"error: {blocked} is not installed; nothing was changed. "
-        "Run: pip install 'allomfree[broker]'\n"
+        f"Run: {sys.executable} -m pip install '.[broker]', in a copy of the source\n"
     )
     assert not (data / "broker" / "broker.json").exists()
 

@@ -1,4 +1,5 @@
-"""`doctor` proves the access list by trying it, says what is wrong, and leaves nothing behind."""
+"""`doctor` proves access list and limits by trying them, says what is wrong, and leaves nothing
+behind (R17, A6)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
+from collector.brokers.access import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
+from collector.brokers.upkeep import name_campaigns
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
@@ -45,25 +47,44 @@ TRIALS = {
     "a device does not read reports",
     "a device does not read what is for another",
     "nobody takes over another's session",
+    "a device sends reports and requests only",
+    "a device does not send large messages",
     "the collector speaks to all",
     "the collector does not write reports",
+    "configuration",
+    "listener",
 }
+LIMITS = {
+    "mosquitto": {"a device has one session", "a device reports to known campaigns only"},
+    "nats": {"a device does not store messages", "sessions"},
+}
+
+
+def configured(setup: Setup, collection: Collection, *names: str, **more: Any) -> ConfiguredBroker:
+    """A broker in the collection's directory that knows its campaign, not yet running."""
+    broker = ConfiguredBroker(setup, collection.data / "broker", *names, **more)
+    name_campaigns(broker.configured, [collection.topics.campaign])
+    return broker
 
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, collection: Collection) -> None:
-    with ConfiguredBroker(setup, collection.data / "broker"):
+    with configured(setup, collection):
         found = examine(cli, collection)
     assert failed(found) == NO_SERVICE
-    assert found.keys() >= TRIALS | {"broker", "certificate"}
+    assert found.keys() >= TRIALS | LIMITS[setup.kind] | {"broker", "certificate"}
     assert "more days" in found["certificate"]["finding"]
 
 
 # --- negative controls ----------------------------------------------------------------------------
 
 UP, PUB, DOWN = (f"allomfree/v1/+/{tree}/#" for tree in ("up", "pub", "down"))
-END_OF_ACL = "pattern read allomfree/v1/+/down/%u/#\n"
-CONF, ACL, USERS = "mosquitto.conf", "acl", "users.conf"
+OWN = f"allomfree/v1/+/up/{PROBE}/other"
+CLOSED = f"allomfree/v1/{NO_CAMPAIGN}/up/{PROBE}/report"
+END_OF_ACL = "pattern read allomfree/v1/+/down/%u/response\n"
+CONF, ACL, USERS, NATS_CONF = "mosquitto.conf", "acl", "users.conf", "nats.conf"
+SESSIONS = {"nobody takes over another's session", "a device has one session"}
+ONLY_WRITTEN = "configuration"  # a limit that only time or gigabytes would show
 
 
 def may(name: str, verb: str, topics: str) -> tuple[str, str, str]:
@@ -77,7 +98,6 @@ def also(own: str, subjects: str) -> tuple[str, str, str]:
 
 
 MOSQUITTO_LAX = [
-    ((CONF, "clientid true", "clientid false"), "nobody takes over another's session"),
     ((ACL, "pattern write", "pattern read"), "a device reports as itself"),
     (may(PROBE, "write", UP), "a device does not report as another"),
     (may(PROBE, "write", PUB), "a device does not speak for the collector"),
@@ -85,8 +105,14 @@ MOSQUITTO_LAX = [
     (may(PROBE, "read", UP), "a device does not read reports"),
     (may(PROBE, "read", DOWN), "a device does not read what is for another"),
     (may(COLLECTOR, "write", UP), "the collector does not write reports"),
+    (may(PROBE, "write", OWN), "a device sends reports and requests only"),
+    (may(PROBE, "write", CLOSED), "a device reports to known campaigns only"),
+    ((CONF, "max_packet_size", "# max_packet_size"), "a device does not send large messages"),
+    ((CONF, "max_queued_bytes", "# max_queued_bytes"), ONLY_WRITTEN),
+    ((CONF, "persistent_client_expiration 30d", ""), ONLY_WRITTEN),
 ]
-WRITES, READS = (f"allomfree.v1.*.{tree}.{PROBE}" for tree in ("up", "down"))
+WRITES = f"allomfree.v1.canary.up.{PROBE}.try"
+READS = f"allomfree.v1.*.down.{PROBE}.response"
 NATS_LAX = [
     (also(WRITES, "allomfree.v1.*.up.>"), "a device does not report as another"),
     (also(WRITES, "allomfree.v1.*.pub.>"), "a device does not speak for the collector"),
@@ -94,10 +120,24 @@ NATS_LAX = [
     (also(READS, "allomfree.v1.*.up.>"), "a device does not read reports"),
     (also(READS, "allomfree.v1.*.down.>"), "a device does not read what is for another"),
     (
-        also("allomfree.v1.*.down.*", "allomfree.v1.*.up.>"),
+        also(WRITES, OWN.replace("/", ".").replace("+", "*")),
+        "a device sends reports and requests only",
+    ),
+    (
+        also("allomfree.v1.drain.up.Marker.report", "allomfree.v1.*.up.>"),
         "the collector does not write reports",
     ),
+    ((NATS_CONF, "max_payload: 1", "max_payload: 8"), "a device does not send large messages"),
+    ((NATS_CONF, "reject_qos2_publish: true", ""), ONLY_WRITTEN),
+    ((NATS_CONF, "consumer_inactive_threshold", "# "), ONLY_WRITTEN),
 ]
+# One trial notices another's protection too: whoever writes everywhere writes here as well.
+IMPLIED = {
+    "a device does not report as another": {
+        "a device sends reports and requests only",
+        "a device reports to known campaigns only",
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -110,33 +150,78 @@ NATS_LAX = [
 def test_a_lax_broker_is_found_out(
     cli: Cli, collection: Collection, kind: Any, lax: tuple[str, str, str], finding: str
 ) -> None:
-    broker = ConfiguredBroker(Setup(kind, "password"), collection.data / "broker")
+    broker = configured(Setup(kind, "password"), collection)
     broker.spoil(*lax)
+    hurry(broker)
     with broker:
         found = examine(cli, collection)
-    assert failed(found) == NO_SERVICE | {finding}
-    assert "use the configuration that broker-config wrote" in found[finding]["finding"]
+    implied = IMPLIED.get(finding, set()) & found.keys()
+    assert failed(found) == NO_SERVICE | {"configuration", finding} | implied
+    if finding != ONLY_WRITTEN:
+        assert "use the configuration that broker-config wrote" in found[finding]["finding"]
+    remedy = f"run: allomfree-collector broker-config {kind}"
+    assert remedy in found["configuration"]["finding"]
+
+
+def hurry(broker: ConfiguredBroker) -> None:
+    """NATS takes five seconds, by default, to find that there is nowhere to retain a message."""
+    if broker.setup.kind == "nats":
+        broker.spoil(NATS_CONF, "mqtt {", 'mqtt {\n  js_api_timeout: "1s"')
+
+
+def test_nats_that_was_not_told_its_limits(cli: Cli, collection: Collection) -> None:
+    with configured(Setup("nats", "password"), collection, limited=False) as broker:
+        found = examine(cli, collection)
+        assert failed(found) == NO_SERVICE | {"a device does not store messages"}
+        with broker.guest(AUDITOR) as late:
+            late.listen(everything_of(CANARY_CAMPAIGN))
+            assert late.hears(late.say(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
+            assert len(late.heard) == 1, "what the trial stored is cleared"
+
+
+def test_sessions_left_behind_on_nats(cli: Cli, collection: Collection) -> None:
+    """It cannot limit them, but they can be counted; agents leave none."""
+    broker = configured(Setup("nats", "password"), collection, GARDEN)
+    hurry(broker)
+    with broker:
+        for number in range(25):
+            with broker.guest(GARDEN, client_id=f"left-{number}", clean=False) as guest:
+                assert guest.listen("allomfree/v1/+/pub/manifest", qos=1) == [True]
+        found = examine(cli, collection)
+    assert failed(found) == NO_SERVICE | {"configuration", "sessions"}
+    assert "25 stored subscriptions, 1 enrolled devices" in found["sessions"]["finding"]
+    assert "devices send again what is missing" in found["sessions"]["finding"]
+
+
+@NEEDS_MOSQUITTO
+def test_mosquitto_that_gives_a_device_many_sessions(cli: Cli, collection: Collection) -> None:
+    broker = configured(Setup("mosquitto", "password"), collection)
+    broker.spoil(CONF, "clientid true", "clientid false")
+    with broker:
+        found = failed(examine(cli, collection))
+    assert found == NO_SERVICE | SESSIONS | {"configuration"}
 
 
 @NEEDS_MOSQUITTO
 def test_mosquitto_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
     """It must not tie sessions to users then, who have none; so that is found out, too."""
-    broker = ConfiguredBroker(Setup("mosquitto", "password"), collection.data / "broker")
+    broker = configured(Setup("mosquitto", "password"), collection)
     broker.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
     broker.spoil(CONF, "clientid true", "clientid false")
     with broker:
         found = failed(examine(cli, collection))
-    anybody, session = "nobody enters without a credential", "nobody takes over another's session"
-    assert found == NO_SERVICE | {anybody, session}
+    anybody = "nobody enters without a credential"
+    assert found == NO_SERVICE | SESSIONS | {"configuration", anybody}
 
 
 def test_nats_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
-    broker = ConfiguredBroker(Setup("nats", "password"), collection.data / "broker")
+    broker = configured(Setup("nats", "password"), collection)
+    hurry(broker)
     broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
     broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
     with broker:
         found = failed(examine(cli, collection))
-    assert found == NO_SERVICE | {"nobody enters without a credential"}
+    assert found == NO_SERVICE | {"configuration", "nobody enters without a credential"}
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
@@ -153,9 +238,12 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
     cli: Cli, setup: Setup, collection: Collection
 ) -> None:
     """Reports that wait for the collector are still delivered to it, and nothing else is."""
-    broker = ConfiguredBroker(setup, collection.data / "broker", GARDEN)
+    broker = configured(setup, collection, GARDEN)
+    hurry(broker)
+    spoiled = set()
     if setup.kind == "nats":  # or it delivers again after half a minute
         broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  ack_wait: "1s"')
+        spoiled = {"configuration"}
     ours = {"client_id": session_name(collection.data), "clean": False}
     with broker:
         with broker.guest(COLLECTOR, **ours) as collectors:
@@ -163,7 +251,7 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
         with broker.guest(GARDEN) as garden:
             waiting = {garden.say(collection.topics.report(GARDEN)) for _ in range(5)}
         before = collection.look()
-        assert failed(examine(cli, collection)) == NO_SERVICE
+        assert failed(examine(cli, collection)) == NO_SERVICE | spoiled
         assert collection.look() == before
         with broker.guest(AUDITOR) as auditor:
             auditor.listen(everything_of(CANARY_CAMPAIGN))

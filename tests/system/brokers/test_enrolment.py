@@ -113,7 +113,7 @@ def test_names(cli: Cli, setup: Setup, data: Path, home: Path) -> None:
         cli, data, "fine", "garden"
     )
     assert f"{PROBE} cannot be enrolled" in refused(cli, data, PROBE)
-    assert "no device is named; no device was enrolled" in refused(cli, data)
+    assert "no device is named; nothing was enrolled" in refused(cli, data)
     assert cli("revoke", "roof", "--data-dir", data).exit_code == 0
     assert "it was revoked, see revoke --undo" in refused(cli, data, "roof")
 
@@ -122,7 +122,7 @@ def test_there_must_be_a_broker(cli: Cli, data: Path) -> None:
     done = cli("enrol", "kitchen", "--data-dir", data)
     assert done.exit_code == 2
     assert "no broker is configured in" in done.stderr
-    assert "broker-config mosquitto --host" in done.stderr
+    assert f"broker-config --data-dir {data} mosquitto --host HOST" in done.stderr
 
 
 def test_a_damaged_list_is_not_written_over(cli: Cli, data: Path) -> None:

@@ -72,7 +72,7 @@ def test_revoke_and_undo(cli: Cli, broker: ConfiguredBroker) -> None:
         broker.guest(GARDEN) as garden,
         broker.guest(STOLEN) as stolen,
     ):
-        collectors.listen("allomfree/v1/+/up/+/#")
+        collectors.listen("allomfree/v1/+/up/+/report")
         stolen.listen("allomfree/v1/+/pub/#")
         garden.listen("allomfree/v1/+/pub/#")
         assert collectors.hears(stolen.say(up))
@@ -92,7 +92,7 @@ def test_revoke_and_undo(cli: Cli, broker: ConfiguredBroker) -> None:
     assert revoked(broker) == frozenset()
     wait_until(lambda: gets_in(broker, STOLEN))
     with broker.guest(COLLECTOR) as collectors, broker.guest(STOLEN) as welcome:
-        collectors.listen("allomfree/v1/+/up/+/#")
+        collectors.listen("allomfree/v1/+/up/+/report")
         assert collectors.hears(welcome.say(up))
 
 
@@ -112,7 +112,11 @@ def test_a_broker_that_is_not_there_must_be_told_later(cli: Cli, broker: Configu
     with subprocess.Popen(["sleep", "60"]) as other:
         (broker.directory / "broker.pid").write_text(str(other.pid))
         told = cli("revoke", STOLEN, "--data-dir", broker.directory.parent)
-        assert "The broker must reload its configuration: send" in told.stdout
+        later = {
+            "nats": "The broker uses it from its next start: allomfree-collector run",
+            "mosquitto": "The broker must reload its configuration: send",
+        }
+        assert later[broker.setup.kind] in told.stdout
         other.terminate()
         assert other.wait(20) == -signal.SIGTERM
     broker.start()
@@ -121,12 +125,18 @@ def test_a_broker_that_is_not_there_must_be_told_later(cli: Cli, broker: Configu
 
 
 def test_a_device_that_was_never_enrolled(cli: Cli, tmp_path: Path) -> None:
-    """Its reports are refused; about its credential there is nothing to do here."""
+    """Its reports are refused; but it may be a typing error, and that is said."""
     data = tmp_path / "data"
     open_store(data).close()
-    ConfiguredBroker(Setup("mosquitto", "password"), data / "broker")
+    nobody = cli("revoke", "nobody", "--data-dir", data)
+    assert "It was not enrolled here: whoever runs the broker" in nobody.stdout
+    ConfiguredBroker(Setup("mosquitto", "password"), data / "broker", "strange")
     for name in ("stranger", "collector"):
         told = cli("revoke", name, "--data-dir", data)
         assert told.exit_code == 0
-        assert "It was not enrolled here" in told.stdout
+        assert f"But NO DEVICE {name} was enrolled here." in told.stdout
+        assert ("Did you mean strange?" in told.stdout) == (name == "stranger")
+        undo = told.stdout.splitlines()[-1].split()
+        assert "no longer revoked" in cli(*undo[1:]).stdout, "it can be pasted"
+        assert cli(*undo[1:]).stdout == f"{name} was not revoked; nothing was changed.\n"
     assert not any(user["revoked"] for user in users_of(data / "broker").values())
