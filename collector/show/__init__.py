@@ -6,8 +6,11 @@ comparison    is A above B?
 facts         typed facts, shared by the commands, JSON and the page
 words         sentences about results, shared by the commands and the page
 selection     which results somebody asked for
-tables        results as rows: CSV, JSON, NDJSON
+interest      which value over time a reader should see first
+tables        results as rows: CSV, JSON, NDJSON; frames: as columns for pandas, polars and Arrow
+table_files   tables as files: the name's ending chooses the format
 charts        what a figure draws; svg, html and png are its files, figure_files chooses one
+palette       the colours of every figure
 terminal      histograms drawn in the terminal
 metrics       Prometheus
 truth         a simulation's true frequencies

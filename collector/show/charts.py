@@ -1,16 +1,24 @@
-"""What a figure of results draws: bars for one result, a line with its band over rounds."""
+"""What a figure of results draws: bars for one result, a line with its band over rounds.
+
+The number of a bar or point is the raw estimate, as everywhere: it is the one that the interval
+belongs to. Where it is below 0 a bar goes to the left.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from collector.records import Campaign
 from protocol_spec import Result
 
 MOST_BARS: Final = 50
-MOST_PANELS: Final = 12
+MOST_PANELS: Final = 60
+EACH: Final = "95 % intervals"
+EVERY: Final = "95 % intervals for all values at once"
+_DAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +26,7 @@ class Point:
     """An estimate and its interval, as shares of 1; `round` is None for pooled rounds.
 
     Of several rounds together that follow others, `round` is the last one and `first` the first.
+    `at` is the middle of these rounds, in seconds of Unix time.
     """
 
     round: int | None
@@ -25,6 +34,7 @@ class Point:
     low: float
     high: float
     first: int | None = None
+    at: int = 0
 
     @property
     def begins(self) -> int:
@@ -34,11 +44,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value of an attribute, in one result or in one round after the other."""
+    """One value of an attribute, in one result or in one round after the other.
+
+    `pooled` is all rounds together, drawn behind the rounds.
+    """
 
     name: str
     points: tuple[Point, ...]
     true: float | None
+    pooled: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,15 @@ class Chart:
     question: str
     note: str
     series: tuple[Series, ...]
+    intervals: str = EACH
+    values: int = 0  # that the question has, of which the largest may be all that is drawn
+
+    @property
+    def caption(self) -> str:
+        """The note, and how many of the values are drawn."""
+        drawn = len(self.series)
+        more = f"; the {drawn} largest of {self.values:,} values" if drawn < self.values else ""
+        return self.note + (more if drawn else "")
 
     @property
     def over_time(self) -> bool:
@@ -57,12 +80,38 @@ class Chart:
     @property
     def top(self) -> float:
         """The largest number to be drawn."""
-        ends = [p.high for s in self.series for p in s.points]
-        return max(1e-9, *ends, *(p.share for s in self.series for p in s.points), *self._truths)
+        return max(1e-9, *(p.high for p in self._points), *self._numbers)
 
     @property
-    def _truths(self) -> list[float]:
-        return [s.true for s in self.series if s.true is not None]
+    def bottom(self) -> float:
+        """The smallest one, or 0."""
+        return min(0.0, *self._numbers)
+
+    @property
+    def legend(self) -> str:
+        """What is drawn, in words."""
+        pooled = "; violet: all rounds pooled" if any(s.pooled for s in self.series) else ""
+        truth = any(s.true is not None for s in self.series)
+        told = "; dotted: the truth of the simulation" if truth else ""
+        return f"raw estimates with {self.intervals}{pooled}{told}"
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """The first and the last moment over time, as short as can be told apart."""
+        times = [p.at for p in self.series[0].points]
+        form = "%Y-%m-%d" if times[-1] - times[0] >= _DAY else "%d %b %H:%M"
+        first, last = (datetime.fromtimestamp(t, UTC).strftime(form) for t in (times[0], times[-1]))
+        return first, last
+
+    @property
+    def _points(self) -> list[Point]:
+        pooled = [s.pooled for s in self.series if s.pooled is not None]
+        return [*pooled, *(p for s in self.series for p in s.points)]
+
+    @property
+    def _numbers(self) -> list[float]:
+        truths = [s.true for s in self.series if s.true is not None]
+        return [*truths, *(p.share for p in self._points)]
 
 
 def charts(
@@ -72,40 +121,77 @@ def charts(
     made = []
     for attribute in campaign.manifest.attributes:
         mine = [r for r in results if r.attribute == attribute.name]
-        rounds = mine[1:] if mine and mine[0].round is None else mine  # the pooled one is first
-        chosen = rounds if len(rounds) > 1 else mine[:1]
-        if chosen:
-            true = (truth or {}).get(attribute.name)
-            made.append(_chart(attribute.question, attribute.values, chosen, true))
+        true = (truth or {}).get(attribute.name)
+        pooled = mine[0] if mine and mine[0].round is None else None  # the pooled one is first
+        rounds = mine[1:] if pooled is not None else mine
+        if len(rounds) > 1:
+            made.append(over_time(campaign, attribute.name, rounds, pooled, true))
+        elif mine:
+            made.append(histogram(campaign, mine[0], true))
     return made
 
 
-def _chart(
-    question: str, values: Sequence[str], results: Sequence[Result], true: Sequence[float] | None
+def histogram(campaign: Campaign, result: Result, true: Sequence[float] | None = None) -> Chart:
+    """One result: a bar for each value, or for the largest of them."""
+    return _chart(campaign, result.attribute, [result], None, true)
+
+
+def over_time(
+    campaign: Campaign,
+    attribute: str,
+    rounds: Sequence[Result],
+    pooled: Result | None,
+    true: Sequence[float] | None = None,
 ) -> Chart:
+    """One round after the other, and all of them pooled."""
+    return _chart(campaign, attribute, rounds, pooled, true)
+
+
+def _chart(
+    campaign: Campaign,
+    name: str,
+    results: Sequence[Result],
+    pooled: Result | None,
+    true: Sequence[float] | None,
+) -> Chart:
+    attribute = next(a for a in campaign.manifest.attributes if a.name == name)
     shown = [r for r in results if not r.withheld]
     if not shown:
-        return Chart(question, f"{_note(results)}; too few reports, withheld", ())
+        return Chart(attribute.question, f"{_note(results)}; too few reports, withheld", ())
+    several, all_rounds = len(shown) > 1, None if pooled is None or pooled.withheld else pooled
     series = [
         Series(
-            name,
-            tuple(_point(r, i, several=len(shown) > 1) for r in shown),
+            value,
+            tuple(_point(campaign, r, i, several=several) for r in shown),
             true[i] if true else None,
+            _point(campaign, all_rounds, i, several=False) if several and all_rounds else None,
         )
-        for i, name in enumerate(values)
+        for i, value in enumerate(attribute.values)
     ]
-    most = MOST_PANELS if len(shown) > 1 else MOST_BARS
-    largest = sorted(range(len(values)), key=lambda i: -sum(p.share for p in series[i].points))
-    kept = sorted(largest[:most])
-    note = _note(shown)
-    if len(kept) < len(values):
-        note += f"; the {most} largest of {len(values)} values"
-    return Chart(question, note, tuple(series[i] for i in kept))
+    most = MOST_PANELS if several else MOST_BARS
+    kept = largest(series, most)
+    return Chart(attribute.question, _note(shown), kept, values=len(series))
 
 
-def _point(result: Result, i: int, *, several: bool) -> Point:
+def largest(series: Sequence[Series], most: int) -> tuple[Series, ...]:
+    """At most so many, those with the largest estimates, in their own order."""
+    by_size = sorted(range(len(series)), key=lambda i: -sum(p.share for p in series[i].points))
+    return tuple(series[i] for i in sorted(by_size[:most]))
+
+
+def _point(campaign: Campaign, result: Result, i: int, *, several: bool) -> Point:
     at = result.last if several and result.round is None else result.round
-    return Point(at, result.projected[i], result.low[i], result.high[i], result.first)
+    low, high = result.low[i], result.high[i]
+    return Point(at, result.raw[i], low, high, result.first, _middle(campaign, result))
+
+
+def _middle(campaign: Campaign, result: Result) -> int:
+    """The moment that stands for a result's rounds."""
+    rounds = campaign.manifest.rounds
+    first, last = (
+        (end if result.round is None else result.round) for end in (result.first, result.last)
+    )
+    return (rounds.opens(first or 0) + rounds.closes(last or 0)) // 2
 
 
 def _note(results: Sequence[Result]) -> str:

@@ -9,6 +9,7 @@ from collector.errors import UnknownCampaign
 from collector.show.estimates import estimate_of
 from protocol_spec import Manifest, Result
 from protocol_spec.estimation import Contrast, difference
+from protocol_spec.programs.output import quoted, shown
 
 Answer = Literal["above", "below", "not shown", "withheld"]
 
@@ -49,7 +50,7 @@ def compare(manifest: Manifest, result: Result, a: str, b: str) -> Comparison:
     attribute = next(each for each in manifest.attributes if each.name == result.attribute)
     u, v = (_index(attribute.values, value) for value in (a, b))
     if u == v:
-        raise UnknownCampaign(f"{a!r} is compared with itself; name two values")
+        raise UnknownCampaign(f"{quoted(a)} is compared with itself; name two values")
     found = None if result.withheld else difference(estimate_of(manifest, result), u, v)
     named = _Interval.of(found, result.confidence, 1)
     every = _Interval.of(found, result.confidence, math.comb(attribute.k, 2))
@@ -98,5 +99,7 @@ class _Interval(NamedTuple):
 def _index(values: tuple[str, ...], value: str) -> int:
     if value not in values:
         known = ", ".join(map(repr, values[:20])) + (", …" if len(values) > 20 else "")
-        raise UnknownCampaign(f"unknown value {value!r}; the attribute has: {known}")
+        raise UnknownCampaign(
+            f"unknown value {quoted(value)}; the attribute has: {shown(known, 600)}"
+        )
     return values.index(value)

@@ -6,17 +6,20 @@ The keys are what `--json` prints; a key is only ever added.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
-from collector.health import examine
+from collector.health import Health, examine
 from collector.records import NO_CAMPAIGN, Campaign
 from collector.show.estimates import half_widths
 from collector.show.planning import warnings
-from collector.show.tables import Row, histogram
+from collector.show.tables import Row, histogram, instant, times
+from collector.show.workers import WorkerFacts, worker_facts
 from collector.store import Store
+from collector.trial import trial_warnings
 from protocol_spec import OUTCOME_HELP, Attribute, Numbers, Outcome, Reporting, Result
+
+CampaignState = Literal["not begun", "open", "finished", "closed"]
 
 
 class FillingFacts(TypedDict):
@@ -25,6 +28,14 @@ class FillingFacts(TypedDict):
     round: int
     reports: dict[str, int]
     enough: int
+
+
+class WaitingFacts(TypedDict):
+    """A round past its deadline that is not sealed yet: until when at most, and why."""
+
+    round: int
+    until: str | None
+    why: str
 
 
 class CampaignStatus(TypedDict):
@@ -39,16 +50,27 @@ class CampaignStatus(TypedDict):
     next_seal: str
     filling: list[FillingFacts]
     outcomes: dict[str, int]
+    waiting: WaitingFacts | None
+    state: CampaignState
 
 
 class Overview(TypedDict):
-    """Every campaign and the service: what `status --json` prints."""
+    """Every campaign and the service."""
 
     service: str
     healthy: bool
     received: int
     campaigns: list[CampaignStatus]
     elsewhere: dict[str, int]
+    requests: dict[str, int]
+    suspended: int
+    workers: list[WorkerFacts]
+
+
+class StatusFacts(Overview):
+    """With names of devices, which are for the operator alone: not for the page."""
+
+    suspended_names: list[str]
 
 
 class DifferenceFacts(TypedDict):
@@ -109,9 +131,11 @@ class ResultFacts(TypedDict):
     difference: DifferenceFacts | None
     numbers: NumbersFacts | None
     warnings: list[str]
+    opens: str | None
+    closes: str | None
 
 
-def campaign_status(store: Store, campaign: Campaign, now: float) -> CampaignStatus:
+def campaign_status(store: Store, campaign: Campaign, now: float, health: Health) -> CampaignStatus:
     """The status of one campaign."""
     manifest = campaign.manifest
     last = store.last_sealed(campaign.id)
@@ -125,7 +149,28 @@ def campaign_status(store: Store, campaign: Campaign, now: float) -> CampaignSta
         "next_seal": instant(_next_deadline(campaign, last)),
         "filling": [filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
         "outcomes": _by_name(store.outcomes(campaign.id)),
+        "waiting": _waiting(campaign, health),
+        "state": _state(campaign, last, now),
     }
+
+
+def _state(campaign: Campaign, last: int | None, now: float) -> CampaignState:
+    """Finished once every round is sealed, whether or not somebody closed it then."""
+    rounds = campaign.manifest.rounds
+    if last == rounds.count - 1:
+        return "finished"
+    if campaign.closed is not None:
+        return "closed"
+    return "not begun" if now < rounds.first and last is None else "open"
+
+
+def _waiting(campaign: Campaign, health: Health) -> WaitingFacts | None:
+    """What the running service says of a round that it does not seal yet."""
+    waits = None if health.beat is None else health.beat.status.waiting.get(campaign.name)
+    if waits is None:
+        return None
+    until = None if waits["until"] is None else instant(int(waits["until"]))
+    return {"round": waits["round"], "until": until, "why": waits["why"]}
 
 
 def overview(store: Store, directory: Path, now: float, campaign: str | None = None) -> Overview:
@@ -136,9 +181,21 @@ def overview(store: Store, directory: Path, now: float, campaign: str | None = N
         "service": health.finding,
         "healthy": health.well,
         "received": store.received(),
-        "campaigns": [campaign_status(store, c, now) for c in found],
+        "campaigns": [campaign_status(store, c, now, health) for c in found],
         "elsewhere": _by_name(store.outcomes(NO_CAMPAIGN)),
+        "requests": {str(outcome): n for outcome, n in store.requests().items()},
+        "suspended": health.beat.status.suspended if health.beat else 0,
+        "workers": worker_facts(store),
     }
+
+
+def status_facts(
+    store: Store, directory: Path, now: float, campaign: str | None = None
+) -> StatusFacts:
+    """What `status --json` prints."""
+    beat = examine(directory).beat
+    names = beat.status.suspended_names if beat else []
+    return {**overview(store, directory, now, campaign), "suspended_names": names}
 
 
 def _next_deadline(campaign: Campaign, last: int | None) -> int:
@@ -158,6 +215,7 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
     """One histogram with everything needed to read it; final once its round is sealed."""
     attribute = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
     far = None if result.withheld else half_widths(campaign.manifest, result)
+    opens, closes = times(campaign, result)
     return {
         "campaign": campaign.name,
         "digest": result.digest.hex(),
@@ -182,7 +240,12 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "n_eff": result.n_eff,
         "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
         "numbers": None if result.numbers is None else _numbers(attribute, result.numbers),
-        "warnings": list(warnings(attribute, result.reporting)),
+        "warnings": [
+            *trial_warnings(campaign.manifest),
+            *warnings(attribute, result.reporting),
+        ],
+        "opens": opens,
+        "closes": closes,
     }
 
 
@@ -213,8 +276,3 @@ def _by_name(outcomes: dict[Outcome, int]) -> dict[str, int]:
 def outcome_help() -> dict[str, str]:
     """One line on each outcome."""
     return {str(name): text for name, text in OUTCOME_HELP.items()}
-
-
-def instant(seconds: int) -> str:
-    """A moment as people and programs read it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,19 +7,25 @@ from html import escape
 from typing import Final
 
 from collector.show.charts import Chart, Point, Series
+from collector.show.palette import DARK, LIGHT
 from collector.show.svg import STYLE, WIDTH, draw
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _PAGE_STYLE: Final = (
-    "body{font:15px/1.5 system-ui,sans-serif;color:#2b3440;background:#fff;margin:2rem auto;"
-    "max-width:46rem;padding:0 1rem}svg{max-width:100%;height:auto}"
-    "table{border-collapse:collapse;margin:1rem 0 2.5rem}caption{text-align:left;color:#5f6b7a}"
-    "th,td{padding:.15rem .8rem .15rem 0;text-align:right;border-bottom:1px solid #e3e8ee}"
+    f"body{{font:15px/1.5 system-ui,sans-serif;color:{LIGHT.ink};background:{LIGHT.panel};"
+    "margin:2rem auto;max-width:46rem;padding:0 1rem}svg{max-width:100%;height:auto}"
+    "table{border-collapse:collapse;margin:1rem 0 2.5rem}"
+    f"caption{{text-align:left;color:{LIGHT.quiet}}}"
+    "th,td{padding:.15rem .8rem .15rem 0;text-align:right;"
+    f"border-bottom:1px solid {LIGHT.line}}}"
     "th:first-child{text-align:left}th[scope=row]{font-weight:400}"
-    "@media(prefers-color-scheme:dark){body{color:#d8dee6;background:#14181d}svg text{fill:#d8dee6}"
-    "svg .soft,caption{fill:#93a0ae;color:#93a0ae}svg .bar{fill:#3f6d9e}svg .band{fill:#24405c}"
-    "svg .line,svg .interval{stroke:#8fbcec}svg .axis{stroke:#3a4450}svg .true{stroke:#e8894a}"
-    "th,td{border-color:#2a323b}}"
+    f"@media(prefers-color-scheme:dark){{body{{color:{DARK.ink};background:{DARK.ground}}}"
+    f"svg text{{fill:{DARK.ink}}}svg .soft,caption{{fill:{DARK.quiet};color:{DARK.quiet}}}"
+    f"svg .bar,svg .band{{fill:{DARK.bar}}}svg .line{{stroke:{DARK.accent}}}"
+    f"svg .dot{{fill:{DARK.accent}}}svg .interval{{stroke:{DARK.interval}}}"
+    f"svg .pooled{{stroke:{DARK.pooled}}}svg .pooled-band{{fill:{DARK.pooled}}}"
+    f"svg .axis{{stroke:{DARK.line}}}svg .true{{stroke:{DARK.truth}}}"
+    f"th,td{{border-color:{DARK.line}}}}}"
 )
 
 
@@ -45,9 +51,9 @@ def _section(chart: Chart) -> str:
     )
     rows = [_row(series, point) for series in chart.series for point in series.points]
     columns = "".join(
-        f'<th scope="col">{name}</th>' for name in ("value", "round", "estimate", "low", "high")
+        f'<th scope="col">{name}</th>' for name in ("value", "round", "raw", "low", "high")
     )
-    caption = f"<caption>{escape(chart.note)}; estimates and 95 % intervals in per cent</caption>"
+    caption = f"<caption>{escape(chart.caption)}; {escape(chart.legend)}, in per cent</caption>"
     table = f"<table>{caption}<tr>{columns}</tr>{''.join(rows)}</table>" if rows else ""
     return f"<section>{picture}{table}</section>"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from collector.errors import UnknownCampaign
 from collector.records import POOLED, Campaign
 from collector.rounds.results import round_result
 from collector.store import Store
 from protocol_spec import Result
+from protocol_spec.programs.output import quoted, shown
 
 
 def chosen_results(
@@ -23,12 +26,31 @@ def chosen_results(
     return stored or preliminary(store, campaign, which, index)
 
 
-def latest_results(store: Store, campaign: Campaign, index: int, last: int) -> list[Result]:
-    """The pooled result of one attribute and its latest sealed rounds, in order."""
+class Latest(NamedTuple):
+    """The latest rounds of a question, in order, and all that was released of it."""
+
+    pooled: Result | None
+    rounds: list[Result]
+
+    @property
+    def results(self) -> list[Result]:
+        """All of them, the pooled one first."""
+        return [*([] if self.pooled is None else [self.pooled]), *self.rounds]
+
+
+def latest_results(
+    store: Store, campaign: Campaign, index: int, last: int, until: int | None = None
+) -> Latest:
+    """The pooled result of one attribute and its latest sealed rounds.
+
+    With `until` these are the latest up to that round. An attribute that no report was ever about
+    has nothing pooled.
+    """
     sealed = store.last_sealed(campaign.id)
     end = 0 if sealed is None else sealed + 1
-    pooled = pooled_of(store, campaign, index)
-    return pooled + store.results(campaign.id, index, range(max(0, end - last), end))
+    end = end if until is None else min(end, until + 1)
+    pooled = next(iter(pooled_of(store, campaign, index)), None)
+    return Latest(pooled, store.results(campaign.id, index, range(max(0, end - last), end)))
 
 
 def pooled_of(store: Store, campaign: Campaign, index: int) -> list[Result]:
@@ -41,7 +63,8 @@ def attribute_index(campaign: Campaign, attribute: str) -> int:
     names = [a.name for a in campaign.manifest.attributes]
     if attribute not in names:
         raise UnknownCampaign(
-            f"unknown attribute {attribute!r}; the campaign has: {', '.join(names)}"
+            f"unknown attribute {quoted(attribute)}; the campaign has: "
+            f"{shown(', '.join(names), 600)}"
         )
     return names.index(attribute)
 
@@ -62,7 +85,7 @@ def _round_number(store: Store, campaign: Campaign, wanted: str) -> int:
     count = campaign.manifest.rounds.count
     if not wanted.isdecimal() or len(wanted) > 9 or int(wanted) >= count:
         raise UnknownCampaign(
-            f"round {wanted!r}: give a number below {count}, latest, pooled or all"
+            f"round {quoted(wanted)}: give a number below {count}, latest, pooled or all"
         )
     return int(wanted)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypedDict
 
 from collector.records import Campaign
 from collector.show.estimates import half_widths
-from protocol_spec import Manifest, Numbers, Reporting, Result, ResultQuantile
+from protocol_spec import Attribute, Manifest, Numbers, Reporting, Result, ResultQuantile
 
 Format = Literal["csv", "json", "ndjson"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
@@ -66,6 +68,11 @@ class Row(RowHead):
     median: float | None
     median_low: float | None
     median_high: float | None
+    opens: str | None
+    closes: str | None
+    bin_low: float | None
+    bin_high: float | None
+    unit: str
 
 
 class WithheldRow(RowHead):
@@ -98,6 +105,11 @@ class WithheldRow(RowHead):
     median: None
     median_low: None
     median_high: None
+    opens: str | None
+    closes: str | None
+    bin_low: float | None
+    bin_high: float | None
+    unit: str
 
 
 COLUMNS: Final = tuple(Row.__annotations__)
@@ -118,7 +130,9 @@ def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
     """One row per value of a result that is not withheld."""
     difference, numbers = half_widths(campaign.manifest, result), result.numbers or NO_NUMBERS
     middle = next(q for q in numbers.quantiles if q.tau == 0.5)
-    for i, value in enumerate(_values(campaign.manifest, result.attribute)):
+    asked, (opens, closes) = _attribute(campaign.manifest, result), times(campaign, result)
+    for i, value in enumerate(asked.values):
+        low, high = bin_ends(asked, i)
         yield {
             **_head(campaign, result, value),
             "count": result.counts[i],
@@ -148,11 +162,18 @@ def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
             "median": middle.value,
             "median_low": middle.low,
             "median_high": middle.high,
+            "opens": opens,
+            "closes": closes,
+            "bin_low": low,
+            "bin_high": high,
+            "unit": asked.unit,
         }
 
 
 def _withheld_rows(campaign: Campaign, result: Result) -> Iterator[WithheldRow]:
-    for value in _values(campaign.manifest, result.attribute):
+    asked, (opens, closes) = _attribute(campaign.manifest, result), times(campaign, result)
+    for i, value in enumerate(asked.values):
+        low, high = bin_ends(asked, i)
         yield {
             **_head(campaign, result, value),
             "count": None,
@@ -182,6 +203,11 @@ def _withheld_rows(campaign: Campaign, result: Result) -> Iterator[WithheldRow]:
             "median": None,
             "median_low": None,
             "median_high": None,
+            "opens": opens,
+            "closes": closes,
+            "bin_low": low,
+            "bin_high": high,
+            "unit": asked.unit,
         }
 
 
@@ -206,8 +232,30 @@ def _head(campaign: Campaign, result: Result, value: str) -> RowHead:
     }
 
 
-def _values(manifest: Manifest, attribute: str) -> tuple[str, ...]:
-    return next(a.values for a in manifest.attributes if a.name == attribute)
+def _attribute(manifest: Manifest, result: Result) -> Attribute:
+    return next(a for a in manifest.attributes if a.name == result.attribute)
+
+
+def times(campaign: Campaign, result: Result) -> tuple[str | None, str | None]:
+    """When the first of a result's rounds begins and the last ends; old pooled ones do not say."""
+    rounds, number = campaign.manifest.rounds, result.round
+    first, last = (number, number) if number is not None else (result.first, result.last)
+    if first is None or last is None:
+        return None, None
+    return instant(rounds.opens(first)), instant(rounds.closes(last))
+
+
+def bin_ends(attribute: Attribute, i: int) -> tuple[float | None, float | None]:
+    """The numbers between which a bin lies; none where it has no end, or for what is no bin."""
+    if i >= attribute.bins or attribute.edges is None:
+        return None, None
+    low, high = (e if math.isfinite(e) else None for e in attribute.edges[i : i + 2])
+    return low, high
+
+
+def instant(seconds: int) -> str:
+    """A moment as people and programs read it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write(campaign: Campaign, results: Iterable[Result], form: Format) -> str:

@@ -1,4 +1,4 @@
-"""Histograms in the terminal: a bar is the estimate, brackets its interval, a dot the truth."""
+"""Histograms in the terminal: a bar is the raw estimate, brackets its interval, a dot the truth."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def plot_text(
         )
     truths: Sequence[float | None] = true or [None] * len(facts["histogram"])
     bars = [
-        Bar(ink.write(row["value"]), row["projected"], row["low"], row["high"], t)
+        Bar(ink.write(row["value"]), row["raw"], row["low"], row["high"], t)
         for row, t in zip(facts["histogram"], truths, strict=True)
     ]
     space = width - 5 - _columns(_numbers(bars[0], ink))  # for names and bars
@@ -121,7 +121,7 @@ def _numbers(bar: Bar, ink: Ink) -> str:
 
 def _legend(ink: Ink, with_truth: bool) -> str:
     truth = f"   {ink.true} truth of the simulation" if with_truth else ""
-    return f"{ink.bar} estimate   [ ] 95 % interval{truth}"
+    return f"{ink.bar} raw estimate   [ ] 95 % interval{truth}"
 
 
 def _columns(text: str) -> int:

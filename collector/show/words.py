@@ -45,12 +45,18 @@ def heading(facts: ResultFacts) -> list[str]:
     rounds = which(facts) + ("" if facts["final"] else " so far, not sealed")
     way = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
     return [
-        f"{facts['attribute']}: {facts['question']}",
+        f"{facts['attribute']}: {facts['question']}{_trial(facts)}",
         (
             f"  {rounds}, {facts['n']:,} reports of {facts['devices']:,} devices"
             f"{_effective(facts)}, {facts['protocol']}{way}"
         ),
     ]
+
+
+def _trial(facts: ResultFacts) -> str:
+    """Said wherever a result of a trial is shown."""
+    slug = facts["campaign"].rpartition("-")[0]
+    return " (a TRIAL)" if slug.endswith("-trial") else ""
 
 
 def _effective(facts: ResultFacts) -> str:

@@ -15,6 +15,7 @@ from collector.child_process import ChildProcess, Timing
 from collector.errors import CollectorError
 from collector.settings import PAGE, Address, Settings
 from collector.web.listen import bound, link, listening
+from protocol_spec.programs.pasting import completed
 
 TIMING: Final = Timing(stop_seconds=5.0)
 
@@ -23,6 +24,8 @@ log = logging.getLogger("allomfree.page")
 
 class PageProcess:
     """`allomfree-collector page` on a socket of ours."""
+
+    trouble: Final = ""  # whatever happens to the page, counting goes on
 
     def __init__(self, settings: Settings, address: Address, timing: Timing = TIMING) -> None:
         self._socket = listening(address)
@@ -33,7 +36,8 @@ class PageProcess:
 
     def __enter__(self) -> Self:
         self._child.start()
-        needs = "" if self.address.is_loopback else " (token: allomfree-collector page --link)"
+        link_to = completed("allomfree-collector page --link")
+        needs = "" if self.address.is_loopback else f" (token: {link_to})"
         log.info("page, health and metrics on %s%s", link(self.address, None), needs)
         return self
 
@@ -52,10 +56,21 @@ def page_command(settings: Settings, address: Address, descriptor: int) -> list[
     return [
         *(sys.executable, "-P", "-m", "collector", "page"),
         *("--config", os.devnull, "--data-dir", str(settings.data_dir.absolute())),
+        *("--broker-dir", str(settings.broker_dir.absolute())),
         *("--socket", str(descriptor), "--listen", str(address)),
         *("--log-level", settings.log_level),
         *(() if token is None else ("--page-token-file", str(token.absolute()))),
+        *_store(settings),
     ]
+
+
+def _store(settings: Settings) -> tuple[str, ...]:
+    store = settings.store
+    if store is None:
+        return ()
+    file = store.password_file
+    secret = () if file is None else ("--store-password-file", str(file.absolute()))
+    return "--store", store.url, *secret
 
 
 def page_process(settings: Settings) -> PageProcess | None:

@@ -2,6 +2,10 @@
 
 One read of the database serves all readers. The message is small and holds no histogram; the page
 then asks for what it shows, which the cache answers for all of them at once.
+
+A reader beyond the limit takes the place of the oldest one, of its own address or of the address
+that has most (A9). A page whose stream ends asks for a new one after three seconds by itself; one
+that is refused never asks again.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -44,6 +50,14 @@ class CampaignEvent(ServiceEvent):
     filling: list[FillingFacts]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What is followed, and from where."""
+
+    campaign: str
+    origin: str
+
+
 class Hub:
     """Tells readers of a campaign, or of `ALL`, what changed."""
 
@@ -56,21 +70,17 @@ class Hub:
         self._directory = directory
         self._limits = limits
         self._open_store = open_store
-        self._readers: dict[_Mailbox, str] = {}
+        self._readers: dict[_Mailbox, _Reader] = {}  # oldest first
         self._told: dict[_Mailbox, str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "events")  # a connection stays in its thread
         self._store: Store | None = None
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many readers as can be served."""
-        return len(self._readers) >= self._limits.readers
-
-    async def stream(self, campaign: str) -> AsyncIterator[str]:
-        """Events for one reader, until it leaves or the server stops."""
+    async def stream(self, campaign: str, origin: str) -> AsyncIterator[str]:
+        """Events for one reader, until it leaves, gives way, or the server stops."""
         mailbox: _Mailbox = asyncio.Queue(1)
-        self._readers[mailbox] = campaign
+        self._make_room(origin)
+        self._readers[mailbox] = _Reader(campaign, origin)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         try:
@@ -78,8 +88,7 @@ class Hub:
             while (event := await self._next(mailbox)) is not None:
                 yield event
         finally:
-            self._readers.pop(mailbox, None)
-            self._told.pop(mailbox, None)
+            self._forget(mailbox)
 
     def stop(self) -> None:
         """End every stream now."""
@@ -87,14 +96,31 @@ class Hub:
             _put(mailbox, None)
         self._thread.shutdown(wait=False)
 
+    def _make_room(self, newcomer: str) -> None:
+        """End the oldest stream of whoever has too many."""
+        held = Counter(reader.origin for reader in self._readers.values())
+        if held[newcomer] >= self._limits.readers_of_one:
+            crowd = newcomer
+        elif len(self._readers) >= self._limits.readers:
+            crowd = max(held, key=held.__getitem__)
+        else:
+            return
+        oldest = next(m for m, reader in self._readers.items() if reader.origin == crowd)
+        self._forget(oldest)
+        _put(oldest, None)
+
+    def _forget(self, mailbox: _Mailbox) -> None:
+        self._readers.pop(mailbox, None)
+        self._told.pop(mailbox, None)
+
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while self._readers:
-            wanted = set(self._readers.values())
+            wanted = {reader.campaign for reader in self._readers.values()}
             seen = await loop.run_in_executor(self._thread, self._read, wanted)
             at = time.time()
-            for mailbox, campaign in self._readers.items():
-                facts = seen.get(campaign)
+            for mailbox, reader in self._readers.items():
+                facts = seen.get(reader.campaign)
                 if facts is not None and self._told.get(mailbox) != facts:
                     self._told[mailbox] = facts
                     _put(mailbox, f"event: change\nid: {at:.3f}\ndata: {facts}\n\n")

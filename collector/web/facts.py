@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
+from collector.health import examine
+from collector.joining import is_for_others, join_link
 from collector.records import Campaign
 from collector.show.facts import (
     CampaignStatus,
     Overview,
-    ResultFacts,
     campaign_status,
-    instant,
-    result_facts,
 )
-from collector.show.planning import changing, floor, terms_of, warnings, why
-from collector.show.selection import attribute_index, latest_results, pooled_of
+from collector.show.planning import changing, terms_of, warnings, why
+from collector.show.tables import instant
 from collector.show.truth import read_truth
 from collector.show.words import CAVEATS
 from collector.store import Store
-from collector.web.limits import LIMITS
+from collector.trial import trial_warnings
 from collector.web.odds import odds_sentences
-from protocol_spec import Reporting, Result, largest_shift
+from protocol_spec import Reporting, largest_shift
 
 RoundState = Literal["open", "grace", "due", "sealed"]
 
@@ -76,25 +75,7 @@ class CampaignFacts(CampaignStatus):
     caveat: str
     lifetime_epsilon: float
     answers: int | None
-
-
-class OverTimeFacts(TypedDict):
-    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below."""
-
-    campaign: str
-    attribute: str
-    question: str
-    values: list[str]
-    sealed: int
-    cut: bool
-    rounds: list[ResultFacts]
-    pooled: ResultFacts | None
-    floor: list[float]
-    truth: list[float] | None
-    reporting: Reporting
-    caveat: str
-    numeric: bool
-    warnings: list[str]
+    join: str | None
 
 
 class CampaignRow(TypedDict):
@@ -155,7 +136,7 @@ def campaign(
     """The facts of one campaign with its latest rounds."""
     manifest, schedule = found.manifest, found.manifest.rounds
     return {
-        **campaign_status(store, found, now),
+        **campaign_status(store, found, now, examine(directory)),
         "purpose": manifest.purpose,
         "owner": manifest.owner,
         "contact": manifest.contact,
@@ -177,7 +158,14 @@ def campaign(
         "caveat": CAVEATS[manifest.reporting],
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "answers": schedule.each or None,
+        "join": _join(directory, found),
     }
+
+
+def _join(directory: Path, found: Campaign) -> str | None:
+    """The link by which owners join; None where it would be of no use to them."""
+    link = join_link(directory, found.manifest) if found.closed is None else None
+    return link if link is not None and is_for_others(link) else None
 
 
 def _whole_bound(found: Campaign) -> float:
@@ -198,7 +186,10 @@ def _attribute(found: Campaign, index: int) -> AttributeFacts:
         "one_report": one_report,
         "all_reports": all_reports,
         "changes": changing(attribute),
-        "warnings": list(warnings(attribute, found.manifest.reporting)),
+        "warnings": [
+            *trial_warnings(found.manifest),
+            *warnings(attribute, found.manifest.reporting),
+        ],
     }
 
 
@@ -256,63 +247,3 @@ def campaign_rows(shown: CampaignFacts) -> list[RoundRow]:
         for row in shown["latest_rounds"]
         for name in row["reports"]
     ]
-
-
-def over_time_results(
-    store: Store, found: Campaign, attribute: str, last: int, most_rows: int = LIMITS.rows
-) -> list[Result]:
-    """The pooled result and the latest sealed rounds of one attribute, as many as may be shown."""
-    index = attribute_index(found, attribute)
-    return latest_results(store, found, index, min(last, _most_rounds(found, index, most_rows)))
-
-
-def _most_rounds(found: Campaign, index: int, most_rows: int) -> int:
-    """How many rounds fit into one answer."""
-    return max(1, most_rows // len(found.manifest.attributes[index].values))
-
-
-def over_time(
-    store: Store,
-    found: Campaign,
-    directory: Path,
-    attribute: str,
-    last: int,
-    most_rows: int = LIMITS.rows,
-) -> OverTimeFacts:
-    """One attribute over its latest rounds."""
-    index = attribute_index(found, attribute)
-    results = over_time_results(store, found, attribute, last, most_rows)
-    last_sealed = store.last_sealed(found.id)
-    sealed = 0 if last_sealed is None else last_sealed + 1
-    pooled = next(iter(pooled_of(store, found, index)), None)
-    rounds = results if pooled is None else results[1:]
-    asked, reporting = found.manifest.attributes[index], found.manifest.reporting
-    return {
-        "campaign": found.name,
-        "attribute": attribute,
-        "question": asked.question,
-        "values": list(asked.values),
-        "sealed": sealed,
-        "cut": _most_rounds(found, index, most_rows) < min(last, sealed),
-        "rounds": [result_facts(found, r, last_sealed) for r in rounds],
-        "pooled": None if pooled is None else result_facts(found, pooled, last_sealed),
-        "floor": [] if pooled is None else _floors(found, index, pooled),
-        "truth": truth_of(directory, found, attribute),
-        "reporting": reporting,
-        "caveat": CAVEATS[reporting],
-        "numeric": asked.edges is not None,
-        "warnings": list(warnings(asked, reporting)),
-    }
-
-
-def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
-    way, terms = found.manifest.ways[index], terms_of(found.manifest)
-    heard = pooled.devices if pooled.n_eff is None else pooled.n_eff
-    return [floor(way, terms, heard, f) for f in pooled.projected]
-
-
-def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | None:
-    """The true frequencies, if the campaign is a simulation that knows them."""
-    truth = (read_truth(directory, found.name) or {}).get(attribute)
-    values = next(a.values for a in found.manifest.attributes if a.name == attribute)
-    return truth if truth is not None and len(truth) == len(values) else None

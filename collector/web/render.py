@@ -10,10 +10,12 @@ from functools import cache
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.responses import Response
 
 from collector.health import Health
 from collector.show.facts import outcome_help
+from collector.show.qr import svg_code
 from collector.show.tables import write_rows
 from collector.show.words import (
     answer_text,
@@ -102,6 +104,7 @@ def _environment() -> Environment:
         "fine": lambda x: f"{100 * x:.3g}",
         "whole": lambda n: f"{n:,}",
         "moment": lambda text: text.replace("T", " ").removesuffix("Z").removesuffix(":00"),
+        "day": lambda text: (text or "").partition("T")[0],
         "since": lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M"),
         "duration": duration,
         "every": lambda text: text.removeprefix("1 "),
@@ -111,6 +114,7 @@ def _environment() -> Environment:
         "answer": answer_text,
         "why_withheld": withheld_text,
         "rounds_name": rounds_name,
+        "qr": lambda link: Markup(svg_code(link, "QR code of the join link")),  # noqa: S704
     }
     made.globals |= {
         "asset": address,

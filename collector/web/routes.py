@@ -29,12 +29,14 @@ from collector.show.facts import overview, result_facts
 from collector.show.metrics import exposition, registry
 from collector.show.selection import chosen_results
 from collector.show.tables import write
+from collector.show.truth import read_truth
 from collector.show.words import CAVEATS
 from collector.store import Store
-from collector.web import facts, planner
+from collector.web import facts, over_time, pictures, planner
 from collector.web.assets import TYPES as ASSETS
 from collector.web.assets import asset
 from collector.web.cache import Cache
+from collector.web.connections import origin
 from collector.web.events import ALL, Hub
 from collector.web.guard import KNOWN, Guard
 from collector.web.limits import LIMITS, Limits
@@ -84,8 +86,10 @@ class Pages:
         directory: Path,
         limits: Limits = LIMITS,
         open_store: Callable[[Path], Store] = read_store,
+        broker_dir: Path | None = None,
     ) -> None:
         self.directory = directory
+        self._broker_dir = broker_dir
         self.limits = limits
         self.hub = Hub(directory, limits, open_store)
         self._open_store = open_store
@@ -152,9 +156,8 @@ class Pages:
 
     async def _events(self, request: Request) -> Response:
         name = request.path_params.get("campaign", ALL)
-        if self.hub.full:
-            return JSONResponse({"error": "too many readers; the page still works"}, 503)
-        return StreamingResponse(self.hub.stream(name), media_type="text/event-stream")
+        reader = origin(request.client.host if request.client else None)
+        return StreamingResponse(self.hub.stream(name, reader), media_type="text/event-stream")
 
     def _health(self, request: Request) -> Response:
         """Open to everyone; the words, which name directories and hosts, only for readers."""
@@ -168,7 +171,7 @@ class Pages:
 
     def _metrics(self, _request: Request) -> Response:
         try:
-            text = exposition(registry(self.directory))
+            text = exposition(registry(self.directory, self._open_store, self._broker_dir))
         except Exception as error:  # noqa: BLE001 - as above; the database may be half made
             return _fault(error, "csv").response()
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -195,42 +198,52 @@ def _fault(error: Exception, form: str) -> Answer:
 
 # --- the pages --------------------------------------------------------------------------------
 
-PARAMETERS = ("last", "value", "a", "b", "intervals", *(planner.Parameters.__slots__))
+PARAMETERS = ("last", "until", "value", "a", "b", "intervals", *(planner.Parameters.__slots__))
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
     with pages.store() as store:
         shown = overview(store, pages.directory, time.time())
+        drawn = pictures.of_campaigns(store) if form == "html" else {}
     if form == "json":
         return as_json(shown)
     if form == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.home_rows(shown))
-    return page("home.html", pages.health(), facts=shown)
+    return page("home.html", pages.health(), facts=shown, pictures=drawn)
 
 
 def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         shown = facts.campaign(store, found, pages.directory, time.time(), _last(query))
+        truth = read_truth(pages.directory, found.name) or {}
+        drawn = pictures.of_questions(store, found, truth) if form == "html" else {}
     if form == "json":
         return as_json(shown)
     if form == "csv":
         return table(facts.ROUND_COLUMNS, facts.campaign_rows(shown))
-    return page("campaign.html", pages.health(), facts=shown)
+    return page("campaign.html", pages.health(), facts=shown, pictures=drawn)
 
 
 def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
-    attribute, last = words["attribute"], _last(query)
+    attribute, last, until = words["attribute"], _last(query), _until(query)
+    at, most = pages.directory, pages.limits.rows
     with pages.store() as store:
         found = store.campaign(words["campaign"])
+        latest = over_time.over_time_results(store, found, attribute, last, until, most)
         if form == "csv":
-            results = facts.over_time_results(store, found, attribute, last, pages.limits.rows)
-            return as_csv(write(found, results, "csv"))
-        shown = facts.over_time(store, found, pages.directory, attribute, last, pages.limits.rows)
+            return as_csv(write(found, latest.results, "csv"))
+        shown = over_time.over_time(store, found, at, attribute, latest, last, most)
     if form == "json":
         return as_json(shown)
-    chosen = _value(query, shown)
-    return page("over_time.html", pages.health(), facts=shown, chosen=chosen, **_around(found))
+    return page(
+        "over_time.html",
+        pages.health(),
+        facts=shown,
+        chosen=_value(query, shown),
+        panels=pictures.panels(found, attribute, latest, shown["truth"]),
+        **_around(found),
+    )
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -256,7 +269,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         caveat=CAVEATS[shown[0]["reporting"]],
         which=number,
         sealed=sealed,
-        truth=facts.truth_of(pages.directory, found, attribute),
+        truth=over_time.truth_of(pages.directory, found, attribute),
         **_around(found),
     )
 
@@ -281,16 +294,30 @@ def _around(found: Campaign) -> dict[str, Any]:
 
 
 def _last(query: Query) -> int:
-    text = query.get("last", str(SHOWN))
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_SHOWN):
-        raise ParameterError("last", text[:40], f"must be from 1 to {MOST_SHOWN} rounds")
-    return int(text)
+    number = _whole(query.get("last", str(SHOWN)))
+    if number is None or not 1 <= number <= MOST_SHOWN:
+        raise ParameterError("last", query["last"][:40], f"must be from 1 to {MOST_SHOWN} rounds")
+    return number
 
 
-def _value(query: Query, shown: facts.OverTimeFacts) -> int | str:
+def _until(query: Query) -> int | None:
+    """The newest round that is wanted; without it the newest there is."""
+    if "until" not in query:
+        return None
+    number = _whole(query["until"])
+    if number is None:
+        raise ParameterError("until", query["until"][:40], "must be a round's number")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+
+
+def _value(query: Query, shown: over_time.OverTimeFacts) -> int | str:
     """The index of a value, or the name of a number."""
-    values = shown["values"]
-    wanted = query.get("value", values[0])
+    values, begin = shown["values"], shown["interesting"]
+    wanted = query.get("value", values[0] if begin is None else begin["value"])
     if shown["numeric"] and wanted in ("median", "mean"):
         return wanted
     if wanted not in values:

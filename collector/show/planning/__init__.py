@@ -4,6 +4,7 @@
     records.py       what a plan says
     alternatives.py  the four ways of reporting side by side, and both adaptive choices
     numbers.py       mean and median of a numeric question, and advice on its bins
+    receipts.py      how many pages of receipts
     verdict.py       whether the result would show anything, and what would make it do so
     campaign.py      all of it together
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collector.show.planning.campaign import plan, plan_manifest, plan_terms
 from collector.show.planning.expected import Terms, floor, terms_of, way_of, why
+from collector.show.planning.receipts import pages_for, receipts_on, too_few_pages
 from collector.show.planning.records import POOLED_ROUNDS, AttributePlan, Plan
 from collector.show.planning.verdict import changing, warnings
 
@@ -24,10 +26,13 @@ __all__ = [
     "Terms",
     "changing",
     "floor",
+    "pages_for",
     "plan",
     "plan_manifest",
     "plan_terms",
+    "receipts_on",
     "terms_of",
+    "too_few_pages",
     "warnings",
     "way_of",
     "why",

@@ -18,6 +18,7 @@ from collector.show.planning.expected import (
     why,
 )
 from collector.show.planning.numbers import bin_advice, numbers_plan
+from collector.show.planning.receipts import pages_for, too_few_pages
 from collector.show.planning.records import POOLED_ROUNDS, AttributePlan, Plan
 from collector.show.planning.verdict import (
     TARGET,
@@ -83,7 +84,7 @@ def plan_terms(
         precision=precision,
         eps_inf=terms.eps_inf,
         eps_1=terms.eps_1,
-        receipt_pages=max(1, math.ceil(n / 1000)),
+        receipt_pages=pages_for(n),
         attributes=rows,
         reporting=terms.reporting,
         rounds=terms.rounds,
@@ -95,7 +96,7 @@ def plan_terms(
 
 def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | None) -> Plan:
     """The same for a manifest."""
-    return plan_terms(
+    planned = plan_terms(
         manifest.attributes,
         terms_of(manifest),
         n=n,
@@ -103,6 +104,7 @@ def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | No
         precision=precision,
         min_reports=manifest.min_reports,
     )
+    return replace(planned, receipts_warning=too_few_pages(manifest.receipt_pages, n))
 
 
 def _attribute(attribute: Attribute, asked: _Asked) -> AttributePlan:

@@ -117,3 +117,4 @@ class Plan:
     each: int
     lifetime_epsilon: float
     min_reports: int
+    receipts_warning: str | None = None

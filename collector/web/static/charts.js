@@ -118,39 +118,48 @@ const Charts = (() => {
     return found[0] === null ? null : [found[0], found[1] === null ? found[0] : found[1], found[2] === null ? found[0] : found[2]];
   }
 
+  // Rounds stand where they were in time; a window stands in the middle of its rounds.
   function overTime(box, facts, chosen) {
     const c = colours();
     const measured = typeof chosen === "string";
     const shown = facts.rounds.filter((result) => !result.withheld && chosenOf(result, chosen) !== null);
     const first = (result) => (result.first === null ? result.round : result.first);
     const last = (result) => (result.last === null ? result.round : result.last);
-    const x = shown.map((result) => (first(result) + last(result)) / 2);
+    const middle = (result) => new Date((Date.parse(result.opens) + Date.parse(result.closes)) / 2).toISOString();
+    const x = shown.map(middle);
     const names = shown.map((result) => (first(result) === last(result) ? `round ${last(result)}` : `rounds ${first(result)} to ${last(result)}`));
     const at = (i) => shown.map((result) => chosenOf(result, chosen)[i]);
     const windows = shown.some((result) => first(result) !== last(result));
     const unit = measured ? "" : " %";
+    const pooled = facts.pooled && !facts.pooled.withheld ? chosenOf(facts.pooled, chosen) : null;
+    const ends = [facts.rounds[0].opens, facts.rounds[facts.rounds.length - 1].closes];
+    const together = facts.reporting === "once" ? "all released" : facts.reporting === "nested" ? "latest" : "pooled";
+    const traces = [];
+    if (pooled) {
+      traces.push({ type: "scatter", mode: "lines", x: [ends[0], ends[1], ends[1], ends[0], ends[0]],
+        y: [pooled[1], pooled[1], pooled[2], pooled[2], pooled[1]],
+        fill: "toself", fillcolor: fade(c.pooled, 0.2), line: { width: 0 }, name: `95 % interval, ${together}`, hoverinfo: "skip" });
+    }
     // A window's interval is as long as the window: its band stands from its first to its last round.
-    const along = windows ? shown.flatMap((result) => [first(result), last(result)]) : x;
+    const along = windows ? shown.flatMap((result) => [result.opens, result.closes]) : x;
     const band = (i) => (windows ? at(i).flatMap((end) => [end, end]) : at(i));
-    const traces = [
+    traces.push(
       { type: "scatter", mode: "lines", x: along, y: band(1), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
       { type: "scatter", mode: "lines", x: along, y: band(2), line: { width: 0 }, fill: "tonexty", fillcolor: fade(c.bar, 0.35), name: windows ? "95 % interval of a window" : "95 % interval of a round", hoverinfo: "skip" },
-      { type: "scatter", mode: "lines+markers", x, y: at(0), customdata: names, line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: measured ? chosen : "raw", hovertemplate: `%{customdata}: %{y:.4g}${unit}<extra></extra>` },
-    ];
-    const ends = [Math.min(...shown.map(first), 0), Math.max(...shown.map(last), 1)];
+      { type: "scatter", mode: "lines+markers", x, y: at(0), customdata: names, line: { color: c.accent, width: 2 }, marker: { size: 6, color: c.accent }, name: measured ? chosen : "raw", hovertemplate: `%{customdata}, %{x|%Y-%m-%d %H:%M}: %{y:.4g}${unit}<extra></extra>` },
+    );
     const level = (name, value, dash, colour, width) => traces.push({ type: "scatter", mode: "lines", name, x: ends, y: [value, value], line: { color: colour, width, dash }, hovertemplate: name + " %{y:.4g}" + unit + "<extra></extra>" });
-    const pooled = facts.pooled && !facts.pooled.withheld ? chosenOf(facts.pooled, chosen) : null;
     if (pooled && !measured && ["memoized", "hashed"].includes(facts.reporting)) {
       const reach = percent(facts.floor[chosen]);
       traces.push({ type: "scatter", mode: "lines", x: [ends[0], ends[1], ends[1], ends[0], ends[0]],
         y: [pooled[0] - reach, pooled[0] - reach, pooled[0] + reach, pooled[0] + reach, pooled[0] - reach],
-        fill: "toself", fillcolor: fade(c.pooled, 0.16), line: { width: 1, dash: "dash", color: c.pooled }, name: "floor of first-stage noise", hoverinfo: "skip" });
+        line: { width: 1, dash: "dash", color: c.pooled }, name: "floor of first-stage noise", hoverinfo: "skip" });
     }
-    if (pooled) level(facts.reporting === "once" ? "all released" : "pooled", pooled[0], "solid", c.pooled, 2);
+    if (pooled) level(together, pooled[0], "solid", c.pooled, 2);
     if (facts.truth && !measured) level("simulated truth", percent(facts.truth[chosen]), "dot", c.truth, 2.5);
     return draw(box, traces, layout(c, { height: 430,
-      xaxis: { title: { text: "round" }, zeroline: false, tickformat: "d", dtick: ends[1] - ends[0] < 12 ? 1 : undefined, range: [ends[0] - 0.3, ends[1] + 0.3] },
-      yaxis: { title: { text: measured ? plain(`${chosen} ${unitOf(facts)}`) : "per cent of devices" } } }));
+      xaxis: { title: { text: "UTC" }, type: "date", zeroline: false, range: ends, tickangle: 0, nticks: box.clientWidth < 480 ? 3 : 0 },
+      yaxis: { title: { text: measured ? plain(`${chosen} ${unitOf(facts)}`) : "per cent of devices, raw" } } }));
   }
 
   const unitOf = (facts) => (facts.rounds.find((result) => result.numbers) || { numbers: { unit: "" } }).numbers.unit;

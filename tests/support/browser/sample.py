@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.data_dir import open_store
+from collector.joining import FILE as ADDRESS
 from collector.records import Campaign, Candidate, Refusal
 from collector.rounds import sealing as rounds
 from collector.show.truth import write_truth
@@ -78,6 +79,7 @@ def build(data: Path) -> Sample:
     windows = store.open_campaign(rooms("once", first=hostile.manifest.rounds.first), 0)
     store_windows(store, windows)
     store.close()
+    (data / ADDRESS).write_text("mqtts://broker.example:8883/allomfree")
     write_truth(data, simulation.name, truth)
     return Sample(data, file, simulation.name, hostile.name, windows.name)
 

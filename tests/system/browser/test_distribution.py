@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.collector_cli import facts
 
 pytestmark = pytest.mark.slow
 
+WINDOW_ROWS = [f'#table tr[data-round="{last}"]' for last in (1, 4)]
 DRAWN = """
 const number = (list) => list ? [...list] : null;
 return document.getElementById(arguments[0]).data.map((trace) => ({
@@ -75,8 +77,14 @@ def test_two_values_are_compared_by_a_form(browser: Browser, served: ServedSampl
 def test_windows_stand_over_their_rounds(browser: Browser, served: ServedSample) -> None:
     browser.read(served.page("windows"))
     chart = browser.chart()
-    assert chart["median"]["x"] == [0.5, 3]
-    assert chart["95 % interval of a window"]["x"] == [0, 1, 2, 4]
+    table = {row[0]: row[1] for row in map(browser.cells, WINDOW_ROWS)}
+    begins = {name: datetime.fromisoformat(f"{text}+00:00") for name, text in table.items()}
+    period = (begins["2–4"] - begins["0–1"]) / 2
+    ends = [begins["0–1"], begins["2–4"], begins["2–4"], begins["2–4"] + 3 * period]
+    band = chart["95 % interval of a window"]["x"]
+    assert [datetime.fromisoformat(x) for x in band] == ends
+    middles = [datetime.fromisoformat(x) for x in chart["median"]["x"]]
+    assert middles == [ends[0] + period, ends[2] + 1.5 * period]
     assert "floor of first-stage noise" not in chart
     Select(browser.part("#value")).select_by_visible_text("18 to 20 °C")
     browser.until(lambda: "raw" in browser.chart())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from edge_client.device import Device
+from edge_client.language import LANGUAGES, speaking
+from edge_client.show.owner_page import page
 from protocol_spec import Manifest
 from tests.support.browser.chromium import NARROW, Browser
 from tests.support.browser.looks import brightness, grave_findings, sideways
 from tests.support.browser.sample import HARM, HOSTILE
-from tests.support.campaigns import manifest_text
-from tests.support.edge_processes.processes import draw_now, edge, joined
+from tests.support.campaigns import manifest_text, second_manifest
+from tests.support.edge_fakes import FakeClock, draw_rounds, joined_agent
+from tests.support.edge_processes.processes import EDGE, draw_now, edge, environment, joined
+from tests.support.edge_ways import way_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -55,3 +62,67 @@ def test_day_and_night_differ(browser: Browser, statement: str, tmp_path: Path) 
 def test_a_telephone_is_not_scrolled_sideways(browser: Browser, statement: str) -> None:
     browser.open(statement, NARROW)
     assert sideways(browser) == 0
+
+
+# --- after many reports ---------------------------------------------------------------------------
+
+SHORT = 3_200  # pixels: less than four screens of a telephone
+OPENED = "document.querySelectorAll('details').forEach((part) => { part.open = true; });"
+OVERFLOWING = """
+return [...document.querySelectorAll("main *:not(svg *)")].filter(
+  (part) => part.getBoundingClientRect().right > document.documentElement.clientWidth
+).map((part) => part.outerHTML.slice(0, 90));
+"""
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def long_statement(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of a device that has reported twelve times and more, in each language."""
+    place, clock = tmp_path_factory.mktemp("long"), FakeClock()
+    agent = joined_agent(place / "state", clock, way_manifest("memoized", count=365))
+    draw_rounds(agent, clock, 15)
+    agent.store.close()
+    with Device(place / "state", clock=clock) as device, speaking(request.param):
+        file = place / "statement.html"
+        file.write_text(page(device, device.memberships()), encoding="utf-8")
+    return file.as_uri()
+
+
+def test_a_telephone_shows_it_in_a_few_screens(browser: Browser, long_statement: str) -> None:
+    """The newest reports with all of their bytes; the others are opened by a touch."""
+    browser.open(long_statement, NARROW)
+    assert int(browser.run("return document.scrollingElement.scrollHeight")) < SHORT
+    shown = [part for part in browser.parts(".bytes") if part.is_displayed()]
+    assert len(shown) == 3
+    assert all(re.fullmatch("([0-9a-f]{2} ?){17,}", " ".join(part.text.split())) for part in shown)
+    browser.run(OPENED)
+    assert len([part for part in browser.parts(".bytes") if part.is_displayed()]) == 12
+    assert browser.run(OVERFLOWING) == []
+    assert sideways(browser) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_found_when_all_is_open(
+    browser: Browser, long_statement: str, scheme: str
+) -> None:
+    browser.open(long_statement, NARROW, scheme)
+    browser.run(OPENED)
+    assert grave_findings(browser) == []
+
+
+def test_the_served_page(browser: Browser, tmp_path: Path) -> None:
+    """The same, from `allomfree-edge page`: nothing else is asked for, and nothing is wrong."""
+    config = joined(tmp_path / "state", second_manifest(), NOWHERE)
+    words = (*EDGE, "page", "--port", "0", "--config", str(config))
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            found = re.search(r"http://\S+", server.stdout.readline())
+            assert found
+            browser.open(found[0], NARROW)
+            assert "What heats your home?" in browser.text("body")
+            icon = found[0].rpartition("/")[0].rpartition("/")[0] + "/favicon.ico"
+            assert set(browser.requests()) - {icon} == {found[0]}
+            assert grave_findings(browser) == []
+        finally:
+            server.terminate()

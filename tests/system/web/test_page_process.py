@@ -6,8 +6,9 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from collector.data_dir import open_store
 from collector.health import examine
 from collector.settings import PAGE
+from collector.web.limits import LIMITS
 from collector.web.server import NICE
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.edge_processes.processes import wait_until
@@ -24,6 +26,9 @@ from tests.support.site import Site
 NOBODY = ("--broker", "mqtt://127.0.0.1:1")
 SERVES = "page, health and metrics on http://127.0.0.1:"
 
+HALF = b"GET /planner HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+# An answer takes milliseconds; it is only required not to wait until the held ones are given up.
+DEADLINE_SECONDS = LIMITS.request_seconds / 2
 IMPORTED = re.compile(r"import time: .*\| +(\S+)$")
 
 pytestmark = pytest.mark.slow
@@ -85,6 +90,29 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def test_the_page_inherits_no_secret(fresh: Path) -> None:
+    """P6: what gets through the page's process must not be the broker's password, nor a way to
+    speak for the service; and of the collector's open files it has the listening socket only."""
+    secrets = {
+        "ALLOMFREE_PASSWORD": "the broker's",
+        "CREDENTIALS_DIRECTORY": "/run/credentials/allomfree",
+        "NOTIFY_SOCKET": "@nobody-listens",
+        "SOMEBODY_ELSES_KEY": "secret",
+    }
+    flags = (*NOBODY, "--listen", "127.0.0.1:0")
+    with CollectorProcess(fresh, *flags, extra_environment=secrets) as process:
+        process.wait_for(SERVES)
+        assert site_of(process).get("/").status == 200
+        child = Path("/proc") / str(child_of(process))
+        inherited = {
+            entry.partition(b"=")[0].decode()
+            for entry in (child / "environ").read_bytes().split(b"\0")
+        }
+        assert not inherited & secrets.keys()
+        opened = {str(entry.readlink()) for entry in (child / "fd").iterdir()}
+        assert not [name for name in opened if name.endswith((".lock", "/lock", "device.key"))]
+
+
 def test_a_collector_serves_its_page(shared: Running) -> None:
     site = site_of(shared.process)
     assert site.get("/").status == 200
@@ -109,6 +137,33 @@ def test_the_page_gives_way_to_ingest(shared: Running) -> None:
     site_of(shared.process).get("/")
     assert os.getpriority(os.PRIO_PROCESS, child_of(shared.process)) == NICE
     assert os.getpriority(os.PRIO_PROCESS, shared.process.pid) == 0
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", HALF, HALF + b"x\r\n\r\n"], ids=["silent", "half", "answered"]
+)
+def test_connections_that_are_only_held_lock_nobody_out(shared: Running, sent: bytes) -> None:
+    """A9: 300 from the owner's own address, which the page cannot tell apart."""
+    site = site_of(shared.process)
+    with ExitStack() as stack:
+        for _ in range(300):
+            sock = socket.create_connection(("127.0.0.1", site.port), 30)
+            stack.enter_context(sock).sendall(sent)
+        began = time.monotonic()
+        assert [site.get(path).status for path in ("/", "/planner", "/index.json")] == [200] * 3
+        assert time.monotonic() - began < DEADLINE_SECONDS, "it waited for their deadline"
+
+
+def test_open_event_streams_lock_nobody_out(shared: Running) -> None:
+    """A9: the owner's stream takes the place of the oldest."""
+    site = site_of(shared.process)
+    with ExitStack() as stack:
+        for _ in range(2 * LIMITS.readers):
+            connection = stack.enter_context(closing(site.connect()))
+            connection.request("GET", "/events")
+            assert connection.getresponse().readline() == b"retry: 3000\n"
+        assert site.get("/").status == 200
+        assert site.status("/events") == 200
 
 
 def test_a_page_that_was_killed_comes_back_at_its_address(shared: Running) -> None:

@@ -79,15 +79,21 @@ def test_events_hold_no_histogram(site: Site, campaign: Campaign) -> None:
     assert facts.keys() == {"healthy", "service", "received", "last_sealed", "filling"}
 
 
-def test_readers_beyond_the_limit_are_told(data: Path, campaign: Campaign) -> None:
-    limits = Limits(event_seconds=0.05, readers=3)
-    with serving(data, limits=limits) as site:
-        with ExitStack() as stack:
-            for _ in range(limits.readers):
-                stack.enter_context(stream(site, "/events"))
-            assert site.get("/events").status == 503
-            assert site.get("/").status == 200
-        wait_until(lambda: site.status("/events") == 200)  # once it sees that they are gone
+@pytest.mark.parametrize(
+    "limits", [Limits(event_seconds=0.05, readers=3), Limits(event_seconds=0.05, readers_of_one=3)]
+)
+def test_a_reader_beyond_the_limit_takes_the_oldest_ones_place(
+    data: Path, campaign: Campaign, limits: Limits
+) -> None:
+    """A9: whoever opens all the streams keeps the owner out of none."""
+    with serving(data, limits=limits) as site, ExitStack() as stack:
+        followers = [stack.enter_context(stream(site, "/events")) for _ in range(3)]
+        for following in followers:
+            following()
+        owner = stack.enter_context(stream(site, "/events"))
+        assert owner()["received"] == 42
+        assert _ended(followers[0])
+        assert site.get("/").status == 200
 
 
 def test_a_silent_stream_shows_that_it_is_alive(data: Path, campaign: Campaign) -> None:

@@ -76,7 +76,9 @@ def test_a_number_over_time(site: Site, room: str, name: str) -> None:
     value = numbers["mean"] if name == "mean" else numbers["quantiles"][2]["value"]
     page = site.get(f"{room}?value={name}").text
     (row,) = re.findall(r'<tr data-round="4">.*?</tr>', page, re.DOTALL)
-    assert f"2–4 70 {value:.4g} " in words(row)
+    begins = next(r["opens"] for r in facts["rounds"] if r["last"] == 4)
+    moment = begins.replace("T", " ").removesuffix("Z").removesuffix(":00")
+    assert f"2–4 {moment} 70 {value:.4g} " in words(row)
     assert f"Numbers for “{name}”" in words(page)
     assert site.get(f"{room.removesuffix('room')}fuel?value={name}").status == 400
 
