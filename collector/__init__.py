@@ -8,6 +8,7 @@ Its rooms, each importing only from those above it:
     timing         the clocks, and how long the service waits for what
     health         the service's status and heartbeat, and reading them
     device_key     from a device's name to a keyed number
+    operator_key   the key that signs manifests
     store/         what the collector knows: the port, and one room per engine
     data_dir       the private directory, its lock, and opening the store
     mqtt/          the connection to a broker: the port, paho, and a broker in memory
@@ -16,8 +17,11 @@ Its rooms, each importing only from those above it:
     service        the loop: connect, read, count, seal, publish
     show/          facts, tables and figures for people
     child_process  supervision of the programs a collector starts
+    processes      other processes, as the system shows them
     brokers/       configuring, embedding and testing brokers
+    backups/       copies of what cannot be made again, and restoring them
     web/           the page, in a process of its own
+    results/       results as one table, for analysts
     doctor         one check after the other, with the next step
     commands/      the command line
 """

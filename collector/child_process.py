@@ -1,7 +1,7 @@
 """One supervisor for child processes: the embedded broker and the page.
 
 A child never outlives its parent, however that ends; it is restarted when it dies, later each time
-if it keeps dying, and is asked to stop before it is killed.
+if it keeps dying, and is asked to stop before it is killed. It inherits no secret of its parent's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from collector.processes import MARK
 from protocol_spec.programs.private_files import open_private
 
 _PR_SET_PDEATHSIG: Final = 1
+
+# What a program needs to find itself, its language, its place and its share of the machine.
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_INHERITED_KINDS: Final = ("LC_", "PYTHON", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "OPENBLAS_", "OMP_")
 
 log = logging.getLogger("allomfree.child")
 
@@ -40,7 +45,8 @@ class Timing:
 class ChildProcess:
     """A program that runs for as long as its parent wants it to.
 
-    Its output is appended to `log_file`; without one its errors go where the parent's go.
+    Its output is appended to `log_file`; without one its errors go where the parent's go. What it
+    inherits of the parent's environment overrules `environment`.
     """
 
     def __init__(
@@ -51,10 +57,12 @@ class ChildProcess:
         log_file: Path | None = None,
         pass_fds: Sequence[int] = (),
         timing: Timing | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self._command = list(command)
+        self.command = list(command)
         self._log_file = log_file
+        self._environment = environment or {}
         self._pass_fds = pass_fds
         self._timing = timing or Timing()
         self._pause_seconds = self._timing.first_pause_seconds
@@ -101,6 +109,16 @@ class ChildProcess:
         self.start()
         return True
 
+    def resume(self) -> None:
+        """Let it go on after somebody has paused it."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long it may take to stop."""
+        return self._timing.stop_seconds
+
     def stop(self) -> None:
         """Ask it to end, then kill it."""
         if self._process is None:
@@ -115,13 +133,24 @@ class ChildProcess:
 
     def _spawn(self, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - our own programs, with arguments of ours
-            self._command,
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if output is None else output,
             stderr=output,
-            pass_fds=self._pass_fds,
+            pass_fds=self._pass_fds,  # and no other descriptor of ours
+            env={**self._environment, **without_secrets(os.environ), MARK: str(os.getpid())},
             preexec_fn=end_with_parent,  # noqa: PLW1509 - the collector has one thread
         )
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a child inherits: settings come as arguments, so neither passwords nor the service
+    manager's sockets and credentials need to."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _INHERITED or name.startswith(_INHERITED_KINDS)
+    }
 
 
 def end_with_parent() -> None:

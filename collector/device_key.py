@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from collector.errors import StorageFailure
@@ -42,12 +43,25 @@ class DeviceKey:
                 f"changed. Run: chmod 600 {path}"
             )
 
+    @property
+    def fingerprint(self) -> bytes:
+        """What tells this key from others, and nothing about it."""
+        return hashlib.blake2b(key=self._key, person=b"fingerprint", digest_size=16).digest()
+
     def number(self, manifest: Manifest, device: str) -> int:
         """The device's number in a campaign; another campaign gives another."""
-        keyed = hashlib.blake2b(
-            device.encode("ascii"), key=self._key, person=manifest.digest[:16], digest_size=8
-        )
-        return int.from_bytes(keyed.digest()) >> 1
+        return int.from_bytes(self.hashed(manifest)(device.encode("ascii"))) >> 1
+
+    def hashed(self, manifest: Manifest) -> Callable[[bytes], bytes]:
+        """From a device's name, in ASCII, to eight bytes: its number and one bit more."""
+        begun = hashlib.blake2b(key=self._key, person=manifest.digest[:16], digest_size=8)
+
+        def hashed(device: bytes) -> bytes:
+            keyed = begun.copy()
+            keyed.update(device)
+            return keyed.digest()
+
+        return hashed
 
 
 def _not_the_key(path: Path, fault: str) -> StorageFailure:

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 
 from collector.brokers.choose import choose_broker
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import RENEW_DAYS
+from collector.brokers.plan import RENEW_DAYS, BrokerPlan
 from collector.brokers.probe import AccessProbe
+from collector.brokers.upkeep import altered
 from collector.data_dir import client_id, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
-from collector.health import examine
+from collector.health import Health, examine
 from collector.mqtt.link import PahoLink
+from collector.nats.looking import look_at
 from collector.settings import Settings
+from collector.sources.shared import NOT_SHARED
 from protocol_spec import AllomfreeError, Topics
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.kernel_clock import synchronised
 from protocol_spec.programs.mqtt import MQTT_5
 from protocol_spec.programs.names import unguessable
 from protocol_spec.programs.private_files import exposed_mode
@@ -28,8 +32,22 @@ def examine_all(settings: Settings) -> list[Finding]:
     findings = [*_data(settings)]
     health = examine(settings.data_dir)
     findings.append(Finding("service", health.well, health.finding))
+    findings.append(_clock(health))
     findings += _broker(settings)
     return findings
+
+
+def _clock(health: Health) -> Finding:
+    """Rounds end by this clock. That nothing keeps it right is no fault yet; hints are."""
+    hint = "" if health.beat is None else health.beat.status.clock
+    if hint:
+        return Finding("clock", False, f"{hint}; compare it with another one, or set up NTP")
+    kept = {
+        True: "kept right by NTP or the like",
+        False: "nothing keeps it right, as far as the system knows; rounds end by it: set up NTP",
+        None: "whether something keeps it right cannot be told here",
+    }
+    return Finding("clock", True, kept[synchronised()])
 
 
 def _data(settings: Settings) -> Iterator[Finding]:
@@ -41,7 +59,7 @@ def _data(settings: Settings) -> Iterator[Finding]:
     exposed = f"other users can read {settings.data_dir}; run: chmod 700 {settings.data_dir}"
     yield Finding("data", not open_to_others, exposed if open_to_others else private)
     try:
-        store = read_store(settings.data_dir)
+        store = read_store(settings.data_dir, settings.store)
         known = store.campaigns()
         names = [c.name for c in known if c.closed is None]
         received = store.received()
@@ -70,6 +88,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         if (settings.broker_dir / "port").exists() or BrokerDirectory.exists(settings.broker_dir):
             settings, _ = choose_broker(settings)  # looking must not set an embedded broker up
         broker = settings.required_broker()
+        yield from _streams(settings)
         if settings.username is not None:
             yield from _named(settings, broker)
             yield from _access(settings, broker)
@@ -82,6 +101,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield Finding("broker", False, str(error))
         return
     yield _answers(broker, link)
+    yield from _shared(settings, link)
     yield from _manifests(settings, link)
     link.close()
 
@@ -98,7 +118,44 @@ def _access(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
     free = not running or configured.plan.kind == "nats"
     yield from AccessProbe(configured, broker).examine(collector_free=free)
+    yield _configuration(configured)
+    yield _listener(configured.plan)
+    if configured.plan.kind == "nats":
+        yield _stored(configured)
     yield _certificate(configured)
+
+
+def _configuration(configured: BrokerDirectory) -> Finding:
+    """Some limits show only after days or gigabytes: at least they must be written down."""
+    differing = altered(configured)
+    if not differing:
+        return Finding("configuration", True, "as broker-config writes it")
+    names = " and ".join(differing)
+    remedy = f"run: allomfree-collector broker-config {configured.plan.kind}"
+    return Finding("configuration", False, f"{names} in {configured.path} differ; {remedy}")
+
+
+def _listener(plan: BrokerPlan) -> Finding:
+    if not plan.everywhere:
+        return Finding("listener", True, f"{plan.bind} only, port {plan.port}")
+    advice = "for one network only, run broker-config again with --bind ADDRESS"
+    return Finding("listener", True, f"EVERY interface, port {plan.port}; {advice}")
+
+
+def _stored(configured: BrokerDirectory) -> Finding:
+    """NATS cannot limit a device's sessions, but they can be counted. Agents leave none."""
+    store = configured.path / "jetstream"  # in which NATS makes a directory of the same name
+    found = sum(1 for _ in store.glob("jetstream/$G/streams/$MQTT_msgs/obs/*"))
+    enrolled = len(configured.enrolled)
+    told = f"{found} stored subscriptions, {enrolled} enrolled devices"
+    if found <= 16 + 4 * enrolled:
+        return Finding("sessions", True, told)
+    return Finding(
+        "sessions",
+        False,
+        f"{told}: somebody leaves sessions behind. Revoke who does, stop the collector, delete "
+        f"{store} and start it again: devices send again what is missing",
+    )
 
 
 def _certificate(configured: BrokerDirectory) -> Finding:
@@ -125,7 +182,28 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     link = PahoLink(broker, settings.credentials(), client_id=name, persistent=known)
     link.connect()
     yield _answers(broker, link)
+    yield from _shared(settings, link)
     link.close()
+
+
+def _streams(settings: Settings) -> Iterator[Finding]:
+    """Workers that share a store pull from NATS's own stream, where its address is known."""
+    if settings.store is not None:
+        for address in settings.stream or ():
+            address.check_plaintext(settings.allow_plaintext)
+            yield look_at(address, settings.credentials(), settings.namespace)
+
+
+def _shared(settings: Settings, link: PahoLink) -> Iterator[Finding]:
+    """Without a stream, workers need a broker that deals reports out among them. The embedded one
+    has a stream, whose port the service finds by itself."""
+    embedded = (settings.broker_dir / "port").exists()
+    if settings.store is None or settings.stream is not None or embedded:
+        return
+    if link.sharing is None:
+        yield Finding("shared subscriptions", True, "workers can share the reports of this broker")
+    else:
+        yield Finding("shared subscriptions", False, NOT_SHARED.format(link.name, link.sharing))
 
 
 def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
@@ -137,7 +215,7 @@ def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
 def _manifests(settings: Settings, link: PahoLink) -> Iterator[Finding]:
     """Whether devices would find each open campaign: its manifest must be retained and right."""
     try:
-        store = read_store(settings.data_dir)
+        store = read_store(settings.data_dir, settings.store)
     except CollectorError:
         return
     wanted = {

@@ -6,7 +6,12 @@ AllomfreeError (from protocol_spec)
 ├── ManifestError (ValueError)           exit 2: the campaign's author corrects the manifest
 └── CollectorError                       exit 1: something at run time
     ├── StorageFailure (OSError)             the disk or database refused; nothing is acknowledged
+    │   ├── Fenced                               others no longer wait for this worker: enlist again
+    │   └── NotLeading                           another worker leads now; nothing was changed
     ├── DataBusy                             another collector runs on the same data
+    ├── NotABackup                           no backup, a damaged one, or of a newer version
+    ├── MissingPackage (ImportError)         an extra is not installed here
+    ├── UnreadableResults (ValueError)       a file or address does not hold results
     └── UnknownCampaign (LookupError)        no such campaign, round or attribute here
 """
 
@@ -25,8 +30,28 @@ class StorageFailure(CollectorError, OSError):
     """The disk or database refused a write; what was not committed is not acknowledged."""
 
 
+class Fenced(StorageFailure):
+    """This worker was shut out, or lost its connection; it has to enlist again."""
+
+
+class NotLeading(StorageFailure):
+    """Only the worker that leads may do this, and another one does."""
+
+
 class DataBusy(CollectorError):
     """Another collector is running on the same data directory."""
+
+
+class NotABackup(CollectorError):
+    """What was given is no backup, or not one that can be restored here."""
+
+
+class MissingPackage(CollectorError, ImportError):
+    """A package that only some installations have is not installed here."""
+
+
+class UnreadableResults(CollectorError, ValueError):
+    """A file or an address does not hold results, or cannot be read."""
 
 
 class UnknownCampaign(CollectorError, LookupError):

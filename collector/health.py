@@ -1,7 +1,8 @@
 """Is the collector alive and well? Answered from a file, so that no port and no curl is needed.
 
-The service writes its status to the heartbeat file every few seconds; `examine` reads it. Nothing
-here knows the broker or the store, so the page's process can use it.
+The service writes its status to the heartbeat file every few seconds; `examine` reads it, and
+compares which configuration the service's broker has with the one on disk. Nothing here knows the
+broker or the store, so the page's process can use it.
 """
 
 from __future__ import annotations
@@ -9,17 +10,31 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+from collector.configuration import fingerprint
 from protocol_spec.programs.private_files import overwrite
 
 FILE: Final = "heartbeat"
 EVERY_SECONDS: Final = 2.0
 STALE_SECONDS: Final = 30.0
+SHOWN: Final = 8  # campaigns that wait, in the heartbeat
+OUTDATED: Final = (
+    "the broker's configuration was changed, and the running collector does not use it yet. It "
+    "takes it over within seconds, and nothing is lost; if this stays, restart the collector"
+)
+
+
+class Waiting(TypedDict):
+    """A round past its deadline that is not sealed: until when at most, and why."""
+
+    round: int
+    until: float | None
+    why: str
 
 
 @dataclass(slots=True)
@@ -34,7 +49,17 @@ class Status:
     largest_batch: int = 0
     last_commit: float = 0.0
     storage_failures: int = 0
+    suspended: int = 0  # devices that flood
+    suspended_names: list[str] = field(default_factory=list)  # of some of them
+    early: int = 0
+    late: int = 0
+    clock: str = ""  # what speaks against this machine's clock
+    waiting: dict[str, Waiting] = field(default_factory=dict)  # by the campaign's name
     since: float = field(default_factory=time.time)
+    broker_dir: str = ""  # where the broker was configured that is used; empty if nowhere here
+    broker_config: str = ""  # which configuration of it
+    worker: int = 0  # its number, where several share a store
+    leads: bool = False  # whether it is the one that seals and publishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +121,43 @@ def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
     try:
         beat = _read(directory / FILE)
         os.kill(beat.pid, 0)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Health(False, f"no collector is running on {directory}")
     age = clock() - beat.at
     if age > STALE_SECONDS:
+        beat.status.connected = False  # nobody knows: it would have to say so again
         return Health(
             False, f"the collector (process {beat.pid}) is stuck: silent for {age:.0f} s", beat
         )
+    if is_outdated(beat.status):
+        return Health(False, OUTDATED, beat)
     if beat.status.trouble:
         return Health(False, beat.status.trouble, beat)
-    return Health(True, "connected and counting", beat)
+    return Health(True, "; ".join(["connected and counting", *_remarks(beat.status)]), beat)
+
+
+def is_outdated(status: Status) -> bool:
+    """Whether the broker was configured anew since the service chose it."""
+    if not status.broker_config:
+        return False
+    found = fingerprint(Path(status.broker_dir))
+    return found not in ("", status.broker_config)
+
+
+def _remarks(status: Status) -> Iterator[str]:
+    """What is no fault of the collector, but wants to be known."""
+    if status.waiting:
+        names = ", ".join(list(status.waiting)[:SHOWN])
+        yield f"a round past its deadline waits for the broker: {names}"
+    if status.clock:
+        yield status.clock
 
 
 def _read(path: Path) -> Beat:
     record: dict[str, Any] = json.loads(path.read_bytes())
     status = Status(**{f.name: record[f.name] for f in fields(Status) if f.name in record})
-    return Beat(record["pid"], record["at"], record["memory"], status)
+    status.trouble = str(status.trouble)
+    return Beat(int(record["pid"]), float(record["at"]), int(record["memory"]), status)
 
 
 def resident_memory() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ NO_ROUND: Final = -1
 NO_CAMPAIGN: Final = 0
 NO_COUNTS: Final[Counts] = np.zeros(0, dtype=np.int64)
 POOLED: Final = -1  # the round number under which a pooled result is stored
+FORGOTTEN: Final = -1  # stands for the attribute of a device that asked to be forgotten
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,23 @@ class Refusal:
     campaign: int
     round: int
     outcome: Outcome
+
+
+class RequestOutcome(StrEnum):
+    """What becomes of a request to be forgotten; each received ends in one of these."""
+
+    DONE = "done"
+    REPEATED = "repeated"  # the device is forgotten already, or asked once more at the same time
+    INVALID = "invalid"
+
+
+class Withdrawal(NamedTuple):
+    """A device that asked to be forgotten, and its reports, which are gone from open rounds."""
+
+    campaign: int
+    device: int
+    reports: tuple[Candidate, ...]
+    repeated: bool  # it was forgotten before: nothing was changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+from collector.store_address import StoreAddress
 from protocol_spec.programs import settings as common
 from protocol_spec.programs.address import BrokerUrl, Credentials, is_loopback, parse_broker
 from protocol_spec.programs.errors import SettingsError
@@ -31,7 +33,29 @@ class Address(NamedTuple):
         return is_loopback(self.host)
 
 
+class StreamAddress(NamedTuple):
+    """Where NATS listens for its own clients, without any secret."""
+
+    tls: bool
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+
+    def check_plaintext(self, allowed: bool) -> None:
+        """Refuse to send anything readable over a network unless asked for by name."""
+        if not (self.tls or is_loopback(self.host) or allowed):
+            raise SettingsError(
+                f"{self} is not encrypted and not this machine; nothing was sent. "
+                "Use tls://, or accept the risk with --allow-plaintext"
+            )
+
+
 PAGE: Final = Address("127.0.0.1", 9180)
+STREAM_PORT: Final = 4222
+_STREAM_FORM: Final = "write it like tls://nats.example:4222, several with commas between them"
 
 
 def _listen(value: Any) -> Address:
@@ -45,12 +69,41 @@ def _port_or_off(value: Any) -> Address | None:
     return None if str(value).lower() in ("off", "none", "") else _listen(value)
 
 
-def _prefix_or_off(value: Any) -> str | None:
+def parse_streams(value: Any) -> tuple[StreamAddress, ...]:
+    """NATS servers of one cluster, or the one there is: a list, or a text with commas."""
+    named = value.split(",") if isinstance(value, str) else value
+    if not isinstance(named, list | tuple) or not named:
+        raise ValueError(f"must be an address of NATS; {_STREAM_FORM}")
+    return tuple(_stream(str(each).strip()) for each in named)
+
+
+def _stream(text: str) -> StreamAddress:
+    if "@" in text:  # before anything that repeats the address
+        raise ValueError(
+            "must not hold a user name or password; use --username and --password-file"
+        )
+    try:
+        parts = urlsplit(text)
+        port = parts.port or STREAM_PORT
+    except ValueError:
+        raise ValueError(f"is no address of NATS; {_STREAM_FORM}") from None
+    extra = parts.path.strip("/") or parts.query or parts.fragment
+    if parts.scheme not in ("nats", "tls") or not parts.hostname or extra:
+        raise ValueError(f"is no address of NATS; {_STREAM_FORM}")
+    return StreamAddress(parts.scheme == "tls", parts.hostname, port)
+
+
+def _prefix_or_off(value: Any) -> str:
+    """A prefix; empty if it is switched off, which is more than not being set."""
     if str(value).lower() in ("off", "none", ""):
-        return None
+        return ""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", value):
         raise ValueError("must be the discovery prefix, homeassistant unless it was changed there")
     return value
+
+
+def _store(value: Any) -> StoreAddress:
+    return value if isinstance(value, StoreAddress) else StoreAddress(common.text(value))
 
 
 SETTINGS: Final = (
@@ -67,6 +120,23 @@ SETTINGS: Final = (
         None,
         "the broker's address, mqtts://host or mqtt://localhost",
         "URL",
+    ),
+    Setting(
+        "stream",
+        parse_streams,
+        None,
+        "NATS's own port, for several workers: tls://host:4222, or several with commas",
+        "URLS",
+    ),
+    Setting(
+        "store",
+        _store,
+        None,
+        "PostgreSQL database, postgresql://USER@HOST/DATABASE; a file in DATA-DIR if unset",
+        "URL",
+    ),
+    Setting(
+        "store_password_file", common.path, None, "file holding the database's password", "FILE"
     ),
     Setting("namespace", check_namespace, DEFAULT_NAMESPACE, "first level of all topics"),
     Setting(
@@ -104,6 +174,9 @@ class Settings:
 
     data_dir: Path
     broker: BrokerUrl | None
+    stream: tuple[StreamAddress, ...] | None
+    store: StoreAddress | None
+    store_password_file: Path | None
     namespace: str
     broker_dir: Path
     client_id: str | None
@@ -148,6 +221,8 @@ def resolve(
     if values["data_dir"] is None:
         values["data_dir"] = _default_data_dir(environ)
     values["broker_dir"] = values["broker_dir"] or values["data_dir"] / "broker"
+    if values["store"] is not None:
+        values["store"] = replace(values["store"], password_file=values["store_password_file"])
     return Settings(**values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import closing
@@ -10,19 +11,26 @@ from pathlib import Path
 
 import click
 
-from collector.brokers.choose import address_for_devices, choose_broker
+from collector.brokers.choose import choose_broker, let_report_to
+from collector.brokers.directory import BrokerDirectory
 from collector.commands import text
-from collector.commands.options import CAMPAIGN, MANIFEST, command
+from collector.commands.broker_text import must_reload_text
+from collector.commands.options import CAMPAIGN, DURATION, MANIFEST, command, show
 from collector.commands.plan_text import plan_text
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.records import Campaign
+from collector.joining import remember_address
+from collector.operator_key import OperatorKey
+from collector.records import NO_CAMPAIGN, Campaign
 from collector.settings import Settings
-from collector.show.facts import instant
-from collector.show.planning import plan_manifest
+from collector.show.planning import plan_manifest, receipts_on, too_few_pages
+from collector.show.tables import instant
+from collector.store import Store
+from collector.trial import is_trial, read_campaign
 from protocol_spec import Manifest, ManifestError, Problem
-from protocol_spec.programs.commands import AS_JSON, show
+from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.pasting import completed
 
 
 @command
@@ -57,42 +65,110 @@ def plan(
 
 @command
 @MANIFEST
+@click.option("--unsigned", is_flag=True, help="Open it without a signature, despite a key.")
+@click.option("--trial", is_flag=True, help="Open a trial of it: short rounds that begin now.")
+@click.option(
+    "--trial-round",
+    type=DURATION,
+    default="1m",
+    show_default=True,
+    envvar="ALLOMFREE_TRIAL_ROUND",
+    metavar="DURATION",
+    help="Length of a trial's rounds.",
+)
 @AS_JSON
-def open(settings: Settings, manifest: Path, as_json: bool) -> None:  # noqa: A001 - the verb
-    """Check a manifest, open its campaign and publish it.
+def open(  # noqa: A001 - the verb
+    settings: Settings,
+    manifest: Path,
+    unsigned: bool,
+    trial: bool,
+    trial_round: int,
+    as_json: bool,
+) -> None:
+    """Check a manifest, sign it if it names you as its operator, open it and publish it.
+
+    With --trial, a campaign beside it is opened that is marked as a trial: rounds of a minute that
+    begin now, histograms from 10 reports on.
 
     \b
     allomfree-collector open heat.toml --broker mqtts://broker.example
+    allomfree-collector open heat.toml --trial
     """
-    loaded = Manifest.from_file(manifest)
-    with closing(open_store(settings.data_dir)) as store:
-        address = address_for_devices(settings)
+    seconds, now = trial_round if trial else None, int(time.time())
+    Manifest.from_file(manifest)  # refused before a data directory is made
+    with closing(open_store(settings.data_dir, settings.store)) as store:
+        loaded = read_campaign(manifest, store.campaigns(), now, trial_seconds=seconds)
+        address = remember_address(settings)
         known, embedded = choose_broker(settings)
-        campaign = store.open_campaign(_not_over(loaded), int(time.time()))
+        signature = _signature(settings, store, loaded, unsigned)
+        campaign = store.open_campaign(_not_over(loaded), int(time.time()), signature)
+        names = [known_one.name for known_one in store.campaigns()]
     if campaign.closed is not None:
         raise CollectorError(
             f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
             "something in the manifest to open another campaign"
         )
+    changed = let_report_to(settings, names)
+    if changed is not None and not changed.reload():
+        click.echo(must_reload_text(changed.plan.kind), err=True)
     running = examine(settings.data_dir).running
     alone = embedded is None and not running
-    trouble = _publish(known, campaign) if alone else None
+    trouble = _publish(known, campaign, signature) if alone else None
     facts: text.OpenedFacts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
-        "join": f"allomfree-edge join {address}/{known.namespace}/{campaign.name}",
+        "operator": loaded.operator.hex(),
+        "join": f"allomfree-edge join {address}/{loaded.full_name}{_trust(known)}",
+        "trial": is_trial(loaded),
+        "first_result": instant(loaded.rounds.deadline(0)),
         "running": running,
         "published": running or (alone and trouble is None),
         "trouble": trouble,
+        "receipts": _receipts(loaded),
     }
     show(facts, as_json, text.opened_text)
 
 
-def _publish(settings: Settings, campaign: Campaign) -> str | None:
-    # Here and not above: it brings the MQTT client in, which other commands do without.
-    from collector.rounds.invitation import publish_manifest  # noqa: PLC0415
+def _trust(settings: Settings) -> str:
+    """What a device needs, too, if the broker's certificate is not one that every system trusts.
+    Where the broker was configured here, the device's credential brings it along."""
+    if settings.ca_file is None or BrokerDirectory.exists(settings.broker_dir):
+        return ""
+    return f" --ca-file {shlex.quote(str(settings.ca_file))}"
 
-    return publish_manifest(settings, campaign)
+
+def _receipts(manifest: Manifest) -> str:
+    """How many devices the receipt pages are good for."""
+    pages = manifest.receipt_pages
+    warning = too_few_pages(pages, manifest.devices)
+    if warning is not None:
+        return f"Careful: {warning}"
+    return f"Receipts of {receipts_on(pages):,} devices at a time (receipt_pages = {pages})"
+
+
+def _signature(settings: Settings, store: Store, manifest: Manifest, unsigned: bool) -> bytes:
+    """The operator's signature; nothing for a manifest that names none, which must be meant.
+
+    What was signed before stays signed, also when the key has been replaced.
+    """
+    key = OperatorKey(settings.data_dir)
+    if manifest.operator:
+        digests = {c.manifest.digest: c.id for c in store.campaigns()}
+        return store.signature(digests.get(manifest.digest, NO_CAMPAIGN)) or key.sign(manifest)
+    if manifest.format > 1 and not unsigned and key.public:
+        raise CollectorError(
+            "you have an operator key, but the manifest does not name it, so it would be unsigned; "
+            f'nothing was opened. Add operator = "{key.public.hex()}" to it before [rounds], or '
+            "open it with --unsigned"
+        )
+    return b""
+
+
+def _publish(settings: Settings, campaign: Campaign, signature: bytes) -> str | None:
+    # Here and not above: it brings the MQTT client in, which other commands do without.
+    from collector.rounds.invitation import publish_invitation  # noqa: PLC0415
+
+    return publish_invitation(settings, campaign, signature)
 
 
 def _not_over(manifest: Manifest) -> Manifest:
@@ -113,14 +189,15 @@ def close(settings: Settings, campaign: str | None, yes: bool) -> None:
     \b
     allomfree-collector close home-heat
     """
-    with closing(open_store(settings.data_dir)) as store:
+    with closing(open_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         question = f"Close {found.name} for ever? Devices stop reporting to it."
         if not yes and not click.confirm(question, default=False, err=True):
             click.echo("Nothing was changed.", err=True)
             sys.exit(1)
         store.close_campaign(found, int(time.time()))
-    click.echo(
+    told = (
         f"Closed {found.name}. The running service seals its rounds and tells the devices; "
         "without one, start it once: allomfree-collector run"
     )
+    click.echo(completed(told))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from collector.commands.options import command
+from collector.commands.options import command, show
 from collector.health import examine
 from collector.settings import Settings
-from protocol_spec.programs.commands import AS_JSON, show
+from protocol_spec.programs.commands import AS_JSON
 
 
 @command

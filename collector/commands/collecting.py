@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
 import click
 
-from collector.brokers.choose import choose_broker
+from collector.brokers.choose import choose_broker, let_announce, let_report_to
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.in_use import ConfigurationWatch
 from collector.commands import text
-from collector.commands.options import CAMPAIGN, command
-from collector.data_dir import client_id, only_service, open_store
-from collector.device_key import DeviceKey
+from collector.commands.broker_text import must_reload_text
+from collector.commands.options import CAMPAIGN, command, show
+from collector.data_dir import device_key, only_service, open_store
+from collector.garbage import search_rarely
 from collector.health import Heartbeat, Status
+from collector.joining import remember_address
 from collector.records import Campaign
 from collector.rounds import sealing
 from collector.rounds.result_json import summary
 from collector.settings import Settings
+from collector.store import Store
 from collector.web.child import page_process
 from protocol_spec import Result
-from protocol_spec.programs.commands import AS_JSON, show
+from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.output import as_json, shown
 from protocol_spec.programs.systemd import notify
+
+log = logging.getLogger("allomfree.collector")
 
 
 class Supervised(Protocol):
     """A child process of the service: the embedded broker, the page."""
+
+    @property
+    def trouble(self) -> str:
+        """What is the matter with it, if that concerns counting."""
 
     def supervise(self) -> None:
         """Restart it if it has ended."""
@@ -40,44 +54,74 @@ def run(settings: Settings, quiet: bool) -> None:
     """Collect for every open campaign until stopped.
 
     Each sealed result is printed as a line of JSON. Without --broker the embedded broker is
-    started, for this machine only.
+    started, for this machine only. Several workers on one --store share the work.
 
     \b
     allomfree-collector run
     allomfree-collector run --broker mqtts://broker.example
     """
-    # Here and not above: it brings the MQTT client in, which other commands do without.
-    from collector.mqtt.link import PahoConnector  # noqa: PLC0415
-    from collector.service import Service  # noqa: PLC0415
-
     stopping = _stop_signals()
     with ExitStack() as stack:
         stack.enter_context(only_service(settings.data_dir))
-        settings, embedded = choose_broker(settings)
-        children: list[Supervised] = []
-        if embedded is not None:
-            children.append(stack.enter_context(embedded))
-        store = stack.enter_context(closing(open_store(settings.data_dir)))
-        service = Service(
-            store,
-            DeviceKey(settings.data_dir / "device.key", make=store.received() == 0),
-            PahoConnector(
-                settings.required_broker(),
-                settings.credentials(),
-                client_id=client_id(settings),
-                keepalive=settings.keepalive,
-            ),
-            namespace=settings.namespace,
-            home_assistant=settings.home_assistant,
-            emit=_print_nothing if quiet else _print_result,
-        )
-        page = page_process(settings)
-        if page is not None:
-            children.append(stack.enter_context(page))
-        heartbeat = Heartbeat(settings.data_dir)
-        notify("READY=1")
-        service.run(stopping, lambda: _each_turn(service.status, heartbeat, children))
+        running = _Running(settings, _print_nothing if quiet else _print_result, stack)
+        while not stopping():
+            running.collect(stopping)
         notify("STOPPING=1")
+
+
+class _Running:
+    """What stays while the service runs, also when its broker is configured anew."""
+
+    def __init__(
+        self, settings: Settings, emit: Callable[[Campaign, Result], None], stack: ExitStack
+    ) -> None:
+        self._settings = settings
+        self._emit = emit
+        self._stack = stack
+        self._heartbeat = Heartbeat(settings.data_dir)
+
+    @cached_property
+    def _store(self) -> Store:
+        opened = open_store(self._settings.data_dir, self._settings.store)
+        return self._stack.enter_context(closing(opened))
+
+    @cached_property
+    def _page(self) -> list[Supervised]:
+        page = page_process(self._settings)
+        return [] if page is None else [self._stack.enter_context(page)]
+
+    def collect(self, stopping: Callable[[], bool]) -> None:
+        """Until told to stop, or until another broker configuration is to be used."""
+        # Here and not above: it brings the MQTT client in, which other commands do without.
+        from collector.serving import service_for  # noqa: PLC0415
+
+        search_rarely()
+        _reload(let_announce(self._settings))
+        remember_address(self._settings)
+        watch = ConfigurationWatch(self._settings)
+        known, embedded = choose_broker(self._settings)
+        with ExitStack() as stack:
+            children: list[Supervised] = []
+            if embedded is not None:
+                children.append(stack.enter_context(embedded))
+            watch.started(embedded)
+            _reload(let_report_to(known, [c.name for c in self._store.campaigns()]))
+            key = device_key(known, self._store)
+            service = service_for(known, self._store, key, self._emit, embedded)
+            children += self._page  # only now: what cannot collect shows nothing
+            service.status.broker_config = watch.in_use
+            service.status.broker_dir = str(known.broker_dir.absolute()) if watch.in_use else ""
+            notify("READY=1")
+            service.run(
+                lambda: stopping() or watch.changed(),
+                lambda: _each_turn(service.status, self._heartbeat, children),
+            )
+
+
+def _reload(changed: BrokerDirectory | None) -> None:
+    """NATS reads its files when it is started, a moment later."""
+    if changed is not None and changed.plan.kind != "nats" and not changed.reload():
+        log.warning("%s", must_reload_text(changed.plan.kind))
 
 
 def _stop_signals() -> Callable[[], bool]:
@@ -91,13 +135,14 @@ def _stop_signals() -> Callable[[], bool]:
 def _each_turn(status: Status, heartbeat: Heartbeat, children: list[Supervised]) -> None:
     for child in children:
         child.supervise()
-    heartbeat.beat(status)
-    state = status.trouble or f"{status.accepted} reports accepted"
-    notify(f"WATCHDOG=1\nSTATUS={state[:120]}")
+    trouble = status.trouble or next((child.trouble for child in children if child.trouble), "")
+    heartbeat.beat(replace(status, trouble=trouble))
+    state = trouble or f"{status.accepted} reports accepted"
+    notify(f"WATCHDOG=1\nSTATUS={shown(state, 120)}")
 
 
 def _print_result(campaign: Campaign, result: Result) -> None:
-    click.echo(json.dumps(summary(campaign, result), ensure_ascii=False))
+    click.echo(as_json(summary(campaign, result)))
 
 
 def _print_nothing(_campaign: Campaign, _result: Result) -> None:
@@ -116,7 +161,7 @@ def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -
     \b
     allomfree-collector seal home-heat
     """
-    with closing(open_store(settings.data_dir)) as store:
+    with closing(open_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         now = time.time() + (found.manifest.rounds.grace if early else 0)
         due = list(sealing.due(store, found, now))

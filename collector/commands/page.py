@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import click
 
 from collector.commands.options import command
+from collector.data_dir import read_store
 from collector.settings import PAGE, Settings
 from collector.web import listen, token
 
@@ -43,4 +45,5 @@ def page(settings: Settings, link: bool, descriptor: int | None) -> None:
         log.info("page on %s", listen.link(listen.bound(address, sock), None))
     else:
         sock = listen.inherited(descriptor)
-    serve(settings.data_dir, address, secret, sock)
+    opening = partial(read_store, address=settings.store)
+    serve(settings, address, secret, sock, opening)

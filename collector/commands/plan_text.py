@@ -19,6 +19,8 @@ def plan_text(plan: Plan) -> str:
         f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
         f"set receipt_pages to about {plan.receipt_pages} (a thousand devices a page)",
     ]
+    if plan.receipts_warning is not None:
+        lines.append(f"careful: {plan.receipts_warning}")
     for attribute in plan.attributes:
         lines += ["", *_attribute(attribute, plan)]
     return "\n".join(lines)

@@ -29,7 +29,7 @@ from tests.support.protocol.statistics import LIMIT, binomial_z
 
 pytestmark = pytest.mark.slow
 
-CAMPAIGNS, ROUNDS, DEVICES, TAKES_PART = 200, 4, 200, 0.8
+CAMPAIGNS, ROUNDS, DEVICES, TAKES_PART = 200, 4, 100, 0.8
 EPS_INF, EPS_1 = 2.0, 1.2  # so close that the memo's share of the noise shows in four rounds
 
 Floats = npt.NDArray[np.float64]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -19,10 +20,11 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, cast
 
+from collector.brokers.embedded import EmbeddedBroker
 from collector.data_dir import DATABASE, session_name
 from collector.device_key import DeviceKey
 from collector.health import Heartbeat
@@ -33,6 +35,7 @@ from collector.store.sqlite import SqliteStore
 from collector.timing import Clock, Timing
 from protocol_spec.programs import logs
 from protocol_spec.programs.address import Credentials, parse_broker
+from tests.support.collector_processes.worker import run_worker
 from tests.support.places import ROOT
 
 IN_MEMORY: Final = "batch in memory"
@@ -53,11 +56,17 @@ TIMING: Final = Timing(
     step_seconds=0.1,
     upkeep_every_seconds=0.1,
     receipts_every_seconds=0.2,
-    quiet_seconds=0.4,
+    receipt_bytes_per_second=1e6,
     settle_seconds=2.0,
+    calm_seconds=0.2,
+    marker_again_seconds=2.0,
+    probe_every_seconds=1.0,
+    stuck_seconds=3.0,
+    jump_seconds=math.inf,  # tests set the clock as they need it
     reconnect_seconds=0.2,
     reconnect_longest_seconds=1.0,
     storage_retry_seconds=0.2,
+    flood_seconds=4.0,
 )
 PATIENCE_SECONDS: Final = 120.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -65,7 +74,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of one run. `clock` names a file that holds the time of day the collector believes in."""
+    """Of one run. `clock` names a file that holds the time of day the collector believes in;
+    with `embedded` it brings its own broker, whatever address is given; with `jump_seconds` it
+    doubts a clock that is set ahead by more, which nothing confirms; with `store` it is one of
+    several workers, that pulls from `stream` if that is given."""
 
     data: str
     broker: str
@@ -75,6 +87,11 @@ class Options:
     clock: str | None = None
     receipts: bool = True
     keepalive: int = 60
+    reconnect_longest: float = 1.0
+    embedded: bool = False
+    jump_seconds: float | None = None
+    store: str | None = None
+    stream: str | None = None
 
 
 class CollectorRun:
@@ -228,6 +245,13 @@ def _run_service(options: Options) -> None:
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
     logs.set_up("info")
     data, tripwire = Path(options.data), Tripwire(options)
+    if options.store is not None:
+        run_worker(asdict(options), lambda: bool(stopping))
+        return
+    broker = EmbeddedBroker(data / "broker") if options.embedded else None
+    if broker is not None:
+        broker.start()
+        options = replace(options, broker=str(broker.url))
     store = SqliteStore(data / DATABASE, connect=tripwire.connect)
     service = Service(
         store,
@@ -235,12 +259,26 @@ def _run_service(options: Options) -> None:
         _connector(options),
         namespace=options.namespace,
         clock=_clock(Path(options.clock)) if options.clock else Clock(),
-        timing=TIMING,
+        timing=replace(
+            TIMING,
+            reconnect_longest_seconds=options.reconnect_longest,
+            jump_seconds=options.jump_seconds or TIMING.jump_seconds,
+        ),
         trace=tripwire.pass_by,
+        clock_confirmed=lambda: False,
+        restart_broker=broker.restart if broker is not None else lambda: None,
     )
     heartbeat = Heartbeat(data, every_seconds=0.2)
-    service.run(lambda: bool(stopping), lambda: heartbeat.beat(service.status))
+
+    def each_turn() -> None:
+        if broker is not None:
+            broker.supervise()
+        heartbeat.beat(service.status)
+
+    service.run(lambda: bool(stopping), each_turn)
     store.close()
+    if broker is not None:
+        broker.stop()
 
 
 def _connector(options: Options) -> Connect:

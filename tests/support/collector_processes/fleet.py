@@ -12,7 +12,7 @@ from edge_client.mqtt.link import PahoLink
 from edge_client.records import Queued
 from edge_client.timing import Timing
 from protocol_spec import Manifest
-from tests.support.edge_fakes import runner_of
+from tests.support.edge_fakes import ROOMY, runner_of
 from tests.support.edge_processes.processes import environment
 from tests.support.edge_processes.trusting import trusting_link
 from tests.support.places import ROOT
@@ -61,8 +61,12 @@ class Fleet:
 
 
 def _join(state: Path, manifest: Manifest, broker: str) -> None:
-    with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=manifest, broker=broker), device=state.name)
+    with EdgeClient(state, policy=ROOMY) as client:
+        client.join(
+            client.invitation(manifest=manifest, broker=broker),
+            device=state.name,
+            accept_silence=manifest.campaign,
+        )
 
 
 def _outbox(state: Path) -> list[Queued]:

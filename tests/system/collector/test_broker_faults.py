@@ -32,7 +32,7 @@ from tests.support.collector_processes.wire import (
     send_quickly,
 )
 from tests.support.edge_processes.processes import wait_until
-from tests.support.peer import PUBACK, PUBLISH, Peer, Wire, frame, text
+from tests.support.peer import CONNACK, PUBACK, PUBLISH, Peer, Wire, frame, text
 from tests.support.proxy import Proxy
 
 DEVICES = 20
@@ -270,6 +270,27 @@ def test_nonsense_behind_a_full_batch(collection: Collection) -> None:
         arrived = 0
         while link.lost is None:
             arrived += len(link.step(1.0))
-        assert "BadPacket" in link.lost
+        assert "broke the rules of MQTT" in link.lost
         link.close()
     assert arrived == BATCH
+
+
+def test_what_came_with_the_answer_to_connect_counts_for_the_batch() -> None:
+    """I13: a session's backlog follows at once, and a batch is never more than a batch."""
+
+    def script(wire: Wire) -> None:
+        if wire.expect_connect():
+            tail = b"\0" if wire.version == 5 else b""
+            accepted = frame(CONNACK, b"\0\0" + tail)
+            wire.send(accepted + wire.publication("t", b"") * (2 * BATCH))
+            wire.serve(lambda _: None)
+
+    with Peer(script) as peer:
+        link = PahoLink(parse_broker(peer.url), Credentials(), client_id="test")
+        link.connect()
+        sizes: list[int] = []
+        while sum(sizes) < 2 * BATCH:
+            sizes.append(len(link.step(1.0)))
+            assert link.lost is None
+        link.close()
+    assert max(sizes) <= BATCH

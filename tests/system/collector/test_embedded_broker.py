@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.brokers.nats import GO_RUNTIME
 from collector.health import examine
 from stage.programs import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
@@ -64,6 +65,8 @@ def test_it_ends_with_its_parent_and_keeps_its_port(collection: Collection) -> N
         )
         wait_until_open(collection, where)
         child = broker_of(process)
+        given = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        assert {f"{name}={value}".encode() for name, value in GO_RUNTIME.items()} <= set(given)
         send(collection, 0, 6)
         collection.wait_for(6)
         process.process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from tests.support.collector_processes.campaign import (
     wait_until_open,
 )
 from tests.support.collector_processes.driver import COMMITTED, CollectorRun, Launcher
-from tests.support.collector_processes.wire import Message, Publisher, Watcher
-from tests.support.edge_processes.processes import edge
+from tests.support.collector_processes.wire import Message, Publisher, Watcher, send_quickly
+from tests.support.edge_processes.processes import edge, wait_until
 
 DEVICES = 4
 NONCE = b"12345678"
@@ -70,12 +71,39 @@ def test_reports_are_withdrawn(
         left = collection.look()
         assert left.counts == [1, 1, 0, 1]
         assert left.rows == left.n == DEVICES - 1
-        publisher.send([collection.report(2)])
-        collection.wait_for(DEVICES)
+        publisher.send([collection.report(2), collection.report(2, bit=1)])
+        wait_until(lambda: collection.look().received == DEVICES + 2, timeout=60)
     counted = collection.look()
-    assert counted.counts == [1] * DEVICES
-    assert counted.outcomes == {Outcome.ACCEPTED: DEVICES + 1}
+    assert counted.counts == [1, 1, 0, 1], "A4: it cannot come back as another device"
+    assert counted.outcomes == {Outcome.ACCEPTED: DEVICES, Outcome.FORGOTTEN: 2}
     assert_one_outcome_each(counted)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_thousands_of_requests_starve_nobody(
+    tmp_path: Path, broker: Broker, launcher: Launcher, many: bool
+) -> None:
+    """A2: requests cost about what reports cost, and the reports of others are counted."""
+    devices, asked = 3000, 2500
+    collection = Collection.shared(tmp_path / "data", devices + 100)
+    launcher.start(collection.options(broker))
+    wait_until_open(collection, broker.port)
+    begun = time.monotonic()
+    send_quickly(broker.port, collection.reports()[:devices])
+    collection.wait_for(devices)
+    usual_seconds = time.monotonic() - begun
+    begun = time.monotonic()
+    names = [f"device-{i if many else 7}" for i in range(asked)]
+    send_quickly(broker.port, [request(collection, name) for name in names])
+    send_quickly(broker.port, collection.reports()[devices:])
+    forgotten = len(set(names))
+    collection.wait_for(devices + 100 - forgotten)
+    wait_until(lambda: sum(collection.store.requests().values()) == asked, timeout=60)
+    assert time.monotonic() - begun < 3 * usual_seconds + 3.0
+    assert collection.store.requests() == (
+        {"done": forgotten} if many else {"done": 1, "repeated": asked - 1}
+    )
+    assert_one_outcome_each(collection.look())
 
 
 def test_requests_that_are_none(
@@ -134,19 +162,21 @@ def test_killed_before_the_answer(
 def test_the_owner_s_words(
     collection: Collection, broker: Broker, running: CollectorRun, tmp_path: Path
 ) -> None:
-    """`allomfree-edge forget` says what the collector did; who joins again is counted again."""
+    """`allomfree-edge forget` says what the collector did; a device without a user name that joins
+    again has a new name, and is charged again."""
     config = tmp_path / "edge.toml"
     config.write_text(f'state_dir = "{tmp_path / "state"}"\n[sources.bit]\nvalue = "v1"\n')
     address = f"{broker.url}/{collection.namespace}/{collection.manifest.campaign}"
     flags = ("--config", config)
-    assert edge("join", address, "--yes", *flags).returncode == 0
+    join = ("join", address, "--yes", "--accept-silence", collection.manifest.campaign, *flags)
+    assert edge(*join).returncode == 0
     reported = edge("report", *flags)
     assert "counted" in reported.stdout, reported.stderr
     assert collection.look().n == 1
     forgotten = edge("forget", "--yes", *flags)
     assert "withdrew this device's reports from 1 unsealed rounds" in forgotten.stdout
     assert collection.look().n == 0
-    again = edge("join", address, "--yes", *flags)
+    again = edge(*join)
     assert again.returncode == 0, again.stderr
     assert "counted" in edge("report", *flags).stdout
     assert collection.look().n == 1

@@ -10,22 +10,28 @@ from __future__ import annotations
 import resource
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from collector.data_dir import DATABASE
 from collector.health import examine
+from collector.mqtt import BATCH
+from collector.records import Candidate
+from collector.store.sqlite import SqliteStore
+from collector.store.sqlite.connection import LOG_BYTES
 from stage.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
-from tests.support.collector_processes.driver import CollectorRun, Launcher
+from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.processes import facts
 from tests.support.collector_processes.wire import Publisher, retained
 from tests.support.edge_processes.processes import wait_until
 
 DEVICES = 40
+SHARED = 400
 SMALLEST = 8192  # enough for the heartbeat, too little for the database
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
@@ -125,6 +131,88 @@ def test_a_full_disk(small_disk: Path, nats: Broker, launcher: Launcher) -> None
         wait_until_well(collection)
     collection.close()
     assert run.terminate() == 0
+
+
+@pytest.fixture(params=["size=24m", "size=64m,nr_inodes=120"], ids=["space", "inodes"])
+def shared_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"{request.param},mode=700", "tmpfs", str(place)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_that_the_embedded_broker_shares(shared_disk: Path, launcher: Launcher) -> None:
+    """F4: NATS takes no message any more after its disk was full, until it is restarted; the
+    collector notices, restarts it and goes on by itself."""
+    collection = Collection.opened(shared_disk / "data", SHARED)
+    run = launcher.start(Options(str(collection.data), "", collection.namespace, embedded=True))
+    port = collection.data / "broker" / "port"
+    wait_until(port.exists, timeout=60)
+    wait_until_well(collection)
+    send_until_counted(collection, port, SHARED // 4)
+    ballast = shared_disk / "ballast"
+    fill(ballast)
+    names = use_all_names(shared_disk)
+    with (
+        suppress(AssertionError, OSError, RuntimeError),
+        Publisher(int(port.read_text())) as publisher,
+    ):
+        publisher.send(collection.reports(), wait_seconds=3.0)
+    ballast.unlink()
+    for name in names:
+        name.unlink()
+    send_until_counted(collection, port, SHARED)
+    wait_until_well(collection)
+    assert_each_once(collection.look(), SHARED)
+    collection.close()
+    assert run.terminate() == 0
+
+
+def use_all_names(place: Path) -> list[Path]:
+    """Until no file can be created, which on a disk of few names is soon."""
+    made: list[Path] = []
+    with suppress(OSError):
+        while len(made) < 500:
+            made.append(place / f"name-{len(made)}")
+            made[-1].touch()
+    return [name for name in made if name.exists()]
+
+
+def send_until_counted(collection: Collection, port: Path, devices: int) -> None:
+    """As devices do: again and again until it is counted."""
+    limit = time.monotonic() + 90
+    while collection.counted() < devices:
+        assert time.monotonic() < limit, collection.counted()
+        with (
+            suppress(AssertionError, OSError, RuntimeError),
+            Publisher(int(port.read_text())) as publisher,
+        ):
+            publisher.send(collection.reports()[:devices], wait_seconds=3.0)
+
+
+@pytest.mark.slow
+def test_the_log_stays_small(tmp_path: Path) -> None:
+    """F4: the write-ahead log is written back after a few megabytes, and cannot fill a disk."""
+    collection = Collection.shared(tmp_path / "data", DEVICES)
+    log = collection.data / f"{DATABASE}-wal"
+    with closing(SqliteStore(collection.data / DATABASE)) as store:
+        campaign = store.campaigns()[0].id
+        for batch in range(20):
+            rows = range(batch * BATCH, (batch + 1) * BATCH)
+            store.commit([_row(campaign, number) for number in rows], [])
+            assert log.stat().st_size < 3 * LOG_BYTES
+        reader = collection.store
+        assert reader.received()
+        store.wipe_log()
+    collection.close()
+
+
+def _row(campaign: int, number: int) -> Candidate:
+    return Candidate(campaign, 0, number * 7_919_777_777 % (1 << 62), 0, 0, number, bytes(5))
 
 
 def fill(ballast: Path) -> None:

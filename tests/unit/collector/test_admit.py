@@ -175,10 +175,26 @@ def test_a_revoked_device_is_refused_whatever_it_says(known: OpenCampaigns) -> N
         assert refused == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.REVOKED)
 
 
-def test_a_closed_campaign_is_unknown(known: OpenCampaigns) -> None:
-    closed = replace(CAMPAIGN, closed=FIRST)
-    refused = admit(Message(TOPIC, GOOD), open_campaigns(closed, known.key), NOW)
-    assert refused == Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
+def test_a_suspended_device_is_refused_before_its_bytes_are_looked_at(
+    known: OpenCampaigns,
+) -> None:
+    """A8: an open campaign is looked for, nothing else."""
+    suspended = {"kitchen-7", "stolen-1"}
+    for data in (GOOD, b"rubbish", bytes(100_000)):
+        refused = admit(Message(TOPIC, data), known, NOW, suspended)
+        assert refused == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.SUSPENDED)
+    stolen = admit(Message(TOPIC.replace("kitchen-7", "stolen-1"), GOOD), known, NOW, suspended)
+    assert stolen == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.REVOKED)
+    other = admit(Message(TOPIC.replace("kitchen-7", "kitchen-8"), GOOD), known, NOW, suspended)
+    assert isinstance(other, Candidate)
+
+
+def test_a_closed_campaign_takes_what_may_have_waited_for_it(known: OpenCampaigns) -> None:
+    """Rounds that had begun at its closing; later ones are never sealed (F1)."""
+    closing = open_campaigns(replace(CAMPAIGN, closed=FIRST + 1), known.key)
+    assert isinstance(admit(message(MANIFEST, "d0", number=0), closing, NOW), Candidate)
+    refused = admit(message(MANIFEST, "d0", number=1), closing, NOW)
+    assert refused == Refusal(CAMPAIGN.id, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
 
 
 @pytest.mark.parametrize(("now", "taken"), [(FIRST - 0.001, False), (FIRST + 0.0, True)])
@@ -311,7 +327,6 @@ def test_any_payload_on_a_good_topic_gives_a_verdict(known: OpenCampaigns, data:
 def test_every_outcome_without_history_is_covered() -> None:
     """The tables above name every outcome that admission can give."""
     told: set[Outcome] = {o for _, o in (*BAD_PAYLOADS.values(), *BAD_TOPICS.values())}
-    of_the_store = {"accepted", "duplicate", "conflict", "late", "attribute_changed"}
-    assert told | {Outcome.RETAINED, Outcome.REVOKED} == set(Outcome) - set(
-        map(Outcome, of_the_store)
-    )
+    told |= {Outcome.RETAINED, Outcome.REVOKED, Outcome.SUSPENDED}
+    names = {"accepted", "duplicate", "conflict", "late", "attribute_changed", "forgotten"}
+    assert told == set(Outcome) - set(map(Outcome, names))

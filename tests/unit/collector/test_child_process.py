@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.child_process import ChildProcess, Timing
+from collector.child_process import ChildProcess, Timing, without_secrets
 from tests.support.edge_processes.processes import wait_until
 
 AT_ONCE = Timing(first_pause_seconds=0.0)
@@ -123,3 +123,24 @@ def test_it_ends_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
         assert is_there(pid)
         parent.kill()
     wait_until(lambda: not is_there(pid))
+
+
+def test_what_it_inherits_overrules_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOGC", "50")
+    given, log = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}, tmp_path / "log"
+    program = ["sh", "-c", "echo $GOGC $GOMEMLIMIT"]
+    with ended(ChildProcess("echo", program, log_file=log, environment=given)) as child:
+        child.start()
+        wait_until(lambda: not child.running)
+    assert log.read_text() == "50 1GiB\n"
+
+
+def test_a_child_inherits_no_secret() -> None:
+    """P6: neither settings, nor what the service manager gave to the service."""
+    needed = {"PATH": "/bin", "LC_ALL": "C", "PYTHONPATH": "x", "TZ": "UTC", "GOMEMLIMIT": "1GiB"}
+    secret = dict.fromkeys(
+        ("ALLOMFREE_PASSWORD", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "LISTEN_FDS", "X_KEY"), "s"
+    )
+    assert without_secrets({**needed, **secret}) == needed

@@ -123,6 +123,8 @@ def test_silence_is_being_stuck(tmp_path: Path) -> None:
     later = examine(tmp_path, clock=lambda: time.time() + STALE_SECONDS + 1)
     assert not later.well
     assert "is stuck" in later.finding
+    assert later.beat is not None
+    assert not later.beat.status.connected, "what it said before it fell silent is not known now"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"rubbish", b'{"pid": 4194305, "at": 1}'])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -59,6 +61,7 @@ def test_columns_are_a_promise() -> None:
         *("reporting", "first", "last", "n_eff", "difference_pair", "difference_tallest"),
         *("cdf", "cdf_low", "cdf_high", "mean", "mean_low", "mean_high", "mean_bias"),
         *("median", "median_low", "median_high"),
+        *("opens", "closes", "bin_low", "bin_high", "unit"),
     ) == COLUMNS
     assert all(tuple(row) == COLUMNS for row in rows(CAMPAIGN, results()))
     assert write(CAMPAIGN, [], "csv") == ",".join(COLUMNS) + "\n"
@@ -97,6 +100,29 @@ def test_a_numeric_attribute_has_its_numbers_in_every_row() -> None:
         assert (row["mean"], row["mean_bias"]) == (numbers.mean, numbers.mean_bias)
         assert row["median"] == numbers.quantiles[2].value
         assert row["difference_tallest"] == result.difference.tallest
+
+
+def test_a_row_says_when_its_rounds_were() -> None:
+    shown, withheld, pooled = (list(rows(CAMPAIGN, [r])) for r in results())
+    begins = datetime.fromtimestamp(FIRST, UTC)
+    hour = timedelta(seconds=CAMPAIGN.manifest.rounds.period)
+    for table, first, last in ((shown, 0, 0), (withheld, 1, 1), (pooled, 0, 1)):
+        for row in table:
+            assert datetime.fromisoformat(row["opens"] or "") == begins + first * hour
+            assert datetime.fromisoformat(row["closes"] or "") == begins + (last + 1) * hour
+    old = replace(results()[2], first=None, last=None, n_eff=None)
+    assert {(row["opens"], row["closes"]) for row in rows(CAMPAIGN, [old])} == {(None, None)}
+
+
+def test_a_row_of_a_numeric_attribute_says_where_its_bin_ends() -> None:
+    campaign = Campaign(1, rooms_of("once"), 0, None)
+    made, counts = round_estimate(campaign.manifest.ways[ROOM], 900, SHARES[ROOM])
+    result = made_result(campaign.manifest, ROOM, made, counts, n=900, rounds=(3, 9))
+    table = [(row["value"], row["bin_low"], row["bin_high"]) for row in rows(campaign, [result])]
+    assert table[:2] == [("< 16 °C", None, 16.0), ("16 to 18 °C", 16.0, 18.0)]
+    assert table[5] == ("≥ 24 °C", 24.0, None)
+    assert {row["unit"] for row in rows(campaign, [result])} == {"°C"}
+    assert {row["bin_low"] for row in rows(CAMPAIGN, results())} == {None}
 
 
 def test_all_formats_say_the_same() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,14 @@ from collector.rounds.results import pooled_result, round_result
 from collector.show.charts import MOST_BARS, MOST_PANELS, Chart, charts, unbroken
 from collector.show.figure_files import figure
 from collector.show.html import html
+from collector.show.palette import DARK, LIGHT
 from collector.show.svg import svg
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
 from tests.support.collector_cli import data, file, mistaken, used
 from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
 from tests.support.command_line import Cli
+from tests.support.places import ROOT
 
 __all__ = ["data", "file", "used"]  # fixtures
 
@@ -65,8 +69,8 @@ def test_bars_are_as_long_as_the_estimates() -> None:
     (result,) = one()
     root = parsed(charts(PLAIN, [result], None))
     lengths = [float(bar.get("width") or 0) for bar in marks(root, "bar")]
-    scale = max(lengths) / max(result.projected)
-    assert lengths == pytest.approx([scale * share for share in result.projected], abs=0.06)
+    scale = max(lengths) / max(map(abs, result.raw))
+    assert lengths == pytest.approx([scale * abs(share) for share in result.raw], abs=0.06)
     spans = [
         (float(x.get("x2") or 0) - float(x.get("x1") or 0)) / scale
         for x in marks(root, "interval")[::3]
@@ -75,7 +79,7 @@ def test_bars_are_as_long_as_the_estimates() -> None:
         [h - low for low, h in zip(result.low, result.high)], abs=0.11 / scale
     )
     text = "".join(root.itertext())
-    assert f"{100 * result.projected[0]:.1f} % ({100 * result.low[0]:.1f} … " in text
+    assert f"{100 * result.raw[0]:.1f} % ({100 * result.low[0]:.1f} … " in text
     assert "2 rounds pooled, 1,000 reports of 500 devices" in text
 
 
@@ -85,6 +89,47 @@ def test_several_rounds_are_a_line_with_a_band_for_each_value() -> None:
     assert all(len((x.get("points") or "").split()) == 6 for x in marks(root, "line"))
     assert not marks(root, "bar")
     assert "rounds 0 to 5, 500 reports each" in "".join(root.itertext())
+
+
+def test_rounds_stand_before_the_pooled_interval_between_dates() -> None:
+    results = several()
+    root = parsed(charts(PLAIN, results, None))
+    bands = [float(x.get("height") or 0) for x in marks(root, "pooled-band")]
+    (chart,) = charts(PLAIN, results, None)
+    spans = [high - low for low, high in zip(results[0].low, results[0].high)]
+    scale = max(bands) / max(spans)
+    assert bands == pytest.approx([scale * span for span in spans], abs=0.06)
+    assert len(marks(root, "pooled")) == 4
+    assert [s.pooled.share for s in chart.series if s.pooled] == list(results[0].raw)
+    rounds = PLAIN.manifest.rounds
+    begins = datetime.fromtimestamp(rounds.first + rounds.period // 2, UTC)
+    assert chart.dates[0] == begins.strftime("%d %b %H:%M")
+    assert chart.dates[0] in "".join(root.itertext())
+
+
+def test_a_bar_below_zero_goes_to_the_left() -> None:
+    (result,) = one()
+    below = replace(result, raw=(-0.1, *result.raw[1:]))
+    root = parsed(charts(PLAIN, [below], None))
+    zero = float(marks(root, "axis")[0].get("x1") or 0)
+    first, *others = (
+        (float(b.get("x") or 0), float(b.get("width") or 0)) for b in marks(root, "bar")
+    )
+    assert sum(first) == pytest.approx(zero, abs=0.2)
+    assert first[1] > 0
+    assert all(x == pytest.approx(zero, abs=0.06) for x, _ in others)
+    assert "-10.0 % (" in "".join(root.itertext())
+
+
+def test_figures_have_the_colours_of_the_page() -> None:
+    css = (ROOT / "collector/web/static/page.css").read_text(encoding="utf-8")
+    day, night = css.split("@media (prefers-color-scheme: dark)")[:2]
+    for part, palette in ((day, LIGHT), (night, DARK)):
+        told = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6});", part))
+        assert {name: told[name] for name in palette.__slots__} == asdict(palette)
+    drawn = svg(charts(PLAIN, several(), None), "A title") + html(charts(PLAIN, one(), None), "b")
+    known = {*asdict(LIGHT).values(), *asdict(DARK).values()}
+    assert set(re.findall("#[0-9a-f]{3,6}", drawn)) <= known
 
 
 def test_a_withheld_round_is_a_gap() -> None:
@@ -113,9 +158,9 @@ def test_the_largest_are_drawn_where_there_are_too_many(many: bool, most: int) -
     results = several(campaign) if many else one(campaign)
     (chart,) = charts(campaign, results, None)
     assert len(chart.series) == most
-    assert chart.note.endswith(f"the {most} largest of 300 values")
+    assert chart.caption.endswith(f"the {most} largest of 300 values")
     drawn = {s.name for s in chart.series}
-    totals = {f"v{i}": sum(r.projected[i] for r in results[many:]) for i in range(300)}
+    totals = {f"v{i}": sum(r.raw[i] for r in results[many:]) for i in range(300)}
     left_out = max(total for name, total in totals.items() if name not in drawn)
     assert min(totals[name] for name in drawn) >= left_out
 
@@ -159,7 +204,7 @@ def test_the_same_results_give_the_same_bytes(ending: str, results: list[Result]
 
 def test_a_png_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(CollectorError, match=re.escape("pip install 'allomfree[sim]'")):
+    with pytest.raises(CollectorError, match="pip install matplotlib"):
         figure(PLAIN, one(), None, Path("x.png"))
 
 

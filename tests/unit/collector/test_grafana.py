@@ -58,6 +58,21 @@ def test_a_panel_says_what_it_shows_in_which_unit(panel: dict[str, Any]) -> None
     assert sources == [{"type": "prometheus", "uid": "${datasource}"}] * len(sources)
 
 
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_a_number_is_of_now_and_never_of_a_collector_that_died(panel: dict[str, Any]) -> None:
+    """A range would show the last value there was, for as long as the dashboard reaches back."""
+    at_once = panel["type"] == "stat"
+    assert all(bool(target.get("instant")) == at_once for target in panel["targets"])
+    if panel["title"] in ("Connected", "Healthy"):
+        (target,) = panel["targets"]
+        assert target["expr"].endswith('or 0 * up{job=~"$job"}) or vector(0)'), "no is not unknown"
+
+
+def test_all_jobs_are_those_that_were_found() -> None:
+    """With `.*` the `up` of every other job in Prometheus would count as a collector's."""
+    assert "allValue" not in VARIABLES["job"]
+
+
 def test_the_source_of_data_is_chosen_by_whoever_imports_it() -> None:
     assert VARIABLES["datasource"]["type"] == "datasource"
     assert VARIABLES["datasource"]["query"] == "prometheus"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from collector.device_key import DeviceKey
+from collector.mqtt.memory import MemoryBroker
 from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.store.memory import MemoryDatabase, MemoryStore
@@ -59,7 +60,7 @@ def test_the_collectors_state_is_read_from_its_bytes(presence: Presence, last: i
 
 
 def test_a_histogram_is_read() -> None:
-    rows = [{"value": "gas", "projected": 0.25}, {"value": "<wood>", "projected": 0.61234}]
+    rows = [{"value": "gas", "raw": 0.25}, {"value": "<wood>", "raw": 0.61234}]
     payload = json.dumps({"histogram": rows, "n": 1234}).encode()
     sensors = told()["components"]
     shown = [
@@ -95,3 +96,18 @@ def test_the_service_tells_it_only_when_asked_to(key: DeviceKey, prefix: str | N
     MemoryStore(database).close_campaign(campaign, FIRST + 60)
     work.turns(1)
     assert topic not in work.broker.retained, "closed: taken away"
+
+
+def test_a_broker_that_refuses_it_is_told_of_with_topic_and_remedy(
+    key: DeviceKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = MemoryDatabase()
+    campaign = MemoryStore(database).open_campaign(three_questions(), FIRST)
+    broker = MemoryBroker(refuse=lambda topic: "Not authorized" if topic[:4] == "home" else None)
+    work = service_in_memory(
+        MemoryStore(database), key, home_assistant="homeassistant", broker=broker
+    )
+    work.turns(4)
+    (said,) = [message for message in caplog.messages if "refused" in message]
+    assert f"refused {discovery_topic('homeassistant', campaign)}: Not authorized" in said
+    assert "allomfree-collector enrol --reader home --home-assistant homeassistant" in said

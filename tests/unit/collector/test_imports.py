@@ -37,6 +37,7 @@ def test_paho_is_in_the_link_alone() -> None:
 def test_databases_are_in_the_store_alone() -> None:
     users = users_of("sqlite3", "sqlite_utils")
     assert {str(Path(user).parent) for user in users} == {"collector/store/sqlite"}
+    assert {str(Path(user).parent) for user in users_of("psycopg")} == {"collector/store/postgres"}
 
 
 def test_sql_is_in_the_store_alone() -> None:
@@ -45,7 +46,7 @@ def test_sql_is_in_the_store_alone() -> None:
         texts = [text for n in ast.walk(ast.parse(path.read_text())) if (text := text_of(n))]
         if any(SQL.search(text) for text in texts):
             found.add(str(path.relative_to(ROOT).parent))
-    assert found == {"collector/store/sqlite"}
+    assert found == {"collector/store/sqlite", "collector/store/postgres"}
 
 
 def text_of(node: ast.AST) -> str:
@@ -72,7 +73,8 @@ def test_chance_plays_no_part_in_counting() -> None:
 
 def test_the_engine_is_chosen_in_one_place() -> None:
     """Whoever reads or writes asks the port; an engine's own modules know each other."""
-    users = users_of("collector.store.sqlite", "collector.store.memory")
+    engines = ("sqlite", "postgres", "memory")
+    users = users_of(*(f"collector.store.{engine}" for engine in engines))
     outside = {user for user in users if not user.startswith("collector/store/")}
     assert outside == {"collector/data_dir.py"}
 
@@ -93,7 +95,7 @@ def loaded(module: str) -> set[str]:
 
 def test_the_command_line_starts_without_the_web() -> None:
     """Every command but `run --listen` does without it."""
-    unwanted = {"uvicorn", "starlette", "prometheus_client", "plotly", "edge_client"}
+    unwanted = {"uvicorn", "starlette", "prometheus_client", "plotly", "edge_client", "psycopg"}
     assert not loaded("collector.commands") & unwanted
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from collector.health import Heartbeat, Status, resident_memory
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import BrokerPlan
+from collector.health import STALE_SECONDS, Heartbeat, Status, resident_memory
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.show.metrics import METRICS, exposition, registry
 from collector.store.sqlite import SqliteStore
@@ -15,12 +20,19 @@ from protocol_spec import Outcome
 from tests.support.collector_fakes import COLOUR, candidate, seal
 
 Samples = dict[str, float]
+CERTIFICATE = "allomfree_certificate_expiry_timestamp_seconds"
 
 
 @pytest.fixture
 def standing() -> Status:
     return Status(
-        connected=True, trouble="", batches=4, largest_batch=30, last_commit=5e8, storage_failures=2
+        connected=True,
+        trouble="",
+        batches=4,
+        largest_batch=30,
+        last_commit=5e8,
+        storage_failures=2,
+        suspended=3,
     )
 
 
@@ -34,6 +46,7 @@ def used(store: SqliteStore, campaign: Campaign) -> Campaign:
     seal(store, campaign, 0)
     store.commit([candidate(campaign, d, 1) for d in range(3)], [])
     store.commit([candidate(campaign, d, n, COLOUR) for d in (7, 8) for n in (1, 2)], [])
+    store.withdraw([(campaign.id, 99)], repeated=4)
     return campaign
 
 
@@ -54,11 +67,13 @@ def scrape(directory: Path, standing: Status) -> Samples:
 def test_every_metric_that_is_documented_appears(
     tmp_path: Path, used: Campaign, standing: Status
 ) -> None:
-    text = shown_text(tmp_path, standing)
+    Heartbeat(tmp_path).beat(standing)
+    while_open = registry(tmp_path, clock=lambda: used.manifest.rounds.first)
+    text = exposition(while_open).decode()
     shown = {name.split("{")[0] for name in samples(text)}
-    assert shown == set(METRICS)
-    for name, words in METRICS.items():
-        assert f"# HELP {name} {words}" in text
+    assert shown == set(METRICS) - {CERTIFICATE}
+    for name in shown:
+        assert f"# HELP {name} {METRICS[name]}" in text
 
 
 def test_the_numbers_are_the_stores_and_the_services(
@@ -74,6 +89,10 @@ def test_the_numbers_are_the_stores_and_the_services(
         f'allomfree_open_reports{{attribute="colour",campaign="{name}"}}': 4,
         f'allomfree_open_reports{{attribute="town",campaign="{name}"}}': 0,
         f'allomfree_sealed_rounds{{campaign="{name}"}}': 1,
+        'allomfree_requests_total{outcome="done"}': 1,
+        'allomfree_requests_total{outcome="repeated"}': 4,
+        'allomfree_requests_total{outcome="invalid"}': 0,
+        "allomfree_suspended_devices": 3,
         "allomfree_connected": 1,
         "allomfree_healthy": 1,
         "allomfree_batches_total": 4,
@@ -109,6 +128,58 @@ def test_memory_is_the_services(tmp_path: Path, used: Campaign, standing: Status
     assert 10 << 20 < resident_memory() < 4 << 30
     shown = scrape(tmp_path, standing)["allomfree_resident_memory_bytes"]
     assert 10 << 20 < shown < 4 << 30
+
+
+def test_what_is_late_shows_and_a_round_has_a_length_while_it_is_open(
+    tmp_path: Path, used: Campaign
+) -> None:
+    rounds = used.manifest.rounds
+    label = f'{{campaign="{used.name}"}}'
+
+    def at(now: float) -> tuple[float, float | None]:
+        shown = samples(exposition(registry(tmp_path, clock=lambda: now)).decode())
+        length = shown.get(f"allomfree_round_seconds{label}")
+        return shown[f"allomfree_unsealed_rounds{label}"], length
+
+    assert at(rounds.deadline(1) - 1) == (0, rounds.period)
+    assert at(rounds.deadline(1)) == (1, rounds.period)
+    assert at(rounds.deadline(2)) == (2, rounds.period)
+    assert at(rounds.first - 1) == (0, None)
+    assert at(rounds.end)[1] is None
+
+
+def test_a_service_that_fell_silent_is_not_connected(
+    tmp_path: Path, used: Campaign, standing: Status
+) -> None:
+    Heartbeat(tmp_path).beat(standing)
+    now = time.time()
+    for moment, expected in ((now, 1.0), (now + STALE_SECONDS + 5, 0.0)):
+        made = registry(tmp_path, clock=partial(float, moment))
+        shown = samples(exposition(made).decode())
+        assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (expected, expected)
+
+
+def test_the_disk_and_the_start_of_the_service(
+    tmp_path: Path, used: Campaign, standing: Status
+) -> None:
+    shown = scrape(tmp_path, standing)
+    disk = shutil.disk_usage(tmp_path)
+    assert shown["allomfree_disk_size_bytes"] == disk.total
+    assert 0 < shown["allomfree_disk_free_bytes"] <= disk.total
+    assert shown["allomfree_start_timestamp_seconds"] == pytest.approx(standing.since)
+
+
+def test_the_brokers_certificate_and_none_that_cannot_be_read(
+    tmp_path: Path, used: Campaign
+) -> None:
+    broker = tmp_path / "elsewhere"
+    plan = BrokerPlan("mosquitto", "allomfree", ("localhost",), broker)
+    configured = BrokerDirectory.configure(broker, plan)
+    shown = samples(exposition(registry(tmp_path, broker=broker)).decode())
+    left = (shown[CERTIFICATE] - time.time()) / 86_400
+    assert int(left) == configured.certificate_days_left()
+    (broker / "tls" / "server.crt").write_text("rubbish")
+    assert CERTIFICATE not in samples(exposition(registry(tmp_path, broker=broker)).decode())
 
 
 def test_a_service_that_is_gone_is_not_healthy(tmp_path: Path, used: Campaign) -> None:

@@ -19,7 +19,7 @@ from tests.support.command_line import Cli
 __all__ = ["data", "file", "used"]  # fixtures
 
 
-def row(value: str, projected: float, low: float, high: float) -> Row:
+def row(value: str, raw: float, low: float, high: float) -> Row:
     return {
         "campaign": "heat-1",
         "digest": "00",
@@ -33,8 +33,8 @@ def row(value: str, projected: float, low: float, high: float) -> Row:
         "min_reports": 200,
         "withheld": False,
         "count": 0,
-        "raw": projected,
-        "projected": projected,
+        "raw": raw,
+        "projected": raw / 2,
         "privacy_error": 0.05,
         "sampling_error": 0.02,
         "confidence": 0.95,
@@ -59,6 +59,11 @@ def row(value: str, projected: float, low: float, high: float) -> Row:
         "median": None,
         "median_low": None,
         "median_high": None,
+        "opens": None,
+        "closes": None,
+        "bin_low": None,
+        "bin_high": None,
+        "unit": "",
     }
 
 
@@ -91,7 +96,15 @@ FACTS: ResultFacts = {
     "difference": {"pair": 0.1, "tallest": 0.2},
     "numbers": None,
     "warnings": [],
+    "opens": None,
+    "closes": None,
 }
+
+
+def test_the_number_is_the_raw_estimate_and_says_so() -> None:
+    shown = plot_text(FACTS, width=80)
+    assert "40.0 %" in shown
+    assert "█ raw estimate   [ ] 95 % interval" in shown
 
 
 def test_a_line_shows_the_bar_its_interval_and_the_truth() -> None:

@@ -9,7 +9,7 @@ WITHOUT = """
 import sys
 sys.modules["numpy"] = None  # as if it were not installed
 from collector.__main__ import main
-sys.argv = ["allomfree-collector", "--help"]
+sys.argv = ["allomfree-collector", "status"]
 main()
 """
 
@@ -20,12 +20,23 @@ def test_a_missing_library_is_one_line_and_exit_2() -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "pip install 'allomfree[collector]'" in done.stderr
+    assert "pip install '.[collector]', in a copy of the source" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_overview_needs_none_of_them() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.replace("status", "--help")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\n  status " in done.stdout
+
+
 def test_with_them_it_is_the_command_line() -> None:
-    program = WITHOUT.replace('sys.modules["numpy"] = None', "pass")
+    program = WITHOUT.replace('sys.modules["numpy"] = None', "pass").replace("status", "--help")
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

@@ -26,6 +26,30 @@ def test_plan(cli: Cli, file: Path) -> None:
     assert f"for ±1 in one round: {needed:,} devices in all" in text.stdout
 
 
+def test_plan_warns_of_too_few_receipt_pages(cli: Cli, file: Path) -> None:
+    """16 pages of 8192 receipts (F5)."""
+    fits = facts_of(cli("plan", file, "--devices", 131_072, "--json"))
+    assert (fits["receipt_pages"], fits["receipts_warning"]) == (132, None)
+    crowd = facts_of(cli("plan", file, "--devices", 270_000, "--json"))
+    assert "room for 131,072 receipts at a time" in crowd["receipts_warning"]
+    assert "Set receipt_pages = 270" in crowd["receipts_warning"]
+    assert f"careful: {crowd['receipts_warning']}" in cli("plan", file, "--devices", 270_000).stdout
+    most = facts_of(cli("plan", file, "--devices", 10**9, "--json"))
+    assert most["receipt_pages"] == 65_536
+
+
+def test_open_says_how_many_receipts_there_is_room_for(cli: Cli, home: Path, data: Path) -> None:
+    """The number of pages cannot change afterwards (F5)."""
+    place = home / "crowd.toml"
+    text = ROOMS.format(reporting="memoized", budget=BUDGET, min_reports=1, first=FIRST)
+    for devices, said in ((10_000, "Receipts of 81,920 devices"), (100_000, "Careful: ")):
+        place.write_text(f"devices = {devices}\nreceipt_pages = 10\n{text}")
+        told = facts_of(cli("open", place, "--data-dir", data, "--broker", NOBODY, "--json"))
+        assert told["receipts"].startswith(said)
+        opened = cli("open", place, "--data-dir", data, "--broker", NOBODY)
+        assert told["receipts"] in opened.stdout
+
+
 def test_a_plan_that_is_impossible(cli: Cli, file: Path) -> None:
     assert "n = 0: " in mistaken(cli, 2, "plan", file, "--devices", 0)
     assert "f = 2.0: " in mistaken(cli, 2, "plan", file, "--devices", 9, "--frequency", 2)
@@ -35,7 +59,7 @@ def test_open(cli: Cli, file: Path, data: Path) -> None:
     told = facts_of(cli("open", file, "--data-dir", data, "--broker", NOBODY, "--json"))
     manifest = Manifest.from_file(file)
     assert (told["campaign"], told["digest"]) == (manifest.campaign, manifest.digest.hex())
-    assert told["join"] == f"allomfree-edge join {NOBODY}/allomfree/{manifest.campaign}"
+    assert told["join"] == f"allomfree-edge join {NOBODY}/allomfree/{manifest.full_name}"
     assert told["running"] is False
     again = cli("open", file, "--data-dir", data, "--broker", NOBODY)
     assert again.exit_code == 0
@@ -47,7 +71,7 @@ def test_open(cli: Cli, file: Path, data: Path) -> None:
 def test_topics_of_the_join_line_are_the_campaigns(cli: Cli, file: Path, data: Path) -> None:
     told = facts_of(cli("open", file, "--data-dir", data, "--namespace", "other", "--json"))
     address = told["join"].split("/", 3)[3]
-    assert address == f"other/{told['campaign']}"
+    assert address == f"other/{told['campaign']}{told['digest'][8:]}"
     assert Topics(told["campaign"], "other").manifest.startswith("other/")
 
 
@@ -66,8 +90,8 @@ def test_several_mistakes_in_a_manifest_are_told_at_once(cli: Cli, file: Path, d
     text = file.read_text().replace('slug = "heat"', 'slug = "Heat!"').replace("eps_1", "eps1")
     file.write_text(text.replace("period = 3600", 'period = "often"'))
     told = mistaken(cli, 2, "open", file, "--data-dir", data)
-    for field in ("slug", "eps_1", "eps1", "rounds.period"):
-        assert f"{field} = " in told
+    for field in ("slug = ", "eps_1: is required", "eps1 = ", "rounds.period = "):
+        assert f"{file}: {field}" in told
     assert not data.exists()
 
 
@@ -75,19 +99,19 @@ def test_a_protocol_that_cannot_reach_its_budget(cli: Cli, file: Path, data: Pat
     text = file.read_text().replace("L-OSUE", "L-SOUE").replace("eps_1 = 0.6", "eps_1 = 1.9")
     file.write_text(text)
     told = mistaken(cli, 2, "open", file, "--data-dir", data)
-    assert "attributes[2].protocol = 'L-SOUE'" in told
+    assert 'attributes[2].protocol = "L-SOUE"' in told
     assert "at most eps_1 = 1.31" in told
 
 
 def test_a_campaign_that_is_over(cli: Cli, file: Path, data: Path) -> None:
     file.write_text(manifest_text(first=1_500_000_000, count=3))
-    told = mistaken(cli, 2, "open", file, "--data-dir", data)
+    told = mistaken(cli, 2, "open", file, "--data-dir", data, "--broker", NOBODY)
     assert "the last round ended at 2017-07-14T06:40:00Z; nothing was opened" in told
 
 
 def test_a_campaign_that_was_closed(cli: Cli, data: Path, file: Path, used: Campaign) -> None:
     cli("close", "--yes", "--data-dir", data)
-    told = mistaken(cli, 1, "open", file, "--data-dir", data)
+    told = mistaken(cli, 1, "open", file, "--data-dir", data, "--broker", NOBODY)
     assert f"{used.name} was closed at" in told
     assert "open another campaign" in told
 

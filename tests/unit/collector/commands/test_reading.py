@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from collector.data_dir import open_store
+from collector.health import Heartbeat, Status
 from collector.records import Campaign
 from collector.show.tables import COLUMNS
 from tests.support.collector_cli import mistaken
@@ -36,11 +37,26 @@ def test_status(cli: Cli, data: Path, used: Campaign) -> None:
     assert "counted in its round" in text.stdout
 
 
+def test_status_names_who_floods_and_counts_requests(cli: Cli, data: Path, used: Campaign) -> None:
+    """A2, A8: with the next step."""
+    with closing(open_store(data)) as store:
+        store.withdraw([(used.id, 1)], repeated=3, invalid=2)
+    Heartbeat(data).beat(Status(suspended=21, suspended_names=["kitchen-7", "d" * 32]))
+    told = facts_of(cli("status", "--data-dir", data, "--json"))
+    assert told["requests"] == {"done": 1, "repeated": 3, "invalid": 2}
+    assert (told["suspended"], told["suspended_names"]) == (21, ["kitchen-7", "d" * 32])
+    text = cli("status", "--data-dir", data).stdout
+    assert "requests to be forgotten: 1 done, 2 invalid, 3 repeated" in text
+    assert "kitchen-7 floods and is suspended until it stops; other devices are counted." in text
+    assert f"If it goes on: allomfree-collector revoke --data-dir {data} kitchen-7" in text
+
+
 def test_status_before_the_first_round(cli: Cli, data: Path) -> None:
     with closing(open_store(data)) as store:
         store.open_campaign(three_questions(first=int(time.time()) + HOUR), 0)
     shown = cli("status", "--data-dir", data)
     assert shown.exit_code == 0
+    assert "(not begun): " in shown.stdout
     assert "no round now" in shown.stdout
     assert "None" not in shown.stdout
 
@@ -104,6 +120,48 @@ def test_export(cli: Cli, data: Path, home: Path, used: Campaign, form: str) -> 
     wrote = cli(*words, "--output", home / "out")
     assert (wrote.exit_code, wrote.stdout) == (0, "")
     assert (home / "out").read_text() == shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("x.csv", "campaign,digest"),
+        ("x.JSON", "[\n"),
+        ("x.ndjson", '{"campaign"'),
+        ("x", "campaign,"),
+        ("x.jsonl", '{"campaign"'),
+        ("x.txt", "campaign,digest"),
+    ],
+)
+def test_the_ending_of_a_file_says_its_format(
+    cli: Cli, data: Path, home: Path, used: Campaign, name: str, begins: str
+) -> None:
+    words = ("export", "--data-dir", data, "--output", home / name)
+    assert cli(*words).exit_code == 0
+    assert (home / name).read_text().startswith(begins)
+    assert cli(*words, "--format", "csv").exit_code == 0
+    assert (home / name).read_text().startswith("campaign,digest"), "unless it was named"
+
+
+def test_rows_are_no_picture_and_parquet_is_no_text(
+    cli: Cli, data: Path, home: Path, used: Campaign
+) -> None:
+    told = mistaken(cli, 2, "export", "--data-dir", data, "--output", home / "x.svg")
+    assert f"Draw them with --figure {home / 'x.svg'}" in told
+    assert "Name a file" in mistaken(cli, 2, "export", "--data-dir", data, "--format", "parquet")
+    assert not (home / "x.svg").exists()
+
+
+def test_a_finished_campaign(cli: Cli, data: Path) -> None:
+    with closing(open_store(data)) as store:
+        made = store.open_campaign(three_questions(count=1), 0)
+        store.commit([candidate(made, 1)], [])
+        seal(store, made, 0)
+    shown = cli("status", "--data-dir", data).stdout
+    assert f"{made.name} (finished): A test\n  all rounds are sealed: 1\n" in shown
+    assert facts_of(cli("status", "--data-dir", data, "--json"))["campaigns"][0]["state"] == (
+        "finished"
+    )
 
 
 def test_reading_changes_nothing(cli: Cli, data: Path, used: Campaign) -> None:
@@ -175,9 +233,28 @@ def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, numb
         assert found["answer"] == "not shown"
         assert found["low"] < found["difference"] < found["high"]
     text = cli(*words).stdout
-    assert "is gas above oil? not shown: gas and oil may be equally frequent" in text
-    assert f"difference {100 * told[0]['difference']:.1f} points, 95 % interval" in text
+    if len(told) == 1:
+        assert "is gas above oil? not shown: gas and oil may be equally frequent" in text
+        assert f"difference {100 * told[0]['difference']:.1f} points, 95 % interval" in text
     assert "town" not in text
+
+
+def test_comparisons_of_several_rounds_are_columns(cli: Cli, data: Path, used: Campaign) -> None:
+    words = ("estimate", "--data-dir", data, "--round", "all", "--compare", "gas", "oil")
+    told = facts_of(cli(*words, "--json"))
+    head, asked, columns, *rows, note = cli(*words).stdout.splitlines()
+    assert head == "fuel: What heats your home?"
+    assert asked == "  is gas above oil? gas minus oil, in points"
+    assert len(rows) == len(told) == 2
+    for name in ("reports", "difference", "answer", "if picked"):
+        assert columns.index(name) > 0
+    for row, found in zip(rows, told):
+        assert row[: columns.index("reports")].strip() in ("1 round", "round 0")
+        end = columns.index("difference") + len("difference")
+        assert float(row[:end].split()[-1]) == round(100 * found["difference"], 1)
+        assert row[columns.index("answer") :].split("  ")[0] == "not shown"
+        assert row[columns.index("if picked") :] == "not shown"
+    assert note.startswith("  if picked: ")
 
 
 def test_estimate_compares_only_what_is_there(cli: Cli, data: Path, used: Campaign) -> None:

@@ -169,6 +169,69 @@ def test_a_report_and_its_withdrawal_in_one_batch_leave_nothing(
     assert at_work.kept() == 0
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_thousands_of_requests_are_one_transaction(
+    store: Store, campaign: Campaign, key: DeviceKey, topics: Topics, many: bool
+) -> None:
+    """A2: reports that came behind them are counted in the same turn; each request is counted."""
+    writes: list[int] = []
+    work = service_in_memory(
+        store, key, trace=lambda moment: writes.append(1) if moment == "batch committed" else None
+    )
+    work.send(reports(campaign, range(40)))
+    work.turns(5)
+    work.send([forget(campaign, f"d{i % 40 if many else 7}") for i in range(2500)])
+    work.send(reports(campaign, range(100, 200)))
+    before = len(writes)
+    work.turns(1)
+    assert len(writes) == before + 1
+    assert work.kept() == 0
+    forgotten = 40 if many else 1
+    assert counts_of(store, campaign, 0) == {FUEL: [0, 140 - forgotten, 0, 0]}
+    assert store.requests() == {"done": forgotten, "repeated": 2500 - forgotten}
+    answered = [topic for topic, _ in work.published if topic.endswith("/response")]
+    assert len(answered) == len(set(answered)) == forgotten
+    page = receipt_page(campaign.manifest, "d7")
+    work.turns(4)
+    assert receipt_tag(campaign.manifest, 0, "d7") not in tags_on(work, campaign, page)
+    assert receipt_tag(campaign.manifest, 0, "d100") in tags_on(
+        work, campaign, receipt_page(campaign.manifest, "d100")
+    )
+
+
+def test_a_second_request_changes_nothing_and_is_answered(
+    at_work: ServiceInMemory, campaign: Campaign, topics: Topics
+) -> None:
+    """A2, A4: the first one counts; later reports do not."""
+    at_work.send([*reports(campaign, range(3)), forget(campaign, "d1")])
+    at_work.turns(5)
+    pages = dict(at_work.broker.retained)
+    at_work.published.clear()
+    at_work.send([*reports(campaign, range(1, 2)), forget(campaign, "d1")])
+    at_work.turns(5)
+    assert counts_of(at_work.store, campaign, 0) == {FUEL: [0, 2, 0, 0]}
+    assert at_work.store.outcomes() == {Outcome.ACCEPTED: 3, Outcome.FORGOTTEN: 1}
+    response = decode_response(dict(at_work.published)[topics.response("d1")])
+    assert getattr(response, "status", None) is ResponseStatus.DONE
+    assert getattr(response, "rounds", None) == 0
+    assert at_work.broker.retained == pages
+
+
+def test_answers_wait_while_the_broker_answers_nothing(
+    at_work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """A2: no more publishes are unanswered than may be; none of the answers is lost."""
+    at_work.turns(1)
+    at_work.send([forget(campaign, f"d{i}") for i in range(250)])
+    said = []
+    for _ in range(4):
+        at_work.published.clear()
+        at_work.turns(1)
+        said.append(sum(topic.endswith("/response") for topic, _ in at_work.published))
+    assert max(said) <= 100
+    assert sum(said) == 250
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\x94", Request(bytes(8), RequestKind(1), bytes(8)).encode()]
 )
@@ -210,9 +273,11 @@ def test_devices_are_forgotten_when_retention_is_over_and_all_is_sealed(
     work = service_in_memory(store, key)
     work.send(reports(campaign, range(9)))
     work.turns(1)
+    work.time.now = float(campaign.manifest.rounds.deadline(0))
+    work.turns(3)
     work.time.now = float(campaign.manifest.expires + campaign.manifest.retention)
     work.send(reports(campaign, range(5), number=1))
-    work.turns(2)
+    work.turns(1)
     assert store.participation(campaign.id, FUEL) == ([1], [9]), "round 1 still needs it"
     work.turns(8)
     pooled = store.results(campaign.id, FUEL)[0]

@@ -9,7 +9,8 @@ from typing import NoReturn
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt import Will
+from collector.mqtt import Link, Will
+from collector.mqtt.memory import MemoryBroker
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
@@ -17,9 +18,12 @@ from collector.timing import Timing
 from protocol_spec import (
     Outcome,
     Presence,
+    PublishedThresholds,
     State,
     Topics,
+    decode_thresholds,
     digest8,
+    thresholds_fault,
 )
 from protocol_spec.programs.errors import BrokerUnreachable
 from tests.support.collector_fakes import (
@@ -82,12 +86,45 @@ def test_attempts_to_connect_are_made_after_ever_longer_pauses(
         assert min(60.0, 2.0**failures) / 2 <= pause <= min(60.0, 2.0**failures)
 
 
+def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
+    disk: FullDisk, key: DeviceKey
+) -> None:
+    """A5. One that lasted begins anew."""
+    time, broker, opened = ManualTime(), MemoryBroker(), list[float]()
+
+    def connect(will: Will | None) -> Link:
+        opened.append(time.now)
+        return broker.connect("collector", will=will)
+
+    service = Service(disk, key, connect, clock=time.clock())
+
+    def cut_after(seconds: float) -> float:
+        """The pause that follows a connection that lasted so long."""
+        before = len(opened)
+        time.pass_time(seconds)
+        broker.cut()
+        ended = time.now
+        while len(opened) == before:
+            service.turn(0.5)
+        return opened[-1] - ended
+
+    service.turn(0.5)
+    hasty = [cut_after(0.1) for _ in range(8)]
+    for failures, pause in enumerate(hasty):
+        assert min(60.0, 2.0**failures) / 2 <= pause <= min(60.0, 2.0**failures)
+    cut_after(Timing().steady_seconds)
+    assert cut_after(0.1) <= 1.0
+
+
 def test_devices_find_the_manifest_and_the_state(
     at_work: ServiceInMemory, campaign: Campaign, topics: Topics
 ) -> None:
     at_work.turns(1)
     assert at_work.broker.retained[topics.manifest] == campaign.manifest.to_bytes()
     assert state(at_work, topics) == State(digest8(campaign.manifest), Presence.ONLINE, None)
+    thresholds = decode_thresholds(at_work.broker.retained[topics.thresholds])
+    assert isinstance(thresholds, PublishedThresholds)
+    assert thresholds_fault(thresholds, campaign.manifest) is None
     at_work.service.shut_down()
     assert state(at_work, topics).presence is Presence.OFFLINE
 
@@ -114,12 +151,13 @@ def test_devices_hear_of_a_closing(
     with closing(engine.open()) as other:
         other.close_campaign(campaign, int(at_work.time.now))
     at_work.turns(1)
-    assert topics.manifest not in at_work.broker.retained
+    assert {topics.manifest, topics.thresholds}.isdisjoint(at_work.broker.retained)
     assert state(at_work, topics).presence is Presence.CLOSED
-    at_work.send(reports(campaign, range(1)))
     at_work.turns(5)
-    assert at_work.store.outcomes() == {Outcome.UNKNOWN_CAMPAIGN: 1}
     assert at_work.store.last_sealed(campaign.id) == 0, "what had begun is sealed"
+    at_work.send(reports(campaign, range(1)))
+    at_work.turns(1)
+    assert at_work.store.outcomes() == {Outcome.UNKNOWN_CAMPAIGN: 1}
 
 
 def test_a_revoked_device_is_refused_from_then_on(

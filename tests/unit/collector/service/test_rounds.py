@@ -22,6 +22,7 @@ from tests.support.collector_fakes import (
 )
 from tests.support.collector_service import (
     ServiceInMemory,
+    forget,
     page_of,
     reports,
     service_in_memory,
@@ -45,6 +46,20 @@ def test_nothing_is_sealed_before_its_deadline(
     assert at_work.store.last_sealed(campaign.id) == 0
 
 
+def test_no_device_delays_sealing_by_report_and_forget(
+    at_work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """A3: a device that was forgotten is not counted again, so it is not waited for either."""
+    at_work.send(reports(campaign, range(3)))
+    at_work.turns(2)
+    at_work.time.now = campaign.manifest.rounds.deadline(0) - 2.0
+    for _ in range(8):
+        at_work.send([*reports(campaign, range(1)), forget(campaign, "d0")])
+        at_work.turns(1)
+    assert at_work.store.last_sealed(campaign.id) == 0
+    assert at_work.emitted[0].n == 2
+
+
 def test_a_collector_that_was_away_takes_what_was_kept_before_it_seals(
     at_work: ServiceInMemory, campaign: Campaign
 ) -> None:
@@ -65,9 +80,11 @@ def test_live_reports_of_later_rounds_do_not_put_off_the_sealing(
     at_work.turns(1)
     at_work.time.now = campaign.manifest.rounds.deadline(0) + 1.0
     at_work.broker.batch = 1
-    at_work.send(reports(campaign, range(80), number=2))
-    at_work.turns(79)
-    assert at_work.kept() == 1, "there was never a pause"
+    at_work.send(reports(campaign, range(5), number=2))
+    for device in range(5, 15):
+        at_work.send(reports(campaign, range(device, device + 1), number=2))
+        at_work.turns(1)
+    assert at_work.kept() >= 5, "there was never a pause"
     assert at_work.store.last_sealed(campaign.id) == 0
 
 
@@ -94,12 +111,12 @@ def test_nothing_is_sealed_while_a_batch_is_held(on_disk: ServiceInMemory, disk:
     assert on_disk.emitted[0].n == 3
 
 
-@pytest.mark.parametrize(("at_once", "longest"), [(True, 5), (False, 40)])
+@pytest.mark.parametrize(("later", "longest"), [(False, 5), (True, 40)])
 def test_a_broker_that_delivers_again_later_is_waited_for(
-    disk: FullDisk, key: DeviceKey, at_once: bool, longest: int
+    disk: FullDisk, key: DeviceKey, later: bool, longest: int
 ) -> None:
     """NATS waits half a minute before it delivers an unacknowledged message again."""
-    campaign, broker = disk.campaign(None), MemoryBroker(redelivers_at_once=at_once)
+    campaign, broker = disk.campaign(None), MemoryBroker(redelivers_later=later)
     work = service_in_memory(disk, key, broker=broker)
     work.time.now = campaign.manifest.rounds.deadline(0) + 100.0
     turns = 0

@@ -1,0 +1,330 @@
+"""Backups: whole and private, restored byte for byte, and never over anything that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from collector import backups
+from collector.brokers.directory import BrokerDirectory
+from collector.brokers.plan import BrokerPlan
+from collector.data_dir import open_store, read_store
+from collector.device_key import DeviceKey
+from collector.errors import CollectorError, NotABackup, StorageFailure
+from collector.operator_key import OperatorKey
+from collector.settings import Settings, resolve
+from tests.support.collector_fakes import FIRST, candidate, seal, three_questions
+
+
+def settings_of(data: Path, **more: object) -> Settings:
+    return resolve({"data_dir": str(data), **more}, config=Path(os.devnull), environ={})
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Reports in a sealed and in an open round, every kind of key, and a broker with a device."""
+    settings = settings_of(tmp_path_factory.mktemp("original") / "data")
+    with closing(open_store(settings.data_dir)) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        for number in range(2):
+            store.commit([candidate(campaign, device, number) for device in range(9)], [])
+        seal(store, campaign, 0)
+    DeviceKey(settings.data_dir / "device.key")
+    OperatorKey(settings.data_dir).create()
+    (settings.data_dir / "session").write_text("coll-abc")
+    plan = BrokerPlan("nats", "allomfree", ("localhost",), settings.broker_dir.absolute())
+    BrokerDirectory.configure(settings.broker_dir, plan).enrol(["kitchen"])
+    (settings.broker_dir / "broker.log").write_text("the broker's own")
+    return settings
+
+
+@pytest.fixture(scope="module")
+def whole(original: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup to be copied, not changed."""
+    place = tmp_path_factory.mktemp("whole") / "backup"
+    backups.make(original, place)
+    return place
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "backup"
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+def counted(directory: Path) -> list[object]:
+    with closing(read_store(directory)) as store:
+        (campaign,) = store.campaigns()
+        sealed = [repr(result) for result in store.results(campaign.id)]
+        return [store.received(), store.outcomes(), campaign, sealed, store.tallies(campaign.id, 1)]
+
+
+def test_what_is_restored_is_what_was_backed_up(
+    tmp_path: Path, original: Settings, target: Path
+) -> None:
+    made = backups.make(original, target)
+    assert (made.received, made.enrolled) == (18, 1)
+    again = settings_of(tmp_path / "again")
+    assert backups.restore(again, target) == made
+    for name in ("device.key", "operator.key", "session"):
+        assert (again.data_dir / name).read_bytes() == (original.data_dir / name).read_bytes()
+    assert repr(counted(again.data_dir)) == repr(counted(original.data_dir))
+    before, after = (BrokerDirectory.load(s.broker_dir) for s in (original, again))
+    assert after.users == before.users
+    assert after.authority_digest == before.authority_digest
+    with closing(open_store(again.data_dir)) as store:
+        assert store.received() == 18
+
+
+def test_a_restored_broker_is_where_it_was_restored(
+    tmp_path: Path, original: Settings, target: Path
+) -> None:
+    """Its files name the directory that they are in; a broker in a container sees another."""
+    backups.make(original, target)
+    again = settings_of(tmp_path / "again", broker_dir=str(tmp_path / "elsewhere"))
+    backups.restore(again, target)
+    plan = BrokerDirectory.load(tmp_path / "elsewhere").plan
+    assert plan.root == tmp_path / "elsewhere"
+    old = str(original.data_dir).encode()
+    assert not [name for name, text in files(tmp_path / "elsewhere").items() if old in text]
+    assert not (again.data_dir / "broker").exists()
+
+
+def test_everything_in_it_is_private_whatever_the_umask(
+    tmp_path: Path, original: Settings, target: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        backups.make(original, target, tmp_path / "secrets")
+        backups.restore(settings_of(tmp_path / "again"), target, tmp_path / "secrets")
+    finally:
+        os.umask(before)
+    for place in (target, tmp_path / "secrets", tmp_path / "again"):
+        for path in (place, *place.rglob("*")):
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_secrets_can_be_kept_apart(tmp_path: Path, original: Settings, target: Path) -> None:
+    secrets = tmp_path / "secrets"
+    backups.make(original, target, secrets)
+    assert files(target).keys() == {"collector.db", "backup.json"}
+    key = (original.data_dir / "device.key").read_bytes()
+    assert not [name for name, text in files(target).items() if key in text]
+    with pytest.raises(NotABackup, match="name its directory with --secrets"):
+        backups.checked(target)
+    assert backups.checked(target, secrets).received == 18
+    with pytest.raises(CollectorError, match="names the same directory"):
+        backups.make(original, tmp_path / "other", tmp_path / "other")
+
+
+def test_neither_queue_nor_log_nor_lock_of_the_broker_is_in_it(
+    original: Settings, target: Path
+) -> None:
+    backups.make(original, target)
+    names = {name for name in files(target) if name.startswith("broker/")}
+    assert "broker/broker.json" in names
+    assert "broker/credentials/kitchen/password" in names
+    assert not names & {"broker/broker.log", "broker/lock", "broker/nats.conf"}
+
+
+def test_a_collector_that_has_counted_nothing_has_no_key_yet(tmp_path: Path, target: Path) -> None:
+    settings = settings_of(tmp_path / "data")
+    open_store(settings.data_dir).close()
+    made = backups.make(settings, target)
+    assert (made.received, made.secrets, made.broker) == (0, {}, "")
+    backups.restore(settings_of(tmp_path / "again"), target)
+
+
+def test_postgresql_is_backed_up_in_its_own_way(tmp_path: Path, target: Path, whole: Path) -> None:
+    shared = settings_of(tmp_path / "data", store="postgresql://allomfree@db.example/allomfree")
+    with pytest.raises(CollectorError, match=r"nothing was changed. Use pg_dump and pg_restore"):
+        backups.make(shared, target)
+    with pytest.raises(CollectorError, match="pg_restore"):
+        backups.restore(shared, whole)
+    assert not target.exists()
+
+
+def test_no_data_is_no_backup(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(CollectorError, match="no collector's database"):
+        backups.make(settings_of(tmp_path / "nothing"), target)
+    assert not target.exists()
+
+
+def test_reports_without_their_key_are_not_backed_up_in_silence(
+    tmp_path: Path, original: Settings, target: Path
+) -> None:
+    data = shutil.copytree(original.data_dir, tmp_path / "data")
+    (data / "device.key").unlink()
+    with pytest.raises(StorageFailure, match=r"device\.key is not in it"):
+        backups.make(settings_of(data), target)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_backup_goes_nowhere_where_something_is(
+    original: Settings, target: Path, is_file: bool
+) -> None:
+    if is_file:
+        target.write_text("precious")
+    else:
+        target.mkdir(mode=0o700)
+        (target / "precious").write_text("precious")
+    with pytest.raises(CollectorError, match=r"something in .* already; nothing was written"):
+        backups.make(original, target)
+    assert b"precious" in (target if is_file else target / "precious").read_bytes()
+
+
+def test_an_empty_directory_that_others_can_read_is_refused_and_kept(
+    original: Settings, target: Path
+) -> None:
+    target.mkdir(mode=0o755)
+    with pytest.raises(StorageFailure, match=f"chmod 700 {target}"):
+        backups.make(original, target)
+    assert list(target.iterdir()) == []
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
+    original: Settings, target: Path
+) -> None:
+    with pytest.raises(StorageFailure, match=r"MB are needed and 0\.0 MB are free"):
+        backups.make(original, target, free=lambda _: 10)
+    assert not target.exists()
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind(original: Settings, small_disk: Path) -> None:
+    """A real one of a megabyte, which another program fills after the space was looked at."""
+
+    def fill(_: Path) -> int:
+        (small_disk / "filler").write_bytes(bytes(900_000))
+        return 1 << 30
+
+    with pytest.raises(StorageFailure, match=r"(disk is full|No space left).*was removed"):
+        backups.make(original, small_disk / "backup", free=fill)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+
+
+def test_a_full_disk_while_restoring_leaves_it_empty(
+    tmp_path: Path, whole: Path, small_disk: Path
+) -> None:
+    (small_disk / "filler").write_bytes(bytes(950_000))
+    again = settings_of(small_disk / "again")
+    with pytest.raises(
+        StorageFailure, match=r"No space left on device\. What had been written was"
+    ):
+        backups.restore(again, whole)
+    assert {path.name for path in again.data_dir.iterdir()} <= {"lock"}
+    (small_disk / "filler").unlink()
+    assert backups.restore(again, whole).received == 18
+
+
+@pytest.mark.parametrize("name", ["collector.db", "device.key", "x", "broker/broker.json"])
+def test_nothing_is_ever_overwritten(tmp_path: Path, whole: Path, name: str) -> None:
+    again = settings_of(tmp_path / "again")
+    (again.data_dir / name).parent.mkdir(parents=True, mode=0o700)
+    (again.data_dir / name).write_text("precious")
+    with pytest.raises(CollectorError, match="nothing is ever overwritten"):
+        backups.restore(again, whole)
+    assert files(again.data_dir) == {name: b"precious"}
+
+
+def test_a_broker_directory_elsewhere_is_not_overwritten_either(
+    tmp_path: Path, whole: Path
+) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "broker.json").write_text("precious")
+    again = settings_of(tmp_path / "again", broker_dir=str(place))
+    with pytest.raises(CollectorError, match="--broker-dir"):
+        backups.restore(again, whole)
+    assert files(place) == {"broker.json": b"precious"}
+    assert not again.data_dir.exists()
+
+
+def test_a_directory_of_another_user_would_be_of_no_use_to_them(
+    tmp_path: Path, whole: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    again = settings_of(tmp_path / "again")
+    again.data_dir.mkdir(mode=0o700)
+    os.chown(again.data_dir, 1, 1)
+    with pytest.raises(CollectorError, match=r"belongs to daemon.*sudo -u daemon"):
+        backups.restore(again, whole)
+
+
+def changed_list(target: Path, **values: object) -> None:
+    listed = json.loads((target / "backup.json").read_text())
+    (target / "backup.json").write_text(json.dumps({**listed, **values}))
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def of_a_newer_version(target: Path) -> None:
+    with closing(sqlite3.connect(target / "collector.db")) as db:
+        db.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) "
+            "VALUES ('allomfree-collector', 'of_tomorrow', '2027')"
+        )
+        db.commit()
+    digest = backups.digest_of(target / "collector.db")
+    changed_list(target, files={"collector.db": digest})
+
+
+FAULTS: list[tuple[str, Callable[[Path], object]]] = [
+    ("has no backup.json", lambda target: (target / "backup.json").unlink()),
+    ("is not the list of a backup", lambda target: (target / "backup.json").write_text("{}")),
+    ("is not the list of a backup", lambda target: (target / "backup.json").write_text("rubbish")),
+    ("is not the list of a backup", lambda target: changed_list(target, files=3)),
+    ("is not the list of a backup", lambda target: changed_list(target, files={"a": 1})),
+    ("by a newer version of this program", lambda target: changed_list(target, format=2)),
+    ("a newer version of this program made it", of_a_newer_version),
+    ("does not hold what backup.json says", lambda target: changed_list(target, received=17)),
+    ("names no collector.db", lambda target: changed_list(target, files={})),
+    ("is no file of a backup", lambda target: changed_list(target, secrets={"../x": ""})),
+    ("is no file of a backup", lambda target: changed_list(target, secrets={"/etc/passwd": ""})),
+    ("device.key is not in it", lambda target: changed_list(target, secrets={}, broker="")),
+    ("device.key is not as it was", lambda target: cut_short(target / "device.key")),
+    ("collector.db is not as it was", lambda target: cut_short(target / "collector.db")),
+    ("broker.json is missing", lambda target: (target / "broker/broker.json").unlink()),
+]
+
+
+@pytest.mark.parametrize(("told", "spoil"), FAULTS, ids=[told for told, _ in FAULTS])
+def test_what_is_no_whole_backup_is_not_restored(
+    tmp_path: Path, whole: Path, target: Path, told: str, spoil: Callable[[Path], object]
+) -> None:
+    shutil.copytree(whole, target)
+    spoil(target)
+    with pytest.raises(NotABackup) as refused:
+        backups.restore(settings_of(tmp_path / "again"), target)
+    assert told in str(refused.value)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_damaged_database_with_a_right_list_is_found(whole: Path, target: Path) -> None:
+    """As when the original was damaged already."""
+    shutil.copytree(whole, target)
+    content = bytearray((target / "collector.db").read_bytes())
+    content[4096:4300] = os.urandom(204)
+    (target / "collector.db").write_bytes(content)
+    changed_list(target, files={"collector.db": backups.digest_of(target / "collector.db")})
+    with pytest.raises(NotABackup, match="cannot be used; nothing was restored"):
+        backups.checked(target)
+
+
+def test_a_file_is_not_a_backup(tmp_path: Path, original: Settings) -> None:
+    with pytest.raises(NotABackup, match="is not a backup"):
+        backups.checked(original.data_dir / "collector.db")

@@ -1,0 +1,178 @@
+"""Recognition says what admission would, about anything; and its memory is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.device_key import DeviceKey
+from collector.ingest.admit import OpenCampaigns, admit
+from collector.ingest.recognise import HEADS, RESTS, Recognition
+from collector.mqtt import Message
+from collector.records import Campaign, Candidate
+from protocol_spec import Manifest, Report, Topics, digest8
+from tests.support.collector_fakes import FIRST, HOUR, open_campaigns, three_questions
+from tests.support.collector_ways import WAYS, Device, asked
+
+NOW = FIRST + HOUR + 1.0  # the second round is open
+FORMAT_1 = three_questions(count=3)
+MANIFESTS = {"format 1": FORMAT_1, **{way: asked(way) for way in WAYS}}
+DEVICES = ("attic", "barn", "cellar", "stolen-1")
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> DeviceKey:
+    return DeviceKey(tmp_path_factory.mktemp("key") / "device.key")
+
+
+def opened(manifest: Manifest, key: DeviceKey) -> OpenCampaigns:
+    return open_campaigns(Campaign(7, manifest, FIRST, None), key, "stolen-1")
+
+
+def recognised(
+    known: OpenCampaigns, messages: Sequence[Message], now: float = NOW, **options: Any
+) -> list[Candidate | None]:
+    return known.recognition.recognise(messages, now, **options).candidates
+
+
+def learn_from(known: OpenCampaigns, messages: Sequence[Message], now: float = NOW) -> None:
+    """As `count` does: from what was not recognised and is admitted."""
+    senders, candidates = known.recognition.recognise(messages, now)
+    for message, sender, candidate in zip(messages, senders, candidates):
+        verdict = admit(message, known, now)
+        if candidate is None and sender is not None and isinstance(verdict, Candidate):
+            known.recognition.learn(message, sender, verdict)
+
+
+def report(manifest: Manifest, device: str, number: int, attribute: int, body: bytes) -> Message:
+    payload = Report(digest8(manifest), number, attribute, body, manifest.format).encode()
+    return Message(Topics(manifest.campaign).report(device), payload)
+
+
+@st.composite
+def messages(draw: st.DrawFn, manifest: Manifest) -> Message:
+    """Reports, nearly all with something wrong: any body of any length, padding, round, device,
+    and a byte changed anywhere in it."""
+    attribute = draw(st.integers(0, len(manifest.attributes)))
+    lengths = sorted({*manifest.body_lengths, *manifest.answer_lengths, 0, 1})
+    length = draw(st.sampled_from(lengths))
+    body = draw(st.binary(min_size=length, max_size=length) | st.just(bytes(length)))
+    number, device = draw(st.integers(0, 3)), draw(st.sampled_from(DEVICES))
+    made = report(manifest, device, number, attribute, body)
+    payload = bytearray(made.payload)
+    if draw(st.integers(0, 4)) == 0:
+        payload[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+    topic = made.topic or ""
+    if draw(st.integers(0, 9)) == 0:
+        parts = topic.split("/")
+        parts[draw(st.integers(0, 5))] = draw(st.sampled_from(["up", "report", "request", "", "X"]))
+        topic = "/".join(parts)
+    return Message(topic, bytes(payload), draw(st.integers(0, 9)) == 0)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+@given(data=st.data())
+def test_whatever_is_recognised_is_what_admission_says(
+    key: DeviceKey, name: str, data: st.DataObject
+) -> None:
+    """Whatever was learnt before, from whatever came before."""
+    manifest = MANIFESTS[name]
+    known = opened(manifest, key)
+    first = data.draw(st.lists(messages(manifest), max_size=30))
+    learn_from(known, [*first, *every_kind(manifest)])
+    batch = [*data.draw(st.lists(messages(manifest), max_size=30)), *first]
+    now = data.draw(st.sampled_from([NOW, FIRST + 1.0, FIRST - 1.0]))
+    suspended = data.draw(st.sets(st.sampled_from(DEVICES), max_size=1))
+    for message, found in zip(batch, recognised(known, batch, now, suspended=suspended)):
+        assert found is None or found == admit(message, known, now, suspended)
+
+
+def every_kind(manifest: Manifest) -> list[Message]:
+    """A sound report of each question in each open round."""
+    if manifest.format == 1:
+        forms = manifest.body_formats
+        return [
+            report(manifest, "attic", number, attribute, form.encode(0))
+            for number in range(2)
+            for attribute, form in enumerate(forms)
+        ]
+    devices = [Device(manifest, f"d-{a}", a) for a in range(len(manifest.attributes))]
+    return [device.message(number, 0) for device in devices for number in range(2)]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_report_like_one_before_is_recognised(key: DeviceKey, name: str) -> None:
+    """Otherwise it could say nothing at all, and be right."""
+    manifest = MANIFESTS[name]
+    known, sound = opened(manifest, key), every_kind(manifest)
+    assert recognised(known, sound) == [None] * len(sound)
+    learn_from(known, sound)
+    others = [Message((m.topic or "").replace("/up/", "/up/other-"), m.payload) for m in sound]
+    assert recognised(known, others) == [admit(m, known, NOW) for m in others]
+    assert recognised(known, sound) == [admit(m, known, NOW) for m in sound]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_every_bit_of_a_sound_report(key: DeviceKey, name: str) -> None:
+    """Also those that no value stands for, and those of padding."""
+    known, sound = opened(MANIFESTS[name], key), every_kind(MANIFESTS[name])
+    learn_from(known, sound)
+    changed = [
+        Message(m.topic, bytes(b ^ (i == at) << bit for i, b in enumerate(m.payload)))
+        for m in sound
+        for at in range(len(m.payload))
+        for bit in range(8)
+    ]
+    for message, found in zip(changed, recognised(known, changed)):
+        verdict = admit(message, known, NOW)
+        assert found in (verdict, None)
+        assert found == verdict or not isinstance(verdict, Candidate)
+
+
+def test_a_clock_that_was_set_back(key: DeviceKey) -> None:
+    known, sound = opened(FORMAT_1, key), every_kind(FORMAT_1)
+    learn_from(known, sound)
+    assert recognised(known, sound, FIRST - 1.0) == [None] * len(sound)
+
+
+def test_changed_campaigns_and_revoked_devices_are_learnt_anew(key: DeviceKey) -> None:
+    known, sound = opened(FORMAT_1, key), every_kind(FORMAT_1)
+    learn_from(known, sound)
+    revoked = replace(known, revoked=frozenset({"attic"}))
+    learn_from(revoked, sound)
+    assert recognised(revoked, sound) == [None] * len(sound)
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def topic(device: object) -> str:
+    return Topics(FORMAT_1.campaign).report(f"d{device}")
+
+
+def test_senders_are_remembered_and_their_number_is_bounded(key: DeviceKey) -> None:
+    known = Recognition({FORMAT_1.campaign: opened(FORMAT_1, key).by_name[FORMAT_1.campaign]},
+                        frozenset(), key, "allomfree", senders=100)  # fmt: skip
+    for start in range(0, 100 * RESTS * 3, 10):
+        names = [Message(topic(i), b"") for i in range(start, start + 10)]
+        hostile = [Message(f"{topic(i)}/x" * 50, b"") for i in range(start, start + 10)]
+        known.recognise([*names, *hostile], NOW)
+        assert known.remembered <= 110
+    for _ in range(3 * RESTS):  # a fleet that fits in comes again and again
+        known.recognise([Message(topic(i), b"") for i in range(40)], NOW)
+    assert known.remembered >= 40
+
+
+def test_beginnings_are_bounded_whoever_reports_for_old_rounds(key: DeviceKey) -> None:
+    manifest = three_questions(count=2 * HEADS)
+    known, late = opened(manifest, key), FIRST + 3 * HEADS * HOUR
+    for number in range(2 * HEADS):
+        learn_from(known, [report(manifest, "attic", number, 0, b"\0")], late)
+    (sender,) = known.recognition.recognise([report(manifest, "attic", 0, 0, b"\0")], late).senders
+    assert sender is not None
+    assert 0 < len(sender.known.heads) <= HEADS
