@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
@@ -18,16 +17,24 @@ if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agent as agent_benchmark
+from benchmarks import brokers as brokers_benchmark
 from benchmarks import ingest as ingest_benchmark
-from benchmarks import machine
+from benchmarks import live as live_benchmark
 from benchmarks import peers as peers_benchmark
 from benchmarks import readers as readers_benchmark
 from benchmarks import simulate as simulate_benchmark
+from benchmarks import soak as soak_benchmark
+from benchmarks import startup as startup_benchmark
 from benchmarks import ways as ways_benchmark
-from benchmarks.document import PAGE, section, updated
-from benchmarks.measurements import Measurement, as_text, facts, kept
+from benchmarks import workers as workers_benchmark
+from benchmarks.brokers_command import brokers
+from benchmarks.document import PAGE
+from benchmarks.live_command import live
+from benchmarks.measurements import Measurement
 from benchmarks.peer_environment import PeerFailed, Peers
 from benchmarks.peer_environment import peers as installed_peers
+from benchmarks.telling import AS_JSON, PEER_PYTHON, WRITE, tell
+from benchmarks.workers_command import workers
 
 Measure = Callable[..., list[Measurement]]
 
@@ -37,24 +44,23 @@ class Benchmarks:
     """What the commands run, and the page that --write keeps."""
 
     agent: Measure = agent_benchmark.measure
+    startup: Measure = startup_benchmark.measure
     ingest: Measure = ingest_benchmark.measure
+    live: Measure = live_benchmark.measure
     readers: Measure = readers_benchmark.measure
     simulate: Measure = simulate_benchmark.measure
     peers: Measure = peers_benchmark.measure
     accuracy: Measure = ways_benchmark.measure
+    soak: Measure = soak_benchmark.measure
+    workers: Measure = workers_benchmark.measure
+    brokers: Measure = brokers_benchmark.measure
     install: Callable[[Path | None], AbstractContextManager[Peers]] = installed_peers
     page: Path = PAGE
     picture: Path = ways_benchmark.PICTURE
+    soak_picture: Path = soak_benchmark.PICTURE
 
 
-AS_JSON = click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
-WRITE = click.option("--write", is_flag=True, help="Write the numbers into docs/benchmarks.md.")
 RUNS = click.option("--runs", default=5, help="Runs of which the median counts.", show_default=True)
-PEER_PYTHON = click.option(
-    "--peer-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Python that has the other libraries, instead of a temporary environment.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,9 +88,22 @@ def agent(context: click.Context, in_json: bool, write: bool) -> None:
     \b
     Examples:
       python scripts/benchmark.py agent
-      python scripts/benchmark.py agent --json | jq '.measurements[] | select(.limit)'
     """
-    _tell(context, "agent", context.obj.agent, in_json, write)
+    tell(context, "agent", context.obj.agent, in_json, write)
+
+
+@main.command()
+@AS_JSON
+@WRITE
+@click.pass_context
+def startup(context: click.Context, in_json: bool, write: bool) -> None:
+    """Measure the CPU time of short commands, against that of `python -c pass`.
+
+    \b
+    Examples:
+      python scripts/benchmark.py startup
+    """
+    tell(context, "startup", context.obj.startup, in_json, write)
 
 
 @main.command()
@@ -123,7 +142,7 @@ def ingest(
     alone = partial(context.obj.ingest, reports, runs, large, k)
     read = partial(context.obj.readers, reports, runs, k, readers)
     name, measured = ("readers", read) if readers else ("ingest", alone)
-    _tell(context, name, measured, in_json, write)
+    tell(context, name, measured, in_json, write)
 
 
 @main.command()
@@ -160,14 +179,13 @@ def simulate(
     Examples:
       python scripts/benchmark.py simulate
       python scripts/benchmark.py simulate --peer
-      python scripts/benchmark.py simulate --devices 100000 --runs 3 --json
     """
     with ExitStack() as stack:
         driver = (
             stack.enter_context(_peers(context.obj, peer_python)) if peer or peer_python else None
         )
         measured = partial(context.obj.simulate, statistics, devices, runs, driver)
-        _tell(context, "simulate", measured, in_json, write, driver)
+        tell(context, "simulate", measured, in_json, write, driver)
 
 
 @main.command()
@@ -196,11 +214,10 @@ def peers(
     \b
     Examples:
       python scripts/benchmark.py peers
-      python scripts/benchmark.py peers --devices 100000 --runs 3 --errors 5 --json
     """
     with _peers(context.obj, peer_python) as driver:
         measured = partial(context.obj.peers, driver, devices, runs, errors)
-        _tell(context, "peers", measured, in_json, write, driver)
+        tell(context, "peers", measured, in_json, write, driver)
 
 
 @main.command()
@@ -224,13 +241,32 @@ def accuracy(
     \b
     Examples:
       python scripts/benchmark.py accuracy
-      python scripts/benchmark.py accuracy --campaigns 3 --json
     """
     with _peers(context.obj, peer_python) as driver:
         effort = ways_benchmark.Effort(campaigns)
         picture = context.obj.picture if write else None
         measured = partial(context.obj.accuracy, driver, effort, picture)
-        _tell(context, "accuracy", measured, in_json, write, driver)
+        tell(context, "accuracy", measured, in_json, write, driver)
+
+
+@main.command()
+@click.option("--minutes", default=20.0, help="How long.", show_default=True)
+@click.option("--rate", default=200, help="Reports a second.", show_default=True)
+@AS_JSON
+@WRITE
+@click.pass_context
+def soak(context: click.Context, minutes: float, rate: int, in_json: bool, write: bool) -> None:
+    """Count at a constant rate over TLS with the page open: memory, files and sizes stay flat.
+
+    With --write, docs/pictures/soak.svg is drawn as well.
+
+    \b
+    Examples:
+      python scripts/benchmark.py soak
+    """
+    asked = soak_benchmark.Soak(60 * minutes, rate)
+    picture = context.obj.soak_picture if write else None
+    tell(context, "soak", partial(context.obj.soak, asked, picture), in_json, write)
 
 
 @main.command("all")
@@ -238,22 +274,21 @@ def accuracy(
 @AS_JSON
 @WRITE
 @click.pass_context
-def everything(
-    context: click.Context, peer_python: Path | None, in_json: bool, write: bool
-) -> None:
-    """Run every benchmark; with --json a line each. Takes about half an hour.
+def run_all(context: click.Context, peer_python: Path | None, in_json: bool, write: bool) -> None:
+    """Run all but `soak`, `workers` and `brokers`; with --json a line each. Takes half an hour.
 
     \b
     Examples:
       python scripts/benchmark.py all --write
-      python scripts/benchmark.py all --json > benchmarks.ndjson
     """
     shown = {"in_json": in_json, "write": write}
     named = {**shown, "peer_python": peer_python}
     broken = 0
     for command, options in (
         (agent, shown),
+        (startup, shown),
         (ingest, shown),
+        (live, shown),
         (ingest, {**shown, **WITH_READERS}),
         (simulate, named),
         (peers, named),
@@ -266,33 +301,10 @@ def everything(
     context.exit(broken)
 
 
+main.add_command(live)
+main.add_command(workers)
+main.add_command(brokers)
 WITH_READERS: Final = {"readers": 10, "reports": 300_000}
-NOT_SHOWN: Final = ("in_json", "write", "peer_python")  # they change no number
-
-
-def _tell(
-    context: click.Context,
-    name: str,
-    measure: Callable[[], list[Measurement]],
-    in_json: bool,
-    write: bool,
-    driver: Peers | None = None,
-) -> NoReturn:
-    """Measure, show, write if asked to, and end with what the limits say."""
-    described, load = machine.describe(), machine.load()
-    versions = driver.versions() if driver else {}
-    measured = measure()
-    if in_json:
-        around = {"machine": described, "load": load, "peers": versions}
-        click.echo(json.dumps({**facts(name, measured), **around}, ensure_ascii=False))
-    else:
-        click.echo(as_text(measured))
-    if write:
-        text = section(name, _command(context), measured, load, versions)
-        page: Path = context.obj.page
-        before = page.read_text(encoding="utf-8") if page.exists() else ""
-        page.write_text(updated(before, described, name, text), encoding="utf-8")
-    context.exit(0 if kept(measured) else 1)
 
 
 @contextmanager
@@ -303,17 +315,6 @@ def _peers(benchmarks: Benchmarks, python: Path | None) -> Iterator[Peers]:
             yield driver
     except PeerFailed as failure:
         raise click.ClickException(str(failure)) from None
-
-
-def _command(context: click.Context) -> str:
-    """How to measure the same again: the command with what was not left to its default."""
-    words = ["python scripts/benchmark.py", str(context.info_name)]
-    for option in context.command.params:
-        value = context.params.get(str(option.name))
-        if option.name in NOT_SHOWN or value == option.get_default(context):
-            continue
-        words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
-    return " ".join(words)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import click
 
+from protocol_spec.programs.installing import install
+
 if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -121,7 +123,7 @@ def main(ctx: click.Context, files: tuple[Path, ...]) -> None:
         except ModuleNotFoundError as missing:
             click.echo(
                 f"error: this command needs {missing.name}, which is not installed; nothing was "
-                "checked. Install it with: pip install 'allomfree[collector]'",
+                f"checked. Run: {install('collector')}",
                 err=True,
             )
             ctx.exit(2)

@@ -3,6 +3,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv="$root/.venv"
+unset PYTHONDONTWRITEBYTECODE  # each of many processes would compile everything it imports
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -18,20 +19,28 @@ find_python() {
   return 1
 }
 
-# make_environment EXTRAS: install the checkout, editable, with these extras, at tested versions.
-# `dev` holds all the others, so an environment made for the tests serves everything.
+# make_environment SET: install the checkout, editable, with the packages of
+# scripts/requirements/SET.txt: these files, by their hashes, or none. No package is built here, so
+# none can run anything while it is installed. `dev` holds all the others, so an environment made
+# for the tests serves everything.
 make_environment() {
-  local extras=$1 wanted python
-  wanted=$(cat "$root/pyproject.toml" "$root/scripts/constraints.txt" | cksum; echo "$root")
-  for python in "$venv/.installed-dev" "$venv/.installed-$extras"; do
+  local set=$1 wanted python
+  wanted=$(cat "$root/pyproject.toml" "$root"/scripts/requirements/*.txt | cksum; echo "$root")
+  for python in "$venv/.installed-dev" "$venv/.installed-$set"; do
     [ "$(cat "$python" 2>/dev/null)" = "$wanted" ] && [ -x "$venv/bin/python" ] && return
   done
   python=$(find_python) || fail "Python 3.11 or newer is needed and was not found; set PYTHON to it"
   say "Setting up .venv with $("$python" --version) (once; about a minute)"
   [ -x "$venv/bin/pip" ] || "$python" -m venv --clear "$venv" \
     || fail "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint "$root/scripts/constraints.txt" --editable "$root[$extras]" \
+  # Not compiled: Python does that at the first import, for what is used, and scripts/test keeps
+  # its compiled files elsewhere.
+  local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps
+    --no-compile)
+  "${pip[@]}" --require-hashes --only-binary :all: \
+    --requirement "$root/scripts/requirements/build.txt" \
+    --requirement "$root/scripts/requirements/$set.txt" \
+    && "${pip[@]}" --no-index --no-build-isolation --editable "$root" \
     || fail "the packages could not be installed; see the lines above"
-  printf '%s' "$wanted" > "$venv/.installed-$extras"
+  printf '%s' "$wanted" > "$venv/.installed-$set"
 }

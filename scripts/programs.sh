@@ -1,4 +1,5 @@
-# Sourced by scripts/test: installs the programs that some tests run against, and axe-core.
+# Sourced by scripts/test: installs the programs that some tests run against, axe-core, and the
+# packages of the device in JavaScript.
 # What cannot be installed is left in `missing`, each with its reason.
 
 missing=()
@@ -6,11 +7,14 @@ missing=()
 # Programs and the system's packages that hold them.
 system_packages="mosquitto mosquitto
 strace strace
+postgres postgresql
 chromium chromium
 chromedriver chromium-driver
 systemd-analyze systemd
 node nodejs
-npm npm"
+npm npm
+prometheus prometheus
+promtool prometheus"
 
 system_programs() {
   local program package
@@ -21,7 +25,11 @@ system_programs() {
   done <<< "$system_packages"
 }
 
-has_program() { command -v "$1" > /dev/null || [ -x "/usr/sbin/$1" ]; }
+# Debian keeps PostgreSQL off the path, by version.
+has_program() {
+  command -v "$1" > /dev/null || [ -x "/usr/sbin/$1" ] \
+    || compgen -G "/usr/lib/postgresql/*/bin/$1" > /dev/null
+}
 
 # apt_install PACKAGE: waits for another apt-get, tries again after a failed download, and leaves
 # in `reason` why it did not succeed.
@@ -62,4 +70,20 @@ accessibility_rules() {
       "axe-core@$wanted" 2>&1 | grep -m 1 -i error) || true
   done
   missing+=("axe-core ($reason)")
+}
+
+# What examples/javascript-device needs: the files that its lock lists, by their hashes.
+javascript_packages() {
+  local example="$root/examples/javascript-device" place="$venv/javascript-device" attempt
+  reason="npm is not installed"
+  for attempt in 1 2 3; do
+    cmp -s "$example/package-lock.json" "$place/installed" && return 0
+    command -v npm > /dev/null || break
+    say "Installing the packages of the device in JavaScript with npm"
+    mkdir -p "$place" && cp "$example"/package*.json "$place"
+    reason=$(npm ci --no-audit --no-fund --ignore-scripts --prefix "$place" 2>&1) \
+      && cp "$example/package-lock.json" "$place/installed"
+    reason=$(grep -m 1 -i error <<< "$reason") || true
+  done
+  missing+=("javascript-device ($reason)")
 }

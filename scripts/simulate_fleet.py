@@ -1,4 +1,4 @@
-"""Simulate a fleet and see what a campaign would show: see docs/simulate.md."""
+"""Simulate a fleet, from a checkout: `allomfree-sim`. See docs/simulate.md."""
 
 from __future__ import annotations
 

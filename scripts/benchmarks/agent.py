@@ -18,7 +18,7 @@ from typing import Final
 from benchmarks import syscalls
 from benchmarks.campaign import manifest
 from benchmarks.measurements import Measurement
-from edge_client import EdgeClient
+from edge_client import EdgeClient, Policy
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
@@ -29,7 +29,7 @@ from stage.tally import Tally
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
-AGENT: Final = "import edge_client.__main__"
+AGENT: Final = "import edge_client.__main__, edge_client.commands.report"
 LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the longest that they get
 
 
@@ -127,8 +127,12 @@ def _agent(
 
 
 def _join(state: Path, asked: Manifest, broker: str) -> None:
-    with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=asked, broker=broker), device="device")
+    with EdgeClient(state, policy=Policy(min_period=1)) as client:
+        client.join(
+            client.invitation(manifest=asked, broker=broker),
+            device="device",
+            accept_silence=asked.campaign,
+        )
 
 
 def _resident_kib(pid: int) -> int:
@@ -185,8 +189,12 @@ def draw_time(directory: Path, draws: int = 200) -> Measurement:
     asked = manifest(4, period_seconds=60, rounds=1000)
     clock = _RoundClock(asked)
     times = []
-    with EdgeClient(directory, clock=clock) as client:
-        client.join(client.invitation(manifest=asked, broker="mqtt://localhost"), device="device")
+    with EdgeClient(directory, clock=clock, policy=Policy(min_period=1)) as client:
+        client.join(
+            client.invitation(manifest=asked, broker="mqtt://localhost"),
+            device="device",
+            accept_silence=asked.campaign,
+        )
         for clock.round in range(draws):
             membership = client.find()
             begin = time.perf_counter()

@@ -11,8 +11,10 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from protocol_spec.programs.address import parse_broker
 
-def main(port: int, count: int) -> None:
+
+def main(url: str, count: int) -> None:
     """Read so many messages of the waiting session; print how many a second."""
     seen, began, done = 0, 0.0, threading.Event()
 
@@ -31,11 +33,14 @@ def main(port: int, count: int) -> None:
         protocol=MQTTProtocolVersion.MQTTv311,
     )
     client.on_message = on_message
-    client.connect("127.0.0.1", port, 600)
+    client.on_connect = lambda *_: print("attached", flush=True)
+    broker = parse_broker(url)
+    client.connect(broker.host, broker.port, 600)
     client.loop_start()
     done.wait()
-    print(json.dumps({"per_second": count / (time.perf_counter() - began)}))
+    rate = count / (time.perf_counter() - began)
+    print(json.dumps({"per_second": rate, "done_at": time.monotonic()}), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]))

@@ -18,6 +18,7 @@ def manifest(
     period_seconds: int = 86_400,
     rounds: int = 2,
     grace_seconds: int = 86_400,
+    receipt_pages: int = 1000,
 ) -> Manifest:
     """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago."""
     first = int(time.time()) - begun_seconds
@@ -32,7 +33,7 @@ def manifest(
         contact = "nobody@example.org"
         eps_inf = 2.0
         eps_1 = 0.6
-        receipt_pages = 1000
+        receipt_pages = {receipt_pages}
         [rounds]
         first = {first}
         period = {period_seconds}
@@ -60,5 +61,5 @@ class UnsyncedNats(Nats):
     def command(self) -> list[str]:
         made = super().command()
         config = self.directory / "nats.conf"
-        config.write_text(config.read_text().replace(", sync_interval: always", ""))
+        config.write_text(config.read_text().replace(', sync_interval: "1s"', ""))
         return made

@@ -18,7 +18,7 @@ def describe() -> dict[str, str]:
     return {
         "processor": f"{_processor()}, {cores} core{'s' if cores > 1 else ''} usable",
         "memory": f"{memory:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
     }
@@ -27,6 +27,12 @@ def describe() -> dict[str, str]:
 def load() -> str:
     """How many processes wanted to run over the last minute, and how many can."""
     return f"{os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
+
+
+def cpu_seconds(pid: int) -> float:
+    """That a process has taken so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _processor() -> str:

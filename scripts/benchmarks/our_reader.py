@@ -7,35 +7,30 @@ import sys
 import time
 from pathlib import Path
 
-from collector.device_key import DeviceKey
-from collector.mqtt.link import PahoConnector
+from benchmarks.attached import attached
 from collector.rounds import sealing
-from collector.service import Service
-from collector.store.sqlite import SqliteStore
-from protocol_spec import Manifest
-from protocol_spec.programs.address import Credentials, parse_broker
+from collector.store_address import StoreAddress
 from stage.memory import peak_memory_mib
 
 
-def main(port: int, count: int, directory: Path) -> None:
+def main(url: str, count: int, directory: Path, shared: str | None = None) -> None:
     """Commit and acknowledge so many reports, then seal the round; print what it took."""
-    store = SqliteStore(directory / "collector.db")
-    manifest = Manifest.from_bytes((directory / "manifest").read_bytes())
-    campaign = store.open_campaign(manifest, int(time.time()))
-    began = 0.0
+    began = began_cpu = 0.0
 
     def trace(step: str) -> None:
-        nonlocal began
+        nonlocal began, began_cpu
         if step == "batch in memory" and not began:
-            began = time.perf_counter()
+            began, began_cpu = time.perf_counter(), time.process_time()
 
-    broker, key = parse_broker(f"mqtt://127.0.0.1:{port}"), DeviceKey(directory / "key")
-    connect = PahoConnector(broker, Credentials(), client_id="reader")
-    service = Service(store, key, connect, trace=trace)
+    service, store, campaign = attached(
+        url, directory, trace, StoreAddress(shared) if shared else None
+    )
     while service.status.accepted < count:
         service.turn(0.5)
     told = {
         "per_second": count / (time.perf_counter() - began),
+        "cpu_microseconds": (time.process_time() - began_cpu) / count * 1e6,
+        "batches": service.status.batches,
         "largest_batch": service.status.largest_batch,
         "memory_mib": peak_memory_mib(),
     }
@@ -46,4 +41,4 @@ def main(port: int, count: int, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

@@ -31,7 +31,7 @@ def show_histograms(store: Store, campaign: Campaign, truth: Sequence[np.ndarray
 
 
 def _histogram(result: Result, names: Sequence[str], true: np.ndarray) -> str:
-    columns = zip(names, result.projected, result.low, result.high, true.tolist(), strict=True)
+    columns = zip(names, result.raw, result.low, result.high, true.tolist(), strict=True)
     return "\n".join(draw_bars([Bar(*column) for column in columns], cells=WIDTH))
 
 

@@ -28,7 +28,7 @@ def watch(
     shown, next_line = "", 0.0
     with collector.store() as store:
         while not is_sealed(store, campaign, schedule.count - 1):
-            line = _progress(store, campaign, devices)
+            line = progress(store, campaign, devices)
             if line != shown and time.monotonic() >= next_line:
                 shown, next_line = line, time.monotonic() + LINE_SECONDS
                 say(line)
@@ -39,7 +39,8 @@ def watch(
             time.sleep(POLL_SECONDS)
 
 
-def _progress(store: Store, campaign: Campaign, devices: int) -> str:
+def progress(store: Store, campaign: Campaign, devices: int) -> str:
+    """How far the rounds are, in a line."""
     filling = [
         f"round {number}: {sum(t.n for t in store.tallies(campaign.id, number).values())}"
         for number in store.open_rounds(campaign.id)

@@ -52,7 +52,7 @@ def _opening(runs: int, seed: int) -> str:
     return f"""\
 # The paper, computed again
 
-This page was written by `python scripts/reproduce_paper.py all --runs {runs} --seed {seed}`. Do not
+This page was written by `allomfree-sim reproduce-paper all --runs {runs} --seed {seed}`. Do not
 edit it: run the command again, which gives the same page.
 
 The paper is Arcolezi, Couchot, Al Bouna and Xiao, "Improving the utility of locally differentially

@@ -8,7 +8,7 @@
     runs         from the options of a command to a finished run
     records      a finished run in a directory, and two of them compared
     text, figure, progress   what a person sees
-    cli          the commands of scripts/simulate_fleet.py
+    cli          the commands of `allomfree-sim`
     scaling      what one round costs a collector as the fleet grows
 
 A module imports only those above it, except that `cli` and `runs` use everything.

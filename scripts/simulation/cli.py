@@ -1,4 +1,4 @@
-"""The commands of scripts/simulate_fleet.py: their options; what they do is in `runs`."""
+"""The commands of `allomfree-sim`: their options; what they do is in `runs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from protocol_spec import Manifest
-from protocol_spec.programs.commands import STYLE, with_clear_errors
+from protocol_spec.programs.commands import STYLE, version_option, with_clear_errors
 from protocol_spec.ways import WAYS, Reporting
 from simulation import records, runs, text
 from simulation.errors import SimulationError
@@ -23,13 +23,14 @@ Option = Callable[[Command], Command]
 
 
 @click.group(context_settings=STYLE)
+@version_option("allomfree-sim")
 def main() -> None:
     """Simulate a fleet: as statistics, report by report, or with real agents.
 
     \b
     Examples:
-      python scripts/simulate_fleet.py manifest adult > adult.toml
-      python scripts/simulate_fleet.py statistics adult.toml --population adult --rounds 7
+      allomfree-sim manifest adult > adult.toml
+      allomfree-sim statistics adult.toml --population adult --rounds 7
     """
 
 
@@ -135,7 +136,7 @@ def statistics(**given: Any) -> None:
     """Simulate counts alone, with their exact distribution: 100 million devices in seconds.
 
     \b
-    python scripts/simulate_fleet.py statistics home.toml --population zipf:1.2 --devices 100000000
+    allomfree-sim statistics home.toml --population zipf:1.2 --devices 100000000
     """
     _run(given, runs.statistics)
 
@@ -152,8 +153,8 @@ def reports(
     """Simulate every report, counted at once or by a real collector (--into or --live).
 
     \b
-    python scripts/simulate_fleet.py reports home.toml --devices 1000000 --dropout 0.1
-    python scripts/simulate_fleet.py reports home.toml --devices 20000 --into data
+    allomfree-sim reports home.toml --devices 1000000 --dropout 0.1
+    allomfree-sim reports home.toml --devices 20000 --into data
     """
     if live or broker:
         _run(given, lambda asked: runs.reports_live(asked, into, broker, period, batch))
@@ -176,7 +177,7 @@ def agents(
     """Run real agents, a real broker and a real collector, in real time.
 
     \b
-    python scripts/simulate_fleet.py agents home.toml --devices 500 --rounds 3 --period 8
+    allomfree-sim agents home.toml --devices 500 --rounds 3 --period 8
     """
     _run(given, lambda asked: runs.agents(asked, into, broker, period, processes))
 
@@ -190,7 +191,7 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
     """Compare two stored runs; exit status 1 when chance does not explain the difference.
 
     \b
-    python scripts/simulate_fleet.py compare run1 run2
+    allomfree-sim compare run1 run2
     """
 
     def show() -> None:
@@ -221,8 +222,8 @@ def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Re
     """Print a manifest for every attribute of one of the paper's data sets.
 
     \b
-    python scripts/simulate_fleet.py manifest adult --eps-inf 2 --eps-1 0.6 > adult.toml
-    python scripts/simulate_fleet.py manifest adult --reporting nested > nested.toml
+    allomfree-sim manifest adult --eps-inf 2 --eps-1 0.6 > adult.toml
+    allomfree-sim manifest adult --reporting nested > nested.toml
     """
 
     def show() -> None:

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from collector.data_dir import open_store
 from collector.device_key import DeviceKey
-from collector.ingest.admit import OpenCampaigns, admit
+from collector.ingest import OpenCampaigns
+from collector.ingest.batch import decide
 from collector.mqtt import Message
 from collector.records import Candidate
 from collector.rounds import sealing
@@ -76,8 +77,8 @@ def measure(devices: int, directory: Path) -> Cost:
         known = OpenCampaigns({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
 
         def admitted(group: list[tuple[str, bytes]]) -> list[Candidate]:
-            judged = [admit(Message(*sent), known, schedule.opens(0)) for sent in group]
-            return [one for one in judged if isinstance(one, Candidate)]
+            messages = [Message(*sent) for sent in group]
+            return decide(messages, known, schedule.opens(0)).candidates
 
         while group := cost.spend("making", lambda: list(islice(messages, GROUP))):
             candidates = cost.spend("admitting", partial(admitted, group))

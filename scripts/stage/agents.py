@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,22 +31,25 @@ class AgentProcesses:
         self,
         directory: Path,
         manifest: Manifest,
-        broker: str,
+        broker: str | Sequence[str],
         readings: Mapping[int, Readings],
         processes: int,
         *,
+        credentials: Path | None = None,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.directory = directory
         self.drawn: dict[int, str] = {}
         self._manifest = manifest
         self._readings = readings
+        self._brokers = [broker] if isinstance(broker, str) else list(broker)
+        self._credentials = credentials  # a directory for each device, as `enrol` writes them
         self._stack = ExitStack()
         shares = [list(readings)[number::processes] for number in range(processes)]
         self._shares = [share for share in shares if share]
         self._processes = [
             Process(
-                "a process of agents", self._command(number, broker), self._log(number),
+                "a process of agents", self._command(number), self._log(number),
                 piped=True, timing=timing,
             )
             for number in range(len(self._shares))
@@ -86,9 +89,11 @@ class AgentProcesses:
                 raise process.error("a process of agents ended before its agents had joined")
             self.drawn.update({int(device): name for device, name in json.loads(line).items()})
 
-    def _command(self, number: int, broker: str) -> list[str]:
+    def _command(self, number: int) -> list[str]:
         places = [self.directory, self._manifest_file, self._readings_file(number)]
-        return [sys.executable, "-m", "stage.agent_process", *map(str, places), broker]
+        broker = self._brokers[number % len(self._brokers)]
+        secrets = [str(self._credentials)] if self._credentials else []
+        return [sys.executable, "-m", "stage.agent_process", *map(str, places), broker, *secrets]
 
     @property
     def _manifest_file(self) -> Path:

@@ -8,10 +8,14 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
+from collector.brokers.authority import Authority
+from collector.brokers.plan import Pair
 from stage.processes import StageError
 from stage.programs import find_program, free_port
 
@@ -33,10 +37,22 @@ class Broker(ABC):
     directory: Path
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    tls: ClassVar[bool] = False
+    environment: ClassVar[Mapping[str, str]] = {}  # beside what we have ourselves
 
     @property
     def url(self) -> str:
-        return f"mqtt://127.0.0.1:{self.port}"
+        return f"mqtt{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def ca_file(self) -> Path | None:
+        """Whom clients must trust; None without TLS."""
+        return self.directory / "ca.crt" if self.tls else None
+
+    @property
+    def server_files(self) -> Pair:
+        """The broker's certificate and key, if it has TLS."""
+        return Pair(self.directory / "server.crt", self.directory / "server.key")
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -45,8 +61,11 @@ class Broker(ABC):
     def start(self) -> Self:
         """Start, and return once it accepts connections."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self.tls and not self.server_files.certificate.exists():
+            Authority(self.directory).issue_server(self.server_files, ["127.0.0.1", "localhost"])
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+            env = {**self.environment, **os.environ}
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=env)
         for _ in range(500):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -78,20 +97,31 @@ class Broker(ABC):
 
 
 class Nats(Broker):
-    """nats-server with its MQTT listener, JetStream synced at every write."""
+    """nats-server with its MQTT listener, JetStream synced once a second as the product has it."""
 
+    server_name = "stage"
     extra = ""
     listener = ""
+    clients = ""  # what is said of the port of NATS's own
+
+    @cached_property
+    def stream_port(self) -> int:
+        """At which workers pull reports."""
+        return free_port()
 
     def command(self) -> list[str]:
         program = _installed("nats-server")
         config = self.directory / "nats.conf"
+        pair = self.server_files
+        tls = f'tls {{ cert_file: "{pair.certificate}", key_file: "{pair.key}" }}'
         config.write_text(
             f"""
-            server_name: stage
-            listen: 127.0.0.1:-1
-            jetstream {{ store_dir: "{self.directory}/js", sync_interval: always }}
-            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener} }}
+            server_name: {self.server_name}
+            listen: 127.0.0.1:{self.stream_port}
+            {self.clients}
+            jetstream {{ store_dir: "{self.directory}/js", sync_interval: "1s" }}
+            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener}
+              {tls if self.tls else ""} }}
             {self.extra}
             """
         )
@@ -106,8 +136,16 @@ class Mosquitto(Broker):
     def command(self) -> list[str]:
         program = _installed("mosquitto")
         config = self.directory / "mosquitto.conf"
-        config.write_text(f"listener {self.port} 127.0.0.1\n{self.extra}")
+        pair = self.server_files
+        tls = f"certfile {pair.certificate}\nkeyfile {pair.key}\n{AS_OURSELVES}"
+        listener = f"listener {self.port} 127.0.0.1\n{tls if self.tls else ''}"
+        config.write_text(f"{listener}{self.extra}")
         return [program, "-c", str(config)]
+
+
+def with_tls(kind: type[Broker]) -> type[Broker]:
+    """The same broker, that speaks TLS and nothing else."""
+    return type(f"{kind.__name__}WithTls", (kind,), {"tls": True})
 
 
 BROKERS: dict[str, type[Broker]] = {"nats": Nats, "mosquitto": Mosquitto}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -94,6 +95,14 @@ class Process:
         """kill -9."""
         self._started().kill()
         self._ended()
+
+    def pause(self) -> None:
+        """Stop it where it is, until `resume`."""
+        self._started().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after `pause`; nothing happens if it has ended meanwhile."""
+        self._started().send_signal(signal.SIGCONT)
 
     def read_line(self) -> str:
         """The next line of its standard output; waits for it, empty once the program has ended."""

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from protocol_spec.programs.address import BrokerUrl, parse_broker
@@ -31,19 +32,28 @@ _ACCEPTED: Final = b"\x20\x02\0\0"  # a CONNACK without a session from before
 _ANSWER_BYTES: Final = 4  # of a PUBACK
 
 
-def make_session(url: str, client_id: str, topic_filter: str) -> None:
+def make_session(
+    url: str, client_id: str, topic_filter: str, *, ca_file: Path | None = None
+) -> None:
     """A persistent session that collects messages while nobody reads."""
-    with _connected(url, client_id, clean=False) as sock:
+    with connected(url, client_id, clean=False, ca_file=ca_file) as sock:
         body = struct.pack(">H", 1) + _text(topic_filter) + b"\1"
         sock.sendall(_packet(_SUBSCRIBE, body))
         sock.recv(5)
         sock.sendall(_packet(_DISCONNECT, b""))
 
 
-def publish(url: str, messages: Iterable[Message], progress: Progress = lambda _: None) -> int:
+def publish(
+    url: str,
+    messages: Iterable[Message],
+    progress: Progress = lambda _: None,
+    *,
+    ca_file: Path | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> int:
     """Publish everything with QoS 1; returns how many once the broker has answered for all."""
     number, left = 0, iter(messages)
-    with _connected(url, ANY_NAME, clean=True) as sock:
+    with connected(url, ca_file=ca_file, answer_seconds=answer_seconds) as sock:
         answers = _Answers(sock)
         while group := list(islice(left, GROUP)):
             answers.wait_until_unanswered(WINDOW - len(group))
@@ -82,11 +92,18 @@ class _Answers:
 
 
 @contextmanager
-def _connected(url: str, client_id: str, *, clean: bool) -> Iterator[socket.socket]:
+def connected(
+    url: str,
+    client_id: str = ANY_NAME,
+    *,
+    clean: bool = True,
+    ca_file: Path | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> Iterator[socket.socket]:
     """A connection that the broker has accepted; any failure on it is a StageError."""
     broker = parse_broker(url)
     try:
-        with _socket(broker) as sock:
+        with _socket(broker, ca_file, answer_seconds) as sock:
             keepalive = struct.pack(">H", KEEPALIVE_SECONDS)
             head = _text("MQTT") + bytes([4, 2 if clean else 0]) + keepalive
             sock.sendall(_packet(_CONNECT, head + _text(client_id)))
@@ -97,11 +114,12 @@ def _connected(url: str, client_id: str, *, clean: bool) -> Iterator[socket.sock
         raise StageError(f"publishing to {url} failed: {error}") from None
 
 
-def _socket(broker: BrokerUrl) -> socket.socket:
-    plain = socket.create_connection((broker.host, broker.port), ANSWER_SECONDS)
+def _socket(broker: BrokerUrl, ca_file: Path | None, answer_seconds: float) -> socket.socket:
+    plain = socket.create_connection((broker.host, broker.port), answer_seconds)
     if not broker.tls:
         return plain
-    return ssl.create_default_context().wrap_socket(plain, server_hostname=broker.host)
+    context = ssl.create_default_context(cafile=ca_file)
+    return context.wrap_socket(plain, server_hostname=broker.host)
 
 
 def _text(value: str) -> bytes:

@@ -24,6 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from collector.brokers.directory import BrokerDirectory
+from collector.brokers.limits import limit_nats
 from collector.brokers.plan import Auth, BrokerPlan, Kind
 from stage.brokers import Broker
 from stage.programs import find_program, free_port
@@ -83,13 +84,21 @@ def plan(setup: Setup, directory: Path, **options: Any) -> BrokerPlan:
 class ConfiguredBroker(Broker):
     """A configured broker; the files are those of the product, unless a test spoils them."""
 
-    def __init__(self, setup: Setup, directory: Path, *names: str) -> None:
+    def __init__(self, setup: Setup, directory: Path, *names: str, limited: bool = True) -> None:
         self.setup = setup
+        self._limited = limited
         if not BrokerDirectory.exists(directory):
             BrokerDirectory.configure(directory, plan(setup, directory))
         super().__init__(directory, BrokerDirectory.load(directory).plan.port)
         if names:
             self.configured.enrol(names)
+
+    def start(self) -> Self:
+        """Start it as the product does: NATS is told its limits by a client."""
+        super().start()
+        if self.setup.kind == "nats" and self._limited:
+            limit_nats(self.configured)
+        return self
 
     @property
     def configured(self) -> BrokerDirectory:
@@ -145,7 +154,9 @@ class Guest:
         client_id: str = "",
         clean: bool = True,
         will: tuple[str, bytes] | None = None,
+        host: str = "localhost",
     ) -> None:
+        self._host = host
         self.heard: list[tuple[str, bytes]] = []
         self.lost = False
         self.session_present = False
@@ -190,7 +201,7 @@ class Guest:
         """Connect; whether the broker let us in. With TLS 1.3 a refused certificate is noticed
         only after the handshake, as the end of the connection."""
         try:
-            self._client.connect("localhost", self._port, **self._options)
+            self._client.connect(self._host, self._port, **self._options)
         except OSError:
             return False
         self._client.loop_start()

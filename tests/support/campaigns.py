@@ -41,6 +41,12 @@ grace = {grace}
 {attributes}"""
 
 
+def second_manifest(**options: object) -> Manifest:
+    """The same in format 2: every value has an answer, and all reports have one length."""
+    text = manifest_text(**options)  # type: ignore[arg-type]
+    return Manifest.from_toml(text.replace("format = 1", "format = 2"))
+
+
 def manifest(**options: object) -> Manifest:
     """The same, read."""
     return Manifest.from_toml(manifest_text(**options))  # type: ignore[arg-type]

@@ -110,7 +110,8 @@ def everywhere(directory: Path) -> bytes:
 
 def tags_of(pages: ReceiptPages, campaign: Campaign) -> dict[str, bytes]:
     """Every page that would be published now, by topic."""
-    return dict(pages.take({campaign.id: campaign}, 1000))
+    taken = pages.take({campaign.id: campaign}, 1000)
+    return {topic: message for _, topic, message in taken}
 
 
 def random_counts(form: BodyFormat, n: int, seed: int) -> tuple[list[bytes], Counts]:

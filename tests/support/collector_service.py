@@ -38,9 +38,18 @@ class ManualTime:
     """Nothing waits; time passes by hand."""
 
     now: float = FIRST + 60.0
+    ahead: float = 0.0
 
     def clock(self) -> Clock:
-        return Clock(lambda: self.now, lambda: self.now - FIRST, self.pass_time)
+        return Clock(lambda: self.now, self._steady, self.pass_time, self._steady)
+
+    def _steady(self) -> float:
+        return self.now - self.ahead - FIRST
+
+    def set_ahead(self, seconds: float) -> None:
+        """Somebody sets the clock; no time passes."""
+        self.now += seconds
+        self.ahead += seconds
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -27,12 +27,14 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoker(main: click.Group, environ: Mapping[str, str | None] | None = None) -> Cli:
-    """Runs one command; an exception that reaches the top fails the test."""
+    """Runs one command; an exception that nobody foresaw fails the test."""
 
     def invoke(*words: object, answer: str | None = None) -> Result:
-        return CliRunner(env=environ).invoke(
+        done = CliRunner(env=environ).invoke(
             main, [str(w) for w in words], input=answer, catch_exceptions=False
         )
+        assert "a fault of this program" not in done.stderr, done.stderr
+        return done
 
     return invoke
 

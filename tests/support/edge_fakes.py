@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edge_client.agent import Agent, MakeRandomiser, ReadValue, own_randomiser
+from edge_client.agent import Agent, MakeRandomiser, own_randomiser
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
 from edge_client.heartbeat import last_heartbeat
@@ -20,6 +20,7 @@ from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import Link, MakeLink, PahoLink
 from edge_client.mqtt.memory import MemoryBroker, Message
 from edge_client.policy import Policy
+from edge_client.reading import ReadValue
 from edge_client.records import Membership, Queued
 from edge_client.store import Store
 from edge_client.store.opening import Connect
@@ -45,6 +46,11 @@ from tests.support.protocol.entropy import seeded
 FIRST: Final = 1_800_000_000
 DAY: Final = 86_400
 NOBODY: Final = "mqtt://127.0.0.1:1"  # a port where no broker listens
+
+# An owner who allows short rounds, several values and large budgets, as the tests need them.
+ROOMY: Final = Policy(
+    max_eps_inf=4.0, lifetime_budget=12.0, max_values=3, min_period=1, total_budget=1e6
+)
 
 FUEL: Final = """[[attributes]]
 name = "fuel"
@@ -74,6 +80,7 @@ class FakeClock:
     now: float = FIRST + 1800.0
     uptime: float = 500.0
     boots: int = 1
+    is_synchronised: bool | None = None
 
     def wall(self) -> float:
         return self.now
@@ -83,6 +90,9 @@ class FakeClock:
 
     def boot(self) -> str:
         return f"boot-{self.boots}"
+
+    def synchronised(self) -> bool | None:
+        return self.is_synchronised
 
     def pass_time(self, seconds: float) -> None:
         """Time really passes."""
@@ -129,15 +139,28 @@ def joined_agent(
     store = Store(directory, exclusive=True, trace=trace, connect=connect)
     agent = Agent(
         store,
-        policy or Policy(),
+        policy or ROOMY,
         clock=clock,
         entropy=entropy or seeded(str(directory.name)),
         trace=trace,
         randomiser=randomiser,
     )
     if campaign is not None:
-        agent.join(campaign, broker=broker, namespace="allomfree", device=device)
+        agree(agent, campaign, broker=broker, device=device)
     return agent
+
+
+def agree(
+    agent: Agent, campaign: Manifest, *, broker: str = NOBODY, device: str | None = None
+) -> Membership:
+    """Join as an owner who also accepts that silence may tell something."""
+    return agent.join(
+        campaign,
+        broker=broker,
+        namespace="allomfree",
+        device=device,
+        accept_silence=campaign.campaign,
+    )
 
 
 def only(agent: Agent) -> Membership:

@@ -1,4 +1,4 @@
-"""What tests need beyond Python packages: programs of this machine, and axe-core.
+"""What tests need beyond Python packages: programs of this machine, and packages of Node.
 
 A test says so with `need("mosquitto")` in its body or a fixture, or with the mark
 `@pytest.mark.needs("mosquitto")`. Where the program is missing the test is skipped. With CI=true
@@ -16,16 +16,21 @@ from typing import Final
 
 import pytest
 
+from stage.postgres import find_postgres
 from stage.programs import find_program
 from tests.support.places import ROOT
 
 AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
+JAVASCRIPT: Final = ROOT / ".venv/javascript-device/node_modules"
+OF_NODE: Final = {"axe-core": AXE, "javascript-device": JAVASCRIPT / "mqtt/package.json"}
 MISSING: Final = re.compile(r"(is|are) not installed|could not import")
 
 
 def is_there(name: str) -> bool:
-    """Whether a program, or axe-core, is installed."""
-    return AXE.exists() if name == "axe-core" else find_program(name) is not None
+    """Whether a program, or what is installed with npm, is there."""
+    if name == "postgres":  # the system keeps it off the path
+        return find_postgres() is not None
+    return OF_NODE[name].exists() if name in OF_NODE else find_program(name) is not None
 
 
 def need(*names: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Final, Self
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 1, 2, 3, 4, 8, 9
 PINGREQ, PINGRESP, DISCONNECT = 12, 13, 14
 RECEIVE_MAXIMUM: Final = 0x21
+SHARED_SUBSCRIPTION_AVAILABLE: Final = 0x2A
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,13 @@ class Wire:
         self.keepalive = struct.unpack_from("!H", packet.body, name + 2)[0]
         return True
 
-    def connack(self, code: int = 0, *, receive_maximum: int | None = None) -> None:
+    def connack(
+        self, code: int = 0, *, receive_maximum: int | None = None, sharing: bool = True
+    ) -> None:
         """Answer the CONNECT."""
-        properties = b""
+        properties = b"" if sharing else bytes([SHARED_SUBSCRIPTION_AVAILABLE, 0])
         if receive_maximum is not None:
-            properties = struct.pack("!BH", RECEIVE_MAXIMUM, receive_maximum)
+            properties += struct.pack("!BH", RECEIVE_MAXIMUM, receive_maximum)
         tail = bytes([len(properties)]) + properties if self.version == 5 else b""
         self.send(frame(CONNACK, bytes([0, code]) + tail))
 
@@ -149,8 +153,9 @@ Script = Callable[[Wire], None]
 class Peer:
     """Listens on a port of its own and plays the script for every client that connects."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
         self._script = script
+        self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._wires: list[Wire] = []
@@ -159,7 +164,7 @@ class Peer:
 
     @property
     def url(self) -> str:
-        return f"mqtt://127.0.0.1:{self.port}"
+        return f"mqtt{'s' if self._context else ''}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         self._start(self._accept)
@@ -188,7 +193,8 @@ class Peer:
                 return
             self._start(partial(self._play, sock))
 
-    def _play(self, sock: socket.socket) -> None:
+    def _play(self, plain: socket.socket) -> None:
+        sock = self._context.wrap_socket(plain, server_side=True) if self._context else plain
         with sock:
             wire = Wire(sock)
             self._wires.append(wire)

@@ -12,7 +12,8 @@ class Proxy:
     """Passes bytes on, whole or one by one, until told to fall silent.
 
     `hush` is a half-open connection: what the client sends is still taken, nothing is passed on,
-    nothing is closed. Connections made later are served again. `upstream` may be changed.
+    nothing is closed. Connections made later are served again. `hold` stops the latest connection
+    for a while: nothing is lost, and all is passed on at `release`. `upstream` may be changed.
     """
 
     def __init__(self, upstream: int, *, one_by_one: bool = False) -> None:
@@ -46,6 +47,14 @@ class Proxy:
         passage.silent.set()
         return passage
 
+    def hold(self) -> None:
+        """Pass nothing on over the latest connection, in either direction."""
+        self.connections[-1].moving.clear()
+
+    def release(self) -> None:
+        """Pass on what was held, and what comes."""
+        self.connections[-1].moving.set()
+
     def wait_for_connections(self, count: int, timeout: float = 30.0) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.connections) >= count, timeout)
@@ -73,6 +82,8 @@ class Passage:
         self, client: socket.socket, broker: socket.socket, *, one_by_one: bool = False
     ) -> None:
         self.silent = threading.Event()
+        self.moving = threading.Event()
+        self.moving.set()
         self.client_left = threading.Event()
         self.from_client = b""
         self.in_silence = b""
@@ -88,6 +99,7 @@ class Passage:
             thread.start()
 
     def close(self) -> None:
+        self.moving.set()
         for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -101,6 +113,7 @@ class Passage:
             while data := source.recv(65_536):
                 if source is self._sockets[0]:
                     self._note(data)
+                self.moving.wait()
                 if not self.silent.is_set():
                     self._pass_on(data, sink)
         if source is self._sockets[0]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,6 +66,22 @@ class Site:
             return connection.getresponse().status
         finally:
             connection.close()
+
+    def stream_outlives(self, seconds: float) -> bool:
+        """Whether a new stream of events is still open after so long."""
+        connection, until = self.connect(), time.monotonic() + seconds
+        try:
+            connection.request("GET", "/events")
+            response = connection.getresponse()
+            while (left := until - time.monotonic()) > 0:
+                connection.sock.settimeout(left)
+                if not response.readline():
+                    return False
+        except TimeoutError:
+            pass
+        finally:
+            connection.close()
+        return True
 
 
 ANY_PORT = Address("127.0.0.1", 0)

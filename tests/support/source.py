@@ -52,12 +52,17 @@ class Source:
     @property
     def imports(self) -> list[Import]:
         """Everything it imports, wherever in the file."""
-        return [found for node in ast.walk(self.tree) for found in _imports(node)]
+        return _imported(self.path)
 
 
 @cache
 def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _imported(path: Path) -> list[Import]:
+    return [found for node in ast.walk(_parsed(path)) for found in _imports(node)]
 
 
 def _imports(node: ast.AST) -> Iterator[Import]:

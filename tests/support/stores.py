@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from collector.errors import StorageFailure
-from collector.records import Campaign, Candidate, Refusal
+from collector.records import Campaign, Candidate, Refusal, Withdrawal
 from collector.store import Store
 from collector.store.memory import MemoryDatabase, MemoryStore
+from collector.store.memory.workers import SharedMemoryDatabase, SharedMemoryStore
+from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
+from collector.store.workers import SharedStore
+from collector.store_address import StoreAddress
 from protocol_spec import Outcome
+from tests.support.postgres import new_schema
 
 
 class Engine(Protocol):
@@ -41,7 +46,46 @@ class MemoryEngine:
         return MemoryStore(self._databases.setdefault(name, MemoryDatabase()))
 
 
-ENGINES: Final[dict[str, type[Engine]]] = {"sqlite": SqliteEngine, "memory": MemoryEngine}
+class PostgresEngine:
+    """A schema of its own for each name, on the server of this process."""
+
+    def __init__(self, directory: Path, *, chunk: int = 200) -> None:  # noqa: ARG002
+        self._addresses: dict[str, StoreAddress] = {}
+
+    def address(self, name: str = "collector") -> StoreAddress:
+        if name not in self._addresses:
+            self._addresses[name] = new_schema()
+        return self._addresses[name]
+
+    def open(self, name: str = "collector") -> PostgresStore:
+        return PostgresStore(self.address(name))
+
+
+class SharedEngine(Engine, Protocol):
+    """An engine for several workers."""
+
+    def open(self, name: str = "collector") -> SharedStore: ...
+
+
+class SharedMemoryEngine:
+    """The memory engine with workers."""
+
+    def __init__(self, directory: Path, *, chunk: int = 200) -> None:  # noqa: ARG002
+        self._databases: dict[str, SharedMemoryDatabase] = {}
+
+    def open(self, name: str = "collector") -> SharedMemoryStore:
+        return SharedMemoryStore(self._databases.setdefault(name, SharedMemoryDatabase()))
+
+
+SHARED_ENGINES: Final[dict[str, type[SharedEngine]]] = {
+    "memory": SharedMemoryEngine,
+    "postgres": PostgresEngine,
+}
+ENGINES: Final[dict[str, type[Engine]]] = {
+    "sqlite": SqliteEngine,
+    "memory": MemoryEngine,
+    "postgres": PostgresEngine,
+}
 
 
 def snapshot(store: Store, rounds: int = 8) -> dict[str, Any]:
@@ -51,6 +95,7 @@ def snapshot(store: Store, rounds: int = 8) -> dict[str, Any]:
         "revoked": store.revoked(),
         "received": store.received(),
         "outcomes": store.outcomes(),
+        "requests": store.requests(),
         "unpublished": store.unpublished(10_000),
     }
     for campaign in store.campaigns():
@@ -79,6 +124,12 @@ def _of_round(store: Store, campaign: int, number: int) -> dict[str, Any]:
     }
 
 
+def withdraw(store: Store, campaign: Campaign, device: int) -> int:
+    """Forget one device; in how many open rounds it had a report."""
+    (done,) = store.withdraw([(campaign.id, device)])
+    return len(done.reports)
+
+
 def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Every row of every table of an SQLite file, as another process sees them."""
     with closing(sqlite3.connect(path)) as db:
@@ -91,8 +142,12 @@ class Tap:
 
     db: sqlite3.Connection
 
+    def __init__(self) -> None:
+        self.made: Callable[[sqlite3.Connection], None] = lambda _: None
+
     def __call__(self, *place: Any, **options: Any) -> sqlite3.Connection:
         self.db = sqlite3.connect(*place, **options)
+        self.made(self.db)
         return self.db
 
     def allow_no_growth(self) -> None:
@@ -115,9 +170,11 @@ class FullDisk(MemoryStore):
         self._check()
         return super().commit(candidates, refusals)
 
-    def withdraw(self, campaign: Campaign, device: int) -> int:
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
         self._check()
-        return super().withdraw(campaign, device)
+        return super().withdraw(asked, repeated=repeated, invalid=invalid)
 
     def publish_again(self) -> None:
         self._check()

@@ -8,9 +8,9 @@ many devices were at that place before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,32 @@ class Reports:
 
     def names(self) -> list[str]:
         """The devices' names in topics."""
-        return _names(self.attribute, self.places, self.generations)
+        return list(Names(self.attribute, self.places, self.generations))
 
 
-def _names(attribute: int, places: Indices, generations: Indices) -> list[str]:
-    pairs = zip(places.tolist(), generations.tolist())
-    return [f"sim-{attribute}-{place}-{before}" for place, before in pairs]
+@dataclass(frozen=True, slots=True, eq=False)
+class Names(Sequence[str]):
+    """The names of some devices, made when they are asked for: few ways of reporting need them."""
+
+    attribute: int
+    places: Indices
+    generations: Indices
+
+    def __len__(self) -> int:
+        return self.places.size
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Names: ...
+    def __getitem__(self, at: int | slice) -> str | Names:
+        if isinstance(at, slice):
+            return Names(self.attribute, self.places[at], self.generations[at])
+        return f"sim-{self.attribute}-{self.places[at]}-{self.generations[at]}"
+
+    def __iter__(self) -> Iterator[str]:
+        for place, before in zip(self.places.tolist(), self.generations.tolist()):
+            yield f"sim-{self.attribute}-{place}-{before}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +120,7 @@ class Batch:
         self._most = min(way.memos, fleet.rounds if self._do.changes else 1)
         self._places = np.arange(first, first + size)
         self._generation = np.zeros(size, dtype=np.int64)
-        self._codes = self._way.codes(_names(attribute, self._places, self._generation))
+        self._codes = self._way.codes(Names(attribute, self._places, self._generation))
         self._left = np.full(size, fleet.manifest.rounds.each)  # answers still to give, if `once`
         self._known = np.full((size, self._most), -1, dtype=np.int64)  # whose memo it is
         self._memos = np.zeros((size, self._most, self._way.memo_bytes), dtype=np.uint8)
@@ -157,7 +177,7 @@ class Batch:
         self._known[leaving] = -1
         self._counted[leaving] = self._sent[leaving] = 0
         self._left[leaving] = min(schedule.each, schedule.count - number)
-        names = _names(self.attribute, self._places[leaving], self._generation[leaving])
+        names = Names(self.attribute, self._places[leaving], self._generation[leaving])
         self._codes = self._codes.copy()
         self._codes[leaving] = self._way.codes(names)
 

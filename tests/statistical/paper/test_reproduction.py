@@ -12,9 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-import reproduce_paper
+from paper import cli
+from paper.cli import Printed
 from paper.printed_gains import DATA_SETS, HALVES, Half, Row
-from reproduce_paper import Printed
+from protocol_spec.programs.installing import install
 from simulation.model.datasets import NAMES
 from tests.support.places import ROOT
 from tests.support.svg import differences
@@ -25,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def invoke(*arguments: str, halves: Sequence[Half] = HALVES) -> Result:
-    return CliRunner().invoke(reproduce_paper.main, arguments, obj=Printed(halves=halves))
+    return CliRunner().invoke(cli.main, arguments, obj=Printed(halves=halves))
 
 
 def nursery(*arguments: str) -> Result:
@@ -139,7 +140,7 @@ def test_a_missing_library_is_named_and_nothing_is_written(
     assert done.exit_code == 2
     assert done.stderr == (
         "error: this command needs matplotlib, which is not installed; nothing was written. "
-        "Install it with: pip install 'allomfree[sim]'\n"
+        f"Run: {install('sim')}\n"
     )
     assert not (tmp_path / "docs").exists()
 
@@ -151,7 +152,7 @@ def test_all_writes_the_page_and_its_pictures(tmp_path: Path) -> None:
     done = nursery("all", "--runs", "100", "--seed", "7", "--output", str(tmp_path))
     page = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
     assert done.exit_code == 0
-    assert "`python scripts/reproduce_paper.py all --runs 100 --seed 7`" in page
+    assert "`allomfree-sim reproduce-paper all --runs 100 --seed 7`" in page
     assert str(tmp_path) not in page
     for name in ("variance", "nursery"):
         assert f"](pictures/paper-{name}.svg)" in page
@@ -177,7 +178,7 @@ def test_the_page_in_the_documentation_is_what_the_command_writes(tmp_path: Path
 def test_help_shows_an_example(command: str) -> None:
     done = invoke(command, "--help")
     assert done.exit_code == 0
-    assert f"\n    python scripts/reproduce_paper.py {command}" in done.output
+    assert f"\n    allomfree-sim reproduce-paper {command}" in done.output
 
 
 @pytest.mark.parametrize("runs", ["1", "0", "many"])

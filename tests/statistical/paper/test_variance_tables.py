@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import reproduce_paper
-from paper import printed
+from paper import cli, printed
+from paper.cli import Printed
 from paper.printed import Budget, Column, Row, Table
 from paper.variance import Cell, Verdict, classify, compare, compare_all, places, variances
-from reproduce_paper import Printed
+from tests.support.places import ROOT
+from tests.support.tables import every
 
-SCRIPT = Path(reproduce_paper.__file__)
+SCRIPT = ROOT / "scripts/reproduce_paper.py"
 
 Key = tuple[str, str | None, int | None]  # eps_inf, eps_1, k of GRR
 
@@ -56,7 +57,7 @@ def key(cell: Cell) -> Key:
     return (*cell.row.budget, cell.column.k)
 
 
-every_cell = pytest.mark.parametrize("cell", CELLS, ids=name)
+every_cell = every("cell", CELLS, ids=name)
 
 
 # --- the numbers ------------------------------------------------------------------------------
@@ -113,9 +114,7 @@ def test_both_calibrations_agree_except_for_l_grr_with_more_than_two_values(cell
         assert cell.ratio == 1
 
 
-@pytest.mark.parametrize(
-    "cell", [cell for cell in LONGITUDINAL.cells if cell.column.k is not None], ids=name
-)
+@every("cell", [cell for cell in LONGITUDINAL.cells if cell.column.k is not None], ids=name)
 def test_exact_l_grr_is_one_time_grr_at_eps_1(cell: Cell) -> None:
     assert cell.column.k is not None
     assert cell.row.budget.eps_1 is not None
@@ -215,7 +214,7 @@ SUMMARY = """
 
 
 def invoke(*arguments: str, paper: Printed = Printed()) -> Result:  # noqa: B008 - it is frozen
-    return CliRunner().invoke(reproduce_paper.main, ["variance", *arguments], obj=paper)
+    return CliRunner().invoke(cli.main, ["variance", *arguments], obj=paper)
 
 
 def test_the_command_runs_from_any_directory_and_ends_with_the_counts(tmp_path: Path) -> None:
@@ -314,6 +313,6 @@ def test_a_number_that_cannot_be_explained_is_exit_status_1(form: list[str]) -> 
 
 @pytest.mark.parametrize("command", [[], ["variance"]])
 def test_help_shows_an_example(command: list[str]) -> None:
-    done = CliRunner().invoke(reproduce_paper.main, [*command, "--help"])
+    done = CliRunner().invoke(cli.main, [*command, "--help"])
     assert done.exit_code == 0
-    assert "\n    python scripts/reproduce_paper.py variance" in done.output
+    assert "\n    allomfree-sim reproduce-paper variance" in done.output

@@ -16,6 +16,7 @@ from benchmark import Benchmarks
 from benchmarks import document
 from benchmarks.measurements import Measurement
 from benchmarks.peer_environment import PeerFailed, Peers
+from stage.processes import StageError
 from tests.support import benchmark_fakes as fakes
 
 GOOD = Measurement("size", 19.0, "bytes", 20)
@@ -37,7 +38,8 @@ def bad(*_: object) -> list[Measurement]:
 
 def test_every_benchmark_has_a_command_and_a_place_on_the_page() -> None:
     assert set(benchmark.main.commands) == {
-        "agent", "ingest", "simulate", "peers", "accuracy", "all",
+        "agent", "startup", "ingest", "live", "simulate", "peers", "accuracy", "soak", "workers",
+        "brokers", "all",
     }  # fmt: skip
     assert set(document.ABOUT) == {*benchmark.main.commands, "readers"} - {"all"}
 
@@ -81,10 +83,39 @@ def test_write_says_how_to_measure_the_same_again(tmp_path: Path) -> None:
     assert "| size | 19 bytes | <= 20 | ok |" in text
 
 
+def test_the_page_names_the_other_version_but_not_where_it_lies(tmp_path: Path) -> None:
+    other = tmp_path / "v0"
+    (other / "collector" / "brokers").mkdir(parents=True)
+    (other / "collector" / "brokers" / "nats.py").touch()
+    given = Benchmarks(live=good, page=tmp_path / "benchmarks.md")
+    assert run("live", "--against", str(other), "--write", given=given)[0] == 0
+    text = given.page.read_text(encoding="utf-8")
+    assert "    python scripts/benchmark.py live --against v0\n" in text
+
+
+def test_the_other_version_must_be_a_checkout(tmp_path: Path) -> None:
+    done = CliRunner().invoke(benchmark.main, ["live", "--against", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"{tmp_path} is no checkout of allomfree with an embedded broker" in done.stderr
+
+
+def test_a_run_that_fails_is_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
+    def fails(*_: object) -> list[Measurement]:
+        raise StageError("the broker did not start")
+
+    given = Benchmarks(live=fails, page=tmp_path / "benchmarks.md")
+    done = CliRunner().invoke(benchmark.main, ["live", "--write"], obj=given)
+    assert done.exit_code == 1
+    assert done.stderr == "Error: the broker did not start; nothing was written\n"
+    assert not given.page.exists()
+
+
 def test_all_goes_on_after_a_broken_limit(tmp_path: Path) -> None:
     given = Benchmarks(
         agent=bad,
+        startup=good,
         ingest=bad,
+        live=bad,
         readers=bad,
         simulate=good,
         peers=good,
@@ -95,9 +126,9 @@ def test_all_goes_on_after_a_broken_limit(tmp_path: Path) -> None:
     code, text = run("all", "--json", "--write", given=given)
     assert code == 1
     told = [json.loads(line) for line in text.splitlines()]
-    names = ["agent", "ingest", "readers", "simulate", "peers", "accuracy"]
+    names = ["agent", "startup", "ingest", "live", "readers", "simulate", "peers", "accuracy"]
     assert [t["benchmark"] for t in told] == names
-    assert [t["ok"] for t in told] == [False, False, False, True, True, True]
+    assert [t["ok"] for t in told] == [False, True, False, False, False, True, True, True]
     written = given.page.read_text(encoding="utf-8")
     assert "    python scripts/benchmark.py ingest --reports 300000 --readers 10\n" in written
     assert "Compared with multi-freq-ldpy 0.0.1." in written

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from demonstration.story import QUICK_START_SECONDS, Pace
+from demonstration.telling import Pace
 
 
 def test_a_busy_machine_and_a_large_fleet_get_longer_rounds() -> None:
-    quick = Pace.for_machine(QUICK_START_SECONDS / 2, 500, None)
-    assert quick == Pace.for_machine(QUICK_START_SECONDS, 500, None)
-    busy = Pace.for_machine(2 * QUICK_START_SECONDS, 500, None)
+    quick = Pace.for_machine(0.5, 500, None)
+    assert quick == Pace.for_machine(1.0, 500, None)
+    busy = Pace.for_machine(2.0, 500, None)
     assert (busy.period_seconds, busy.lead_seconds) == (
         2 * quick.period_seconds,
         2 * quick.lead_seconds,
     )
-    large = Pace.for_machine(QUICK_START_SECONDS, 5_000, None)
+    large = Pace.for_machine(1.0, 5_000, None)
     assert large.period_seconds > quick.period_seconds
     assert large.lead_seconds > quick.lead_seconds
 
 
 def test_the_usual_demonstration_takes_less_than_two_minutes() -> None:
-    pace = Pace.for_machine(QUICK_START_SECONDS, 500, None)
+    pace = Pace.for_machine(1.0, 500, None)
     assert pace.lead_seconds + 4 * pace.period_seconds + pace.grace_seconds < 75
 
 

@@ -68,7 +68,9 @@ def test_a_figure_is_drawn_and_the_same_each_time(toml: str, tmp_path: Path) -> 
         call("statistics", toml, "--devices", "9000", "--figure", tmp_path / name)
         pictures.append((tmp_path / name).read_bytes())
     assert pictures[0] == pictures[1]
-    assert all(word in pictures[0] for word in (b"fuel (L-GRR", b"hour (L-OSUE", b"truth", b"wood"))
+    assert all(
+        word in pictures[0] for word in (b"devices, L-GRR", b"devices, L-OSUE", b"truth", b"wood")
+    )
     assert pictures[2].startswith(b"\x89PNG")
 
 
@@ -141,7 +143,7 @@ def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
 def test_every_command_and_option_is_documented() -> None:
     text = (DOCS / "simulate.md").read_text(encoding="utf-8")
     for name, command in main.commands.items():
-        assert f"simulate_fleet.py {name}" in text, name
+        assert f"allomfree-sim {name}" in text, name
         for option in command.params:
             if isinstance(option, click.Option):
                 assert re.search(rf"{option.opts[0]}\b", text), f"{name} {option.opts[0]}"

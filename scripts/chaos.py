@@ -1,0 +1,115 @@
+"""Let everything fail, and compare every count: see docs/workers.md."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+if find_spec("protocol_spec") is None:  # a checkout that is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import click
+
+from faults.brokers import BROKERS
+from faults.many_run import ManySize, run_many
+from faults.run import Size, run
+from stage.processes import StageError
+
+SHOWN = 20
+ROUNDS = 3  # on a cluster
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.4, 600),
+    default=5.0,
+    show_default=True,
+    help="How long things fail; a minute or two more until everything has recovered.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Which faults, and when.")
+@click.option("--broker", "kind", type=click.Choice(BROKERS), default="embedded", show_default=True)
+@click.option("--tls", is_flag=True, help="Encrypt and verify every connection.")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Instead, three NATS nodes with TLS, PostgreSQL and three workers; three rounds.",
+)
+@click.option(
+    "--campaigns",
+    type=click.IntRange(1, 40),
+    default=17,
+    show_default=True,
+    help="With --cluster: campaigns of so many devices.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(10, 4_000),
+    default=2_000,
+    show_default=True,
+    help="Bulk devices in the larger campaign; the smaller has a tenth of them.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    help="Keep all files here.  [default: a temporary one]",
+)
+def main(
+    minutes: float,
+    seed: int,
+    kind: str,
+    tls: bool,
+    cluster: bool,
+    campaigns: int,
+    devices: int,
+    directory: Path | None,
+) -> None:
+    """Kill, pause, cut off, slow down and mislead a broker, a collector and real agents; then
+    compare every count with what the devices know. Exit status 1 if anything was lost or doubled.
+    """
+    if tls and kind == "embedded":
+        raise click.UsageError(
+            "--tls needs --broker nats or mosquitto: the embedded broker of a "
+            "fresh directory is on this machine only. Nothing was started"
+        )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the others too
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        click.echo(f"[{time.monotonic() - began:6.1f} s] {text}")
+
+    with ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="allomfree-chaos-")
+        work = directory or Path(stack.enter_context(temporary))
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            if cluster:
+                work.chmod(0o711)  # the database's user, if another, has to enter
+                size = ManySize(
+                    devices, campaigns, ROUNDS, max(6, round(minutes * 60 / (ROUNDS + 1)))
+                )
+                happened, found = run_many(work / "site", size, seed, say)
+            else:
+                happened, found = run(work, kind, Size(minutes, devices), seed, say, tls=tls)
+        except StageError as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(", ".join(f"{n} x {name}" for name, n in sorted(happened.items())))
+    for fault in found.faults[:SHOWN]:
+        click.echo(f"  FAIL  {fault}")
+    if len(found.faults) > SHOWN:
+        click.echo(f"  FAIL  and {len(found.faults) - SHOWN} more")
+    click.echo(
+        f"{happened.total()} faults, seed {seed}: {found.counted:,} reports counted, "
+        f"{found.owed:,} had to be, {found.unsure:,} could be; "
+        f"{len(found.faults)} lost, doubled or changed."
+    )
+    sys.exit(1 if found.faults else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What was lost, doubled or changed: every count beside what the devices know.
+
+A bulk device's report must be counted if the device has a receipt for it, or if the broker took it
+before the deadline and has not forgotten anything since. In every other case it may be. It must
+never be counted twice, and nothing that nobody sent may be counted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from collector.data_dir import DATABASE
+from collector.device_key import DeviceKey
+from collector.records import Campaign, Tally
+from collector.rounds.results import round_result
+from collector.store import StoreReader
+from faults.agents import Agents
+from faults.bulk import BulkDevices
+from faults.campaigns import bulk_name
+from faults.site import Loss
+from protocol_spec import Manifest, Rejected, decode_report
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found."""
+
+    counted: int = 0
+    owed: int = 0
+    unsure: int = 0  # neither receipt nor answer: counted or not, both are right
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, other: Verdict) -> None:
+        """Take in what was found elsewhere."""
+        self.counted += other.counted
+        self.owed += other.owed
+        self.unsure += other.unsure
+        self.faults += other.faults
+
+
+def judge_bulk(
+    store: StoreReader, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
+) -> Verdict:
+    """Every round of a bulk campaign, from the counts it was sealed with."""
+    found = Verdict()
+    for number in range(campaign.manifest.rounds.count):
+        tally = store.tallies(campaign.id, number).get(0)
+        counts = (
+            tally.counts.tolist()
+            if tally is not None
+            else [0] * campaign.manifest.body_formats[0].k
+        )
+        found.counted += tally.n if tally is not None else 0
+        owed = set(_owed(bulk, number, losses))
+        found.owed += len(owed)
+        found.unsure += bulk.devices - len(owed)
+        where = f"{campaign.name}, round {number}"
+        found.faults += _judge_counts(where, counts, owed, bulk.devices)
+        if tally is not None and tally.n != sum(counts):
+            found.faults.append(f"{where}: {tally.n} reports, and counts of {sum(counts)}")
+    return found
+
+
+def judge_results(
+    store: StoreReader, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
+) -> list[str]:
+    """Every published histogram of a round, beside the one that a recount of the devices' own
+    values gives."""
+    found = []
+    for result in store.results(campaign.id, 0):
+        if result.round is None or result.withheld:
+            continue
+        where = f"{campaign.name}, round {result.round}"
+        counts = store.tallies(campaign.id, result.round)[0].counts
+        owed = set(_owed(bulk, result.round, losses))
+        again = np.array([int(d in owed or c > 0) for d, c in enumerate(counts.tolist())])
+        tally = Tally(int(again.sum()), again.astype(counts.dtype))
+        if round_result(campaign, result.round, 0, tally, result.outcomes) != result:
+            found.append(f"{where}: the result is not that of a recount")
+    return found
+
+
+def _judge_counts(where: str, counts: Sequence[int], owed: set[int], devices: int) -> Iterator[str]:
+    for device, count in enumerate(counts[:devices]):
+        if count > 1:
+            yield f"{where}: {bulk_name(device)} was counted {count} times"
+        elif count == 0 and device in owed:
+            yield f"{where}: {bulk_name(device)} was lost"
+    if any(counts[devices:]):
+        yield f"{where}: something was counted that nobody sent"
+
+
+def _owed(bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> Iterator[int]:
+    for device in range(bulk.devices):
+        answered = bulk.answered.get((number, device))
+        kept = answered is not None and not any(_reaches(loss, answered) for loss in losses)
+        if kept or (number, device) in bulk.counted:
+            yield device
+
+
+def _reaches(loss: Loss, answered: float) -> bool:
+    """Whether a loss may have taken what the broker took at that moment."""
+    return loss.until is None or answered <= loss.until
+
+
+def judge_agents(
+    data: Path, campaign: Campaign, agents: Iterable[Agents], odd: Iterable[Agents]
+) -> Verdict:
+    """Every report that agents drew, byte for byte. Those whose clock was wrong may have dropped
+    some at a deadline that had not come; what is counted of theirs must still be theirs."""
+    manifest, key = campaign.manifest, DeviceKey(data / "device.key", make=False)
+    drawn = Counter(_rows(manifest, key, agents))
+    allowed = Counter(_rows(manifest, key, odd))
+    held = Counter(_held(data, campaign))
+    lost, extra = drawn - held, held - drawn - allowed
+    found = Verdict(counted=held.total(), owed=drawn.total(), unsure=allowed.total())
+    where = f"{campaign.name}, round"
+    found.faults += [f"{where} {n}: an agent's report was lost" for n, _, _ in lost]
+    found.faults += [f"{where} {n}: counted twice, or not what was sent" for n, _, _ in extra]
+    places = Counter((number, device) for number, device, _ in (allowed + drawn).elements())
+    found.faults += [
+        f"{campaign.name}, round {n}: an agent drew twice" for (n, _), t in places.items() if t > 1
+    ]
+    return found
+
+
+Row = tuple[int, int, bytes]  # round, device, body
+
+
+def _rows(manifest: Manifest, key: DeviceKey, agents: Iterable[Agents]) -> Iterator[Row]:
+    for process in agents:
+        for name, rows in process.drawn().items():
+            device = key.number(manifest, name)
+            for row in rows:
+                report = decode_report(row.payload)
+                body = b"" if isinstance(report, Rejected) else report.body
+                yield row.round, device, body
+
+
+def _held(data: Path, campaign: Campaign) -> list[Row]:
+    with closing(sqlite3.connect(data / DATABASE)) as db:
+        sql = "SELECT round, device, body FROM report WHERE campaign = ?"
+        return db.execute(sql, (campaign.id,)).fetchall()

@@ -1,0 +1,141 @@
+"""A network between clients and a broker that stalls, slows down, resets and goes half-open."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import Final, Self
+
+CHUNK: Final = 65_536
+SLOW_CHUNK: Final = 256
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with RST
+
+
+class Proxy:
+    """Passes bytes on, in both directions, until told otherwise.
+
+    A half-open connection stays so: what it sends is taken and dropped, and nothing is closed.
+    Connections made later are served again.
+    """
+
+    def __init__(self, upstream: int) -> None:
+        self.upstream = upstream
+        self.bytes_a_second: float | None = None
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._passages: list[Passage] = []
+        self._changing = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port = int(self._listener.getsockname()[1])
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._flowing.set()
+        self.reset()
+        self._thread.join(5)
+
+    def stall(self) -> None:
+        """Take and give nothing, and close nothing."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Go on after a stall or a slow time."""
+        self.bytes_a_second = None
+        self._flowing.set()
+
+    def reset(self) -> None:
+        """End every connection with RST."""
+        for passage in self._open():
+            passage.reset()
+
+    def go_half_open(self) -> None:
+        """Every connection of now: neither side hears of the other again, nor of an end."""
+        for passage in self._open():
+            passage.is_mute = True
+
+    def wait_to_pass(self, size: int) -> None:
+        """For a pump, before it passes so many bytes on."""
+        self._flowing.wait()
+        rate = self.bytes_a_second
+        if rate is not None:
+            time.sleep(size / rate)
+
+    def chunk(self) -> int:
+        """For a pump: how much to read at once."""
+        return CHUNK if self.bytes_a_second is None else SLOW_CHUNK
+
+    def _open(self) -> list[Passage]:
+        with self._changing:
+            self._passages = [passage for passage in self._passages if passage.is_alive]
+            return self._passages
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.upstream), 5)
+            except OSError:
+                client.close()
+                continue
+            broker.settimeout(None)
+            passage = Passage(self, client, broker)
+            with self._changing:  # known before a byte passes: no fault may miss it
+                self._passages = [*self._passages, passage]
+                passage.start()
+
+
+class Passage:
+    """One connection: a thread for each direction, so that one stuck side holds up nobody else."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
+        self.is_mute = False
+        self._proxy = proxy
+        self._sockets = (client, broker)
+        pairs = ((client, broker), (broker, client))
+        self._threads = [
+            threading.Thread(target=self._pump, args=pair, daemon=True) for pair in pairs
+        ]
+        for sock in self._sockets:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def reset(self) -> None:
+        self.is_mute = True
+        for sock in self._sockets:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                sock.shutdown(socket.SHUT_RD)  # wakes the pump without a word to the other side
+            sock.close()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(self._proxy.chunk()):
+                self._proxy.wait_to_pass(len(data))
+                if not self.is_mute:
+                    sink.sendall(data)
+        if not self.is_mute:
+            with suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+        if not any(t.is_alive() for t in self._threads if t is not threading.current_thread()):
+            for sock in self._sockets:
+                sock.close()

@@ -1,0 +1,196 @@
+"""The commands that compute the paper's results again and compare them with what it printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from paper import variance, variance_report
+from paper.printed import TABLES, Table
+from paper.printed_gains import HALVES, Half
+from protocol_spec.programs.installing import install
+
+if TYPE_CHECKING:
+    from paper.pipeline import Experiment
+
+_PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
+# A checkout's own pages are written again; elsewhere everything goes to a directory of its own.
+OUTPUT: Final = _PAGES if (_PAGES / "reproduction.md").exists() else Path("reproduction")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What the paper printed, and what is compared with it."""
+
+    tables: Sequence[Table] = TABLES
+    halves: Sequence[Half] = HALVES
+
+
+class _Group(click.Group):
+    """Says what to install where a command's libraries are missing."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            click.echo(
+                f"error: this command needs {missing.name}, which is not installed; nothing was "
+                f"written. Run: {install('sim')}",
+                err=True,
+            )
+            ctx.exit(2)
+
+
+Command = Callable[..., None]
+
+
+def _form(command: Command) -> Command:
+    json = click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+    markdown = click.option(
+        "--markdown", "form", flag_value="markdown", help="Print Markdown tables."
+    )
+    return json(markdown(command))
+
+
+def _simulation(command: Command) -> Command:
+    runs = click.option(
+        "--runs",
+        type=click.IntRange(min=2),
+        default=500,
+        show_default=True,
+        help="Runs of each experiment; the paper's were 100.",
+    )
+    seed = click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+    return runs(seed(command))
+
+
+@click.group(
+    "reproduce-paper", cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Compute the paper's results again and compare them with what it printed.
+
+    \b
+    Examples:
+      allomfree-sim reproduce-paper variance
+      allomfree-sim reproduce-paper all
+    """
+    context.obj = context.obj or Printed()
+
+
+@main.command("variance")
+@_form
+@click.pass_context
+def variance_tables(context: click.Context, form: str | None) -> None:
+    """Both variance tables, cell by cell.
+
+    The exact calibration stands beside the paper's. Exit status 1 when a printed number cannot be
+    explained.
+
+    \b
+    Examples:
+      allomfree-sim reproduce-paper variance | less
+      allomfree-sim reproduce-paper variance --json | jq '.tables[].verdicts'
+    """
+    comparisons = variance.compare_all(context.obj.tables)
+    click.echo(variance_report.FORMS[form or "text"](comparisons))
+    context.exit(0 if variance.reproduced(comparisons) else 1)
+
+
+@main.command("gains")
+@_simulation
+@_form
+@click.pass_context
+def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) -> None:
+    """Both tables of accuracy gains on the four data sets.
+
+    The exact calibration, and that with the projection, stand beside the paper's. Exit status 1
+    when a half table does not agree with the printed one or is not improved upon.
+
+    \b
+    Examples:
+      allomfree-sim reproduce-paper gains | less
+      allomfree-sim reproduce-paper gains --runs 200 --json | jq '.halves[].rms_z'
+    """
+    from paper import gains, gains_report  # noqa: PLC0415 - they need what may not be there
+
+    experiments = _experiments(context.obj, runs, seed)
+    comparisons = gains.compare_all(experiments, context.obj.halves)
+    click.echo(gains_report.FORMS[form or "text"](comparisons, seed))
+    context.exit(0 if gains.reproduced(comparisons) else 1)
+
+
+@main.command("figures")
+@_simulation
+@click.option("--format", "form", type=click.Choice(["svg", "png"]), default="svg")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=OUTPUT / "pictures",
+    help=f"Directory to write to.  [default: {OUTPUT.name}/pictures]",
+)
+@click.pass_obj
+def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) -> None:
+    """All five figures of the paper, as SVG or PNG.
+
+    \b
+    Examples:
+      allomfree-sim reproduce-paper figures
+      allomfree-sim reproduce-paper figures --runs 100 --format png --output figures
+    """
+    from paper import figures  # noqa: PLC0415 - it needs what may not be there
+
+    for path in figures.draw_all(_experiments(paper, runs, seed), output, form):
+        click.echo(path)
+
+
+@main.command("all")
+@_simulation
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=OUTPUT,
+    help=f"Directory for reproduction.md and pictures/.  [default: {OUTPUT.name}]",
+)
+@click.pass_context
+def everything(context: click.Context, runs: int, seed: int, output: Path) -> None:
+    """Every table and figure, as a page (reproduction.md) and pictures.
+
+    Exit status 1 when something of the paper is not reproduced.
+
+    \b
+    Example:
+      allomfree-sim reproduce-paper all
+    """
+    from paper import document, figures, gains, gains_report  # noqa: PLC0415 - as above
+
+    tables = variance.compare_all(context.obj.tables)
+    experiments = _experiments(context.obj, runs, seed)
+    comparisons = gains.compare_all(experiments, context.obj.halves)
+    drawn = figures.draw_all(experiments, output / "pictures")
+    pictures = [path.relative_to(output) for path in drawn]
+    page = output / "reproduction.md"
+    text = document.compose(tables, comparisons, pictures, seed)
+    page.write_text(text, encoding="utf-8")
+    for line in (*variance_report.summary(tables), *gains_report.summary(comparisons)):
+        click.echo(line)
+    for path in (page, *drawn):
+        click.echo(f"wrote {path}")
+    context.exit(0 if variance.reproduced(tables) and gains.reproduced(comparisons) else 1)
+
+
+def _experiments(paper: Printed, runs: int, seed: int) -> list[Experiment]:
+    """Run them all, with progress on standard error."""
+    from paper import pipeline  # noqa: PLC0415 - it needs what may not be there
+
+    ran: list[Experiment] = []
+    for place, half in enumerate(paper.halves, start=1):
+        what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"
+        click.echo(f"{place} of {len(paper.halves)}: {what}", err=True)
+        ran += pipeline.experiments(half, runs=runs, seed=seed)
+    return ran

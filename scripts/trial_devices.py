@@ -1,0 +1,122 @@
+"""Real agents on this machine, for a trial: they join, and report until two rounds are sealed.
+
+    allomfree-collector open docs/examples/home-heat.toml --trial
+    allomfree-collector run
+    python scripts/trial_devices.py
+
+Everybody's value is drawn at random, some values more often than others. What the agents remember
+is deleted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+if find_spec("protocol_spec") is None:  # a checkout that is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from collector.brokers.choose import choose_broker
+from collector.brokers.directory import BrokerDirectory
+from collector.data_dir import read_store
+from collector.health import examine
+from collector.records import Campaign
+from collector.settings import Settings, resolve
+from collector.trial import is_trial
+from protocol_spec import AllomfreeError, Attribute
+from stage.agents import AgentProcesses, Readings
+
+DEVICES = "how many; 100, or ALLOMFREE_TRIAL_DEVICES, unless given"
+
+
+def main() -> None:
+    """Run the devices; an error is one line."""
+    parser = argparse.ArgumentParser(description="Real agents on this machine, for a trial.")
+    usual = os.environ.get("ALLOMFREE_TRIAL_DEVICES", "100")
+    parser.add_argument("--devices", type=int, default=usual, help=DEVICES)
+    parser.add_argument("--rounds", type=int, default=2, help="rounds to wait for (default: 2)")
+    parser.add_argument("--data-dir", type=Path, help="the collector's, unless the usual one")
+    given = parser.parse_args()
+    try:
+        settings = resolve({"data_dir": given.data_dir})
+        run(settings, found_trial(settings), given.devices, given.rounds)
+    except (AllomfreeError, TimeoutError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Ended; what the agents remembered is deleted.")
+
+
+def found_trial(settings: Settings) -> Campaign:
+    """The trial opened last that is not over."""
+    if BrokerDirectory.exists(settings.broker_dir):
+        raise TimeoutError(
+            "the broker asks for credentials (broker-config was run), which these devices do not "
+            "have; nothing was started. Try it with a data directory of its own: --data-dir trial"
+        )
+    with closing(read_store(settings.data_dir)) as store:
+        running = [c for c in store.campaigns() if is_trial(c.manifest) and c.closed is None]
+    running = [c for c in running if c.manifest.rounds.round_at(time.time()) is not None]
+    if not running:
+        raise TimeoutError(
+            "no trial is open; nothing was started. Open one, or another after the last is over: "
+            "allomfree-collector open docs/examples/home-heat.toml --trial"
+        )
+    return running[-1]
+
+
+def run(settings: Settings, campaign: Campaign, devices: int, rounds: int) -> None:
+    """Join, report, and wait until so many rounds are sealed from now on."""
+    wait_for(lambda: examine(settings.data_dir).well, 60.0, "the collector to run: start it")
+    known, _ = choose_broker(settings)
+    schedule, random = campaign.manifest.rounds, Random()  # noqa: S311 - whose values are made up
+    readings = {n: reading(campaign.manifest.attributes, random) for n in range(devices)}
+    print(f"{devices} agents join {campaign.name}; rounds of {schedule.period} s.", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        AgentProcesses(Path(place), campaign.manifest, str(known.broker), readings, 2),
+    ):
+        now = schedule.round_at(time.time())
+        last = min(schedule.count if now is None else now + rounds, schedule.count) - 1
+        left = schedule.deadline(last) - time.time()
+        print(f"They report until round {last} is sealed, {left:.0f} s.", flush=True)
+        limit = left + schedule.drain + 60
+        wait_for(lambda: sealed(settings, campaign) >= last, limit, "the round to be sealed")
+    print("Look at it:  allomfree-collector estimate --plot", flush=True)
+
+
+def sealed(settings: Settings, campaign: Campaign) -> int:
+    """The last round that is."""
+    with closing(read_store(settings.data_dir)) as store:
+        last = store.last_sealed(campaign.id)
+    return -1 if last is None else last
+
+
+def reading(attributes: tuple[Attribute, ...], random: Random) -> Readings:
+    """A value of each attribute: the second one half as often as the first, and so on."""
+    return {a.name: a.values[chosen(len(a.values), random)] for a in attributes}
+
+
+def chosen(k: int, random: Random) -> int:
+    """One of k, small ones more often."""
+    return random.choices(range(k), [1 / (place + 1) for place in range(k)])[0]
+
+
+def wait_for(done: Callable[[], bool], seconds: float, what: str) -> None:
+    """Look again and again, for so long at most."""
+    limit = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"timed out waiting for {what}. See: allomfree-collector health")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

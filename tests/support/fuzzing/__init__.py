@@ -1,0 +1,1 @@
+"""Fuzzing: what is fuzzed, how inputs are changed, and the loop that does it (S2)."""

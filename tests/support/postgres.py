@@ -1,0 +1,65 @@
+"""PostgreSQL for tests: one server for each process that runs tests, a schema for each store."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+from collector.store_address import StoreAddress
+from stage.postgres import PostgresProcess
+from tests.support.needs import need
+from tests.support.places import QUICK_DISK
+
+_numbers = count()
+
+
+@cache
+def server() -> PostgresProcess:
+    """The server of this process: it gives up durability, and ends with the process."""
+    need("postgres")
+    directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=QUICK_DISK))
+    directory.chmod(0o755)  # the server's user, if another, has to enter
+    started = PostgresProcess(directory, quick=True, trusting=True)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(started.stop)
+    started.start()
+    return started
+
+
+def new_schema() -> StoreAddress:
+    """An empty place of its own for the tables of one store."""
+    name = f"test_{next(_numbers)}"
+    admin(f"CREATE SCHEMA {name}")
+    return server().address(options=f"-csearch_path%3D{name}")
+
+
+def admin(statement: str, address: StoreAddress | None = None) -> list[tuple[object, ...]]:
+    """Run a statement as the server's owner; its rows, if it has any."""
+    where = (address or server().address()).url
+    with psycopg.connect(where, autocommit=True) as db:
+        done = db.execute(statement)
+        return done.fetchall() if done.description else []
+
+
+def as_user(name: str, address: StoreAddress | None = None) -> StoreAddress:
+    """The same place for another user: `locked` needs a password, `guest` may do nothing, `lonely`
+    may connect once."""
+    _make_users()
+    return StoreAddress((address or server().address()).url.replace("allomfree@", f"{name}@"))
+
+
+@cache
+def _make_users() -> None:
+    rules = server().data / "pg_hba.conf"
+    locked = "host all locked 127.0.0.1/32 scram-sha-256\n"
+    rules.write_text(locked + rules.read_text(encoding="utf-8"), encoding="utf-8")
+    admin("SELECT pg_reload_conf()")
+    admin("CREATE ROLE locked LOGIN PASSWORD 'of-another'")
+    admin("CREATE ROLE guest LOGIN")
+    admin("CREATE ROLE lonely LOGIN CONNECTION LIMIT 1")
