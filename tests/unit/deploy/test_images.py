@@ -66,8 +66,12 @@ def test_its_settings_are_settings_and_no_secrets(name: str) -> None:
 def test_it_copies_what_is_there_and_what_the_package_is_made_of(name: str) -> None:
     copied = sources(DOCKERFILES[name])
     assert all((ROOT / source).exists() for source in copied)
-    packages = project()["tool"]["setuptools"]["packages"]["find"]["include"]
-    needed = {pattern.rstrip("*") for pattern in packages} | {"pyproject.toml"}
+    setuptools = project()["tool"]["setuptools"]
+    moved = setuptools["package-dir"]
+    named = {
+        package for package in setuptools["packages"] if package.partition(".")[0] not in moved
+    }
+    needed = {package.partition(".")[0] for package in named} | {*moved.values(), "pyproject.toml"}
     needed |= {project()["project"]["readme"], *project()["project"]["license-files"]}
     assert needed <= set(copied)
 
@@ -88,7 +92,7 @@ def test_its_python_is_one_that_the_project_supports(name: str) -> None:
     bases = [text.split()[0] for text in DOCKERFILES[name].all("FROM")]
     assert len(bases) == 2
     assert len(set(bases)) == 1, "wheels fit the Python they were made for"
-    found = re.fullmatch(r"python:3\.(\d+)-slim", bases[0])
+    found = re.fullmatch(r"python:3\.(\d+)-slim(@sha256:[0-9a-f]{64})?", bases[0])
     least = re.fullmatch(r">=3\.(\d+)", project()["project"]["requires-python"])
     assert found
     assert least
@@ -96,11 +100,18 @@ def test_its_python_is_one_that_the_project_supports(name: str) -> None:
 
 
 @each
-def test_it_installs_the_pinned_versions_from_its_own_wheels(name: str) -> None:
+def test_it_installs_the_pinned_files_from_its_own_wheels(name: str) -> None:
+    """S1: what is fetched is checked by its hash, and only the project's own wheel is built."""
     build, install = DOCKERFILES[name].all("RUN")
-    extras = {"edge": "", "collector": "[collector,broker]"}[name]
-    assert "--constraint scripts/constraints.txt" in build
-    assert build.split()[-1].strip('"') == f".{extras}"
+    extras = {"edge": "", "collector": "[collector,broker,postgres]"}[name]
+    pinned = {"edge": "edge", "collector": "postgres"}[name]  # which holds the collector's, too
+    fetch, builder, own = build.split("&&")
+    assert f"--requirement scripts/requirements/{pinned}.txt" in fetch
+    assert "--requirement scripts/requirements/build.txt" in builder
+    for fetching in (fetch, builder):
+        assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(fetching.split())
+    assert {"--no-deps", "--no-index", "--no-build-isolation"} <= set(own.split())
+    assert own.split()[-1] == "."
     assert "--no-index" in install
     assert f"allomfree{extras}" in install.replace('"', "").split()
     wanted = re.findall(r"\w+", extras)

@@ -133,8 +133,10 @@ def checkout(tmp_path: Path) -> Path:
         "make_environment() { :; }\n"
         'say() { echo "==> $*"; }\n'
         'fail() { echo "error: $*" >&2; exit 1; }\n'
-        'ruff() { [ "$1" != "${BROKEN:-}" ]; }; mypy() { :; }\n'
-        'pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
+        'ruff() { [ "$1" != "${BROKEN:-}" ]; }\n'
+        'mypy() { echo "a wrong type"; return "${TYPES:-0}"; }\n'
+        'pytest() { echo "pytest $*"\n'
+        'case "$*" in *--collect-only*) return "${COLLECTED:-0}";; esac; return "${RESULT:-0}"; }\n'
     )
     return tmp_path
 
@@ -142,6 +144,7 @@ def checkout(tmp_path: Path) -> Path:
 def run_script(checkout: Path, missing: str, *words: str, **variables: str) -> tuple[int, str]:
     (checkout / "scripts/programs.sh").write_text(
         f"missing=({missing})\nsystem_programs() {{ :; }}\naccessibility_rules() {{ :; }}\n"
+        "javascript_packages() { :; }\n"
     )
     done = subprocess.run(
         ["bash", str(checkout / "scripts/test"), *words],
@@ -168,6 +171,22 @@ def test_the_script_ends_with_what_is_missing(checkout: Path) -> None:
     code, shown = run_script(checkout, missing, RESULT="1")
     assert code == 1
     assert shown.splitlines()[-1].endswith("chromium (apt-get: busy);node (none)")
+
+
+def test_the_script_says_that_tests_cannot_be_collected(checkout: Path) -> None:
+    code, shown = run_script(checkout, "", COLLECTED="2")
+    assert code == 1
+    assert shown.splitlines()[-1] == "error: the tests cannot be collected; nothing was run"
+
+
+def test_the_script_fails_for_a_wrong_type_after_the_tests(checkout: Path) -> None:
+    code, shown = run_script(checkout, "", TYPES="1")
+    assert code == 1
+    assert shown.splitlines()[-1] == "a wrong type"
+    assert shown.index("pytest -n") < shown.index("a wrong type")
+    code, shown = run_script(checkout, "")
+    assert code == 0
+    assert "a wrong type" not in shown
 
 
 def test_the_script_hands_on_its_arguments(checkout: Path) -> None:

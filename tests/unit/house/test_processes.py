@@ -95,6 +95,7 @@ def test_no_part_of_the_contract_loads_a_command_line_or_the_network(tmp_path: P
 
 
 def test_a_running_agent_loads_neither_numpy_nor_the_collector(tmp_path: Path) -> None:
+    """Nor the library of signatures: they are checked when a campaign is joined (P4)."""
     notifications = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(notifications))
@@ -105,7 +106,27 @@ def test_a_running_agent_loads_neither_numpy_nor_the_collector(tmp_path: Path) -
                 pass
     seen = packages(account.read_text())
     assert {"edge_client", "protocol_spec", "paho", "sqlite3"} <= seen
-    assert seen.isdisjoint({"numpy", "collector", "sqlite_utils", "starlette"})
+    assert seen.isdisjoint({"numpy", "collector", "sqlite_utils", "starlette", "cryptography"})
+
+
+@pytest.mark.parametrize("name", ["allomfree-collector", "allomfree-edge"])
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_what_only_tells_of_itself_loads_no_library(tmp_path: Path, name: str, word: str) -> None:
+    with accounted(tmp_path, *program(name), word) as (account, pid):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    seen = packages(account.read_text())
+    assert "click" in seen
+    assert seen.isdisjoint({"numpy", "paho", "msgpack", "sqlite_utils", "decimal"})
+
+
+def test_a_check_of_health_loads_no_numbers_no_network_and_no_store(tmp_path: Path) -> None:
+    """A container asks every few seconds."""
+    words = ("health", "--config", os.devnull, "--data-dir", str(tmp_path))
+    with accounted(tmp_path, *program("allomfree-collector"), *words) as (account, pid):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    seen = packages(account.read_text())
+    assert "json" in seen
+    assert seen.isdisjoint({"numpy", "paho", "msgpack", "sqlite_utils", "decimal"})
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -42,7 +43,7 @@ def patches(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def _product_modules(tree: ast.Module) -> dict[str, str]:
     """Local names that stand for modules of the product, wherever they are imported."""
-    known = {source.module for source in sources(*PRODUCT)}
+    known = _known()
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -55,6 +56,11 @@ def _product_modules(tree: ast.Module) -> dict[str, str]:
                 if f"{node.module}.{alias.name}" in known:
                     found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     return found
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(source.module for source in sources(*PRODUCT))
 
 
 def _patches(call: ast.Call) -> bool:
