@@ -183,26 +183,27 @@ class NatsConnection:
         try:
             while len(found) < most:
                 frames = wire.take(most - len(found))
-                found += [frame for frame in frames if not self._handled(frame)]
+                found += [each for each in frames if self._is_wanted(each)]
                 if not frames:
                     break
         except BadFrame as error:
             self._lose(f"the server broke the rules of NATS: it sent {error}")
         return found
 
-    def _handled(self, frame: Frame) -> bool:
-        """Lines, and answers to questions; not messages."""
-        if frame.kind != b"MSG":
-            self._hear(frame)
+    def _is_wanted(self, frame: Frame) -> bool:
+        """Whether it is a message, and no answer; lines and answers are dealt with."""
+        kind, subject, *_ = frame
+        if kind == b"MSG" and not subject.startswith(self._answers_at):
             return True
-        if not frame.subject.startswith(self._answers_at):
+        if kind != b"MSG":
+            self._hear(frame)
             return False
-        number = frame.subject[len(self._answers_at) :]
+        number = subject[len(self._answers_at) :]
         if not number.isdigit() or len(number) > 18 or int(number) > self._questions:
             raise BadFrame("an answer to a question that nobody asked")
         if len(self._answers) < ANSWERS:
             self._answers[int(number)] = frame
-        return True
+        return False
 
     def _hear(self, frame: Frame) -> None:
         if frame.kind == b"PING":

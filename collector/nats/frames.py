@@ -11,9 +11,12 @@ from typing import Final, NamedTuple
 LONGEST_LINE: Final = 1 << 16  # INFO of a large cluster is the longest
 LARGEST_MESSAGE: Final = 1 << 23  # with its headers; NATS's own default is a megabyte
 _CRLF: Final = b"\r\n"
-# A message as a stream delivers it; what is not so is looked at word by word.
+SHORT_MESSAGE: Final = 1 << 14  # up to which messages of one length are cut out together
+LENGTHS: Final = 64  # for which that is done
+# The first line of a message as a stream delivers it; what is not so is looked at word by word.
+_NAME: Final = rb"[^ \r\n]{1,4096}"
 _DELIVERED: Final = re.compile(
-    rb"HMSG ([^ \r\n]+) [^ \r\n]+ ([^ \r\n]+) ([0-9]{1,9}) ([0-9]{1,9})\r\n"
+    rb"HMSG (%b) %b (%b) ([0-9]{1,9}) ([0-9]{1,9})\r\n" % (_NAME, _NAME, _NAME)
 )
 _SPOKEN: Final = (b"PING", b"PONG", b"+OK", b"INFO", b"-ERR")
 
@@ -46,35 +49,72 @@ class Frame(NamedTuple):
 
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time
 
+# How whole messages look that have so many bytes of headers and in all, as these are written.
+Patterns = dict[tuple[bytes, bytes], re.Pattern[bytes]]
 
-def cut(buffer: bytes, at: int, most: int) -> tuple[list[Frame], int]:
-    """At most so many whole frames from a position on, and where the next one begins."""
+
+def cut(buffer: bytes, at: int, most: int, patterns: Patterns) -> tuple[list[Frame], int]:
+    """At most so many whole frames from a position on, and where the next one begins.
+
+    Patterns are learnt, up to `LENGTHS` of them, and spare most of the work.
+    """
     frames: list[Frame] = []
-    find, delivered = buffer.find, _DELIVERED.match
     while len(frames) < most:
-        usual = delivered(buffer, at, at + LONGEST_LINE)
+        usual = _DELIVERED.match(buffer, at, at + LONGEST_LINE)
         if usual is not None:
             subject, reply, head, total = usual.groups()
+            pattern = _pattern(head, total, patterns)
+            alike, after = _cut_alike(buffer, at, pattern, most - len(frames))
+            if alike:
+                frames += alike
+                at = after
+                continue
             frame, after = _whole(buffer, usual.end(), subject, reply, int(head), int(total))
-            if frame is None:
-                break
-            frames.append(frame)
-            at = after
-            continue
-        end = find(_CRLF, at, at + LONGEST_LINE)
-        if end < 0:
-            if len(buffer) - at >= LONGEST_LINE:
-                raise BadFrame(f"a line of more than {LONGEST_LINE} bytes")
-            break
-        if buffer[at : at + 5] == b"HMSG " or buffer[at : at + 4] == b"MSG ":
-            frame, after = _message(buffer, at, end)
-            if frame is None:
-                break
         else:
-            frame, after = _line(buffer[at:end]), end + 2
+            frame, after = _other(buffer, at)
+        if frame is None:
+            break
         frames.append(frame)
         at = after
     return frames, at
+
+
+def _cut_alike(
+    buffer: bytes, at: int, pattern: re.Pattern[bytes] | None, most: int
+) -> tuple[list[Frame], int]:
+    """Messages one behind the other that are of the same length, as reports of a campaign are."""
+    frames: list[Frame] = []
+    while pattern is not None and len(frames) < most:
+        found = pattern.match(buffer, at)
+        if found is None:
+            break
+        frames.append(_new(Frame, found.groups()))
+        at = found.end()
+    return frames, at
+
+
+def _pattern(head: bytes, total: bytes, patterns: Patterns) -> re.Pattern[bytes] | None:
+    """Of a message of that length, its parts in the order of a `Frame`; None if it is too long, or
+    if too many other lengths came before."""
+    size, rest = int(head), int(total) - int(head)
+    known = patterns.get((head, total))
+    if known is None and len(patterns) < LENGTHS and 0 <= rest <= SHORT_MESSAGE - size:
+        line = rb"H(MSG) (%b) %b (%b) %b %b\r\n" % (_NAME, _NAME, _NAME, head, total)
+        known = re.compile(line + rb"(.{%d})(.{%d})\r\n" % (size, rest), re.DOTALL)
+        patterns[head, total] = known
+    return known
+
+
+def _other(buffer: bytes, at: int) -> tuple[Frame | None, int]:
+    """A line, or a message whose first line is not the usual one."""
+    end = buffer.find(_CRLF, at, at + LONGEST_LINE)
+    if end < 0:
+        if len(buffer) - at >= LONGEST_LINE:
+            raise BadFrame(f"a line of more than {LONGEST_LINE} bytes")
+        return None, at
+    if buffer[at : at + 5] == b"HMSG " or buffer[at : at + 4] == b"MSG ":
+        return _message(buffer, at, end)
+    return _line(buffer[at:end]), end + 2
 
 
 def _message(buffer: bytes, at: int, end: int) -> tuple[Frame | None, int]:

@@ -13,7 +13,7 @@ by whichever worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from collector.mqtt import BATCH, Message
@@ -43,7 +43,8 @@ PULL_BYTES: Final = 1 << 22
 LATE_SECONDS: Final = 5.0  # an answer that is later than this does not come
 PAUSE_SECONDS: Final = 1.0  # before asking a server again that cannot answer now
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time
-_ACK: Final = b"PUB %s 0\r\n\r\n"
+_ACK_END: Final = b" 0\r\n\r\n"  # an acknowledgement says nothing
+_ACK_NEXT: Final = _ACK_END + b"PUB "
 
 log = logging.getLogger("allomfree.collector")
 
@@ -119,7 +120,7 @@ class ReportStream:
         """Up to a batch of what the stream holds; the next is asked for already."""
         self._pull()
         frames = self._connection.turn(timeout_seconds, BATCH)
-        messages = [message for frame in frames if (message := self._read(frame)) is not None]
+        messages = self._read(frames)
         self._proof.listen()
         self.drained = max(self.drained, self._proof.proven)
         self._pull()
@@ -129,9 +130,12 @@ class ReportStream:
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """Every message by itself: others may hold older ones."""
         replies = self._replies
-        acks = (replies.pop(message.mid, None) for message in messages)
-        self._connection.send(b"".join(_ACK % ack for ack in acks if ack))
+        self._acknowledge([r for m in messages if (r := replies.pop(m.mid, None)) is not None])
         self._connection.flush()
+
+    def _acknowledge(self, replies: Sequence[bytes]) -> None:
+        if replies:
+            self._connection.send(b"PUB " + _ACK_NEXT.join(replies) + _ACK_END)
 
     def mark(self, moment: float) -> None:
         """Note the stream's end, or ask how far the consumer is."""
@@ -164,18 +168,23 @@ class ReportStream:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
         self._connection.publish(subject, body, f"{self._reply}.next.{self._pulls}")
 
-    def _read(self, frame: Frame) -> Message | None:
-        if not frame.reply:
-            self._hear(frame)
-            return None
-        self._wanted -= 1
-        if not frame.subject.endswith(self._kinds):  # nobody asked for it
-            self._connection.send(_ACK % frame.reply)
-            return None
-        self._count += 1
-        self._replies[self._count] = frame.reply
-        row = (_topic(frame.subject), frame.payload[:CUT_BYTES], False, self._count)
-        return _new(Message, row)
+    def _read(self, frames: Iterable[Frame]) -> list[Message]:
+        """What devices sent; what nobody asked for is acknowledged."""
+        messages, replies, kinds = [], self._replies, self._kinds
+        for frame in frames:
+            _, subject, reply, _, payload = frame
+            if not reply:
+                self._hear(frame)
+                continue
+            self._wanted -= 1
+            if not subject.endswith(kinds):
+                self._acknowledge([reply])
+                continue
+            self._count += 1
+            replies[self._count] = reply
+            row = (_topic(subject), payload[:CUT_BYTES], False, self._count)
+            messages.append(_new(Message, row))
+        return messages
 
     def _hear(self, frame: Frame) -> None:
         """The server ends a question: in time, or because something is the matter."""

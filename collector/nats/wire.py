@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from collector.nats.frames import LARGEST_MESSAGE, LONGEST_LINE, BadFrame, Frame, cut
+from collector.nats.frames import LARGEST_MESSAGE, LONGEST_LINE, BadFrame, Frame, Patterns, cut
 
 READ_BYTES: Final = 1 << 20  # that wait to be cut apart, unless one message is larger
 UNSENT_BYTES: Final = 1 << 22  # beyond which nothing more is read
@@ -32,6 +32,7 @@ class Wire:
         self._buffer = b""
         self._at = 0
         self._out = bytearray()
+        self._patterns: Patterns = {}
 
     def first_line(self) -> Frame:
         """The server's first line, byte by byte: what follows it may be TLS."""
@@ -42,7 +43,7 @@ class Wire:
             if not byte or len(line) >= LONGEST_LINE:
                 raise BadFrame("no first line")
             line += byte
-        (frame,), _ = cut(bytes(line), 0, 1)
+        (frame,), _ = cut(bytes(line), 0, 1, {})
         return frame
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
@@ -103,7 +104,7 @@ class Wire:
 
     def take(self, most: int) -> list[Frame]:
         """At most so many frames of what was read. Raises `BadFrame`."""
-        frames, self._at = cut(self._buffer, self._at, most)
+        frames, self._at = cut(self._buffer, self._at, most, self._patterns)
         return frames
 
     def close(self) -> None:

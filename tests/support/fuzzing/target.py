@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+LETTERS: Final = re.compile(r"[^a-z ]+", re.IGNORECASE)  # what is left out of words about an input
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Any, Final
 from collector import health
 from collector.brokers.plan import host_name
 from collector.errors import CollectorError
-from collector.nats import frames
 from collector.settings import parse_streams
 from collector.settings import resolve as collector_settings
 from collector.show.truth import read_truth
@@ -28,7 +27,6 @@ from edge_client.settings import resolve as edge_settings
 from edge_client.sources import build
 from protocol_spec import Manifest, ManifestError, ParameterError, Rejected, decode_signature
 from protocol_spec.fields import parse_duration
-from protocol_spec.programs import packets
 from protocol_spec.programs.address import (
     parse_broker,
     parse_brokers,
@@ -42,11 +40,11 @@ from protocol_spec.shown import quoted, shown
 from protocol_spec.topics import check_namespace, is_campaign, parse_from_device, parse_receipt
 from tests.support.campaigns import manifest_text
 from tests.support.foreign import HOSTILE, hidden_in
-from tests.support.fuzzing.target import Target
+from tests.support.fuzzing.connections import connections
+from tests.support.fuzzing.target import LETTERS, Target
 from tests.support.protocol import vectors
 from tests.support.protocol.decoders import DECODERS
 
-_LETTERS: Final = re.compile(r"[^a-z ]+", re.IGNORECASE)
 # Between quotation marks; paths; names before what is said of them, and of tables.
 _QUOTED: Final = re.compile(
     r"'.*'|\S*/\S*|\S.* (?=(is not a|must be a table))|\[.*\]|(policy|sources)\..*?(?=[:=])"
@@ -57,7 +55,7 @@ REFUSALS: Final = (SettingsError, ParameterError, ManifestError, CollectorError,
 def kind_of(error: Exception) -> str:
     """A refusal without what it quotes: the words of its first line that are always the same."""
     first = _QUOTED.sub(" ", str(error).split("\n", maxsplit=1)[0])
-    return f"{type(error).__name__} {' '.join(_LETTERS.sub(' ', first).split())[:60]}"
+    return f"{type(error).__name__} {' '.join(LETTERS.sub(' ', first).split())[:60]}"
 
 
 def _text(data: bytes) -> str:
@@ -66,7 +64,7 @@ def _text(data: bytes) -> str:
 
 def all_targets(place: Path) -> dict[str, Target]:
     """By name; those that read files do so in a directory of their own."""
-    made = [*_messages(), *_manifests(), *_texts(), *_files(place), *_connections()]
+    made = [*_messages(), *_manifests(), *_texts(), *_files(place), *connections()]
     return {target.name: target for target in made}
 
 
@@ -95,7 +93,7 @@ def _decoding(decode: Callable[[bytes], Any]) -> Callable[[bytes], str]:
     def run(data: bytes) -> str:
         found = decode(data)
         if isinstance(found, Rejected):
-            return f"{found.outcome} {_LETTERS.sub(' ', str(found))[:60]}"
+            return f"{found.outcome} {LETTERS.sub(' ', str(found))[:60]}"
         assert found.encode() == data, "a message has one encoding"
         return f"good, {len(data).bit_length()} bits long"
 
@@ -138,7 +136,7 @@ def _problems(error: ManifestError) -> str:
     assert not hidden_in(str(error)), "an error shows no hidden character"
     assert len(str(error)) < 10_000, "an error is short"
     problem = error.problems[0]
-    return f"{_LETTERS.sub(' ', problem.field)[:20]}: {_LETTERS.sub(' ', problem.remedy)[:40]}"
+    return f"{LETTERS.sub(' ', problem.field)[:20]}: {LETTERS.sub(' ', problem.remedy)[:40]}"
 
 
 # --- texts -------------------------------------------------------------------------------------
@@ -219,7 +217,7 @@ def _planner(data: bytes) -> str:
     try:
         read_parameters({name: value for name, _, value in pairs})
     except ParameterError as error:
-        return f"{len(str(error)) < 1000} {error.field} {_LETTERS.sub(' ', error.remedy)[:40]}"
+        return f"{len(str(error)) < 1000} {error.field} {LETTERS.sub(' ', error.remedy)[:40]}"
     return "good"
 
 
@@ -290,61 +288,5 @@ def _truth(place: Path) -> Callable[[bytes], str]:
             return f"good {len(read_truth(place, 'heat') or ())}"
         except CollectorError as error:
             return kind_of(error)
-
-    return run
-
-
-# --- connections -------------------------------------------------------------------------------
-
-
-def _connections() -> list[Target]:
-    publish = b"\x32\x0f\x00\x03a/b\x00\x07payload1"
-    other = b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\xd0\x00"
-    return [
-        Target("packets_3", _reading(v5=False), [publish, other + publish, b"\x30\x02\x00\x00"]),
-        Target("packets_5", _reading(v5=True), [b"\x30\x08\x00\x03a/b\x00xx", other]),
-        Target("nats_frames", _nats_frames, _NATS_SEEN),
-    ]
-
-
-_NATS_SEEN: Final = [
-    b'INFO {"max_payload": 1048576}\r\nPING\r\nPONG\r\n',
-    b"HMSG $MQTT.msgs.a.v1.c.up.d.report s1 $JS.ACK.m.c.1.2.3.4.5 12 14\r\nNATS/1.0\r\n\r\nxx\r\n",
-    b"HMSG a s1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\nMSG a s1 2\r\n{}\r\n-ERR 'x'\r\n",
-]
-
-
-def _nats_frames(data: bytes) -> str:
-    """A buffer as the stream's connection reads it."""
-    try:
-        found, at = frames.cut(data, 0, 1000)
-    except frames.BadFrame as error:
-        return _LETTERS.sub(" ", str(error))[:40]
-    assert 0 <= at <= len(data)
-    assert sum(len(f.headers) + len(f.payload) for f in found) <= at, "all of it was in the buffer"
-    return ", ".join(sorted({f"{f.kind!r} {f.status} {bool(f.reply)}" for f in found}))
-
-
-def _reading(*, v5: bool) -> Callable[[bytes], str]:
-    """A buffer as both links read it: packet by packet, until more is needed."""
-
-    def run(data: bytes) -> str:
-        at, told = 0, []
-        try:
-            while (span := packets.packet_span(data, at)) is not None:
-                body, end = span
-                assert at < body <= end <= len(data), "a packet lies in the buffer"
-                if data[at] & 0xF0 == packets.PUBLISH:
-                    message = packets.read_publish(data, at, body, end, v5=v5)
-                    assert len(message.payload) <= end - body
-                    told.append(f"message {message.mid > 0} {message.topic is None}")
-                else:
-                    packets.check_control(data[at] & 0xF0, end - at)
-                    told.append("control")
-                at = end
-            told.append(f"waits {packets.awaited(data, at) > 0}")
-        except (packets.BadPacket, IndexError) as error:  # both end the connection
-            told.append(_LETTERS.sub(" ", str(error))[:40])
-        return ", ".join(sorted(set(told)))
 
     return run
