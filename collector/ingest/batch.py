@@ -65,7 +65,16 @@ def count(
     When this returns, the outcome of every message is durable: it may be acknowledged, and the
     receipts of what was counted are noted. A `StorageFailure` means that nothing was changed.
     """
-    decided = decide(list(messages), campaigns, now, guard)
+    return count_decided(decide(list(messages), campaigns, now, guard), store, receipts, guard)
+
+
+def count_decided(
+    decided: Decided,
+    store: Store,
+    receipts: ReceiptPages | None = None,
+    guard: FloodGuard | None = None,
+) -> Counted:
+    """Count a batch whose every message was decided on."""
     candidates, refusals = decided.candidates, decided.refusals
     outcomes = store.commit(candidates, refusals)
     if receipts is not None:
@@ -130,6 +139,15 @@ def decide(
     return decided
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The next reports, decided on while the batch before them was committed."""
+
+    reports: Sequence[Message]
+    campaigns: OpenCampaigns
+    decided: Decided
+
+
 class _Judge:
     """Admission with an eye on suspended devices: a flood of one topic is not even parsed twice."""
 
@@ -174,6 +192,7 @@ class Ingest:
         self._latest = latest  # the time of day, for a clock that was set back as well
         self._trace = trace
         self._marker = marker(campaigns.namespace)
+        self._ahead: _Ahead | None = None
 
     def take(self, link: Delivery, messages: list[Message]) -> None:
         """Commit a batch, then acknowledge it.
@@ -181,7 +200,7 @@ class Ingest:
         Markers, the collector's own messages to itself, are acknowledged and no more. A
         `StorageFailure` leaves the batch in `held`, unacknowledged, to be taken again.
         """
-        of_devices = [message for message in messages if message.topic != self._marker]
+        of_devices = self._of_devices(messages)
         if not of_devices:
             link.acknowledge(messages)
             return
@@ -193,6 +212,16 @@ class Ingest:
         self.answer(link)
         link.acknowledge(messages)
         self._trace("batch acknowledged")
+
+    def prepare(self, messages: Sequence[Message]) -> None:
+        """Decide on what will be the next batch, while the storage works on this one.
+
+        That is forgotten if anything changes on which it depends.
+        """
+        if not self._guard.suspended:
+            reports, _ = _sorted_out(self._of_devices(messages))
+            decided = decide(reports, self.campaigns, self._latest(), self._guard)
+            self._ahead = _Ahead(reports, self.campaigns, decided)
 
     def answer(self, link: Delivery) -> None:
         """Answer requests, as far as publishes may be unanswered; the rest at the next call."""
@@ -210,10 +239,18 @@ class Ingest:
         self._status.suspended = len(self._guard.suspended)
         self._status.suspended_names = list(islice(self._guard.suspended, NAMES))
 
+    def _of_devices(self, messages: Sequence[Message]) -> list[Message]:
+        return [message for message in messages if message.topic != self._marker]
+
+    def _prepared(self, reports: Sequence[Message]) -> Decided | None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.campaigns is not self.campaigns or self._guard.suspended:
+            return None
+        return ahead.decided if ahead.reports == reports else None
+
     def _commit(self, messages: Sequence[Message]) -> None:
         """Reports first: a report and its withdrawal in one batch leave nothing."""
-        requests = [message for message in messages if is_request(message)]
-        reports = [m for m in messages if not is_request(m)] if requests else messages
+        reports, requests = _sorted_out(messages)
         if reports:
             self._count(reports)
         if requests:
@@ -221,8 +258,9 @@ class Ingest:
             self._guard.waste(requests)
 
     def _count(self, reports: Sequence[Message]) -> None:
-        now, receipts = self._latest(), self._receipts
-        counted = count(reports, self._store, self.campaigns, now, receipts, self._guard)
+        now = self._latest()
+        decided = self._prepared(reports) or decide(reports, self.campaigns, now, self._guard)
+        counted = count_decided(decided, self._store, self._receipts, self._guard)
         status = self._status
         status.received += counted.received
         status.accepted += counted.accepted
@@ -231,3 +269,9 @@ class Ingest:
         status.batches += 1
         status.largest_batch = max(status.largest_batch, counted.received)
         status.last_commit = now
+
+
+def _sorted_out(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """Reports, and requests."""
+    requests = [message for message in messages if is_request(message)]
+    return [m for m in messages if not is_request(m)] if requests else messages, requests

@@ -58,7 +58,7 @@ class Reader:
         self._clock = clock
         self._intake = Intake(store)
         self._ahead: list[Message] = []  # read while the batch before them was committed
-        store.meanwhile = self._read_ahead
+        store.meanwhile = self._work_ahead
         self._line: Connecting[Source] = Connecting(connect, clock, timing)
 
     @property
@@ -123,8 +123,15 @@ class Reader:
         messages, self._ahead = self._ahead[:BATCH], self._ahead[BATCH:]
         return messages
 
+    def _work_ahead(self) -> None:
+        """The database has work to do, and so have we: read the next batch (I13), or, when it is
+        here, decide on it."""
+        if len(self._ahead) < BATCH:
+            self._read_ahead()
+        else:
+            self._ingest.prepare(self._ahead[:BATCH])
+
     def _read_ahead(self) -> None:
-        """The database has work to do, and so have we: read a batch of what has come (I13)."""
         source = self._line.current
         while source is not None and len(self._ahead) < BATCH:
             came = source.step(0.0)

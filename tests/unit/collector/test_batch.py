@@ -99,3 +99,66 @@ def test_a_batch_is_held_until_the_disk_takes_it(
     assert taking.held == []
     assert (status.received, status.accepted, status.batches, status.largest_batch) == (4, 1, 1, 4)
     assert counts_of(disk, disk.campaign(None), 0) == {FUEL: [0, 1, 0, 0]}
+
+
+# --- the next batch, decided on while this one is committed --------------------------------------
+
+
+class Taking:
+    """Batches, and a time of day that can be set."""
+
+    def __init__(self, disk: FullDisk, known: ingest.OpenCampaigns) -> None:
+        self.now, self.disk, self.status = NOW, disk, Status()
+        clock = Clock(now=lambda: self.now)
+        self.guard = FloodGuard(clock, USUAL)
+        pages, self.link = ReceiptPages("allomfree"), MemoryBroker().connect("collector")
+        self.ingest = Ingest(disk, known, pages, self.guard, self.status, clock.now, lambda _: None)
+
+    def take(self, *batch: Message) -> dict[Outcome, int]:
+        self.ingest.take(self.link, list(batch))
+        return self.disk.outcomes()
+
+
+@pytest.fixture
+def taking(disk: FullDisk, known: ingest.OpenCampaigns) -> Taking:
+    return Taking(disk, known)
+
+
+def test_a_batch_is_decided_on_once(taking: Taking) -> None:
+    """At the time at which it was read, however long the storage took over the one before."""
+    taking.now = FIRST - 1.0
+    taking.ingest.prepare([GOOD])
+    taking.now = NOW
+    assert taking.take(GOOD) == {Outcome.EARLY: 1}
+    assert taking.take(GOOD) == {Outcome.EARLY: 1, Outcome.ACCEPTED: 1}, "that was once"
+
+
+def test_another_batch_than_the_expected_is_decided_on(taking: Taking) -> None:
+    taking.now = FIRST - 1.0
+    taking.ingest.prepare([GOOD, OTHER])
+    taking.now = NOW
+    assert taking.take(GOOD) == {Outcome.ACCEPTED: 1}
+
+
+def test_whoever_is_revoked_meanwhile_is_not_counted(taking: Taking, key: DeviceKey) -> None:
+    taking.ingest.prepare([GOOD, OTHER])
+    campaign = taking.disk.campaign(None)
+    taking.ingest.campaigns = open_campaigns(campaign, key, "d0")
+    assert taking.take(GOOD, OTHER) == {Outcome.REVOKED: 1, Outcome.ACCEPTED: 1}
+
+
+def test_whoever_is_suspended_meanwhile_is_not_counted(taking: Taking) -> None:
+    taking.take(GOOD)
+    taking.ingest.prepare([GOOD] * 20)
+    taking.guard.waste([GOOD] * (3 * USUAL.flood_messages))
+    assert taking.guard.suspended == {"d0"}
+    told = taking.take(*[GOOD] * 20)
+    assert told == {Outcome.ACCEPTED: 1, Outcome.DUPLICATE: 1, Outcome.SUSPENDED: 19}
+
+
+def test_requests_are_no_reports_in_the_next_batch_either(taking: Taking) -> None:
+    assert GOOD.topic is not None
+    request = Message(GOOD.topic.replace("/report", "/request"), b"")
+    taking.ingest.prepare([GOOD, request, OTHER])
+    assert taking.take(GOOD, request, OTHER) == {Outcome.ACCEPTED: 2}
+    assert sum(taking.disk.requests().values()) == 1
