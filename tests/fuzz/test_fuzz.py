@@ -73,9 +73,9 @@ def test_inputs_are_bounded_and_the_same_for_a_seed() -> None:
 
 def test_every_decoder_and_parser_has_a_target() -> None:
     """Public functions called `decode_…`, `parse_…`, and what reads packets, are all fuzzed."""
-    fuzzed = Path(__file__).parents[1] / "support" / "fuzzing" / "targets.py"
-    decoders = Path(__file__).parents[1] / "support" / "protocol" / "decoders.py"
-    named = fuzzed.read_text(encoding="utf-8") + decoders.read_text(encoding="utf-8")
+    support = Path(__file__).parents[1] / "support"
+    fuzzed = [*sorted((support / "fuzzing").glob("*.py")), support / "protocol" / "decoders.py"]
+    named = "".join(file.read_text(encoding="utf-8") for file in fuzzed)
     missing = [
         f"{source.shown}: {node.name}"
         for source in sources(*PRODUCT)

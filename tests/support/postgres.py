@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import time
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -45,6 +46,18 @@ def admin(statement: str, address: StoreAddress | None = None) -> list[tuple[obj
     with psycopg.connect(where, autocommit=True) as db:
         done = db.execute(statement)
         return done.fetchall() if done.description else []
+
+
+def wait_for_a_lock(address: StoreAddress, query: str) -> None:
+    """Until a statement that holds this text waits for another session."""
+    limit = time.monotonic() + 60
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "  # noqa: S608
+        f"AND query LIKE '%{query}%'"
+    )
+    while admin(waiting, address) != [(1,)]:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def as_user(name: str, address: StoreAddress | None = None) -> StoreAddress:

@@ -4,7 +4,8 @@ connection.py  opening, transactions, opening again
 errors.py      what the server answers, in plain words
 arrays.py      columns of a batch as the server reads them
 reading.py     what can be asked
-counting.py    the hot path: batches into tables
+counting.py    the hot path: batches in which all is new
+careful.py     batches in which something is not
 columns.py     a batch as columns
 counters.py    what a worker writes beside the reports
 forgetting.py  devices that asked to be forgotten

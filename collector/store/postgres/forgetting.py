@@ -43,12 +43,8 @@ class Forgetting(Counting):
     def _withdraw(self, campaign: int, device: int) -> Withdrawal:
         """The number of rounds goes on without a name, and the name's number without rounds."""
         key = (campaign, device)
-        row = self._db.row(
-            """SELECT attribute, known FROM device WHERE campaign = %s AND device = %s
-               FOR UPDATE""",
-            key,
-        )
-        if row is not None and row[0] == FORGOTTEN:
+        known = self._mark(key)
+        if known == FORGOTTEN:
             return Withdrawal(*key, (), repeated=True)
         reports = tuple(
             Candidate(campaign, number, device, attribute, place // TAGS, place % TAGS, body)
@@ -60,14 +56,25 @@ class Forgetting(Counting):
                 (device,),
             )
         )
-        if row is not None and row[1]:
+        if known is not None:
             self._db.execute(
                 "UPDATE device SET device = %s WHERE campaign = %s AND device = %s",
                 (-1 - secrets.randbits(63), *key),
             )
-        self._db.execute(
+            self._mark(key)
+        return Withdrawal(*key, reports, repeated=False)
+
+    def _mark(self, key: tuple[int, int]) -> int | None:
+        """Mark a device as forgotten, unless it has a row already: the attribute there. If the row
+        is just being made, because a round with it is sealed, this waits for that."""
+        added = self._db.row(
             """INSERT INTO device (campaign, device, attribute) VALUES (%s, %s, %s)
-               ON CONFLICT (campaign, device) DO UPDATE SET attribute = excluded.attribute""",
+               ON CONFLICT DO NOTHING RETURNING attribute""",
             (*key, FORGOTTEN),
         )
-        return Withdrawal(*key, reports, repeated=False)
+        if added is not None:
+            return None
+        row = self._db.row(
+            "SELECT attribute FROM device WHERE campaign = %s AND device = %s FOR UPDATE", key
+        )
+        return None if row is None else int(row[0])

@@ -11,8 +11,8 @@ from psycopg import sql
 
 from collector.errors import CollectorError
 from collector.store.moving import REPORT, TABLES, Portion, Row, compare
+from collector.store.postgres.careful import make_table
 from collector.store.postgres.connection import Connection
-from collector.store.postgres.counting import make_table
 from collector.store.postgres.reading import TAGS, reports_of
 
 PER_WORKER: Final = ("tally", "outcome", "outcome_total")
@@ -40,9 +40,7 @@ def take_over(db: Connection, contents: Callable[[], Iterable[Portion]]) -> dict
 def _copy(db: Connection, portion: Portion) -> None:
     columns, _ = TABLES[portion.table]
     more: Row = (0,) if portion.table in PER_WORKER else ()
-    more = (True,) if portion.table == "device" else more
     names = [*columns, *(("worker",) if portion.table in PER_WORKER else ())]
-    names += ["known"] if portion.table == "device" else []
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(portion.table), sql.SQL(", ").join(map(sql.Identifier, names))
     )
@@ -61,19 +59,12 @@ def _take_reports(db: Connection, rows: Iterable[Row]) -> None:
         reports = reports_of(*key)
         query = sql.SQL("COPY {} (device, attribute, place, body) FROM STDIN").format(reports)
         db.copy(query, ((d, a, page * TAGS + tag, body) for _, _, d, a, page, tag, body in members))
-        db.execute(
-            sql.SQL(
-                """INSERT INTO device (campaign, device, attribute)
-                   SELECT %s, device, attribute FROM {} ON CONFLICT DO NOTHING"""
-            ).format(reports),
-            (key[0],),
-        )
 
 
 def _contents(db: Connection) -> Iterator[Portion]:
     """What was copied, as it was given."""
     for table, (columns, keys) in TABLES.items():
-        where = {"device": sql.SQL("WHERE known"), "round": sql.SQL("WHERE sealed IS NOT NULL")}
+        where = {"round": sql.SQL("WHERE sealed IS NOT NULL")}
         query = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
             sql.SQL(", ").join(map(sql.Identifier, columns)),
             sql.Identifier(table),

@@ -47,14 +47,13 @@ MIGRATIONS: Final[tuple[LiteralString, ...]] = (
     );
     CREATE INDEX round_with_receipts ON round (campaign)
         WHERE sealed IS NOT NULL AND NOT receipts_cleared;
+    CREATE INDEX round_not_sealed ON round (campaign) WHERE sealed IS NULL;
 
-    -- `device` is a keyed hash; the key is not in this database. The row is made with the first
-    -- report, so that its key decides on the attribute; `known` once a round with it was sealed.
+    -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database.
     CREATE TABLE device (
         campaign integer NOT NULL,
         device bigint NOT NULL,
         attribute smallint NOT NULL,
-        known boolean NOT NULL DEFAULT false,
         rounds integer NOT NULL DEFAULT 0,
         unreleased integer NOT NULL DEFAULT 0,
         PRIMARY KEY (campaign, device)

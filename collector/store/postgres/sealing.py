@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from collector.errors import NotLeading, StorageFailure
-from collector.records import FORGOTTEN, Campaign, RoundSum, Tally
+from collector.records import FORGOTTEN, Campaign, Candidate, RoundSum, Tally
 from collector.store.postgres.connection import Connection
 from collector.store.postgres.forgetting import Forgetting
-from collector.store.postgres.reading import Results, reports_of
+from collector.store.postgres.reading import TAGS, Results, reports_of
 from collector.store.rows import sum_row
 from collector.store.shared import NOT_LEADING, attribute_index
 from protocol_spec import Outcome, Result
@@ -122,19 +122,23 @@ class PostgresSealing:
 
 
 _COUNT_DEVICES = sql.SQL(
-    """INSERT INTO device (campaign, device, attribute, known, rounds, unreleased)
-       SELECT %s, device, attribute, true, (attribute = ANY(%s::smallint[]))::integer,
+    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+       SELECT %s, device, attribute, (attribute = ANY(%s::smallint[]))::integer,
               (attribute = ANY(%s::smallint[]))::integer
        FROM {reports}
-       ON CONFLICT (campaign, device) DO UPDATE SET known = true,
-       rounds = device.rounds + excluded.rounds,
+       ON CONFLICT (campaign, device) DO UPDATE SET rounds = device.rounds + excluded.rounds,
        unreleased = device.unreleased + excluded.unreleased
        WHERE device.attribute = excluded.attribute"""
 )
+_TAKE_OUT = sql.SQL(
+    """DELETE FROM {reports} r USING device d
+       WHERE d.campaign = %s AND d.device = r.device AND d.attribute <> r.attribute
+       AND d.attribute <> %s RETURNING r.device, r.attribute, r.place, r.body"""
+)
 # Whoever was forgotten while the round was being sealed goes on as a number without a name.
 _COUNT_FORGOTTEN = sql.SQL(
-    """INSERT INTO device (campaign, device, attribute, known, rounds, unreleased)
-       SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute, true,
+    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+       SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute,
               (r.attribute = ANY(%s::smallint[]))::integer,
               (r.attribute = ANY(%s::smallint[]))::integer
        FROM {reports} r JOIN device d USING (device)
@@ -224,9 +228,26 @@ class SealedRounds(Forgetting):
         )
         if row is None:
             return None
+        if row[0]:
+            self._take_out_changed(key)
         self._fold(key)
         counted = self.tallies(*key), self.outcomes(*key)
         return PostgresSealing(*counted, self._db, campaign, number, row[0], self)
+
+    def _take_out_changed(self, key: tuple[int, int]) -> None:
+        """I11: reports of devices that an earlier round has under another attribute. They were
+        counted because two workers had both at the same moment, and neither saw the other's."""
+        rows = self._db.rows(_TAKE_OUT.format(reports=reports_of(*key)), (key[0], FORGOTTEN))
+        if not rows:
+            return
+        gone = [
+            Candidate(*key, d, a, place // TAGS, place % TAGS, body) for d, a, place, body in rows
+        ]
+        self.take_row()
+        self.add_counts(gone, -1)
+        self._add_outcomes(
+            {(*key, Outcome.ACCEPTED): -len(gone), (*key, Outcome.ATTRIBUTE_CHANGED): len(gone)}
+        )
 
     def _fold(self, key: tuple[int, int]) -> None:
         """The rows of all workers become one."""

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: connections that break, rows that are held, one device key for all."""
+"""What only PostgreSQL has: connections that break, batches in one go, one device key for all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import LiteralString
 
 import psycopg
 import pytest
@@ -19,7 +18,7 @@ from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from tests.support.collector_fakes import FIRST, candidate, counts_of, seal, three_questions
-from tests.support.postgres import admin, new_schema
+from tests.support.postgres import admin, new_schema, wait_for_a_lock
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 
@@ -107,46 +106,24 @@ def test_devices_are_looked_up_by_key_in_tables_without_statistics(
 # --- batches in which all is new ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("INSERT INTO report_1_0 VALUES (2, 0, 2, '\\000')", Outcome.DUPLICATE),
-        ("INSERT INTO device (campaign, device, attribute) VALUES (1, 2, 1)", None),
-    ],
-)
-def test_another_worker_was_faster(
-    address: StoreAddress, store: PostgresStore, row: LiteralString, told: Outcome | None
-) -> None:
-    """I8, I11: nobody saw the other's row, and the key finds out in the middle of the batch."""
+def test_another_worker_was_faster(address: StoreAddress, store: PostgresStore) -> None:
+    """I8: nobody saw the other's row, and the key finds out in the middle of the batch."""
     campaign = store.open_campaign(three_questions(), FIRST)
     store.commit([candidate(campaign, 9)], [])
     other = psycopg.connect(address.url)
-    if told is not None:
-        other.execute("INSERT INTO device (campaign, device, attribute) VALUES (1, 2, 0)")
-    other.execute(row)
+    other.execute("INSERT INTO report_1_0 VALUES (2, 0, 2, '\\000')")
     outcomes: list[Outcome] = []
     thread = threading.Thread(
         target=lambda: outcomes.extend(store.commit([candidate(campaign, d) for d in (1, 2)], []))
     )
     thread.start()
-    wait_for_a_lock(address, "INSERT INTO device")
+    wait_for_a_lock(address, 'INSERT INTO "report_1_0"')
     other.commit()
     other.close()
     thread.join()
-    assert outcomes == [ACCEPTED, told or Outcome.ATTRIBUTE_CHANGED]
+    assert outcomes == [ACCEPTED, DUPLICATE]
     assert counts_of(store, campaign, 0) == {0: [2, 0, 0, 0]}
     assert list(store.commit([candidate(campaign, 3)], [])) == [ACCEPTED]
-
-
-def wait_for_a_lock(address: StoreAddress, query: str) -> None:
-    limit = time.monotonic() + 60
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "  # noqa: S608
-        f"AND query LIKE '%{query}%'"
-    )
-    while admin(waiting, address) != [(1,)]:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 def test_devices_of_several_rounds_and_campaigns_in_one_batch(store: PostgresStore) -> None:
@@ -165,139 +142,6 @@ def test_devices_of_several_rounds_and_campaigns_in_one_batch(store: PostgresSto
     assert list(store.commit(both, [])) == [ACCEPTED, Outcome.ATTRIBUTE_CHANGED]
     seal(store, one, 0)
     assert store.participation(one.id, 0) == ([1], [6])
-
-
-# --- rows that are held -------------------------------------------------------------------------
-
-
-def stop_in_a_batch(address: StoreAddress, number: int) -> psycopg.Connection[tuple[object, ...]]:
-    """A worker that was paused inside its transaction: the server sees an idle session."""
-    db = psycopg.connect(address.url, application_name=f"allomfree worker {number}")
-    db.execute("UPDATE worker SET received = received + 1 WHERE number = %s", (number,))
-    return db
-
-
-def test_a_worker_stopped_inside_a_batch_holds_up_nobody(
-    address: StoreAddress, store: PostgresStore
-) -> None:
-    campaign = store.open_campaign(three_questions(), FIRST)
-    with closing(PostgresStore(address)) as leader:
-        leader.enlist("leader")
-        number = store.enlist("stopped")
-        held = stop_in_a_batch(address, number)
-        leader.commit([candidate(campaign, 1)], [])
-        assert leader.lead(3600)
-        begun = time.monotonic()
-        assert [w.number for w in leader.fence(silent_seconds=-1)] == [number]
-        assert seal(leader, campaign, 0)
-        assert time.monotonic() - begun < 10  # not as long as the server would wait
-        held.close()
-        with pytest.raises(Fenced):
-            store.commit([candidate(campaign, 2, 1)], [])
-
-
-def somebody_waits(address: StoreAddress) -> bool:
-    told = admin(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-        "AND query LIKE '%FROM worker ORDER BY number FOR UPDATE%'",
-        address,
-    )
-    return told == [(1,)]
-
-
-@pytest.mark.parametrize("what", ["withdraw", "seal"])
-def test_who_must_be_alone_waits_for_the_batches_at_hand(
-    address: StoreAddress, store: PostgresStore, what: str
-) -> None:
-    """A batch is wholly before the end of a round, or before a device is forgotten, or after."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    store.commit([candidate(campaign, 1)], [])
-    batch = stop_in_a_batch(address, 0)
-
-    def work() -> None:
-        with closing(PostgresStore(address)) as other:
-            if what == "seal":
-                seal(other, campaign, 0)
-            else:
-                other.withdraw([(campaign.id, 2)])
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    limit = time.monotonic() + 60
-    while not somebody_waits(address) and time.monotonic() < limit:
-        time.sleep(0.01)
-    assert thread.is_alive()
-    batch.execute("INSERT INTO device (campaign, device, attribute) VALUES (1, 2, 0)")
-    batch.execute("INSERT INTO report_1_0 VALUES (2, 0, 2, '\\000')")
-    batch.commit()
-    batch.close()
-    thread.join()
-    if what == "seal":
-        assert store.participation(campaign.id, 0) == ([1], [2])
-    else:
-        assert [tag for _, tag in store.receipt_tags(campaign.id, 0)] == [1]
-
-
-def test_workers_that_count_a_device_at_once_agree_on_its_attribute(
-    address: StoreAddress, store: PostgresStore
-) -> None:
-    """I11: the key of the device decides, not who looked first."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    start, told = threading.Barrier(2), dict[int, list[Outcome]]()
-
-    def work(number: int) -> None:
-        with closing(PostgresStore(address)) as mine:
-            mine.enlist(f"worker {number}")
-            start.wait()
-            told[number] = [
-                outcome
-                for first in range(0, 2000, 100)
-                for outcome in mine.commit(
-                    [candidate(campaign, d, number, 2 * number) for d in range(first, first + 100)],
-                    [],
-                )
-            ]
-
-    threads = [threading.Thread(target=work, args=[number]) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    changed = Outcome.ATTRIBUTE_CHANGED
-    assert {frozenset(both) for both in zip(told[0], told[1])} == {frozenset({ACCEPTED, changed})}
-
-
-def test_sealing_does_not_hold_up_other_rounds(address: StoreAddress, store: PostgresStore) -> None:
-    """Batches of other rounds are committed while a round is made final; its own are late."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    store.commit([candidate(campaign, d) for d in range(3)], [])
-    with closing(PostgresStore(address)) as other:
-        with store.sealing(campaign, 0, FIRST) as sealing:
-            assert sealing is not None
-            sealing.end_reports({0}, set())
-            batch = [
-                candidate(campaign, 1, 1),
-                candidate(campaign, 7, 1),
-                candidate(campaign, 8, 0),
-            ]
-            assert list(other.commit(batch, [])) == [ACCEPTED, ACCEPTED, Outcome.LATE]
-        assert other.last_sealed(campaign.id) == 0
-
-
-def test_who_is_forgotten_while_a_round_is_sealed_stays_in_its_count(
-    address: StoreAddress, store: PostgresStore
-) -> None:
-    """The sealed sum has its report, and the variance needs to know of how many devices."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    store.commit([candidate(campaign, d) for d in range(3)], [])
-    with closing(PostgresStore(address)) as other:
-        with store.sealing(campaign, 0, FIRST) as sealing:
-            assert sealing is not None
-            (gone,) = other.withdraw([(campaign.id, 1)])
-            assert gone.reports == ()
-            sealing.end_reports({0}, set())
-        assert other.participation(campaign.id, 0) == ([1], [3])
-        assert list(other.commit([candidate(campaign, 1, 1)], [])) == [Outcome.FORGOTTEN]
 
 
 # --- the key of the devices ---------------------------------------------------------------------
