@@ -95,4 +95,6 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no later search for garbage looks at it again."""
+    gc.freeze()
     gc.enable()
