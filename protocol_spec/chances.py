@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 
 from protocol_spec.precision import HALF, ONE, precise
@@ -39,6 +40,7 @@ class Chances(NamedTuple):
     q2: Decimal
 
 
+@lru_cache(maxsize=1024)  # whoever joins, reports, counts or shows asks for the same again
 @precise
 def exact_chances(
     protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"

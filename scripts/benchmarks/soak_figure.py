@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -27,6 +26,9 @@ _COLOURS: Final = ("#0072B2", "#D55E00")
 
 def draw(seconds: Sequence[float], series: Mapping[str, Sequence[float]], path: Path) -> None:
     """Memory, open files and sizes beside each other; what is judged is right of the line."""
+    import matplotlib as mpl  # noqa: PLC0415 - half a second, for those who draw
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     minutes = [second / 60 for second in seconds]
     names = list(series)
     with mpl.rc_context(_SETTINGS):

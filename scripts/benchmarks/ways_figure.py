@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.accuracy import Budget, Ratio
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "memoized": {"color": "#0072B2", "marker": "o"},
@@ -41,6 +40,9 @@ class Drawn:
 
 def draw(drawn: Drawn, path: Path) -> None:
     """Values that stay on the left, values that change on the right."""
+    import matplotlib as mpl  # noqa: PLC0415 - half a second, for those who draw
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     budgets = list(dict.fromkeys(budget for *_, budget in drawn.changing))
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(11.0, 3.9), layout="constrained")

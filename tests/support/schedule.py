@@ -3,7 +3,8 @@
 Tests of real processes wait most of their time; all others calculate. `--dist worksteal` deals the
 tests out in order, to each worker as many. So every second worker's part begins with a share of the
 tests of real processes, the longest first, and those that calculate fill the cores beside them.
-Neighbours stay together: they share a broker or a browser.
+Neighbours stay together: they share a broker. All tests of the browser are at the head of one part,
+where nobody steals them: it starts once, not once for each worker.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 WAITING: Final = "tests/system/"
 LONG: Final = (  # half a minute and more, nearly all of it waiting; a line shares its set-up
+    ("browser/",),
     ("real_time/test_demo.py", "real_time/test_live_depths.py"),
     ("real_time/test_chaos.py",),
     ("collector/test_operators_path.py",),
@@ -56,16 +58,20 @@ def _shares(waiting: Iterable[Test], count: int) -> list[list[Test]]:
     files: dict[str, list[Test]] = {}
     for item in waiting:
         files.setdefault(_file(item), []).append(item)
-    first = [[files.pop(name, []) for name in together] for together in LONG]
-    heads: list[list[list[Test]]] = [
-        [tests for together in first[i::count] for tests in together] for i in range(count)
-    ]
+    first = [_taken(files, together) for together in LONG]
+    heads = [[tests for taken in first[i::count] for tests in taken] for i in range(count)]
     others = list(files.values())
     cuts = [len(others) * i // count for i in range(count + 1)]
     return [
         [item for tests in (*heads[i], *others[cuts[i] : cuts[i + 1]]) for item in tests]
         for i in range(count)
     ]
+
+
+def _taken(files: dict[str, list[Test]], together: Iterable[str]) -> list[list[Test]]:
+    """The tests of these files and directories, file by file: nobody else gets them."""
+    names = [name for start in together for name in files if name.startswith(start)]
+    return [files.pop(name) for name in names]
 
 
 def _waits(item: Item) -> bool:
@@ -89,4 +95,6 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no later search for garbage looks at it again."""
+    gc.freeze()
     gc.enable()

@@ -19,6 +19,7 @@ from tests.support.needs import path_of
 T = TypeVar("T")
 
 PATIENCE: Final = 40.0
+BLANK: Final = "about:blank"
 WIDE, NARROW = 1280, 390
 FLAGS: Final = [
     "--headless=new",
@@ -67,7 +68,7 @@ class Browser:
             self.driver.switch_to.window(window)
             self.driver.close()
         self.driver.switch_to.window(first)
-        self.driver.get("about:blank")
+        self.driver.get(BLANK)
         self.allow_scripts(True)
         self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
 
@@ -78,7 +79,8 @@ class Browser:
 
     def open(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
         """Go there, as a fresh reader: what was requested and complained of before is forgotten."""
-        self.driver.get("about:blank")
+        if self.driver.current_url != BLANK:
+            self.driver.get(BLANK)
         self.look(width, scheme)
         self._log("browser")
         self._log("performance")

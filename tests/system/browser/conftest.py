@@ -10,9 +10,9 @@ from tests.support.browser.served import ServedSample
 from tests.support.site import serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
+    """One browser for all tests of a worker, which ends with them: it is never quite idle."""
     with Browser(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
@@ -24,7 +24,7 @@ def browser(chromium: Browser) -> Browser:
     return chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSample]:
     """The sample, which no test changes, served while a worker's tests run."""
     sample = build(tmp_path_factory.mktemp("sample"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.browser.chromium import NARROW, WIDE, Browser
@@ -16,32 +14,26 @@ LIGHT, DARK = 200, 60
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_by_day(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
-    """Nothing is complained of, nobody else is asked, and axe-core finds no serious fault."""
-    browser.read(served.page(kind))
+def test_by_night_and_by_day(browser: Browser, served: ServedSample, kind: str) -> None:
+    """Nothing is complained of, nobody else is asked, axe-core finds no serious fault, and the
+    colours follow the reader's choice, also while the page is open."""
+    browser.read(served.page(kind), scheme="dark")
+    assert brightness(browser) < DARK
+    assert grave_findings(browser) == []
+    browser.look(WIDE, "light")
+    assert brightness(browser) > LIGHT
+    assert grave_findings(browser) == []
     asked, said = browser.requests(), browser.complaints()
     assert served.page(kind) in asked
     assert [url for url in asked if not url.startswith((f"{served.url}/", "data:,"))] == []
     assert [line for line in said if not line.startswith(served.page("missing"))] == []
-    assert brightness(browser, tmp_path / "light.png") > LIGHT
-    assert grave_findings(browser) == []
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_by_night(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
-    """The colours follow the reader's choice, also while the page is open."""
-    browser.read(served.page(kind), scheme="dark")
-    assert brightness(browser, tmp_path / "dark.png") < DARK
-    assert grave_findings(browser) == []
-    browser.look(WIDE, "light")
-    assert brightness(browser, tmp_path / "light.png") > LIGHT
-
-
-@pytest.mark.parametrize("kind", PAGES)
-def test_on_a_telephone(browser: Browser, served: ServedSample, tmp_path: Path, kind: str) -> None:
+def test_on_a_telephone(browser: Browser, served: ServedSample, kind: str) -> None:
     """It is not scrolled sideways, and its colours follow the reader's choice."""
     browser.read(served.page(kind), NARROW)
     assert sideways(browser) == 0
-    assert brightness(browser, tmp_path / "light.png") > LIGHT
+    assert brightness(browser) > LIGHT
     browser.look(NARROW, "dark")
-    assert brightness(browser, tmp_path / "dark.png") < DARK
+    assert brightness(browser) < DARK

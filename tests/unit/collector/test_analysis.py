@@ -12,10 +12,6 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import pandas
-import polars
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from collector.data_dir import open_shared, open_store
@@ -159,6 +155,8 @@ def test_an_address_of_a_store_that_cannot_be_one() -> None:
 
 
 def test_pandas_has_times_whole_numbers_and_nothing_where_nothing_is(data: Path) -> None:
+    import pandas  # noqa: PLC0415 - not by every worker that collects
+
     results = Results.open(data)
     frame = results.to_pandas()
     assert list(frame.columns) == list(COLUMNS)
@@ -173,6 +171,9 @@ def test_pandas_has_times_whole_numbers_and_nothing_where_nothing_is(data: Path)
 
 
 def test_polars_and_arrow_hold_the_same(data: Path) -> None:
+    import polars  # noqa: PLC0415 - not by every worker that collects
+    import pyarrow  # noqa: PLC0415 - not by every worker that collects
+
     results = Results.open(data)
     rows = list(results)
     table, frame = results.to_arrow(), results.to_polars()
@@ -186,6 +187,8 @@ def test_polars_and_arrow_hold_the_same(data: Path) -> None:
 
 
 def test_no_rows_are_a_table_too(tmp_path: Path) -> None:
+    import polars  # noqa: PLC0415 - not by every worker that collects
+
     (tmp_path / "empty.json").write_text("[]\n")
     none = Results.open(tmp_path / "empty.json")
     assert len(none) == len(none.to_pandas()) == len(none.to_polars()) == len(none.to_arrow()) == 0
@@ -196,6 +199,8 @@ def test_no_rows_are_a_table_too(tmp_path: Path) -> None:
 def test_export_writes_parquet(
     cli: Cli, data: Path, names: tuple[str, str], tmp_path: Path
 ) -> None:
+    import pyarrow.parquet  # noqa: PLC0415 - not by every worker that collects
+
     file = tmp_path / "heat.parquet"
     done = cli("export", names[1], "--data-dir", data, "--output", file)
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"wrote {file}\n")

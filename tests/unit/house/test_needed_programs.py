@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,10 +127,11 @@ def test_nobody_but_root_installs(tmp_path: Path) -> None:
 def checkout(tmp_path: Path) -> Path:
     """scripts/test beside commands that do nothing but say that they were called."""
     (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv").mkdir()
     text = (ROOT / "scripts/test").read_text()
     (tmp_path / "scripts/test").write_text(text)
     (tmp_path / "scripts/environment.sh").write_text(
-        f"root={tmp_path} venv={tmp_path}\n"
+        f"root={tmp_path} venv={tmp_path}/.venv\n"
         "make_environment() { :; }\n"
         'say() { echo "==> $*"; }\n'
         'fail() { echo "error: $*" >&2; exit 1; }\n'
@@ -177,6 +179,21 @@ def test_the_script_says_that_tests_cannot_be_collected(checkout: Path) -> None:
     code, shown = run_script(checkout, "", COLLECTED="2")
     assert code == 1
     assert shown.splitlines()[-1] == "error: the tests cannot be collected; nothing was run"
+
+
+def test_tests_are_collected_again_only_when_a_file_has_changed(checkout: Path) -> None:
+    collectable, later = checkout / ".venv/collectable", time.time() + 1000
+    assert run_script(checkout, "", COLLECTED="2")[0] == 1
+    assert run_script(checkout, "", "--", "-k", "wire")[0] == 0
+    assert not collectable.exists(), "all of them, and without a fault"
+    assert run_script(checkout, "", "--quick")[0] == 0
+    os.utime(collectable, (later, later))
+    assert run_script(checkout, "", COLLECTED="2")[0] == 0
+    for changed in ("test.py", ".venv/.installed-dev"):
+        (checkout / changed).touch()
+        os.utime(checkout / changed, (later + 1, later + 1))
+        assert run_script(checkout, "", COLLECTED="2")[0] == 1
+        (checkout / changed).unlink()
 
 
 def test_the_script_fails_for_a_wrong_type_after_the_tests(checkout: Path) -> None:

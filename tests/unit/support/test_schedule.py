@@ -9,8 +9,10 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.schedule import LONG, WAITING, in_parts
 
-SYSTEM = [f"{WAITING}{room}/test_{i}.py" for room in ("brokers", "edge") for i in range(6)]
-LONGEST = [WAITING + name for together in LONG for name in together]
+ROOMS = ("brokers", "browser", "edge")
+SYSTEM = [f"{WAITING}{room}/test_{i}.py" for room in ROOMS for i in range(6)]
+NAMED = [WAITING + name for together in LONG for name in together]
+LONGEST = [name for name in NAMED if name.endswith(".py")]
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,19 @@ def test_every_second_worker_begins_with_a_share_of_what_waits(workers: int) -> 
 
 def test_the_longest_are_first_and_share_their_set_up() -> None:
     given = parts(collected(), 6)
-    demo, live, chaos, path, *_ = LONGEST
-    assert [name.partition("::")[0] for name in given[0][:6]] == [demo] * 3 + [live] * 3
-    assert (given[2][0], given[4][0]) == (f"{chaos}::test_0", f"{path}::test_0")
+    demo, live, chaos, *_ = LONGEST
+    assert [name.partition("::")[0] for name in given[2][:6]] == [demo] * 3 + [live] * 3
+    assert given[4][0] == f"{chaos}::test_0"
+
+
+@pytest.mark.parametrize("workers", [2, 3, 6, 8])
+def test_one_worker_begins_with_all_that_the_browser_is_for(workers: int) -> None:
+    first, *others = [
+        [name.startswith(f"{WAITING}browser/") for name in given]
+        for given in parts(collected(), workers)
+    ]
+    assert first[:18] == [True] * 18
+    assert not any(any(given) for given in others)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 6, 40])
@@ -60,4 +72,4 @@ def test_every_test_is_run_once(workers: int, units: int) -> None:
 
 
 def test_the_long_ones_are_there() -> None:
-    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
+    assert [name for name in NAMED if not (ROOT / name).exists()] == []
