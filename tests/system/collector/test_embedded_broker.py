@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.collector_processes.campaign import Collection, assert_each_o
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher
 from tests.support.edge_processes.processes import wait_until
+from tests.support.ended import has_ended
 
 DEVICES = 12
 
@@ -41,12 +41,6 @@ def broker_of(process: CollectorProcess) -> int:
     (child,) = [int(pid) for pid in children]
     assert b"nats-server" in Path(f"/proc/{child}/cmdline").read_bytes()
     return child
-
-
-def has_ended(pid: int) -> bool:
-    with suppress(ProcessLookupError, FileNotFoundError):
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    return True
 
 
 def send(collection: Collection, first: int, last: int) -> None:

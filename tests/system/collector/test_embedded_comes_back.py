@@ -22,6 +22,7 @@ from tests.support.collector_processes.campaign import Collection, assert_each_o
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
 from tests.support.edge_processes.processes import environment, wait_until
+from tests.support.ended import has_ended
 
 DEVICES = 6
 
@@ -44,12 +45,6 @@ def port(collection: Collection) -> int:
 def broker_of(process: CollectorProcess) -> int:
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return int(child)
-
-
-def is_there(pid: int) -> bool:
-    with suppress(OSError):
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    return False
 
 
 def finding(collection: Collection) -> str:
@@ -154,11 +149,11 @@ def test_one_that_outlived_its_collector_is_ended(collection: Collection) -> Non
         os.kill(child, signal.SIGSTOP)
         wait_until(lambda: is_stopped(child))
     try:
-        assert is_there(child)
+        assert not has_ended(child)
         with CollectorProcess(collection.data) as again:
             again.wait_for(f"of an earlier collector (process {child}) still runs")
             again.wait_for("connected to")
-            assert not is_there(child)
+            assert has_ended(child)
             everything_counts(collection)
             assert again.terminate() == 0
     finally:

@@ -22,6 +22,8 @@ from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from stage.postgres import PostgresProcess, as_server_user, give_to_server
 from tests.support.collector_fakes import FIRST, candidate, counts_of, three_questions
+from tests.support.edge_processes.processes import wait_until
+from tests.support.ended import has_ended
 from tests.support.needs import need
 from tests.support.places import QUICK_DISK
 from tests.support.postgres import admin, as_user, new_schema, server
@@ -56,11 +58,14 @@ def database(of: PostgresProcess, name: str) -> StoreAddress:
 
 
 def kill_everything(of: PostgresProcess) -> None:
-    """kill -9 of the postmaster and of all that it started, at once."""
+    """kill -9 of the postmaster and of all that it started. It is stopped before, so that it starts
+    nothing more, and the next server finds nobody in the memory that they share."""
+    os.kill(of.pid, signal.SIGSTOP)
     children = Path(f"/proc/{of.pid}/task/{of.pid}/children").read_text().split()
-    for pid in (of.pid, *map(int, children)):
+    for pid in map(int, children):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: all(has_ended(int(pid)) for pid in children))
     of.kill()
 
 
@@ -75,23 +80,26 @@ def until_committed(store: PostgresStore, batch: list[object]) -> list[Outcome]:
             continue
 
 
-def test_killed_in_the_middle_of_batches(mortal: PostgresProcess) -> None:
-    """Whether the commit at hand was durable or not, every report is counted once."""
-    with closing(PostgresStore(database(mortal, "killed"))) as store:
+@pytest.mark.parametrize("at", [1, 2], ids=["asked", "told to commit"])
+def test_killed_in_the_middle_of_batches(mortal: PostgresProcess, at: int) -> None:
+    """Whether the commit at hand was durable or not, every report is counted once. A batch waits
+    for what the server knows, and then for the end: everything was sent, nothing was answered."""
+    with closing(PostgresStore(database(mortal, f"killed_{at}"))) as store:
         campaign = store.open_campaign(three_questions(), FIRST)
         store.enlist("worker")
-        kills = 0
+        kills = waits = 0
 
         def kill() -> None:
-            nonlocal kills
-            if kills < 3:
+            nonlocal kills, waits
+            waits += 1
+            if waits % at == 0 and kills < 3:
                 kills += 1
                 kill_everything(mortal)
                 mortal.start()
 
         told: list[Outcome] = []
         for first in range(0, 500, 100):
-            store.meanwhile = kill  # when everything was sent, and nothing was answered
+            store.meanwhile = kill
             told += until_committed(
                 store, [candidate(campaign, d) for d in range(first, first + 100)]
             )
