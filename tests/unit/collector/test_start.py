@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -42,3 +43,12 @@ def test_with_them_it_is_the_command_line() -> None:
     )
     assert done.returncode == 0
     assert "allomfree-collector plan" in done.stdout
+
+
+def test_numpy_starts_no_threads() -> None:
+    """Nobody multiplies matrices here; whoever wants the threads says so in the environment."""
+    code = "import collector.__main__, numpy, os; print(len(os.listdir('/proc/self/task')))"
+    usual = {name: text for name, text in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=usual, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
