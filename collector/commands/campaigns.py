@@ -17,7 +17,7 @@ from collector.commands import text
 from collector.commands.broker_text import must_reload_text
 from collector.commands.options import CAMPAIGN, DURATION, MANIFEST, command, show
 from collector.commands.plan_text import plan_text
-from collector.data_dir import open_store
+from collector.data_dir import existing_store, open_store
 from collector.errors import CollectorError
 from collector.health import examine
 from collector.joining import remember_address
@@ -189,7 +189,7 @@ def close(settings: Settings, campaign: str | None, yes: bool) -> None:
     \b
     allomfree-collector close home-heat
     """
-    with closing(open_store(settings.data_dir, settings.store)) as store:
+    with closing(existing_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         question = f"Close {found.name} for ever? Devices stop reporting to it."
         if not yes and not click.confirm(question, default=False, err=True):

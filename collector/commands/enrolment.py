@@ -19,7 +19,7 @@ from collector.commands import broker_text
 from collector.commands.broker_text import EnrolledFacts, RevokedFacts
 from collector.commands.handing_over import hand_over
 from collector.commands.options import command, show
-from collector.data_dir import open_store
+from collector.data_dir import existing_store, open_store
 from collector.settings import Settings
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.errors import SettingsError
@@ -134,8 +134,13 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
 
 
 def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
-    """Whether that was not so before."""
-    with closing(open_store(settings.data_dir, settings.store)) as store:
+    """Whether that was not so before.
+
+    Where a broker was configured, the directory is a collector's, though it may not have run yet.
+    """
+    ours = settings.store is None and BrokerDirectory.exists(settings.data_dir / "broker")
+    opened = (open_store if ours else existing_store)(settings.data_dir, settings.store)
+    with closing(opened) as store:
         before = device in store.revoked()
         if undo:
             store.reinstate(device)
