@@ -120,6 +120,7 @@ def open(  # noqa: A001 - the verb
         "operator": loaded.operator.hex(),
         "join": f"allomfree-edge join {address}/{loaded.full_name}{_trust(known)}",
         "trial": is_trial(loaded),
+        "period_seconds": loaded.rounds.period,
         "first_result": instant(loaded.rounds.deadline(0)),
         "running": running,
         "published": running or (alone and trouble is None),
