@@ -119,13 +119,12 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
     configured, enrolled = _take_credential(settings, device, undo=undo)
     if reader and not enrolled:
         raise SettingsError(_unknown_reader(device, configured))
-    known = [] if configured is None else configured.enrolled
     facts: RevokedFacts = {
         "device": device,
         "revoked": not undo,
         "changed": changed or enrolled,
         "enrolled": enrolled,
-        "similar": [] if enrolled else get_close_matches(device, known, 3),
+        "similar": [] if enrolled or configured is None else _similar(device, configured),
         "kind": configured.plan.kind if configured else None,
         "reloaded": bool(configured and enrolled and hand_over(settings, configured)),
         "nodes": cluster.places(configured.path, configured.plan) if configured else {},
@@ -159,6 +158,12 @@ def _take_credential(
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         return configured, configured.revoke(name, undo=undo)
+
+
+def _similar(device: str, configured: BrokerDirectory) -> list[str]:
+    """Whom somebody may have meant: a reader, named as `enrol` was told, or a device."""
+    reader = [name for name in readers(configured) if name == f"{READER}{device}"]
+    return [*reader, *get_close_matches(device, configured.enrolled, 3)]
 
 
 def _unknown_reader(name: str, configured: BrokerDirectory | None) -> str:
