@@ -13,7 +13,7 @@ from collector.data_dir import read_store
 from collector.errors import StorageFailure
 from collector.records import Campaign
 from collector.settings import SETTINGS
-from tests.support.collector_cli import mistaken
+from tests.support.collector_cli import NOBODY, mistaken
 from tests.support.command_line import Cli, facts_of
 from tests.support.needs import need
 from tests.support.postgres import new_schema
@@ -96,7 +96,26 @@ def test_settings_come_from_the_environment_too(
 def test_an_unknown_setting(cli: Cli, home: Path) -> None:
     (home / "c.toml").write_text("brocker = 'mqtts://broker.example'\n")
     told = mistaken(cli, 2, "status", "--config", home / "c.toml")
-    assert "brocker is not a setting; there are data_dir, broker" in told
+    assert 'brocker is not a setting; did you mean "broker"? There are data_dir, broker' in told
+
+
+def test_errors_in_settings_use_the_collectors_words(cli: Cli, home: Path, data: Path) -> None:
+    """It is the agent that draws."""
+    (home / "c.toml").write_text("brocker = 'mqtts://broker.example'\n")
+    (home / "d.toml").mkdir()
+    wrong: list[list[object]] = [
+        ["status", "--config", home / "c.toml"],
+        ["status", "--config", home / "d.toml"],
+        ["status", "--keepalive", "0"],
+        ["run", "--data-dir", data, "--broker", NOBODY, "--password-file", home / "nosuch"],
+    ]
+    for words in wrong:
+        told = mistaken(cli, 2, *words)
+        assert "drawn" not in told
+        assert told.endswith(". Nothing was changed\n")
+    (data / "collector.db").write_bytes(b"no database" * 100)
+    told = mistaken(cli, 1, "status", "--data-dir", data)
+    assert "drawn" not in told
 
 
 @pytest.mark.parametrize(
