@@ -71,18 +71,31 @@ def open_shared(address: StoreAddress) -> SharedStore:
     return _postgres()(address)
 
 
+def existing_store(directory: Path, address: StoreAddress | None = None) -> Store:
+    """The database for changing what is in it; one that is not there was named by mistake."""
+    if address is None:
+        _check_not_moved(directory)
+        _check_there(directory)
+    else:
+        read_store(directory, address).close()  # an error where there are no tables
+    return open_store(directory, address)
+
+
 def read_store(directory: Path, address: StoreAddress | None = None) -> Store:
     """The database for reading only; it never waits for the service, nor the service for it."""
     if address is not None:
         return _postgres()(address, read_only=True)
     _check_not_moved(directory)
-    path = directory / DATABASE
-    if not path.exists():
+    _check_there(directory)
+    return SqliteStore(directory / DATABASE, read_only=True)
+
+
+def _check_there(directory: Path) -> None:
+    if not (directory / DATABASE).exists():
         raise UnknownCampaign(
             f"there is no collector's database in {directory}; open a campaign first, or name the "
             "right directory with --data-dir"
         )
-    return SqliteStore(path, read_only=True)
 
 
 def copy_store(directory: Path, target: Path) -> None:

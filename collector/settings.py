@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from collector.store_address import StoreAddress
 from protocol_spec.programs import settings as common
-from protocol_spec.programs.address import BrokerUrl, Credentials, is_loopback, parse_broker
+from protocol_spec.programs.address import BrokerUrl, Credentials, is_loopback, parse_only_broker
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.settings import Setting
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace
@@ -116,7 +116,7 @@ SETTINGS: Final = (
     ),
     Setting(
         "broker",
-        parse_broker,
+        parse_only_broker,
         None,
         "the broker's address, mqtts://host or mqtt://localhost",
         "URL",

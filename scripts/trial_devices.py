@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -67,14 +68,28 @@ def found_trial(settings: Settings) -> Campaign:
     if not running:
         raise TimeoutError(
             "no trial is open; nothing was started. Open one, or another after the last is over: "
-            "allomfree-collector open docs/examples/home-heat.toml --trial"
+            + command(settings, "open docs/examples/home-heat.toml --trial")
         )
     return running[-1]
 
 
-def run(settings: Settings, campaign: Campaign, devices: int, rounds: int) -> None:
+def command(settings: Settings, words: str) -> str:
+    """A command of the collector that can be pasted: on the same data."""
+    usual = settings.data_dir == resolve({}).data_dir
+    place = "" if usual else f" --data-dir {shlex.quote(str(settings.data_dir))}"
+    return f"allomfree-collector {words}{place}"
+
+
+def run(
+    settings: Settings, campaign: Campaign, devices: int, rounds: int, start_seconds: float = 60.0
+) -> None:
     """Join, report, and wait until so many rounds are sealed from now on."""
-    wait_for(lambda: examine(settings.data_dir).well, 60.0, "the collector to run: start it")
+    health = command(settings, "health")
+    if not examine(settings.data_dir).well:
+        print("Waiting for the collector. Start it in another terminal:", flush=True)
+        print(f"    {command(settings, 'run')}", flush=True)
+    start = f"the collector to run. See: {health}"
+    wait_for(lambda: examine(settings.data_dir).well, start_seconds, start)
     known, _ = choose_broker(settings)
     schedule, random = campaign.manifest.rounds, Random()  # noqa: S311 - whose values are made up
     readings = {n: reading(campaign.manifest.attributes, random) for n in range(devices)}
@@ -88,8 +103,9 @@ def run(settings: Settings, campaign: Campaign, devices: int, rounds: int) -> No
         left = schedule.deadline(last) - time.time()
         print(f"They report until round {last} is sealed, {left:.0f} s.", flush=True)
         limit = left + schedule.drain + 60
-        wait_for(lambda: sealed(settings, campaign) >= last, limit, "the round to be sealed")
-    print("Look at it:  allomfree-collector estimate --plot", flush=True)
+        end = f"the round to be sealed. See: {health}"
+        wait_for(lambda: sealed(settings, campaign) >= last, limit, end)
+    print(f"Look at it:  {command(settings, 'estimate --plot')}", flush=True)
 
 
 def sealed(settings: Settings, campaign: Campaign) -> int:
@@ -114,7 +130,7 @@ def wait_for(done: Callable[[], bool], seconds: float, what: str) -> None:
     limit = time.monotonic() + seconds
     while not done():
         if time.monotonic() > limit:
-            raise TimeoutError(f"timed out waiting for {what}. See: allomfree-collector health")
+            raise TimeoutError(f"timed out waiting for {what}")
         time.sleep(0.2)
 
 

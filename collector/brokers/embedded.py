@@ -27,7 +27,7 @@ from collector.configuration import fingerprint
 from collector.mqtt import Connect, Link, Will
 from collector.processes import end_left_behind, is_stopped, left_behind, listener_of, name_of
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import BrokerUrl
+from protocol_spec.programs.address import BrokerUrl, is_loopback
 from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
 from protocol_spec.programs.installing import install
 from protocol_spec.programs.pasting import completed
@@ -237,7 +237,7 @@ class EmbeddedBroker:
 
     def _say_where(self) -> None:
         log.info("embedded broker on %s, log in %s", self.url, self.log_file)
-        if self._configured is None:
+        if is_loopback(self._listens_on):
             command = completed("allomfree-collector broker-config nats --host NAME")
             log.info("only this machine can reach it; for others: %s", command)
         else:

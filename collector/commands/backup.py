@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -9,10 +10,10 @@ import click
 
 from collector import backups
 from collector.backups import Contents
-from collector.commands.options import FILE, command
+from collector.commands.options import FILE, command, show
 from collector.settings import Settings
 from collector.show.tables import instant
-from protocol_spec.programs.commands import AS_JSON, show
+from protocol_spec.programs.commands import AS_JSON
 
 DIRECTORY: Final = click.argument("directory", type=FILE)
 SECRETS: Final = click.option(
@@ -95,12 +96,12 @@ def _facts(
 
 def backup_text(facts: BackupFacts) -> str:
     """What is in it, that it was checked, and how to keep it."""
-    apart = f" --secrets {facts['secrets']}" if facts["secrets"] else ""
+    apart = f" --secrets {shlex.quote(facts['secrets'])}" if facts["secrets"] else ""
     return (
         f"Backed up to {facts['directory']} and checked: {_what(facts)}.\n"
         "It holds noisy reports of rounds that are not sealed, and keys: keep it as secret as the "
         "original, and delete old copies.\n"
-        f"To restore it: allomfree-collector restore {facts['directory']}{apart}"
+        f"To restore it: allomfree-collector restore {shlex.quote(facts['directory'])}{apart}"
     )
 
 
@@ -116,7 +117,8 @@ def restored_text(facts: BackupFacts) -> str:
         f"Restored to {facts['data_dir']}: {_what(facts)}.\n"
         f"What was counted since {instant(facts['made'])} is lost: devices have their receipts and "
         "do not send it again.\n"
-        "Next: allomfree-collector doctor, then allomfree-collector run"
+        "Next: allomfree-collector doctor\n"
+        "Then: allomfree-collector run"
     )
 
 

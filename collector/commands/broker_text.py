@@ -190,14 +190,17 @@ def revoked_text(facts: RevokedFacts) -> str:
 def _unknown_lines(facts: RevokedFacts) -> list[str]:
     """Nobody of that name was enrolled here: it may be a typing error."""
     device = facts["device"]
-    lines = ["It was not enrolled here: whoever runs the broker manages its credential."]
-    if facts["kind"] is not None and facts["revoked"]:
-        near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
-        lines = [
-            f"But NO DEVICE {device} was enrolled here.{near} If the name is wrong, take it back:",
-            f"    allomfree-collector revoke {device} --undo",
-        ]
-    return lines
+    elsewhere = "whoever runs the broker manages its credential."
+    if not facts["revoked"]:
+        return [f"It was not enrolled here: {elsewhere}"]
+    near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
+    nobody = f"But NO DEVICE {device} was enrolled here.{near}"
+    if facts["kind"] is None:
+        nobody = f"No device {device} was enrolled here: {elsewhere}"
+    return [
+        f"{nobody} If the name is wrong, take it back:",
+        f"    allomfree-collector revoke {device} --undo",
+    ]
 
 
 def must_reload_text(kind: Kind) -> str:

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,7 +18,7 @@ from collector.commands import text
 from collector.commands.broker_text import must_reload_text
 from collector.commands.options import CAMPAIGN, DURATION, MANIFEST, command, show
 from collector.commands.plan_text import plan_text
-from collector.data_dir import open_store
+from collector.data_dir import existing_store, open_store
 from collector.errors import CollectorError
 from collector.health import examine
 from collector.joining import remember_address
@@ -28,9 +29,11 @@ from collector.show.planning import plan_manifest, receipts_on, too_few_pages
 from collector.show.tables import instant
 from collector.store import Store
 from collector.trial import is_trial, read_campaign
-from protocol_spec import Manifest, ManifestError, Problem
+from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.pasting import completed
+
+_PLAN_FLAGS: Final = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
 
 
 @command
@@ -59,7 +62,11 @@ def plan(
     allomfree-collector plan heat.toml --devices 10000
     allomfree-collector plan heat.toml --devices 10000 --precision 0.01 --json
     """
-    planned = plan_manifest(Manifest.from_file(manifest), n=n, f=f, precision=precision)
+    try:
+        planned = plan_manifest(Manifest.from_file(manifest), n=n, f=f, precision=precision)
+    except ParameterError as error:  # as it was typed
+        flag = _PLAN_FLAGS.get(error.field, error.field)
+        raise ParameterError(flag, error.value, error.remedy) from None
     show(asdict(planned), as_json, lambda _: plan_text(planned))
 
 
@@ -95,13 +102,14 @@ def open(  # noqa: A001 - the verb
     allomfree-collector open heat.toml --trial
     """
     seconds, now = trial_round if trial else None, int(time.time())
-    Manifest.from_file(manifest)  # refused before a data directory is made
+    # What is wrong or over is refused before a data directory is made.
+    _check_not_over(read_campaign(manifest, [], now, trial_seconds=seconds), manifest)
     with closing(open_store(settings.data_dir, settings.store)) as store:
         loaded = read_campaign(manifest, store.campaigns(), now, trial_seconds=seconds)
         address = remember_address(settings)
         known, embedded = choose_broker(settings)
         signature = _signature(settings, store, loaded, unsigned)
-        campaign = store.open_campaign(_not_over(loaded), int(time.time()), signature)
+        campaign = store.open_campaign(loaded, int(time.time()), signature)
         names = [known_one.name for known_one in store.campaigns()]
     if campaign.closed is not None:
         raise CollectorError(
@@ -120,6 +128,7 @@ def open(  # noqa: A001 - the verb
         "operator": loaded.operator.hex(),
         "join": f"allomfree-edge join {address}/{loaded.full_name}{_trust(known)}",
         "trial": is_trial(loaded),
+        "period_seconds": loaded.rounds.period,
         "first_result": instant(loaded.rounds.deadline(0)),
         "running": running,
         "published": running or (alone and trouble is None),
@@ -171,11 +180,11 @@ def _publish(settings: Settings, campaign: Campaign, signature: bytes) -> str | 
     return publish_invitation(settings, campaign, signature)
 
 
-def _not_over(manifest: Manifest) -> Manifest:
+def _check_not_over(manifest: Manifest, file: Path) -> None:
     if manifest.rounds.end > time.time():
-        return manifest
+        return
     ended = f"the last round ended at {instant(manifest.rounds.end)}; nothing was opened"
-    raise ManifestError([Problem("rounds.first", instant(manifest.rounds.first), ended)])
+    raise ManifestError([Problem("rounds.first", instant(manifest.rounds.first), ended)], str(file))
 
 
 @command
@@ -189,7 +198,7 @@ def close(settings: Settings, campaign: str | None, yes: bool) -> None:
     \b
     allomfree-collector close home-heat
     """
-    with closing(open_store(settings.data_dir, settings.store)) as store:
+    with closing(existing_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         question = f"Close {found.name} for ever? Devices stop reporting to it."
         if not yes and not click.confirm(question, default=False, err=True):

@@ -19,7 +19,7 @@ from collector.brokers.in_use import ConfigurationWatch
 from collector.commands import text
 from collector.commands.broker_text import must_reload_text
 from collector.commands.options import CAMPAIGN, command, show
-from collector.data_dir import device_key, only_service, open_store
+from collector.data_dir import device_key, existing_store, only_service, open_store
 from collector.garbage import search_rarely
 from collector.health import Heartbeat, Status
 from collector.joining import remember_address
@@ -161,7 +161,7 @@ def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -
     \b
     allomfree-collector seal home-heat
     """
-    with closing(open_store(settings.data_dir, settings.store)) as store:
+    with closing(existing_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         now = time.time() + (found.manifest.rounds.grace if early else 0)
         due = list(sealing.due(store, found, now))

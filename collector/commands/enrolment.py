@@ -19,7 +19,7 @@ from collector.commands import broker_text
 from collector.commands.broker_text import EnrolledFacts, RevokedFacts
 from collector.commands.handing_over import hand_over
 from collector.commands.options import command, show
-from collector.data_dir import open_store
+from collector.data_dir import existing_store, open_store
 from collector.settings import Settings
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.errors import SettingsError
@@ -119,13 +119,12 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
     configured, enrolled = _take_credential(settings, device, undo=undo)
     if reader and not enrolled:
         raise SettingsError(_unknown_reader(device, configured))
-    known = [] if configured is None else configured.enrolled
     facts: RevokedFacts = {
         "device": device,
         "revoked": not undo,
         "changed": changed or enrolled,
         "enrolled": enrolled,
-        "similar": [] if enrolled else get_close_matches(device, known, 3),
+        "similar": [] if enrolled or configured is None else _similar(device, configured),
         "kind": configured.plan.kind if configured else None,
         "reloaded": bool(configured and enrolled and hand_over(settings, configured)),
         "nodes": cluster.places(configured.path, configured.plan) if configured else {},
@@ -134,8 +133,13 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
 
 
 def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
-    """Whether that was not so before."""
-    with closing(open_store(settings.data_dir, settings.store)) as store:
+    """Whether that was not so before.
+
+    Where a broker was configured, the directory is a collector's, though it may not have run yet.
+    """
+    ours = settings.store is None and BrokerDirectory.exists(settings.data_dir / "broker")
+    opened = (open_store if ours else existing_store)(settings.data_dir, settings.store)
+    with closing(opened) as store:
         before = device in store.revoked()
         if undo:
             store.reinstate(device)
@@ -154,6 +158,12 @@ def _take_credential(
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         return configured, configured.revoke(name, undo=undo)
+
+
+def _similar(device: str, configured: BrokerDirectory) -> list[str]:
+    """Whom somebody may have meant: a reader, named as `enrol` was told, or a device."""
+    reader = [name for name in readers(configured) if name == f"{READER}{device}"]
+    return [*reader, *get_close_matches(device, configured.enrolled, 3)]
 
 
 def _unknown_reader(name: str, configured: BrokerDirectory | None) -> str:

@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from typing import TypedDict
 
+from collector.brokers.directory import BrokerDirectory
 from collector.commands.options import CAMPAIGN, command, show
 from collector.data_dir import read_store
 from collector.errors import CollectorError
@@ -46,15 +47,29 @@ def invite(settings: Settings, campaign: str | None, as_json: bool) -> None:
     ink = ink_of(sys.stdout, os.environ)
     if ink.colour:
         allow_colours()  # names and addresses hold no control characters
-    show(facts, as_json, lambda told: _text(told, ink))
+    elsewhere = [] if is_for_others(link) else _for_others(settings)
+    show(facts, as_json, lambda told: _text(told, elsewhere, ink))
 
 
-def _text(facts: InviteFacts, ink: Ink) -> str:
+def _for_others(settings: Settings) -> list[str]:
+    """How to let other machines in, where the broker is for this one."""
+    only = "That is an address of this very machine. For devices elsewhere,"
+    if settings.broker is not None:
+        return [f"{only} name the broker as they reach it, as in --broker mqtts://broker.example"]
+    kind, step = "nats", "set up a broker"
+    if BrokerDirectory.exists(settings.broker_dir):
+        kind, step = BrokerDirectory.load(settings.broker_dir).plan.kind, "configure it again"
+    return [
+        f"{only} {step}, NAME being this machine's name or address in their network:",
+        f"    allomfree-collector broker-config {kind} --host NAME",
+    ]
+
+
+def _text(facts: InviteFacts, elsewhere: list[str], ink: Ink) -> str:
     link = facts["link"]
     lines = [f"Join {facts['campaign']} with:", f"    allomfree-edge join {link}", ""]
-    if not is_for_others(link):
-        only = "That is an address of this very machine. For devices elsewhere, set up a broker:"
-        return "\n".join([*lines[:-1], only, "    allomfree-collector broker-config nats"])
+    if elsewhere:
+        return "\n".join([*lines[:-1], *elsewhere])
     told = "The link names the campaign by its whole digest: no other can be taken for it."
     code = terminal_code(link, colours=ink.colour)
     return "\n".join([*lines, code, "", link, told])

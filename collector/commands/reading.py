@@ -131,7 +131,7 @@ def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], 
     "--format",
     "form",
     type=click.Choice(table_files.FORMATS),
-    help="Format of the rows; else the ending of --output says it, else it is csv.",
+    help="Format of the rows; else the ending of --output says it, or it is csv without one.",
 )
 @click.option("--output", type=FILE, help="Write the rows to this file instead of printing them.")
 @click.option(

@@ -29,6 +29,7 @@ from protocol_spec.programs.output import shown
 _UNSIGNED: Final = (
     "Not signed: owners cannot tell who made it. See: allomfree-collector operator-key create"
 )
+_USUAL_MIN_PERIOD_SECONDS: Final = 3_600  # which devices allow without a policy of their own
 
 
 class OpenedFacts(TypedDict):
@@ -43,6 +44,7 @@ class OpenedFacts(TypedDict):
     trouble: str | None
     receipts: str
     trial: bool
+    period_seconds: int
     first_result: str
 
 
@@ -71,10 +73,22 @@ def opened_text(facts: OpenedFacts) -> str:
             *([] if facts["running"] else ["Start collecting with: allomfree-collector run"]),
             "An owner joins with:",
             f"    {facts['join']}",
+            *(_short_rounds_lines(facts["period_seconds"]) if facts["trial"] else []),
             f"The first result comes soon after {facts['first_result']}.",
             f"As a QR code: allomfree-collector invite {facts['campaign']}",
         ]
     )
+
+
+def _short_rounds_lines(period_seconds: int) -> list[str]:
+    """What an owner must allow before a device joins a trial."""
+    if period_seconds >= _USUAL_MIN_PERIOD_SECONDS:
+        return []
+    return [
+        f"Devices refuse rounds as short as {period_seconds} s unless their configuration has:",
+        "    [policy]",
+        f"    min_period = {period_seconds}",
+    ]
 
 
 def sealed_text(facts: SealedFacts) -> str:

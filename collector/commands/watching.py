@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import click
 
-from protocol_spec.programs.commands import show
+from collector.commands.options import show
 from protocol_spec.programs.output import clear_screen
 
 EVERY_SECONDS: Final = 1.0

@@ -11,6 +11,7 @@ from collector.show.frames import parquet
 from collector.show.tables import Format, rows, write
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.output import quoted
 
 FileFormat = Literal["csv", "json", "ndjson", "parquet"]
 FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "ndjson", "parquet")
@@ -25,12 +26,18 @@ _FIGURES: Final = (".svg", ".png", ".html")
 
 
 def chosen_format(named: FileFormat | None, output: Path | None, figure: Path | None) -> FileFormat:
-    """The format that was named, else that of the file's ending, else CSV."""
+    """The format that was named, else that of the file's ending, else CSV if it has none."""
     ending = "" if output is None else output.suffix.lower()
     if named is None and ending in _FIGURES:
         raise SettingsError(
             f"--output {output}: rows are no picture; nothing was written. Draw them with "
             f"--figure {output}, or name the rows' --format"
+        )
+    if named is None and ending and ending not in _ENDINGS:
+        *most, last = _ENDINGS
+        raise SettingsError(
+            f"--output {output}: {quoted(ending)} is no format of rows; nothing was written. End "
+            f"its name in {', '.join(most)} or {last}, or name the --format"
         )
     form = named or _ENDINGS.get(ending, "csv")
     if form == "parquet" and output is None and figure is None:

@@ -23,6 +23,7 @@ from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace, is_campaign
 
 _THIS_MACHINE = "mqtt://localhost"
 _EXAMPLE = "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
+_BROKERS_EXAMPLE = "mqtts://broker.example"
 
 
 def is_loopback(host: str) -> bool:
@@ -98,6 +99,14 @@ def parse_broker(url: str) -> BrokerUrl:
     return _split(url)[0]
 
 
+def parse_only_broker(url: str) -> BrokerUrl:
+    """A broker's address with nothing behind it, which would be ignored."""
+    broker, path = _split(url, _BROKERS_EXAMPLE)
+    if path:
+        raise SettingsError(f"{quoted(url)} names more than a broker; write it like {broker}")
+    return broker
+
+
 def parse_brokers(value: object) -> tuple[BrokerUrl, ...]:
     """Several brokers: a list, or a text with commas. A bare name is that of a broker with TLS."""
     named = value.split(",") if isinstance(value, str) else value
@@ -112,10 +121,7 @@ def _broker(named: object) -> BrokerUrl:
     if not isinstance(named, str):
         raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
     text = named.strip()
-    broker, path = _split(text if "://" in text else f"mqtts://{text}")
-    if path:
-        raise SettingsError(f"{text!r} names more than a broker; write it like {broker}")
-    return broker
+    return parse_only_broker(text if "://" in text else f"mqtts://{text}")
 
 
 class CampaignAddress(NamedTuple):
@@ -167,7 +173,7 @@ def _named(name: str) -> tuple[str, bytes | None]:
     return f"{slug}-{digits[:8]}", bytes.fromhex(digits)
 
 
-def _split(url: str) -> tuple[BrokerUrl, str]:
+def _split(url: str, example: str = _EXAMPLE) -> tuple[BrokerUrl, str]:
     if "@" in url:  # before anything that repeats the address
         raise SettingsError(
             "the address must not hold a user name or password; nothing was sent. "
@@ -177,9 +183,9 @@ def _split(url: str) -> tuple[BrokerUrl, str]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise SettingsError(f"{quoted(url)} is not an address; write it like {_EXAMPLE}") from None
+        raise SettingsError(f"{quoted(url)} is not an address; write it like {example}") from None
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.query or parts.fragment:
-        raise SettingsError(f"{quoted(url)} is not an address; write it like {_EXAMPLE}")
+        raise SettingsError(f"{quoted(url)} is not an address; write it like {example}")
     tls = parts.scheme == "mqtts"
     broker = BrokerUrl(tls, parts.hostname, port or (8883 if tls else 1883))
     return broker, parts.path.strip("/")

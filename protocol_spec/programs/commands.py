@@ -15,6 +15,7 @@ import click
 
 from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, UnknownValue
 from protocol_spec.programs import output
+from protocol_spec.programs.errors import WrongSetting
 from protocol_spec.programs.logs import set_up
 from protocol_spec.programs.output import gated
 from protocol_spec.programs.settings import Setting, wrong
@@ -25,6 +26,8 @@ AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one
 STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 SHARED: Final = "Connection and settings"
 LONGEST_MESSAGE: Final = 2000  # characters of an error, however much it quotes
+
+_UNSTORED: Final = {"edge": "Nothing new was drawn or sent. "}
 
 log = logging.getLogger("allomfree.commands")
 
@@ -176,13 +179,16 @@ def with_clear_errors(call: Callable[[], None], program: str) -> None:
         call()
     except (ManifestError, ParameterError, UnknownValue) as error:
         fail(str(error), 2)
+    except WrongSetting as error:
+        told = error if program == "edge" else WrongSetting(error.what, "Nothing was changed")
+        fail(str(told), error.exit_code)
     except AllomfreeError as error:
         fail(str(error), getattr(error, "exit_code", 1))
     except BrokenPipeError:
         raise  # whoever reads our output has had enough; click ends quietly
     except (sqlite3.DatabaseError, OSError) as error:
         fail(
-            f"the stored data cannot be used: {error}. Nothing new was drawn or sent. "
+            f"the stored data cannot be used: {error}. {_UNSTORED.get(program, '')}"
             f"See: allomfree-{program} doctor",
             1,
         )

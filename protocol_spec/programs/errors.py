@@ -11,6 +11,15 @@ class SettingsError(AllomfreeError, ValueError):
     exit_code = 2
 
 
+class WrongSetting(SettingsError):
+    """The same, found before anything was done; in the agent's words, unless a program has its
+    own."""
+
+    def __init__(self, what: str, unchanged: str = "Nothing was drawn or sent") -> None:
+        super().__init__(f"{what}. {unchanged}")
+        self.what = what
+
+
 class BrokerUnreachable(AllomfreeError, ConnectionError):
     """No usable connection to the broker."""
 

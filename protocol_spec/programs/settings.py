@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.errors import WrongSetting
 from protocol_spec.shown import quoted, shown
 
 LARGEST = 2**63 - 1  # a whole number in TOML; Python reads larger ones and cannot write them
@@ -136,21 +136,26 @@ def resolve(
     *,
     tables: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Every setting's value. Raises `SettingsError` naming where the bad value is."""
+    """Every setting's value. Raises `WrongSetting` naming where the bad value is."""
     names = [setting.name for setting in settings]
     for name in table:
         if name not in (*names, *tables):
-            extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
-            raise wrong(
-                f"{shown(file)}: {shown(name, 80)} is not a setting; there are "
-                f"{', '.join(names)}{extra}"
-            )
+            raise wrong(f"{shown(file)}: {_unknown(name, names, tables)}")
     return {s.name: _value(s, flags, environ, table, file) for s in settings}
 
 
-def wrong(what: str) -> SettingsError:
+def _unknown(name: str, names: Sequence[str], tables: Sequence[str]) -> str:
+    from protocol_spec.fields import nearest  # noqa: PLC0415 - only for what is wrong
+
+    extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
+    near = nearest(name, [*names, *tables])
+    there_are = f"{near} There are" if near else "; there are"
+    return f"{shown(name, 80)} is not a setting{there_are} {', '.join(names)}{extra}"
+
+
+def wrong(what: str) -> WrongSetting:
     """The error for a wrong setting; it says that nothing has happened yet."""
-    return SettingsError(f"{what}. Nothing was drawn or sent")
+    return WrongSetting(what)
 
 
 def read_password(file: Path | None) -> str | None:

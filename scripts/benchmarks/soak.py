@@ -92,7 +92,7 @@ def measure(
 def _judged(name: str, course: Course) -> Measurement:
     limit, unit = LIMITS[name]
     values, slope = course.series[name], growth(course.seconds, course.series[name])
-    note = f"growth that is certain; estimate {slope.middle:.3g}, at most {max(values):.4g}"
+    note = f"growth that is certain; estimate {slope.middle:.3g}, largest seen {max(values):.4g}"
     return Measurement(f"{name}: growth", max(0.0, slope.low), unit, limit, note)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,33 @@ def test_a_broker_on_one_address_only(cli: Cli, data: Path, setup: Setup, bind: 
         link = PahoLink(embedded.url, configured_here.credentials(COLLECTOR), client_id="test")
         link.connect()
         link.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "bind", "said", "unsaid"),
+    [
+        ("localhost", "127.0.0.1", "only this machine can reach it", "other machines"),
+        ("pi.local", "all", "other machines reach it at mqtts://pi.local:", "only this machine"),
+    ],
+)
+def test_who_can_reach_it_is_logged(
+    cli: Cli,
+    data: Path,
+    caplog: pytest.LogCaptureFixture,
+    host: str,
+    bind: str,
+    said: str,
+    unsaid: str,
+) -> None:
+    configured(cli, data, "--host", host, "--bind", bind, "--port", str(free_port()))
+    logger = logging.getLogger("allomfree.broker")
+    logger.addHandler(caplog.handler)
+    try:
+        with EmbeddedBroker(data / "broker"):
+            assert said in caplog.text
+            assert unsaid not in caplog.text
+    finally:
+        logger.removeHandler(caplog.handler)
 
 
 @pytest.mark.parametrize(

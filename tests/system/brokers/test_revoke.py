@@ -129,7 +129,7 @@ def test_a_device_that_was_never_enrolled(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "data"
     open_store(data).close()
     nobody = cli("revoke", "nobody", "--data-dir", data)
-    assert "It was not enrolled here: whoever runs the broker" in nobody.stdout
+    assert "No device nobody was enrolled here: whoever runs the broker" in nobody.stdout
     ConfiguredBroker(Setup("mosquitto", "password"), data / "broker", "strange")
     for name in ("stranger", "collector"):
         told = cli("revoke", name, "--data-dir", data)

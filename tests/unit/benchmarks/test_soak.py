@@ -59,6 +59,8 @@ def test_growth_is_found_and_nothing_else(course: Course, flat: bool) -> None:
     judged = [row for row in rows if row.what.endswith(": growth")]
     assert len(judged) == len(LIMITS)
     assert {row.verdict for row in judged} == {"ok" if flat else "BROKEN"}
+    largest = [f"largest seen {max(course.series[name]):.4g}" for name in LIMITS]
+    assert [row.note.split(", ")[-1] for row in judged] == largest, "of the values, not the slope"
 
 
 def test_lost_reports_are_found() -> None:

@@ -132,7 +132,7 @@ def test_a_password_in_an_address_is_refused_without_a_word_about_its_use() -> N
 def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "collector.toml"
     path.write_text(line)
-    with pytest.raises(SettingsError, match="is not a setting; there are data_dir, broker"):
+    with pytest.raises(SettingsError, match=r"is not a setting;.* (t|T)here are data_dir, broker"):
         settings(path)
 
 
@@ -180,6 +180,21 @@ def test_plain_text_stays_on_this_machine_unless_asked_for(
     else:
         with pytest.raises(SettingsError, match="not encrypted"):
             made.required_broker()
+
+
+@pytest.mark.parametrize("url", ["broker.example", "http://broker.example", "mqtts://"])
+def test_what_a_brokers_address_looks_like(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"write it like mqtts://broker\.example\b(?!/)"):
+        settings(Path("/dev/null"), broker=url)
+
+
+def test_a_campaigns_address_is_no_brokers() -> None:
+    """Its namespace would be ignored without a word."""
+    more = "mqtts://broker.example/ours/home-heat-1a2b3c4d"
+    with pytest.raises(SettingsError, match=r"more than a broker; write it like mqtts://b.*:8883"):
+        settings(Path("/dev/null"), broker=more)
+    bare = settings(Path("/dev/null"), broker="mqtts://broker.example/")
+    assert str(bare.broker) == "mqtts://broker.example:8883"
 
 
 def test_no_broker_is_an_error_that_says_how_to_name_one() -> None:

@@ -14,17 +14,18 @@ def test_there_and_back(cli: Cli, home: Path, data: Path, used: Campaign) -> Non
     DeviceKey(data / "device.key")
     told = cli("backup", home / "b", "--secrets", home / "s", "--data-dir", data).stdout
     assert f"Backed up to {home / 'b'} and checked: {used.name}; 180 messages received" in told
-    assert f"allomfree-collector restore {home / 'b'} --secrets {home / 's'}\n" in told
+    again = f"restore --data-dir {data} {home / 'b'} --secrets {home / 's'}"
+    assert told.endswith(f"\nTo restore it: allomfree-collector {again}\n")
     told = cli("restore", home / "b", "--secrets", home / "s", "--check").stdout
     assert "is whole" in told
     assert told.endswith("Nothing was restored.\n")
-    again = ("restore", home / "b", "--secrets", home / "s", "--data-dir", home / "again")
-    told = cli(*again).stdout
+    words = ("restore", home / "b", "--secrets", home / "s", "--data-dir", home / "again")
+    told = cli(*words).stdout
     assert f"Restored to {home / 'again'}: {used.name}; 180 messages received; 2 files" in told
     assert "is lost: devices have their receipts" in told
     status = facts_of(cli("status", "--json", "--data-dir", home / "again"))
     assert status["received"] == 180
-    assert "nothing is ever overwritten" in mistaken(cli, 1, *again)
+    assert "nothing is ever overwritten" in mistaken(cli, 1, *words)
 
 
 def test_json(cli: Cli, home: Path, data: Path, used: Campaign) -> None:

@@ -51,8 +51,12 @@ def test_open_says_how_many_receipts_there_is_room_for(cli: Cli, home: Path, dat
 
 
 def test_a_plan_that_is_impossible(cli: Cli, file: Path) -> None:
-    assert "n = 0: " in mistaken(cli, 2, "plan", file, "--devices", 0)
-    assert "f = 2.0: " in mistaken(cli, 2, "plan", file, "--devices", 9, "--frequency", 2)
+    told = mistaken(cli, 2, "plan", file, "--devices", 0)
+    assert told == "error: --devices = 0: a number of devices is 1 or more\n"
+    told = mistaken(cli, 2, "plan", file, "--devices", 9, "--frequency", 2)
+    assert "--frequency = 2.0: " in told
+    told = mistaken(cli, 2, "plan", file, "--devices", 9, "--precision", 7)
+    assert "--precision = 7.0: " in told
 
 
 def test_open(cli: Cli, file: Path, data: Path) -> None:
@@ -106,7 +110,11 @@ def test_a_protocol_that_cannot_reach_its_budget(cli: Cli, file: Path, data: Pat
 def test_a_campaign_that_is_over(cli: Cli, file: Path, data: Path) -> None:
     file.write_text(manifest_text(first=1_500_000_000, count=3))
     told = mistaken(cli, 2, "open", file, "--data-dir", data, "--broker", NOBODY)
+    assert told.startswith(f"error: {file}: rounds.first = ")
     assert "the last round ended at 2017-07-14T06:40:00Z; nothing was opened" in told
+    assert not data.exists()
+    trial = cli("open", file, "--trial", "--data-dir", data, "--broker", NOBODY)
+    assert trial.exit_code == 0, "a trial of it begins now"
 
 
 def test_a_campaign_that_was_closed(cli: Cli, data: Path, file: Path, used: Campaign) -> None:

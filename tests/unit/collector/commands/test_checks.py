@@ -43,6 +43,29 @@ def test_revoke_and_undo(cli: Cli, data: Path, used: Campaign) -> None:
         assert store.revoked() == frozenset()
 
 
+def test_a_device_that_nobody_enrolled_without_a_broker_here(
+    cli: Cli, data: Path, used: Campaign
+) -> None:
+    told = cli("revoke", "nobody", "--data-dir", data).stdout.splitlines()
+    assert told[0] == "nobody is revoked: its reports are refused."
+    assert told[1].startswith("No device nobody was enrolled here: whoever runs the broker manages")
+    assert told[1].endswith("If the name is wrong, take it back:")
+    undone = cli(*told[2].split()[1:]).stdout
+    assert undone.startswith("nobody is no longer revoked"), "it can be pasted"
+    assert "take it back" not in undone
+
+
+def test_a_readers_name_without_its_prefix(cli: Cli, data: Path, used: Campaign) -> None:
+    cli("broker-config", "nats", "--host", "localhost", "--data-dir", data)
+    cli("enrol", "home-1", "--reader", "home", "--data-dir", data)
+    told = cli("revoke", "home", "--data-dir", data).stdout
+    assert "NO DEVICE home was enrolled here. Did you mean Reader-home or home-1?" in told
+    assert (
+        "credential for the broker is no longer"
+        in cli("revoke", "Reader-home", "--data-dir", data).stdout
+    )
+
+
 def test_a_name_that_no_device_can_have(cli: Cli, data: Path) -> None:
     assert "invalid device name 'Kitchen 7': use 1 to 32 of a-z" in mistaken(
         cli, 2, "revoke", "Kitchen 7", "--data-dir", data

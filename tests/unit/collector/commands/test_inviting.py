@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import closing
 from pathlib import Path
 
@@ -39,9 +40,26 @@ def test_a_link_to_this_machine_is_of_no_use_to_others(
     cli: Cli, data: Path, used: Campaign
 ) -> None:
     said = cli("invite", "--data-dir", data, "--broker", "mqtt://localhost").stdout
-    assert re.search(r"allomfree-collector broker-config .*nats$", said, re.MULTILINE)
+    assert "name the broker as they reach it, as in --broker mqtts://broker.example" in said
+    assert "broker-config" not in said
     assert "▀" not in said
     assert not any(map(is_for_others, ("mqtt://127.0.0.1/a", "mqtt://[::1]:1/a", "nonsense")))
+
+
+def test_the_embedded_broker_is_set_up_for_others_as_told(
+    cli: Cli, data: Path, used: Campaign
+) -> None:
+    """With a host, without which the command fails; also if it was for this machine before."""
+    for before in ("set up a broker, NAME being this", "configure it again, NAME being this"):
+        said = cli("invite", "--data-dir", data).stdout
+        assert before in said
+        (line,) = re.findall(r"allomfree-collector (broker-config .*)", said)
+        words = shlex.split(line)
+        assert words == ["broker-config", "--data-dir", str(data), "nats", "--host", "NAME"]
+        done = cli(*words[:-1], "localhost")
+        assert done.exit_code == 0, done.stderr
+    assert cli(*words[:-1], "192.0.2.7", "--bind", "127.0.0.1").exit_code == 0
+    assert "▀" in cli("invite", "--data-dir", data).stdout
 
 
 def test_a_closed_campaign_invites_nobody(cli: Cli, data: Path, used: Campaign) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import click
 import pytest
 
+from collector.commands import main
+from collector.commands.options import command
+from collector.commands.watching import watched
+from collector.settings import Settings
 from tests.support.certificates import Files
 from tests.support.collector_cli import NOBODY
 from tests.support.command_line import Cli
+from tests.support.places import ROOT
 
 COMMAND = re.compile(r"allomfree-collector [^\n]*")
 
@@ -39,6 +47,44 @@ def test_after_open(cli: Cli, file: Path, flags: list[str]) -> None:
     assert cli(*key[1:]).exit_code == 0
     (again,) = told(cli, "close", "--yes", *flags)
     assert again == ["allomfree-collector", "run", *flags]
+
+
+def test_after_backup_and_restore(
+    cli: Cli, home: Path, data: Path, file: Path, flags: list[str]
+) -> None:
+    cli("open", file, *flags, "--broker", NOBODY)
+    places = [home / "b 2", "--secrets", home / "s 2"]
+    (restore,) = told(cli, "backup", *places, *flags)
+    assert restore == ["allomfree-collector", "restore", *flags, *map(str, places)]
+    shutil.rmtree(f"{data} of mine")
+    doctor, run = told(cli, *restore[1:])
+    assert doctor == ["allomfree-collector", "doctor", *flags]
+    assert run == ["allomfree-collector", "run", *flags]
+
+
+def test_while_watching(data: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def seen_enough(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    @command
+    def status(_settings: Settings) -> None:
+        """Watch."""
+        watched(lambda: "kitchen", False, "See: allomfree-collector revoke {}".format, seen_enough)
+
+    root = click.Group("allomfree-collector", {"status": status, "revoke": main.commands["revoke"]})
+    root.main(["status", *flags], standalone_mode=False)
+    assert f"revoke --data-dir '{data} of mine' kitchen" in capsys.readouterr().out
+
+
+def test_every_command_prints_with_settings() -> None:
+    """`show` of both programs' commands does not complete what it prints; ours does."""
+    for file in sorted((ROOT / "collector/commands").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "protocol_spec.programs.commands"
+            ):
+                assert "show" not in {each.name for each in node.names}, file.name
 
 
 def test_after_configuring_a_broker(cli: Cli, flags: list[str]) -> None:

@@ -130,7 +130,7 @@ def test_export(cli: Cli, data: Path, home: Path, used: Campaign, form: str) -> 
         ("x.ndjson", '{"campaign"'),
         ("x", "campaign,"),
         ("x.jsonl", '{"campaign"'),
-        ("x.txt", "campaign,digest"),
+        ("x", "campaign,digest"),
     ],
 )
 def test_the_ending_of_a_file_says_its_format(
@@ -288,3 +288,16 @@ def test_estimate_warns_of_values_that_change(cli: Cli, data: Path) -> None:
     assert 'choose reporting = "once"' in cli("estimate", "--data-dir", data).stdout
     (told,) = facts_of(cli("estimate", "--data-dir", data, "--json"))
     assert told["warnings"][0].startswith("t may change over time")
+
+
+@pytest.mark.parametrize("name", ["heat.xlsx", "heat.txt", "heat.csv.gz", "heat.2027"])
+def test_an_ending_that_is_no_format(
+    cli: Cli, home: Path, data: Path, used: Campaign, name: str
+) -> None:
+    words = ("export", "--output", home / name, "--data-dir", data)
+    told = mistaken(cli, 2, *words)
+    assert "nothing was written" in told
+    assert "End its name in .csv, .json, .ndjson, .jsonl or .parquet, or name the --format" in told
+    assert not (home / name).exists()
+    assert cli(*words, "--format", "csv").exit_code == 0
+    assert (home / name).read_text().startswith("campaign,")

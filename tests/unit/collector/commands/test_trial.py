@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import tomllib
 from contextlib import closing
@@ -12,6 +13,8 @@ import pytest
 
 from collector.data_dir import open_store, read_store
 from collector.trial import MARK, is_trial, read_campaign, trial_of
+from edge_client.errors import PolicyRefusal
+from edge_client.policy import Policy
 from protocol_spec import Manifest, ManifestError
 from tests.support.collector_cli import mistaken
 from tests.support.collector_fakes import candidate
@@ -71,6 +74,21 @@ def opened(cli: Cli, data: Path, file: Path, *words: str) -> dict[str, object]:
     done = cli("open", file, *words, "--data-dir", data, "--broker", "mqtt://127.0.0.1:1", "--json")
     assert done.exit_code == 0, done.stderr
     return dict(json.loads(done.stdout))
+
+
+def test_owners_are_told_to_allow_short_rounds(cli: Cli, data: Path) -> None:
+    """A device refuses them otherwise, whatever join line is given to its owner."""
+    words = ("--trial", "--data-dir", data, "--broker", "mqtt://127.0.0.1:1")
+    told = cli("open", HEAT, *words).stdout
+    assert "Devices refuse rounds as short as 60 s unless their configuration has:" in told
+    (given,) = re.findall(r"    (\[policy\])\n    (.*)\n", told)
+    policy = Policy.from_table(tomllib.loads("\n".join(given))["policy"])
+    with closing(read_store(data)) as store:
+        trial = store.campaign(None).manifest
+    policy.check(trial)
+    with pytest.raises(PolicyRefusal, match="min_period"):
+        Policy().check(trial)
+    assert "Devices refuse" not in cli("open", HEAT, *words, "--trial-round", "1h").stdout
 
 
 def test_opened_again_it_is_the_same_until_it_is_over(cli: Cli, data: Path) -> None:
