@@ -1,0 +1,52 @@
+"""Mistakes of owners that went unnoticed, or got an answer that did not help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Cli
+from tests.support.edge_fakes import NOBODY, rows
+from tests.support.edge_ways import FUELS, ROOM, way_text
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """A campaign in which every value has a place, so that nothing is refused for its value."""
+    file = tmp_path / "heat.toml"
+    file.write_text(way_text("memoized", attributes=FUELS + ROOM, first=None), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def joined(cli: Cli, asked: Path, state: Path) -> Path:
+    words = ("--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    assert cli("join", *words).exit_code == 0
+    return state
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("fule=gas", 'fule is not a question of a joined campaign; did you mean "fuel"?'),
+        ("fule=nonsense", 'fule is not a question of a joined campaign; did you mean "fuel"?'),
+        ("weather=gas", "weather is not a question of a joined campaign; those are: fuel, room."),
+    ],
+)
+def test_a_misspelt_question_is_told_before_anything_is_drawn(
+    cli: Cli, joined: Path, given: str, told: str
+) -> None:
+    """As if there were no value, the device would have answered "other" for life."""
+    words = ("--value", "room=21", "--value", given, "--state-dir", joined, "--timeout", "0.1")
+    done = cli("report", *words)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr == f"error: --value: {told} Nothing was drawn or sent\n"
+    assert rows(joined)["memo"] == rows(joined)["outbox"] == rows(joined)["ledger"] == []
+
+
+def test_every_question_may_be_given_whichever_was_drawn(cli: Cli, joined: Path) -> None:
+    words = ("--value", "fuel=gas", "--value", "room=21", "--state-dir", joined, "--timeout", "0.1")
+    assert "stored but not sent" in cli("report", *words).stderr
+    assert len(rows(joined)["memo"]) == 1
