@@ -30,6 +30,7 @@ from edge_client.errors import (
 )
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import MakeLink, PahoLink
+from edge_client.plausibility import first_round_to_come
 from edge_client.policy import Policy
 from edge_client.reading import ReadValue
 from edge_client.records import Invitation, Membership, Status
@@ -255,7 +256,9 @@ class EdgeClient(Device):
     def _nothing_reported(self, membership: Membership) -> Reported:
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
-            return Reported(membership.name, None, ReportState.WAITING, allowed)
+            begins = first_round_to_come(membership.manifest, self.clock)
+            more = f"; it begins at {begins}" if allowed is Wait.NOT_BEGUN and begins else ""
+            return Reported(membership.name, None, ReportState.WAITING, f"{allowed}{more}")
         return Reported(membership.name, None, ReportState.DUE)
 
     def runner(self, read: ReadValue) -> Runner:

@@ -10,7 +10,7 @@ import click
 from edge_client.commands.common import agree_or_exit
 from edge_client.heartbeat import last_heartbeat
 from edge_client.language import ENGLISH, say, speaking
-from edge_client.plausibility import doubt
+from edge_client.plausibility import doubt, first_round_to_come
 from edge_client.records import Invitation, Membership
 from edge_client.remembered import Remembered
 from edge_client.settings import REMEMBERED, Settings
@@ -50,6 +50,8 @@ class Asking:
                 click.echo(asked.sources_text(facts["sources"], config), err=True)
             if why := doubt(self.invitation.manifest, self.client.clock):
                 click.echo(phrases.clock_text(why), err=True)
+            if begins := first_round_to_come(self.invitation.manifest, self.client.clock):
+                click.echo(say("The first round begins at {first}.", first=begins), err=True)
 
     def ask(self) -> None:
         """Go on only if the owner agrees."""
