@@ -75,7 +75,8 @@ UNSYNCHRONISED = message(
 
 def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
     """What there is to say about the clock for all of them: the worst first."""
-    return max((doubt(manifest, clock) for manifest in manifests), key=len, default="")
+    doubts = [(is_impossible(m, clock), why) for m in manifests if (why := doubt(m, clock))]
+    return max(doubts, key=lambda each: each[0], default=(False, ""))[1]
 
 
 def is_ahead_of(state: State | None, manifest: Manifest, clock: Clock) -> bool:

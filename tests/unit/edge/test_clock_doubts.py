@@ -14,6 +14,7 @@ from edge_client.mqtt.memory import MemoryBroker
 from edge_client.plausibility import (
     UNSYNCHRONISED,
     doubt,
+    first_doubt,
     first_round_to_come,
     is_ahead_of,
     is_impossible,
@@ -247,3 +248,12 @@ def test_a_clock_before_the_first_round_is_behind_for_who_has_drawn(state: Path)
     clock.now = FIRST - DAY
     assert due(only(agent), clock) is Wait.CLOCK_BEHIND
     agent.store.close()
+
+
+def test_what_is_impossible_is_said_before_what_is_only_not_vouched_for() -> None:
+    """The text of the milder doubt is longer."""
+    clock = FakeClock(FIRST - 60, is_synchronised=False)
+    for manifests in ([ASKED, OPENED_AHEAD], [OPENED_AHEAD, ASKED]):
+        assert first_doubt(manifests, clock) == doubt(ASKED, clock) != ""
+    assert first_doubt([OPENED_AHEAD], clock) == UNSYNCHRONISED
+    assert first_doubt([], clock) == ""
