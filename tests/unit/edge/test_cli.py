@@ -312,7 +312,7 @@ def test_doctor_names_a_state_that_cannot_be_used(cli: Cli, joined: Path) -> Non
     result = cli("doctor", "--state-dir", joined)
     assert result.exit_code == 1
     assert result.stdout.startswith("FAIL  state: ")
-    assert "allomfree-edge forget --lost" in result.stdout
+    assert f"allomfree-edge forget --state-dir {joined} --lost" in result.stdout
 
 
 def test_everything_works_beside_a_running_agent(cli: Cli, joined: Path) -> None:

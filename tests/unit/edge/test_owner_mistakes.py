@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,10 @@ def test_every_question_may_be_given_whichever_was_drawn(cli: Cli, joined: Path)
     words = ("--value", "fuel=gas", "--value", "room=21", "--state-dir", joined, "--timeout", "0.1")
     assert "stored but not sent" in cli("report", *words).stderr
     assert len(rows(joined)["memo"]) == 1
+
+
+def test_a_finding_of_doctor_can_be_pasted(cli: Cli, state: Path) -> None:
+    told = f"none joined; see allomfree-edge join --state-dir {state}"
+    assert f"FAIL  campaigns: {told}\n" in cli("doctor", "--state-dir", state).stdout
+    findings = json.loads(cli("doctor", "--state-dir", state, "--json").stdout)
+    assert told in [each["finding"] for each in findings]
