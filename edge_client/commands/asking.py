@@ -9,7 +9,7 @@ import click
 
 from edge_client.commands.common import agree_or_exit
 from edge_client.heartbeat import last_heartbeat
-from edge_client.language import ENGLISH, say, speaking
+from edge_client.language import ENGLISH, message, say, speaking
 from edge_client.plausibility import doubt, first_round_to_come
 from edge_client.records import Invitation, Membership
 from edge_client.remembered import Remembered
@@ -56,8 +56,18 @@ class Asking:
     def ask(self) -> None:
         """Go on only if the owner agrees."""
         with speaking(self.settings.speech):
-            otherwise = say("Not joined; nothing was drawn, sent or spent.")
-            agree_or_exit(f"\n{say('Do you agree?')}", otherwise)
+            agree_or_exit(f"\n{say('Do you agree?')}", *self._otherwise())
+
+    def _otherwise(self) -> tuple[str, ...]:
+        """What a no means: who has joined before stays."""
+        name = self.invitation.manifest.campaign
+        if all(m.name != name or m.status == "left" for m in self.client.memberships()):
+            return (say("Not joined; nothing was drawn, sent or spent."),)
+        stays = message(
+            "This device has already joined {name} and stays in it; nothing was changed."
+        )
+        leave = typed("allomfree-edge", "leave", name, without=REMEMBERED | {"credentials_for"})
+        return say(stays, name=name), say("Stop with: {command}", command=leave)
 
     def remember(self) -> None:
         """Keep the credentials that were typed for `run`, for this broker alone (P2)."""

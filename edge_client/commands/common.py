@@ -39,15 +39,15 @@ def open_device(settings: Settings) -> Device:
     return Device(settings.state_dir, policy=settings.policy)
 
 
-def agree_or_exit(question: str, otherwise: str) -> None:
-    """Go on if the owner says yes; no answer, as from cron, is a no."""
+def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:
+    """Go on if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
     try:
         if _says_yes(question):
             return
     except click.Abort:
         click.echo(err=True)
     told = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
-    click.echo(told, err=True)
+    click.echo("\n".join(filter(None, (told, hint))), err=True)
     sys.exit(3)
 
 

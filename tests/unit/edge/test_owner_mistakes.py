@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol_spec import Manifest
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import NOBODY, rows
 from tests.support.edge_ways import FUELS, ROOM, way_text
@@ -58,3 +59,28 @@ def test_a_finding_of_doctor_can_be_pasted(cli: Cli, state: Path) -> None:
     assert f"FAIL  campaigns: {told}\n" in cli("doctor", "--state-dir", state).stdout
     findings = json.loads(cli("doctor", "--state-dir", state, "--json").stdout)
     assert told in [each["finding"] for each in findings]
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("en", "This device has already joined {name} and stays in it; nothing was changed."),
+        (
+            "de",
+            "Dieses Gerät ist {name} schon beigetreten und bleibt dabei; nichts wurde geändert.",
+        ),
+        ("fr", "Cet appareil participe déjà à {name} et continue ; rien n’a été changé."),
+    ],
+)
+def test_who_declines_what_is_joined_already_is_told_that_it_stays(
+    cli: Cli, asked: Path, joined: Path, language: str, told: str
+) -> None:
+    name = Manifest.from_file(asked).campaign
+    words = ("--manifest", asked, "--broker", NOBODY, "--state-dir", joined)
+    done = cli("join", *words, "--language", language, answer="n\n")
+    assert done.exit_code == 3
+    assert told.format(name=name) in done.stderr
+    assert f"allomfree-edge leave {name} --state-dir {joined}" in done.stderr
+    assert "Not joined" not in done.stderr
+    cli("leave", "--state-dir", joined)
+    assert "Not joined" in cli("join", *words, answer="n\n").stderr
