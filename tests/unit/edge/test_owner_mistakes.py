@@ -84,3 +84,20 @@ def test_who_declines_what_is_joined_already_is_told_that_it_stays(
     assert "Not joined" not in done.stderr
     cli("leave", "--state-dir", joined)
     assert "Not joined" in cli("join", *words, answer="n\n").stderr
+
+
+@pytest.mark.parametrize("words", [(), ("home-heat",)])
+def test_forget_without_a_campaign_asks_nothing(
+    cli: Cli, state: Path, words: tuple[str, ...]
+) -> None:
+    done = cli("forget", *words, "--state-dir", state, answer="y\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    told = "this device has joined no campaign; nothing was sent or spent"
+    assert done.stderr == f"error: {told}\n"
+
+
+def test_forget_names_what_is_joined_before_it_asks(cli: Cli, joined: Path) -> None:
+    done = cli("forget", "heat", "--state-dir", joined, answer="y\n")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: heat is not a joined campaign; joined are: test-")
+    assert len(rows(joined)["campaign"]) == 1
