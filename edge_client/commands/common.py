@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from edge_client.device import Device
+from edge_client.errors import PolicyRefusal
 from edge_client.language import say
-from edge_client.settings import Settings
+from edge_client.policy import THE_FILE
+from edge_client.settings import USERS_FILE, Settings
+from protocol_spec.programs.output import shown
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
@@ -37,6 +42,16 @@ def open_client(
 def open_device(settings: Settings) -> Device:
     """The same for looking only: no broker is asked, and nothing can be drawn."""
     return Device(settings.state_dir, policy=settings.policy)
+
+
+@contextmanager
+def naming_the_file(settings: Settings) -> Iterator[None]:
+    """A refusal of the policy names the file in which to change it."""
+    try:
+        yield
+    except PolicyRefusal as refused:
+        file = shown(settings.config or USERS_FILE)
+        raise PolicyRefusal(str(refused).replace(THE_FILE, file)) from None
 
 
 def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:

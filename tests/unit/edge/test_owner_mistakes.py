@@ -101,3 +101,50 @@ def test_forget_names_what_is_joined_before_it_asks(cli: Cli, joined: Path) -> N
     assert done.exit_code == 1
     assert done.stderr.startswith("error: heat is not a joined campaign; joined are: test-")
     assert len(rows(joined)["campaign"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ("min_period = '2d'", "min_period = 86400"),
+        ("max_eps_inf = 1.5", "max_eps_inf = 2.0"),
+        ("campaigns = ['a*']", 'campaigns = ["a*", "{name}"]'),
+        ("sources = ['x']", 'sources = ["x", "fuel", "room"]'),
+    ],
+)
+def test_a_preview_shows_what_the_policy_refuses_and_what_would_allow_it(
+    cli: Cli, asked: Path, state: Path, tmp_path: Path, policy: str, line: str
+) -> None:
+    config = tmp_path / "edge.toml"
+    config.write_text(f"[policy]\n{policy}\n")
+    words = ("--manifest", asked, "--broker", NOBODY, "--config", config, "--state-dir", state)
+    done = cli("join", *words, "--preview")
+    assert done.exit_code == 3
+    assert "What heats your home?" in done.stdout
+    limit = line.partition(" ")[0]
+    line = line.format(name=Manifest.from_file(asked).campaign)
+    told = f"change policy.{limit} in {config}: {line}, below [policy]"
+    assert done.stderr.endswith(f"If you agree to it, {told}\n")
+    shown = cli("join", *words, "--preview", "--json")
+    assert (shown.exit_code, shown.stderr) == (3, done.stderr)
+    assert json.loads(shown.stdout)["campaign"].startswith("test-")
+    refused = cli("join", *words, "--yes")
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (3, "", done.stderr)
+    assert rows(state)["campaign"] == []
+    config.write_text(f"[policy]\n{line}\n")
+    assert cli("join", *words, "--preview").exit_code == 0
+
+
+def test_a_budget_that_is_too_small_is_refused_with_one_that_is_not(
+    cli: Cli, asked: Path, state: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "edge.toml"
+    config.write_text("[policy]\nlifetime_budget = 1\ntotal_budget = 1\n")
+    words = ("--manifest", asked, "--broker", NOBODY, "--config", config, "--state-dir", state)
+    told = [cli("join", *words, "--yes").stderr]
+    config.write_text("[policy]\nlifetime_budget = 2.0\ntotal_budget = 1\n")
+    told.append(cli("join", *words, "--yes").stderr)
+    assert f"in {config}: lifetime_budget = 2.0, below [policy]" in told[0]
+    assert f"in {config}: total_budget = 2.0, below [policy]" in told[1]
+    config.write_text("[policy]\nlifetime_budget = 2.0\ntotal_budget = 2.0\n")
+    assert cli("join", *words, "--yes").exit_code == 0
