@@ -68,7 +68,7 @@ def _policy(client: EdgeClient, membership: Membership) -> Finding:
 
 def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
     try:
-        read = reader(build_all(settings.sources))
+        read = reader(build_all(settings.sources, settings.config))
     except AllomfreeError as error:
         yield Finding("sources", False, str(error))
         return

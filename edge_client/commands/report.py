@@ -44,7 +44,7 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with open_client(settings, exclusive=True, timing=timing) as client:
-        runner = client.runner(reader(build_all(settings.sources)))
+        runner = client.runner(reader(build_all(settings.sources, settings.config)))
         names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
         started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
@@ -84,7 +84,7 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
     allomfree-edge report --value fuel=wood
     """
     given = _given(values)
-    sources = {**build_all(settings.sources), **given}
+    sources = {**build_all(settings.sources, settings.config), **given}
     with open_client(settings, exclusive=True) as client:
         _check_questions(given, client.memberships())
         done = client.report_from(reader(sources), timeout=timeout)

@@ -148,3 +148,25 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_not(
     assert f"in {config}: total_budget = 2.0, below [policy]" in told[1]
     config.write_text("[policy]\nlifetime_budget = 2.0\ntotal_budget = 2.0\n")
     assert cli("join", *words, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('valu = "marmalade"', 'or write value = ...; did you mean "value"?'),
+        ('kindd = "command"\ncommand = ["true"]', 'or write value = ...; did you mean "kind"?'),
+        ('x = "marmalade"', "choose a kind of command, json, machine, plugin, static, or write"),
+        ('kind = "static"\nvalu = "marmalade"', "unexpected keyword argument 'valu'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["report", "run", "doctor"])
+def test_a_wrong_table_of_a_source_is_told_with_its_file(
+    cli: Cli, joined: Path, tmp_path: Path, verb: str, table: str, told: str
+) -> None:
+    config = tmp_path / "edge.toml"
+    config.write_text(f"[sources.fuel]\n{table}\n")
+    done = cli(verb, "--config", config, "--state-dir", joined)
+    assert done.exit_code == (1 if verb == "doctor" else 2)
+    assert f"{config}: sources.fuel: " in done.output
+    assert told in done.output
+    assert "marmalade" not in done.output
