@@ -55,7 +55,7 @@ def join(
     """Read what a campaign asks, and agree to it or not.
 
     \b
-    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
     _check_one_way_to_join(address, manifest, broker)
