@@ -16,6 +16,7 @@ from enum import StrEnum
 from edge_client.budget import affords_memo, check_draw, check_joining
 from edge_client.clock import Clock, SystemClock
 from edge_client.errors import CampaignProblem, SettingsError, SourceFailure
+from edge_client.plausibility import is_too_early
 from edge_client.policy import Policy
 from edge_client.reading import ReadValue, check_silence, place_of, stand_in
 from edge_client.records import Draw, Membership, Memo, Queued
@@ -63,11 +64,11 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
     now, steady, rounds = clock.wall(), clock.steady(), membership.manifest.rounds
     if membership.status != "joined":
         return Wait.PAUSED if membership.status == "paused" else Wait.LEFT
-    if now < membership.manifest.created:
+    if is_too_early(membership.manifest, now):
         return Wait.CLOCK_EARLY
     number = rounds.round_at(now)
     if number is None:
-        return Wait.NOT_BEGUN if now < rounds.first else _over(clock)
+        return _not_begun(membership) if now < rounds.first else _over(clock)
     if passed := _not_to_answer(membership, number):
         return passed
     opened = steady - (now - rounds.opens(number))
@@ -79,6 +80,10 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
             return Wait.CLOCK_AHEAD
         opened = max(opened, earliest)
     return Due(number, opened)
+
+
+def _not_begun(membership: Membership) -> Wait:
+    return Wait.NOT_BEGUN if membership.last_round < 0 else Wait.CLOCK_BEHIND
 
 
 def _over(clock: Clock) -> Wait:

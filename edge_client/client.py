@@ -30,6 +30,7 @@ from edge_client.errors import (
 )
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import MakeLink, PahoLink
+from edge_client.plausibility import first_round_to_come
 from edge_client.policy import Policy
 from edge_client.reading import ReadValue
 from edge_client.records import Invitation, Membership, Status
@@ -121,11 +122,13 @@ class EdgeClient(Device):
         digest: str | None = None,
         timeout: float = 20.0,
         again: bool = False,
+        check: bool = True,
     ) -> Invitation:
         """What joining would mean: fetched from the broker by address, or from a manifest.
 
         `digest` is the manifest's, in 64 digits, where the address does not name all of it. Draws
-        and stores nothing. Raises if the campaign could not be joined; `again` as in `join`.
+        and stores nothing. Raises if the campaign could not be joined, unless `check` is False, to
+        look at what is refused; `again` as in `join`.
         """
         from edge_client.exchange import fetch_invitation, fetch_signer  # noqa: PLC0415 - not `run`
 
@@ -142,11 +145,16 @@ class EdgeClient(Device):
             found = fetch_invitation(self.connector, place, pinned, timeout)
         else:
             raise CampaignProblem("give a campaign's address, or a manifest and a broker")
-        self.agent.check(found.manifest, found.operator)
-        if not again:
-            name = self.connector.username(found.broker)
-            _check_not_forgotten(self.store, found.manifest, name)
+        if check:
+            self.check(found, again=again)
         return found
+
+    def check(self, invitation: Invitation, *, again: bool = False) -> None:
+        """Raise if this campaign could not be joined now. Draws nothing."""
+        self.agent.check(invitation.manifest, invitation.operator)
+        if not again:
+            name = self.connector.username(invitation.broker)
+            _check_not_forgotten(self.store, invitation.manifest, name)
 
     def join(
         self,
@@ -255,7 +263,9 @@ class EdgeClient(Device):
     def _nothing_reported(self, membership: Membership) -> Reported:
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
-            return Reported(membership.name, None, ReportState.WAITING, allowed)
+            begins = first_round_to_come(membership.manifest, self.clock)
+            more = f"; it begins at {begins}" if allowed is Wait.NOT_BEGUN and begins else ""
+            return Reported(membership.name, None, ReportState.WAITING, f"{allowed}{more}")
         return Reported(membership.name, None, ReportState.DUE)
 
     def runner(self, read: ReadValue) -> Runner:

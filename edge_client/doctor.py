@@ -10,7 +10,7 @@ from edge_client.client import EdgeClient
 from edge_client.errors import SourceFailure
 from edge_client.mqtt.connector import Connector
 from edge_client.mqtt.link import connect
-from edge_client.plausibility import doubt, is_impossible
+from edge_client.plausibility import doubt, first_round_to_come, is_impossible
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
@@ -52,7 +52,9 @@ def clock_finding(client: EdgeClient, membership: Membership) -> Finding:
         return Finding("clock", False, why)
     shown = datetime.fromtimestamp(client.clock.wall(), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     but = f", but {why}" if why else ""
-    return Finding("clock", True, f"{shown} is plausible for {membership.name}{but}")
+    begins = first_round_to_come(membership.manifest, client.clock)
+    when = f"; the first round begins at {begins}" if begins else ""
+    return Finding("clock", True, f"{shown} is plausible for {membership.name}{when}{but}")
 
 
 def _policy(client: EdgeClient, membership: Membership) -> Finding:
@@ -66,7 +68,7 @@ def _policy(client: EdgeClient, membership: Membership) -> Finding:
 
 def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]:
     try:
-        read = reader(build_all(settings.sources))
+        read = reader(build_all(settings.sources, settings.config))
     except AllomfreeError as error:
         yield Finding("sources", False, str(error))
         return

@@ -10,17 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from edge_client.clock import Clock
 from edge_client.language import message, say
 from edge_client.records import Membership
 from protocol_spec import Manifest, Presence, State
 
+OLDEST: Final = 1_735_689_600  # 2025-01-01: a clock before this program was written is wrong
+
+
+def is_too_early(manifest: Manifest, now: float) -> bool:
+    """Whether a clock that says `now` must be wrong.
+
+    A manifest that does not tell when it was made says that it was at its first round; one that was
+    opened ahead of that is no sign against a clock.
+    """
+    told = manifest.created < manifest.rounds.first
+    return now < (manifest.created if told else min(manifest.created, OLDEST))
+
+
+def first_round_to_come(manifest: Manifest, clock: Clock) -> str:
+    """When the first round begins; empty if it has begun, or if the clock cannot tell."""
+    now, first = clock.wall(), manifest.rounds.first
+    return "" if now >= first or is_too_early(manifest, now) else _shown(first)
+
 
 def doubt(manifest: Manifest, clock: Clock) -> str:
     """Why the clock must be wrong, or cannot be relied on; empty if nothing speaks against it."""
     now, name = clock.wall(), manifest.campaign
-    if now < manifest.created:
+    if is_too_early(manifest, now):
         return say(
             "{now} is before {name} was made; nothing is drawn. Set the clock",
             now=_shown(now),
@@ -41,7 +60,7 @@ def doubt(manifest: Manifest, clock: Clock) -> str:
 def is_impossible(manifest: Manifest, clock: Clock) -> bool:
     """Whether a clock that is doubted says a time outside of the campaign's rounds."""
     now = clock.wall()
-    return bool(doubt(manifest, clock)) and (now < manifest.created or _is_over(manifest, now))
+    return bool(doubt(manifest, clock)) and (is_too_early(manifest, now) or _is_over(manifest, now))
 
 
 def _is_over(manifest: Manifest, now: float) -> bool:
@@ -56,7 +75,8 @@ UNSYNCHRONISED = message(
 
 def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
     """What there is to say about the clock for all of them: the worst first."""
-    return max((doubt(manifest, clock) for manifest in manifests), key=len, default="")
+    doubts = [(is_impossible(m, clock), why) for m in manifests if (why := doubt(m, clock))]
+    return max(doubts, key=lambda each: each[0], default=(False, ""))[1]
 
 
 def is_ahead_of(state: State | None, manifest: Manifest, clock: Clock) -> bool:

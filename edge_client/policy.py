@@ -7,6 +7,7 @@ default that became stricter.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from edge_client.errors import PolicyRefusal, SettingsError
 from protocol_spec import Manifest, parse_duration
 from protocol_spec.limits import KEY_BYTES
+
+THE_FILE: Final = "the configuration file"  # whose name commands know
 
 
 class Operator(NamedTuple):
@@ -83,28 +86,35 @@ class Policy:
         """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
         name = manifest.campaign
         if not any(fnmatchcase(name, pattern) for pattern in self.campaigns):
-            raise _refusal(name, "campaigns", "is not among the campaigns allowed")
+            raise _refusal(
+                name, "campaigns", "is not among the campaigns allowed", [*self.campaigns, name]
+            )
         if manifest.eps_inf > self.max_eps_inf:
             raise _refusal(
                 name,
                 "max_eps_inf",
                 f"may reveal eps_inf = {manifest.eps_inf:g}, more than {self.max_eps_inf:g}",
+                manifest.eps_inf,
             )
         if manifest.max_values > self.max_values:
             raise _refusal(
                 name,
                 "max_values",
                 f"may ask for {manifest.max_values} different values, more than {self.max_values}",
+                manifest.max_values,
             )
         if manifest.rounds.period < self.min_period:
             raise _refusal(
                 name,
                 "min_period",
                 f"asks every {manifest.rounds.period} s, more often than {self.min_period} s",
+                manifest.rounds.period,
             )
-        for attribute in manifest.attributes:
-            if not any(fnmatchcase(attribute.name, pattern) for pattern in self.sources):
-                raise _refusal(name, "sources", f"may ask for {attribute.name!r}, not allowed")
+        names = [attribute.name for attribute in manifest.attributes]
+        more = [n for n in names if not any(fnmatchcase(n, pattern) for pattern in self.sources)]
+        if more:
+            what = f"may ask for {', '.join(map(repr, more))}, not allowed"
+            raise _refusal(name, "sources", what, [*self.sources, *more])
 
     def check_operator(self, campaign: str, operator: bytes) -> None:
         """Raise `PolicyRefusal` unless an operator is known who is shown to have signed it.
@@ -128,6 +138,7 @@ class Policy:
                 "lifetime_budget",
                 f"needs {needed:g} more of source {source!r}, and {used:g} of its lifetime "
                 f"budget of {self.lifetime_budget:g} is already used or promised",
+                _rounded_up(used + needed),
             )
 
     def check_total(self, campaign: str, needed: float, used: float) -> None:
@@ -138,6 +149,7 @@ class Policy:
                 "total_budget",
                 f"needs {needed:g} more, and {used:g} of the total budget of "
                 f"{self.total_budget:g} for all sources is already used or promised",
+                _rounded_up(used + needed),
             )
 
     def allows_charge(self, needed: float, used: float) -> bool:
@@ -149,11 +161,18 @@ class Policy:
         return used + needed <= self.total_budget * (1 + 1e-12)
 
 
-def _refusal(campaign: str, limit: str, what: str) -> PolicyRefusal:
+def _refusal(campaign: str, limit: str, what: str, allowing: object = None) -> PolicyRefusal:
+    """`allowing` is what the limit would have to be; None where the owner must find that out."""
+    line = "" if allowing is None else f": {limit} = {json.dumps(allowing)}, below [policy]"
     return PolicyRefusal(
         f"{campaign} {what}. Refused by your policy; nothing was drawn, sent or spent. "
-        f"If you agree to it, change policy.{limit} in the configuration file"
+        f"If you agree to it, change policy.{limit} in {THE_FILE}{line}"
     )
+
+
+def _rounded_up(epsilon: float) -> float:
+    """Short enough to be typed."""
+    return math.ceil(epsilon * 1000 - 1e-9) / 1000
 
 
 def _operators(value: Any) -> tuple[Operator, ...]:

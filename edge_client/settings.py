@@ -24,6 +24,7 @@ REMEMBERED: Final = frozenset(
     ("username", "password", "password_file", "ca_file", "cert_file", "key_file")
 )
 OF_SERVICE: Final = Path("/var/lib/allomfree-edge")  # StateDirectory= of the unit
+USERS_FILE: Final = Path("~/.config/allomfree/edge.toml")  # to write where none was read
 
 SETTINGS: Final = (
     Setting(

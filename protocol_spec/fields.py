@@ -243,15 +243,20 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Whole seconds of Unix time; the author writes a date and time with its zone."""
+    """Whole seconds of Unix time; the author writes a date and time with its zone.
+
+    With `or_now` the author may also write "now", which was resolved before.
+    """
 
     smallest: int = 0
     largest: int = MAX_INSTANT
+    or_now: bool = False
 
     def __call__(self, value: Any) -> int:
         seconds = _timestamp(value) if isinstance(value, datetime) else value
         if isinstance(value, str):
-            raise Wrong("write it without quotation marks, as in 2027-01-01T00:00:00Z")
+            more = f', or write "now"{nearest(value, ["now"])}' if self.or_now else ""
+            raise Wrong(f"write it without quotation marks, as in 2027-01-01T00:00:00Z{more}")
         if type(seconds) is not int or not self.smallest <= seconds <= self.largest:
             raise Wrong("write a date and time with its zone, as in 2027-01-01T00:00:00Z")
         return seconds

@@ -39,6 +39,8 @@ def check_together(fields: MutableMapping[str, Any], problems: list[Problem]) ->
         if not wrong & needed:
             problems += check(fields)
     if wrong & _RULED:
+        if not wrong & {"reporting", "eps_inf", "eps_1"}:
+            problems += _not_smaller(fields)
         return
     ruled: list[Problem] = []
     if fields["format"] != 1:
@@ -163,15 +165,21 @@ def _each(fields: Fields) -> Iterator[Problem]:
 def _eps_1(fields: Fields) -> Iterator[Problem]:
     eps_inf, eps_1, each = fields["eps_inf"], fields["eps_1"], fields["rounds"].each
     if fields["reporting"] != "once":
-        if eps_1 >= eps_inf:
-            remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
-            yield Problem("eps_1", eps_1, remedy)
+        yield from _not_smaller(fields)
     elif each and eps_1 != eps_inf / each:
         remedy = f"must be eps_inf / rounds.each = {eps_inf / each!r}; leave it out"
         yield Problem("eps_1", eps_1, remedy)
     elif eps_1 < limits.MIN_EPSILON:
         remedy = f"leaves less than {limits.MIN_EPSILON:g} of eps_inf for each answer; choose fewer"
         yield Problem("rounds.each", each, remedy)
+
+
+def _not_smaller(fields: Fields) -> Iterator[Problem]:
+    """This needs no other field than the two, and the way of reporting."""
+    eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
+    if fields.get("reporting") != "once" and eps_1 >= eps_inf:
+        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
+        yield Problem("eps_1", eps_1, remedy)
 
 
 def _of_attribute(fields: Fields, attribute: Attribute) -> Iterator[tuple[str, object, str]]:

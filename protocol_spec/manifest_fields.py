@@ -84,7 +84,7 @@ _TIMES: Final = {
     "retention": Field(Duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
 }
 _ROUNDS: Final = {
-    "first": Field(Instant()),
+    "first": Field(Instant(or_now=True)),
     "period": Field(Duration(1, limits.MAX_PERIOD_SECONDS)),
     "count": Field(Whole(1, limits.MAX_ROUNDS)),
     "grace": Field(Duration(0, limits.MAX_PERIOD_SECONDS)),

@@ -217,18 +217,23 @@ class _Document:
 
     def _named_values(self, table: _Reader) -> dict[str, Any]:
         values = table.read("values")
-        if isinstance(values, tuple) and self._format > 1 and self._authored:
-            values = _with_otherwise(table, values)
+        if self._format > 1 and self._authored:
+            if isinstance(values, tuple):
+                values = _with_otherwise(table, values)
+            elif table.has("values"):
+                table.take("otherwise")  # it may be one of them, once they are sound
         return {"values": values}
 
     def _bins(self, table: _Reader) -> dict[str, Any]:
-        edges, unit = table.read("edges", (0.0, 1.0, 2.0)), table.read("unit")
+        read, unit = table.read("edges", None), table.read("unit")
+        edges = read or (0.0, 1.0, 2.0)
         values, ends = bin_labels(edges, unit), {}
         if table.has("values"):
             table.note("values", None, "give either values or edges, not both")
         if self._format > 1:
             ends = {"low": table.read("low"), "high": table.read("high")}
-            _check_ends(table, edges, **ends)
+            if read:
+                _check_ends(table, edges, **ends)
             values = _with_not_known(table, edges, values)
         return {"values": values, "edges": edges, "unit": unit, **ends}
 

@@ -55,6 +55,6 @@ def main() -> None:
     """Report to campaigns under local differential privacy, and see exactly what leaves.
 
     \b
-    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
     allomfree-edge run
     """

@@ -9,8 +9,8 @@ import click
 
 from edge_client.commands.common import agree_or_exit
 from edge_client.heartbeat import last_heartbeat
-from edge_client.language import ENGLISH, say, speaking
-from edge_client.plausibility import doubt
+from edge_client.language import ENGLISH, message, say, speaking
+from edge_client.plausibility import doubt, first_round_to_come
 from edge_client.records import Invitation, Membership
 from edge_client.remembered import Remembered
 from edge_client.settings import REMEMBERED, Settings
@@ -50,12 +50,24 @@ class Asking:
                 click.echo(asked.sources_text(facts["sources"], config), err=True)
             if why := doubt(self.invitation.manifest, self.client.clock):
                 click.echo(phrases.clock_text(why), err=True)
+            if begins := first_round_to_come(self.invitation.manifest, self.client.clock):
+                click.echo(say("The first round begins at {first}.", first=begins), err=True)
 
     def ask(self) -> None:
         """Go on only if the owner agrees."""
         with speaking(self.settings.speech):
-            otherwise = say("Not joined; nothing was drawn, sent or spent.")
-            agree_or_exit(f"\n{say('Do you agree?')}", otherwise)
+            agree_or_exit(f"\n{say('Do you agree?')}", *self._otherwise())
+
+    def _otherwise(self) -> tuple[str, ...]:
+        """What a no means: who has joined before stays."""
+        name = self.invitation.manifest.campaign
+        if all(m.name != name or m.status == "left" for m in self.client.memberships()):
+            return (say("Not joined; nothing was drawn, sent or spent."),)
+        stays = message(
+            "This device has already joined {name} and stays in it; nothing was changed."
+        )
+        leave = typed("allomfree-edge", "leave", name, without=REMEMBERED | {"credentials_for"})
+        return say(stays, name=name), say("Stop with: {command}", command=leave)
 
     def remember(self) -> None:
         """Keep the credentials that were typed for `run`, for this broker alone (P2)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from edge_client.commands.common import agree_or_exit, open_client
+from edge_client.commands.common import agree_or_exit, open_client, open_device
 from edge_client.commands.options import CAMPAIGN, command
 from edge_client.settings import Settings
 
@@ -67,6 +67,9 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     """
     warning = "Forgetting cannot be undone, and joining again is charged in full. Go on?"
     final = "The collector will not count this device in the campaign again.\n"
+    if not lost:
+        with open_device(settings) as device:
+            device.find(campaign)  # who has nothing to forget is not asked
     if not yes:
         agree_or_exit(warning if lost else final + warning, "Nothing was changed.")
     if lost:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from edge_client.device import Device
+from edge_client.errors import PolicyRefusal
 from edge_client.language import say
-from edge_client.settings import Settings
+from edge_client.policy import THE_FILE
+from edge_client.settings import USERS_FILE, Settings
+from protocol_spec.programs.output import shown
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
@@ -39,15 +44,25 @@ def open_device(settings: Settings) -> Device:
     return Device(settings.state_dir, policy=settings.policy)
 
 
-def agree_or_exit(question: str, otherwise: str) -> None:
-    """Go on if the owner says yes; no answer, as from cron, is a no."""
+@contextmanager
+def naming_the_file(settings: Settings) -> Iterator[None]:
+    """A refusal of the policy names the file in which to change it."""
+    try:
+        yield
+    except PolicyRefusal as refused:
+        file = shown(settings.config or USERS_FILE)
+        raise PolicyRefusal(str(refused).replace(THE_FILE, file)) from None
+
+
+def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:
+    """Go on if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
     try:
         if _says_yes(question):
             return
     except click.Abort:
         click.echo(err=True)
     told = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
-    click.echo(told, err=True)
+    click.echo("\n".join(filter(None, (told, hint))), err=True)
     sys.exit(3)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edge_client.commands.asking import Asking
-from edge_client.commands.common import open_client
+from edge_client.commands.common import naming_the_file, open_client
 from edge_client.commands.options import command
 from edge_client.errors import SettingsError
 from edge_client.reading import check_silence
@@ -55,12 +55,12 @@ def join(
     """Read what a campaign asks, and agree to it or not.
 
     \b
-    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
     _check_one_way_to_join(address, manifest, broker)
     loaded = None if manifest is None else _load_manifest(manifest)
-    with open_client(settings) as client:
+    with open_client(settings) as client, naming_the_file(settings):
         invitation = client.invitation(
             address,
             manifest=loaded,
@@ -69,10 +69,12 @@ def join(
             digest=digest,
             timeout=timeout,
             again=again,
+            check=not preview,
         )
         asking = Asking(client, settings, invitation, as_json)
         if preview:
             asking.preview()
+            client.check(invitation, again=again)
             return
         asking.tell(quiet=as_json and yes)  # with --json, standard output is one object
         if invitation.manifest.campaign not in (m.name for m in client.memberships()):

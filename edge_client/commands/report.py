@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -19,11 +20,12 @@ from edge_client.states import ReportState
 from edge_client.timing import Timing
 from protocol_spec.programs.commands import AS_JSON, fail
 from protocol_spec.programs.commands import show as print_facts
-from protocol_spec.programs.output import shown
+from protocol_spec.programs.output import nearest, shown
 from protocol_spec.programs.systemd import notify
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient, Reported
+    from edge_client.records import Membership
 
 
 @command
@@ -42,7 +44,7 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with open_client(settings, exclusive=True, timing=timing) as client:
-        runner = client.runner(reader(build_all(settings.sources)))
+        runner = client.runner(reader(build_all(settings.sources, settings.config)))
         names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
         started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
@@ -81,8 +83,10 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
     allomfree-edge report
     allomfree-edge report --value fuel=wood
     """
-    sources = {**build_all(settings.sources), **_given(values)}
+    given = _given(values)
+    sources = {**build_all(settings.sources, settings.config), **given}
     with open_client(settings, exclusive=True) as client:
+        _check_questions(given, client.memberships())
         done = client.report_from(reader(sources), timeout=timeout)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
         if done or as_json:
@@ -104,6 +108,21 @@ def _given(values: tuple[str, ...]) -> dict[str, Source]:
             )
         sources[name] = build(name, {"value": value})
     return sources
+
+
+def _check_questions(names: Iterable[str], memberships: list[Membership]) -> None:
+    """A name that nobody asks for would leave the question to its "other" answer, for life.
+
+    Only names are looked at: what is said depends on no value.
+    """
+    asked = sorted({a.name for m in memberships for a in m.manifest.attributes})
+    for name in names:
+        if asked and name not in asked:
+            near = nearest(name, asked) or f"; those are: {shown(', '.join(asked), 400)}."
+            raise SettingsError(
+                f"--value: {shown(name, 80)} is not a question of a joined campaign{near} "
+                "Nothing was drawn or sent"
+            )
 
 
 def _fail_if_stuck(one: Reported) -> None:

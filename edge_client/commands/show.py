@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -77,8 +78,9 @@ def doctor(settings: Settings, as_json: bool) -> None:
     allomfree-edge doctor
     """
     from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
+    from protocol_spec.programs.pasting import completed  # noqa: PLC0415
 
-    findings = examine(settings)
+    findings = [replace(f, text=completed(f.text)) for f in examine(settings)]
     print_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
     if any(not f.ok for f in findings):
         sys.exit(1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edge_client.language import say, say_count
+from edge_client.settings import USERS_FILE
 from edge_client.show.facts import InvitationFacts, SourceFacts
 from edge_client.show.text import WIDTH, invitation_text
 
@@ -30,7 +31,7 @@ def sources_text(sources: Sequence[SourceFacts], config: Path | None) -> str:
     ]
     to_add = [each["lines"] for each in sources if each["lines"]]
     if to_add:
-        file = config or "~/.config/allomfree/edge.toml"
+        file = config or USERS_FILE
         lines += [say("Add to {file}, and write your own:", file=file), "", "\n\n".join(to_add), ""]
     told = say(
         "Add it before the first round: without it this device answers as one whose value is none "

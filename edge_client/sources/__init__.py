@@ -7,10 +7,11 @@ A source is read only at the moment a report is drawn. When it has no usable val
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from edge_client.errors import SettingsError, SourceFailure
-from protocol_spec.programs.output import quoted, shown
+from protocol_spec.programs.output import nearest, quoted, shown
 
 
 class Source(Protocol):
@@ -23,7 +24,9 @@ class Source(Protocol):
 def build(attribute: str, table: Mapping[str, Any]) -> Source:
     """A source from its `[sources.NAME]` table. Kinds are imported only when used."""
     options = dict(table)
-    kind = options.pop("kind", "static" if "value" in options else "")
+    if not options.keys() & {"kind", "value"}:
+        raise _no_kind(attribute, options)
+    kind = options.pop("kind", "static")
     if not isinstance(kind, str) or kind not in KINDS:
         kinds = ", ".join(sorted(KINDS))
         raise SettingsError(
@@ -38,8 +41,24 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
         ) from None
 
 
-def build_all(tables: Mapping[str, Any]) -> dict[str, Source]:
-    """All sources of the configuration."""
+def _no_kind(attribute: str, options: Mapping[str, Any]) -> SettingsError:
+    """With the name that was meant, if one is near; what was written there may be a value."""
+    near = next((n for option in options if (n := nearest(option, ("value", "kind")))), ".")
+    return SettingsError(
+        f"sources.{shown(attribute, 80)}: choose a kind of {', '.join(sorted(KINDS))}, or write "
+        f"value = ...{near} Nothing was drawn or sent"
+    )
+
+
+def build_all(tables: Mapping[str, Any], file: Path | None = None) -> dict[str, Source]:
+    """All sources of the configuration; `file` is where it was read."""
+    try:
+        return _build_all(tables)
+    except SettingsError as error:
+        raise SettingsError(f"{shown(file)}: {error}" if file else str(error)) from None
+
+
+def _build_all(tables: Mapping[str, Any]) -> dict[str, Source]:
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             raise SettingsError(f"sources.{shown(name, 80)} must be a table, as in [sources.fuel]")

@@ -24,6 +24,7 @@ from edge_client.sources.machine import FACTS, MachineSource
 from edge_client.sources.plugin import plugin_source
 from edge_client.sources.static import StaticSource
 from edge_client.states import Problem, ReportState
+from protocol_spec.programs.address import parse_invitation
 from protocol_spec.programs.settings import Setting
 from tests.support.docs import (
     EDGE_SETTINGS,
@@ -36,6 +37,7 @@ from tests.support.docs import (
     section,
     shown,
 )
+from tests.support.places import ROOT
 
 COMMANDS = sorted(main.commands)
 OPTIONS: dict[str, Callable[..., Any]] = {
@@ -180,3 +182,11 @@ def test_every_state_of_a_report() -> None:
     assert set(get_args(Fate)) < set(ReportState)
     for state in ReportState:
         assert row_with(table, f"`{state}`")[1] == f"`{state.name}`"
+
+
+def test_who_copies_an_example_of_join_learns_to_give_the_whole_digest() -> None:
+    """The address as `open` prints it: 8 digits do not tell a campaign from a forged one."""
+    helped = [main.help or "", main.commands["join"].help or ""]
+    for text in (read(ROOT / "README.md"), *helped):
+        (address,) = re.findall(r"allomfree-edge join (mqtts?://\S+)", text)
+        assert parse_invitation(address).digest is not None, address

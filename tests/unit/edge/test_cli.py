@@ -287,8 +287,8 @@ def test_doctor_names_everything_that_is_wrong(cli: Cli, joined: Path, tmp_path:
 @pytest.mark.parametrize(
     ("broker", "text", "finding"),
     [
-        (NOBODY, "[sources.fuel]\nkind = 'magic'\n", "FAIL  sources: sources.fuel.kind"),
-        (NOBODY, "[sources]\nfuel = 'marmalade'\n", "FAIL  sources: sources.fuel must be a table"),
+        (NOBODY, "[sources.fuel]\nkind = 'magic'\n", "edge.toml: sources.fuel.kind"),
+        (NOBODY, "[sources]\nfuel = 'marmalade'\n", "edge.toml: sources.fuel must be a table"),
         (NOBODY, "password_file = '/no/such/file'\n", "FAIL  state: the password file"),
         ("mqtt://192.0.2.1", "", "FAIL  broker: mqtt://192.0.2.1:1883 is not encrypted"),
     ],
@@ -312,7 +312,7 @@ def test_doctor_names_a_state_that_cannot_be_used(cli: Cli, joined: Path) -> Non
     result = cli("doctor", "--state-dir", joined)
     assert result.exit_code == 1
     assert result.stdout.startswith("FAIL  state: ")
-    assert "allomfree-edge forget --lost" in result.stdout
+    assert f"allomfree-edge forget --state-dir {joined} --lost" in result.stdout
 
 
 def test_everything_works_beside_a_running_agent(cli: Cli, joined: Path) -> None:

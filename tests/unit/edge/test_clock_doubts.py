@@ -11,7 +11,14 @@ from edge_client.agent import Due, Wait, due
 from edge_client.clock import SystemClock
 from edge_client.doctor import clock_finding
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.plausibility import UNSYNCHRONISED, doubt, is_ahead_of
+from edge_client.plausibility import (
+    UNSYNCHRONISED,
+    doubt,
+    first_doubt,
+    first_round_to_come,
+    is_ahead_of,
+    is_impossible,
+)
 from edge_client.show.statement import show_facts
 from edge_client.show.text import show_text
 from protocol_spec import Presence, State, Topics, digest8
@@ -28,8 +35,10 @@ from tests.support.edge_fakes import (
     runner_of,
 )
 
-ASKED = daily()
+OPENED_AHEAD = daily()  # it does not say when it was made
+ASKED = type(OPENED_AHEAD)(**{**vars(OPENED_AHEAD), "created": FIRST - 30})
 YEAR = 365 * DAY
+BEGINS = "2027-01-15 08:00:00 UTC"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +58,26 @@ def test_what_is_said(now: float, synchronised: bool | None, said: str) -> None:
     told = doubt(ASKED, FakeClock(now, is_synchronised=synchronised))
     assert said in told
     assert bool(told) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("now", "synchronised", "said"),
+    [
+        (FIRST - 60, True, ""),
+        (FIRST - YEAR, None, ""),
+        (FIRST - YEAR, False, UNSYNCHRONISED),
+        (60.0, True, "is before"),  # a board without a battery: nobody needs a manifest for that
+    ],
+)
+def test_a_campaign_opened_ahead_of_its_start_is_no_sign_against_the_clock(
+    now: float, synchronised: bool | None, said: str
+) -> None:
+    clock = FakeClock(now, is_synchronised=synchronised)
+    told = doubt(OPENED_AHEAD, clock)
+    assert said in told
+    assert bool(told) is bool(said)
+    assert is_impossible(OPENED_AHEAD, clock) is (now == 60.0)
+    assert first_round_to_come(OPENED_AHEAD, clock) == ("" if now == 60.0 else BEGINS)
 
 
 def test_the_kernel_is_asked() -> None:
@@ -193,3 +222,38 @@ def test_a_clock_before_the_campaign_draws_nothing(state: Path) -> None:
     assert isinstance(due(only(agent), clock), Due)
     draw(agent)
     agent.store.close()
+
+
+@pytest.mark.parametrize("ahead", [1.0, YEAR])
+def test_before_its_first_round_a_campaign_waits_and_draws_nothing(
+    state: Path, ahead: float
+) -> None:
+    clock = FakeClock(FIRST - ahead, is_synchronised=True)
+    joined_agent(state, clock, OPENED_AHEAD).store.close()
+    agent = joined_agent(state, clock, entropy=no_entropy)
+    assert agent.draw(only(agent), lambda _: "wood") is Wait.NOT_BEGUN
+    agent.store.close()
+    with EdgeClient(state, clock=clock) as client:
+        (done,) = client.report({"fuel": "wood"}, timeout=0.0)
+        found = clock_finding(client, client.find())
+    assert done.text == f"the first round has not begun; it begins at {BEGINS}"
+    assert found.ok
+    assert found.text.endswith(f"; the first round begins at {BEGINS}")
+
+
+def test_a_clock_before_the_first_round_is_behind_for_who_has_drawn(state: Path) -> None:
+    clock = FakeClock()
+    agent = joined_agent(state, clock, OPENED_AHEAD)
+    draw(agent)
+    clock.now = FIRST - DAY
+    assert due(only(agent), clock) is Wait.CLOCK_BEHIND
+    agent.store.close()
+
+
+def test_what_is_impossible_is_said_before_what_is_only_not_vouched_for() -> None:
+    """The text of the milder doubt is longer."""
+    clock = FakeClock(FIRST - 60, is_synchronised=False)
+    for manifests in ([ASKED, OPENED_AHEAD], [OPENED_AHEAD, ASKED]):
+        assert first_doubt(manifests, clock) == doubt(ASKED, clock) != ""
+    assert first_doubt([OPENED_AHEAD], clock) == UNSYNCHRONISED
+    assert first_doubt([], clock) == ""

@@ -86,7 +86,7 @@ def test_a_fact_of_the_machine_is_offered_by_its_name() -> None:
         ('kind = "machine"\nfact = "nothing"', "choose one of"),
         ('kind = "plugin"\nname = "no-such"', "no such plugin is installed"),
         ('kind = "magic"', "choose one of command, json"),
-        ("colour = 3", "choose one of command, json"),
+        ("colour = 3", "choose a kind of command, json"),
     ],
 )
 def test_a_source_that_cannot_be_read_at_all_is_told(

@@ -30,7 +30,8 @@ SOMEWHERE = "allomfree/home-heat-1a2b3c4d"
 
 def asked(directory: Path, **options: Any) -> Path:
     path = directory / "heat.toml"
-    path.write_text(manifest_text(**options), encoding="utf-8")
+    created = f"created = {options.pop('created')}\n" if "created" in options else ""
+    path.write_text(created + manifest_text(**options), encoding="utf-8")
     return path
 
 
@@ -291,13 +292,26 @@ def test_a_second_process(cli: Cli, state: Path) -> None:
 
 def test_a_clock_before_the_campaign(cli: Cli, state: Path) -> None:
     """A manifest that was made in the future: for this device it is 1970."""
-    result = join(cli, state, first=int(time.time()) + 10_000_000)
+    soon = int(time.time()) + 10_000_000
+    result = join(cli, state, first=soon, created=soon - 1)
     assert result.exit_code == 0
     result = cli("report", "--value", "fuel=wood", "--state-dir", state)
     told = ("the clock is before the campaign's creation", "nothing was drawn or sent", "Set the")
     assert_one_clear_line(result, 1, *told)
     assert rows(state)["memo"] == []
     assert "FAIL  clock" in cli("doctor", "--state-dir", state).stdout
+
+
+def test_a_campaign_opened_ahead_of_its_start_is_no_mistake(cli: Cli, state: Path) -> None:
+    """It does not say when it was made, so that nothing speaks against the clock."""
+    joined = join(cli, state, first=int(time.time()) + 10_000_000)
+    assert joined.exit_code == 0
+    assert "The first round begins at 2" in joined.stderr
+    result = cli("report", "--value", "fuel=wood", "--state-dir", state)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "the first round has not begun; it begins at 2" in result.stdout
+    assert rows(state)["memo"] == []
+    assert "FAIL  clock" not in cli("doctor", "--state-dir", state).stdout
 
 
 def test_a_report_without_a_campaign_fails(cli: Cli, state: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_refusal_names_campaign_limit_numbers_and_remedy() -> None:
     assert str(refused.value) == (
         f"{daily().campaign} may reveal eps_inf = 2, more than 1. Refused by your policy; nothing "
         "was drawn, sent or spent. If you agree to it, change policy.max_eps_inf in the "
-        "configuration file"
+        "configuration file: max_eps_inf = 2.0, below [policy]"
     )
 
 

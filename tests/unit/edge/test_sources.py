@@ -209,7 +209,7 @@ def test_a_missing_plugin_shows_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ({}, "choose one of command, json, machine, plugin, static"),
+        ({}, "choose a kind of command, json, machine, plugin, static"),
         ({"kind": "magic"}, "choose one of"),
         ({"kind": ["static"]}, "choose one of"),
         ({"kind": "static"}, "missing"),

@@ -185,3 +185,45 @@ def test_now_is_resolved_before_anything_is_published() -> None:
     assert before <= Manifest.from_toml(text).rounds.first <= time.time()
     with pytest.raises(ManifestError, match="without quotation marks"):
         Manifest.from_toml(text.replace('"now"', '"Now"'))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_eps_1_too_large_is_told_beside_what_is_wrong_elsewhere(number: int) -> None:
+    text = MINIMAL_TOML.replace("eps_1 = 0.5", "eps_1 = 1.5")
+    text = text.replace("format = 1", f"format = {number}")
+    for old, new, field in (
+        ("count = 30", "count = 0", "rounds.count"),
+        ('"door"', '"Door"', "attributes[0].name"),
+        ("eps_inf = 1", "eps_inf = 1\nmax_values = 0", "max_values"),
+    ):
+        found = {problem.field: str(problem) for problem in problems(text.replace(old, new))}
+        assert found.keys() == {"eps_1", field}
+        assert found["eps_1"].startswith("eps_1 = 1.5: must be smaller than eps_inf = 1.0")
+    (only,) = problems(text)
+    assert only.field == "eps_1"
+    (only,) = problems(text.replace("eps_inf = 1", "eps_inf = nan"))
+    assert only.field == "eps_inf"
+
+
+def test_a_wrong_domain_has_no_second_error_that_follows_from_it() -> None:
+    text = MINIMAL_TOML.replace("format = 1", "format = 2")
+    domain = '["open", "closed"]'
+    twice = text.replace(domain, '["a", "a"]\notherwise = "zzz"')
+    assert [problem.field for problem in problems(twice)] == ["attributes[0].values"]
+    falling = text.replace(f"values = {domain}", "edges = [inf, 2, 1]\nlow = 0.0\nhigh = 9.0")
+    assert [problem.field for problem in problems(falling)] == ["attributes[0].edges"]
+    numbers = text.replace(f"values = {domain}", 'edges = [1, 2, 3]\notherwise = "zzz"')
+    assert [problem.field for problem in problems(numbers)] == ["attributes[0].otherwise"]
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"), [("nwo", '; did you mean "now"?'), ("NOW", '; did you mean "now"?')]
+)
+def test_the_first_round_may_also_begin_now(written: str, hint: str) -> None:
+    told = 'write it without quotation marks, as in 2027-01-01T00:00:00Z, or write "now"'
+    text = MINIMAL_TOML.replace("2027-01-01T00:00:00Z", f'"{written}"')
+    assert [problem.remedy for problem in problems(text)] == [told + hint]
+    (problem,) = problems(text.replace(written, "tomorrow"))
+    assert problem.remedy == told
+    (problem,) = problems(f'created = "{written}"\n{MINIMAL_TOML}')
+    assert "now" not in problem.remedy
