@@ -33,6 +33,7 @@ from protocol_spec.programs.address import (
     parse_campaign,
     parse_digest,
     parse_invitation,
+    parse_only_broker,
 )
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.output import json_escaped
@@ -156,9 +157,15 @@ def _texts() -> list[Target]:
     ]
 
 
+_ADDRESSES: Final = (
+    *(parse_broker, parse_only_broker, parse_brokers),
+    *(parse_campaign, parse_invitation, parse_digest),
+)
+
+
 def _address(data: bytes) -> str:
     text, told = _text(data), []
-    for parse in (parse_broker, parse_brokers, parse_campaign, parse_invitation, parse_digest):
+    for parse in _ADDRESSES:
         try:
             parse(text)
             told.append("good")
