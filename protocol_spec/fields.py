@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -29,7 +29,7 @@ from protocol_spec.limits import (
     MIN_LEVELS,
     MIN_VALUES,
 )
-from protocol_spec.shown import CONTROLS, INVISIBLE, as_toml, pattern_for
+from protocol_spec.shown import CONTROLS, INVISIBLE, as_toml, nearest, pattern_for
 
 __all__ = [
     "Duration",
@@ -61,16 +61,6 @@ _DURATION_REMEDY: Final = 'write a duration such as "90s", "15m", "6h", "1d" or 
 
 class Wrong(Exception):
     """A field's value cannot be used; the argument says what would be right."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Which of the known names somebody may have meant, as a question; nothing if none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB that a sound manifest spares
-
-    near = get_close_matches(name[:80].lower(), list(known), 1) or get_close_matches(
-        name[:80], list(known), 1
-    )
-    return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def parse_duration(text: str) -> int | None:

@@ -15,10 +15,11 @@ from typing import Any, Final
 from protocol_spec import limits
 from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
 from protocol_spec.errors import ManifestError, Problem
-from protocol_spec.fields import Wrong, nearest
+from protocol_spec.fields import Wrong
 from protocol_spec.manifest_checks import check_together
 from protocol_spec.manifest_fields import AUTHORED, FORMATS, MISSING, Field
 from protocol_spec.schedule import Schedule
+from protocol_spec.shown import nearest
 
 __all__ = ["read_fields", "read_manifest", "with_first"]
 

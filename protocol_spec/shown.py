@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from typing import Final
@@ -19,6 +20,7 @@ __all__ = [
     "INVISIBLE",
     "as_toml",
     "escaped",
+    "nearest",
     "pattern_for",
     "quoted",
     "short",
@@ -121,3 +123,13 @@ def _list_as_toml(items: list[object] | tuple[object, ...], depth: int, longest:
         return "[…]"
     told = (_as_toml(item, depth - 1, longest) for item in items[:_MOST_ITEMS])
     return f"[{', '.join(told)}{', …' if len(items) > _MOST_ITEMS else ''}]"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Which of the known names somebody may have meant, as a question; nothing if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB that a sound manifest spares
+
+    near = get_close_matches(name[:80].lower(), list(known), 1) or get_close_matches(
+        name[:80], list(known), 1
+    )
+    return f'; did you mean "{near[0]}"?' if near else ""

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
-from protocol_spec.fields import nearest
-from protocol_spec.shown import escaped, pattern_for, quoted, short, shown
+from protocol_spec.shown import escaped, nearest, pattern_for, quoted, short, shown
 
 __all__ = [
     "Gate",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol_spec.programs.errors import WrongSetting
-from protocol_spec.shown import quoted, shown
+from protocol_spec.shown import nearest, quoted, shown
 
 LARGEST = 2**63 - 1  # a whole number in TOML; Python reads larger ones and cannot write them
 
@@ -145,8 +145,6 @@ def resolve(
 
 
 def _unknown(name: str, names: Sequence[str], tables: Sequence[str]) -> str:
-    from protocol_spec.fields import nearest  # noqa: PLC0415 - only for what is wrong
-
     extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
     near = nearest(name, [*names, *tables])
     there_are = f"{near} There are" if near else "; there are"

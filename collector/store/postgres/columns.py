@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.records import Candidate
+from collector.store.postgres.counters import Round
 from collector.store.postgres.reading import TAGS
 from collector.store.shared import TallyKey
 
-Round = tuple[int, int]  # campaign, number
 Column = npt.NDArray[np.int64]
 
 _ROUND: Final = itemgetter(0, 1)  # of a `Candidate`
