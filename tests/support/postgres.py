@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import tempfile
 import time
 from functools import cache
 from itertools import count
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import psycopg
@@ -27,8 +27,9 @@ def server() -> PostgresProcess:
     directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=QUICK_DISK))
     directory.chmod(0o755)  # the server's user, if another, has to enter
     started = PostgresProcess(directory, quick=True, trusting=True)
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    atexit.register(started.stop)
+    # At the end of this process, also of a forked one; the higher number first.
+    Finalize(None, started.stop, exitpriority=2)
+    Finalize(None, shutil.rmtree, (directory,), {"ignore_errors": True}, exitpriority=1)
     started.start()
     return started
 

@@ -1,92 +1,72 @@
-"""Which tests a worker begins with, so that no core waits while there is something to calculate.
+"""Who runs which tests, so that no core waits while there is something to calculate.
 
-Tests of real processes wait most of their time; all others calculate. `--dist worksteal` deals the
-tests out in order, to each worker as many. So every second worker's part begins with a share of the
-tests of real processes, the longest first, and those that calculate fill the cores beside them.
-Neighbours stay together: they share a broker. All tests of the browser are at the head of one part,
-where nobody steals them: it starts once, not once for each worker.
+Tests of real processes wait most of their time; all others calculate. As many workers as there are
+cores begin with what calculates, the others with what waits, and each goes on with the other kind
+when its own is used up. A portion is what one worker runs in one go: a file, or several that share
+a broker or a browser. The longest come first, so that none is left when all else is done.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypeVar
-
-import pytest
+from collections.abc import Sequence
+from typing import Final
 
 WAITING: Final = "tests/system/"
-LONG: Final = (  # half a minute and more, nearly all of it waiting; a line shares its set-up
-    ("browser/",),
+LONG: Final = (  # by how long they take; a line is one portion
     ("real_time/test_demo.py", "real_time/test_live_depths.py"),
+    ("browser/",),
     ("real_time/test_chaos.py",),
     ("collector/test_operators_path.py",),
     ("analyst/test_tutorial.py",),
     ("collector/test_workers.py",),
     ("brokers/test_cluster.py",),
 )
+APART: Final = (f"{WAITING}real_time/test_chaos.py",)  # each of its tests is a portion
+LAWS: Final = "tests/statistical/"
 
 
-class Item(Protocol):
-    """What is to be known of a test."""
+class Portions:
+    """All tests, by their places in what was collected. Each is handed out once."""
 
-    @property
-    def nodeid(self) -> str: ...
+    def __init__(self, nodeids: Sequence[str], workers: int, cores: int | None = None) -> None:
+        portions: dict[str, list[int]] = {}
+        for place, nodeid in enumerate(nodeids):
+            portions.setdefault(_portion(nodeid), []).append(place)
+        names = sorted(portions, key=_rank)
+        self._waiting = deque(portions[name] for name in names if name.startswith(WAITING))
+        self._others = deque(portions[name] for name in names if not name.startswith(WAITING))
+        self._calculators = min(cores or len(os.sched_getaffinity(0)), (workers + 1) // 2)
 
+    def take(self, worker: int) -> list[int]:
+        """The next portion of a worker; empty if there is none."""
+        queues = (self._waiting, self._others)
+        first, second = reversed(queues) if worker < self._calculators else queues
+        queue = first or second
+        return queue.popleft() if queue else []
 
-Test = TypeVar("Test", bound=Item)
-
-
-def in_parts(items: Sequence[Test], workers: int) -> list[Test]:
-    """The same tests in such an order that the workers' equal parts begin as is said above."""
-    shares = _shares([item for item in items if _waits(item)], (workers + 1) // 2)
-    sizes = [len(items) // workers] * workers
-    for late in range(1, len(items) % workers + 1):  # as worksteal does: the last get one more
-        sizes[-late] += 1
-    heads = [shares[i // 2][: sizes[i]] if i % 2 == 0 else [] for i in range(workers)]
-    placed = {item.nodeid for head in heads for item in head}
-    rest = deque(item for item in items if item.nodeid not in placed)
-    parts: dict[int, list[Test]] = {}
-    for i in (*range(1, workers, 2), *range(0, workers, 2)):
-        parts[i] = [*heads[i], *(rest.popleft() for _ in range(sizes[i] - len(heads[i])))]
-    return [item for i in range(workers) for item in parts[i]]
-
-
-def _shares(waiting: Iterable[Test], count: int) -> list[list[Test]]:
-    """About as many files in each; the long ones at the heads, one by one in turn."""
-    files: dict[str, list[Test]] = {}
-    for item in waiting:
-        files.setdefault(_file(item), []).append(item)
-    first = [_taken(files, together) for together in LONG]
-    heads = [[tests for taken in first[i::count] for tests in taken] for i in range(count)]
-    others = list(files.values())
-    cuts = [len(others) * i // count for i in range(count + 1)]
-    return [
-        [item for tests in (*heads[i], *others[cuts[i] : cuts[i + 1]]) for item in tests]
-        for i in range(count)
-    ]
+    def give_back(self, places: list[int]) -> None:
+        """What a worker could not run any more; somebody gets it soon."""
+        if places:
+            self._waiting.appendleft(places)
 
 
-def _taken(files: dict[str, list[Test]], together: Iterable[str]) -> list[list[Test]]:
-    """The tests of these files and directories, file by file: nobody else gets them."""
-    names = [name for start in together for name in files if name.startswith(start)]
-    return [files.pop(name) for name in names]
+def _portion(nodeid: str) -> str:
+    """The first file or directory of the portion that a test belongs to, or the test itself."""
+    file = nodeid.partition("::")[0]
+    if file.startswith(APART):
+        return nodeid
+    rank = _rank(file)
+    return WAITING + LONG[rank][0] if rank < len(LONG) and file.startswith(WAITING) else file
 
 
-def _waits(item: Item) -> bool:
-    return item.nodeid.startswith(WAITING)
-
-
-def _file(item: Item) -> str:
-    return item.nodeid.removeprefix(WAITING).partition("::")[0]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers > 1:
-        items[:] = in_parts(items, workers)
+def _rank(name: str) -> int:
+    """Its line among the long ones; laws come before all else that calculates."""
+    starts = (tuple(WAITING + start for start in together) for together in LONG)
+    ranks = (rank for rank, together in enumerate(starts) if name.startswith(together))
+    return next(ranks, len(LONG) - name.startswith(LAWS))
 
 
 def pytest_collection() -> None:
@@ -95,6 +75,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: no later search for garbage looks at it again."""
+    """What was collected stays to the end: no later search for garbage looks at it again, and no
+    worker writes to it, so that all share its memory."""
     gc.freeze()
     gc.enable()

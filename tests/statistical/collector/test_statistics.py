@@ -168,11 +168,7 @@ def simulated(name: str) -> Outcome:
     )
 
 
-# One process simulates a case for all of its tests.
-EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES]
-
-
-@pytest.fixture(params=EACH, scope="module")
+@pytest.fixture(params=CASES, scope="module")
 def outcome(request: pytest.FixtureRequest) -> Outcome:
     return simulated(request.param)
 

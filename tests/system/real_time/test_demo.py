@@ -23,7 +23,6 @@ def processes_naming(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real time")
 @pytest.mark.timeout(900)  # a busy machine gets longer rounds
 def test_everything_is_counted_once_across_the_kill_and_nothing_is_left(
     demonstration: Finished[Demonstrated],

@@ -9,7 +9,7 @@ from protocol_spec import Outcome
 from simulation.collected import Simulated
 from tests.support.simulation.real_time import AGENTS, Finished
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real time")]
+pytestmark = pytest.mark.slow
 
 
 def test_a_broker_and_a_collector_count_what_counting_at_once_counts(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -137,8 +136,7 @@ def checkout(tmp_path: Path) -> Path:
         'fail() { echo "error: $*" >&2; exit 1; }\n'
         'ruff() { [ "$1" != "${BROKEN:-}" ]; }\n'
         'mypy() { echo "a wrong type"; return "${TYPES:-0}"; }\n'
-        'pytest() { echo "pytest $*"\n'
-        'case "$*" in *--collect-only*) return "${COLLECTED:-0}";; esac; return "${RESULT:-0}"; }\n'
+        'pytest() { echo "pytest $*"; return "${RESULT:-0}"; }\n'
     )
     return tmp_path
 
@@ -175,32 +173,11 @@ def test_the_script_ends_with_what_is_missing(checkout: Path) -> None:
     assert shown.splitlines()[-1].endswith("chromium (apt-get: busy);node (none)")
 
 
-def test_the_script_says_that_tests_cannot_be_collected(checkout: Path) -> None:
-    code, shown = run_script(checkout, "", COLLECTED="2")
-    assert code == 1
-    assert shown.splitlines()[-1] == "error: the tests cannot be collected; nothing was run"
-
-
-def test_tests_are_collected_again_only_when_a_file_has_changed(checkout: Path) -> None:
-    collectable, later = checkout / ".venv/collectable", time.time() + 1000
-    assert run_script(checkout, "", COLLECTED="2")[0] == 1
-    assert run_script(checkout, "", "--", "-k", "wire")[0] == 0
-    assert not collectable.exists(), "all of them, and without a fault"
-    assert run_script(checkout, "", "--quick")[0] == 0
-    os.utime(collectable, (later, later))
-    assert run_script(checkout, "", COLLECTED="2")[0] == 0
-    for changed in ("test.py", ".venv/.installed-dev"):
-        (checkout / changed).touch()
-        os.utime(checkout / changed, (later + 1, later + 1))
-        assert run_script(checkout, "", COLLECTED="2")[0] == 1
-        (checkout / changed).unlink()
-
-
 def test_the_script_fails_for_a_wrong_type_after_the_tests(checkout: Path) -> None:
     code, shown = run_script(checkout, "", TYPES="1")
     assert code == 1
     assert shown.splitlines()[-1] == "a wrong type"
-    assert shown.index("pytest -n") < shown.index("a wrong type")
+    assert shown.index("pytest --workers") < shown.index("a wrong type")
     code, shown = run_script(checkout, "")
     assert code == 0
     assert "a wrong type" not in shown
@@ -211,7 +188,7 @@ def test_the_script_hands_on_its_arguments(checkout: Path) -> None:
     assert code == 0
     assert "-m not slow -k wire" in shown
     assert "--durations=15" in shown
-    assert "-n 3 --dist worksteal" in shown
+    assert "--workers 3" in shown
 
 
 @pytest.mark.parametrize("broken", ["format", "check"])

@@ -62,6 +62,6 @@ def test_an_agent_makes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_every_vector_of_messages_and_manifests_holds() -> None:
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     shown = run(*words, "tests/unit/protocol/test_wire_vectors.py", pure=True)
     assert " passed" in shown[-1]

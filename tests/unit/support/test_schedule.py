@@ -1,13 +1,13 @@
-"""Workers begin with what waits, the long ones first, and every test is run once."""
+"""Some workers begin with what waits, the others with what calculates; every test is run once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.schedule import LONG, WAITING, in_parts
+from tests.support.schedule import APART, LAWS, LONG, WAITING, Portions
 
 ROOMS = ("brokers", "browser", "edge")
 SYSTEM = [f"{WAITING}{room}/test_{i}.py" for room in ROOMS for i in range(6)]
@@ -15,61 +15,64 @@ NAMED = [WAITING + name for together in LONG for name in together]
 LONGEST = [name for name in NAMED if name.endswith(".py")]
 
 
-@dataclass(frozen=True)
-class Named:
-    nodeid: str
+def collected(units: int = 20) -> list[str]:
+    laws = [f"{LAWS}test_{i}.py" for i in range(3)]
+    files = [*SYSTEM, *LONGEST, *(f"tests/unit/test_{i}.py" for i in range(units)), *laws]
+    return [f"{file}::test_{i}" for file in files for i in range(3)]
 
 
-def collected(units: int = 200) -> list[Named]:
-    files = [*SYSTEM, *LONGEST]
-    waiting = [Named(f"{file}::test_{i}") for file in files for i in range(3)]
-    return [*waiting, *(Named(f"tests/unit/test_{i}.py::test") for i in range(units))]
+def portions(nodeids: list[str], workers: int, worker: int) -> list[list[str]]:
+    """All portions, if only this one of the workers takes them."""
+    to_take = Portions(nodeids, workers, cores=2)
+    taken = (to_take.take(worker) for _ in count())
+    return [[nodeids[i] for i in places] for places in iter(taken.__next__, [])]
 
 
-def parts(items: list[Named], workers: int) -> list[list[str]]:
-    """What worksteal gives to each worker."""
-    left = [item.nodeid for item in in_parts(items, workers)]
-    given = []
-    for remaining in range(workers, 0, -1):
-        size = len(left) // remaining
-        given.append(left[:size])
-        left = left[size:]
-    return given
+def kinds(workers: int, worker: int) -> list[bool]:
+    return [given[0].startswith(WAITING) for given in portions(collected(), workers, worker)]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 6, 7])
-def test_every_second_worker_begins_with_a_share_of_what_waits(workers: int) -> None:
-    for i, given in enumerate(parts(collected(), workers)):
-        waits = [name.startswith(WAITING) for name in given]
-        assert waits == sorted(waits, reverse=True)
-        assert any(waits) is (i % 2 == 0)
+@pytest.mark.parametrize(("workers", "calculators"), [(1, 1), (2, 1), (3, 2), (6, 2), (8, 2)])
+def test_one_worker_a_core_begins_with_what_calculates(workers: int, calculators: int) -> None:
+    for worker in range(workers):
+        waits = kinds(workers, worker)
+        assert waits == sorted(waits, reverse=worker >= calculators)
+        assert True in waits
+        assert False in waits, "then it goes on with the other kind"
 
 
 def test_the_longest_are_first_and_share_their_set_up() -> None:
-    given = parts(collected(), 6)
-    demo, live, chaos, *_ = LONGEST
-    assert [name.partition("::")[0] for name in given[2][:6]] == [demo] * 3 + [live] * 3
-    assert given[4][0] == f"{chaos}::test_0"
+    demo, live, *_ = LONGEST
+    first, second, *_ = portions(collected(), 6, 5)
+    assert first == [f"{file}::test_{i}" for file in (demo, live) for i in range(3)]
+    assert second == [name for name in collected() if name.startswith(f"{WAITING}browser/")]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 6, 8])
-def test_one_worker_begins_with_all_that_the_browser_is_for(workers: int) -> None:
-    first, *others = [
-        [name.startswith(f"{WAITING}browser/") for name in given]
-        for given in parts(collected(), workers)
-    ]
-    assert first[:18] == [True] * 18
-    assert not any(any(given) for given in others)
+def test_a_file_is_a_portion_and_laws_are_first() -> None:
+    given = portions(collected(), 6, 0)
+    assert given[0] == [f"{LAWS}test_0.py::test_{i}" for i in range(3)]
+    assert all(len(portion) == 3 for portion in given[:23])
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 6, 40])
+def test_tests_that_are_long_and_share_nothing_are_apart() -> None:
+    apart = [p for p in portions(collected(), 6, 5) if p[0].startswith(APART)]
+    assert apart == [[name] for name in collected() if name.startswith(APART)]
+
+
 @pytest.mark.parametrize("units", [0, 1, 200])
-def test_every_test_is_run_once(workers: int, units: int) -> None:
-    items = collected(units)
-    ordered = in_parts(items, workers)
-    assert len(ordered) == len(items)
-    assert set(ordered) == set(items)
+@pytest.mark.parametrize("worker", [0, 5])
+def test_every_test_is_handed_out_once(worker: int, units: int) -> None:
+    given = portions(collected(units), 6, worker)
+    assert sorted(name for portion in given for name in portion) == sorted(collected(units))
+
+
+def test_what_is_given_back_is_handed_out_again() -> None:
+    to_take = Portions(["tests/unit/test_a.py::test", "tests/unit/test_b.py::test"], 1)
+    first = to_take.take(0)
+    to_take.give_back(first)
+    to_take.give_back([])
+    assert [to_take.take(0), to_take.take(0), to_take.take(0)] == [[1], first, []]
 
 
 def test_the_long_ones_are_there() -> None:
-    assert [name for name in NAMED if not (ROOT / name).exists()] == []
+    assert [name for name in (*NAMED, *APART) if not (ROOT / name).exists()] == []
