@@ -7,6 +7,7 @@ approximation; and pooling rounds never treats reports of one memo as independen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -127,9 +128,15 @@ def estimate(
         largest = int(counts.max())
         raise ParameterError("counts", largest, f"no value has more support than n = {n}")
     noise = noise_of(calibration.exact, calibration.unary)
-    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
     raw = (counts / n - noise.qs) / noise.gap
-    return Estimate(raw, moments_of([group], fleet), not calibration.unary)
+    return Estimate(raw, _moments_of_one_round(noise, n, fleet), not calibration.unary)
+
+
+@lru_cache(maxsize=256)
+def _moments_of_one_round(noise: DeviceNoise, n: int, fleet: int | None) -> Moments:
+    """Known as soon as the number of reports is."""
+    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
+    return moments_of([group], fleet)
 
 
 def estimate_pooled(

@@ -93,12 +93,23 @@ class Moments:
 
     def variance(self, f: Array) -> Array:
         """Variance of the estimate of a value of frequency f."""
-        return self.v0 + f * self.slope + f * (1.0 - f) * self.dilution
+        return self._variance(f, f * (1.0 - f))
 
     def third(self, f: Array) -> Array:
         """Third cumulant of the same estimate."""
+        return self._third(f, f * (1.0 - f))
+
+    def variance_and_third(self, f: Array) -> tuple[Array, Array]:
+        """Both, a little faster, for whoever asks again and again."""
+        spread = f * (1.0 - f)
+        return self._variance(f, spread), self._third(f, spread)
+
+    def _variance(self, f: Array, spread: Array) -> Array:
+        return self.v0 + f * self.slope + spread * self.dilution
+
+    def _third(self, f: Array, spread: Array) -> Array:
         sampled = 3.0 * self.coupled + (1.0 - 2.0 * f) * self.third_dilution
-        third: Array = self.third0 + f * self.third_slope + f * (1.0 - f) * sampled
+        third: Array = self.third0 + f * self.third_slope + spread * sampled
         return third
 
     def skewness(self, f: Array) -> Array:
@@ -187,8 +198,8 @@ def _effective(size: Array, weight: Array) -> float:
 
 def _at(terms: Terms, reports: Array) -> Array:
     """The polynomial in 1/m."""
-    value = np.zeros_like(reports)
-    for term in reversed(terms):
+    value = np.full_like(reports, terms[-1])
+    for term in reversed(terms[:-1]):
         value = value / reports + term
     return value
 
