@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.histograms import Array, project_to_simplex, shift_to_one
+from protocol_spec.estimation.histograms import (
+    Array,
+    project_to_simplex,
+    shift_to_one,
+    within_one,
+)
 from protocol_spec.estimation.intervals import (
     critical_value,
     skew_corrected_interval,
@@ -79,13 +84,13 @@ class Estimate:
     @property
     def privacy_error(self) -> Array:
         """Standard error from the noise devices add (target: the devices that reported)."""
-        held = np.clip(self.raw, 0.0, 1.0)
+        held = within_one(self.raw)
         return np.sqrt(self.moments.without_sampling().variance(held))
 
     @property
     def sampling_error(self) -> Array:
         """Standard error from having heard these devices and not others of the same fleet."""
-        held = np.clip(self.raw, 0.0, 1.0)
+        held = within_one(self.raw)
         return np.sqrt(held * (1.0 - held) * self.dilution)
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.histograms import Array
+from protocol_spec.estimation.histograms import Array, within_one
 from protocol_spec.estimation.moments import Moments
 
 __all__ = [
@@ -65,7 +65,7 @@ def skew_corrected_intervals(
     raw: npt.ArrayLike, moments: Moments, z: Sequence[float]
 ) -> list[tuple[Array, Array]]:
     """The same for several critical values at once, which takes hardly longer than for one."""
-    clipped = np.clip(np.asarray(raw, dtype=np.float64), 0.0, 1.0)
+    clipped = within_one(np.asarray(raw, dtype=np.float64))
     centre, place = np.unique(clipped, return_inverse=True)
     low, above = _ends(centre, moments, z)
     ends = np.minimum(low, centre), np.maximum(1.0 - above, centre)
@@ -146,7 +146,7 @@ def score_interval(
     raw: npt.ArrayLike, v0: float, v1: float, *, z: float, dilution: float = 0.0
 ) -> tuple[Array, Array]:
     """The same without the correction, in closed form; for large n, and one value at a time."""
-    centre = np.clip(np.asarray(raw, dtype=np.float64), 0.0, 1.0)
+    centre = within_one(np.asarray(raw, dtype=np.float64))
     zz = z * z
     lead = 1.0 + zz * dilution
     half = centre + zz * (v1 - v0 + dilution) / 2.0
@@ -156,4 +156,4 @@ def score_interval(
     outer = half + np.copysign(root, half)
     inner = np.divide(product, outer, out=np.zeros_like(outer), where=outer != 0.0)
     ends = np.stack((outer / lead, inner))
-    return np.clip(ends.min(axis=0), 0.0, 1.0), np.clip(ends.max(axis=0), 0.0, 1.0)
+    return within_one(ends.min(axis=0)), within_one(ends.max(axis=0))
