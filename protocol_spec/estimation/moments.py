@@ -26,7 +26,7 @@ from protocol_spec.precision import precise
 
 __all__ = ["Channel", "DeviceNoise", "Group", "Moments", "device_noise", "moments"]
 
-Terms = tuple[float, ...]  # coefficients of 1, 1/m, 1/m^2
+Terms = tuple[float, ...]  # coefficients of 1, 1/m and often 1/m^2
 
 
 class Channel(Protocol):
@@ -167,12 +167,12 @@ def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
 
     `fleet` is the number of devices that those were drawn from without replacement.
     """
-    size, weight = (np.concatenate([group[i] for group in groups]) for i in (1, 3))
+    size, weight = _joined([g.size for g in groups]), _joined([g.weight for g in groups])
     square, cube = size * weight**2, size * weight**3
 
     def total(weights: Array, name: str) -> float:
         each = [_at(getattr(group.noise, name), group.reports) for group in groups]
-        return float(weights @ np.concatenate(each))
+        return float(weights @ _joined(each))
 
     draw = _Draw.of(fleet, round(float(size.sum())))
     apart = weight - draw.share
@@ -190,6 +190,11 @@ def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
     )
 
 
+def _joined(parts: Sequence[Array]) -> Array:
+    """There is nearly always one group only."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def _effective(size: Array, weight: Array) -> float:
     """1 over the sum of squared weights; exactly the number of devices if all weigh the same."""
     relative = weight / weight.max()
@@ -198,8 +203,8 @@ def _effective(size: Array, weight: Array) -> float:
 
 def _at(terms: Terms, reports: Array) -> Array:
     """The polynomial in 1/m."""
-    value = np.full_like(reports, terms[-1])
-    for term in reversed(terms[:-1]):
+    value = terms[-1] / reports + terms[-2]
+    for term in reversed(terms[:-2]):
         value = value / reports + term
     return value
 
