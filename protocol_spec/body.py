@@ -8,7 +8,7 @@ Every value of an attribute gives a body of the same length, so that its size te
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol_spec.outcomes import Outcome
 
@@ -17,15 +17,20 @@ __all__ = ["BodyFormat"]
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:
-    """How answers over k values are written, in unary (one bit a value) or as one index."""
+    """How answers over k values are written, in unary (one bit a value) or as one index.
+
+    `length` is the number of bytes of every body of this format.
+    """
 
     unary: bool
     k: int
+    length: int = field(init=False, repr=False, compare=False)
+    _padding: int = field(init=False, repr=False, compare=False)  # bits behind the last value
 
-    @property
-    def length(self) -> int:
-        """Bytes of every body of this format."""
-        return (self.k + 7) // 8 if self.unary else ((self.k - 1).bit_length() + 7) // 8
+    def __post_init__(self) -> None:
+        bits = self.k if self.unary else (self.k - 1).bit_length()
+        object.__setattr__(self, "length", (bits + 7) // 8)
+        object.__setattr__(self, "_padding", -self.k % 8 if self.unary else 0)
 
     def encode(self, index: int) -> bytes:
         """The answer that supports exactly one value. Not private: randomise it."""
@@ -55,12 +60,8 @@ class BodyFormat:
 
     def to_number(self, body: bytes) -> int:
         """The body as an integer: the index, or the k bits with value 0 the highest."""
-        return int.from_bytes(body) >> (self._padding if self.unary else 0)
+        return int.from_bytes(body) >> self._padding
 
     def from_number(self, number: int) -> bytes:
         """The inverse of `to_number`."""
-        return (number << (self._padding if self.unary else 0)).to_bytes(self.length)
-
-    @property
-    def _padding(self) -> int:
-        return -self.k % 8
+        return (number << self._padding).to_bytes(self.length)

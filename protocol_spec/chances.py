@@ -40,12 +40,21 @@ class Chances(NamedTuple):
     q2: Decimal
 
 
-@lru_cache(maxsize=1024)  # whoever joins, reports, counts or shows asks for the same again
-@precise
 def exact_chances(
     protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"
 ) -> Chances:
-    """p1, q1, p2, q2 in full precision, for parameters already checked."""
+    """p1, q1, p2, q2 in full precision, for parameters already checked.
+
+    Those of a bit are the same for any number of values, and the paper's are exact.
+    """
+    if "GRR" in protocol:
+        return _chances(protocol, k, eps_inf, eps_1, method)
+    return _chances(protocol, 2, eps_inf, eps_1, "exact")
+
+
+@lru_cache(maxsize=1024)  # whoever joins, reports, counts or shows asks for the same again
+@precise
+def _chances(protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method) -> Chances:
     first, second = _STEPS[protocol]
     p1, q1 = _FIRST[first](eps_inf, k)
     if second is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from functools import lru_cache
 
 from edge_client.errors import CampaignProblem
 from edge_client.records import Draw, Membership, Status
@@ -16,18 +16,26 @@ from edge_client.store.surviving import kept_participation
 from protocol_spec import Manifest
 
 
+@lru_cache(maxsize=128)  # more than a device can join
+def _manifest(content: bytes) -> Manifest:
+    """Read once: what was joined never changes."""
+    return Manifest.from_bytes(content)
+
+
 class Campaigns:
     """The tables `campaign` and `decision`."""
 
     def __init__(self, database: Database, outbox: Outbox) -> None:
         self._database = database
         self._outbox = outbox
-        self._manifests: dict[bytes, Manifest] = {}  # read once: they never change
 
     def all(self) -> list[Membership]:
         """Every campaign this device knows, in the order of joining."""
-        rows = self._database.execute("SELECT * FROM campaign ORDER BY joined, name").fetchall()
-        return [self._membership(row) for row in rows]
+        rows = self._database.execute(
+            """SELECT campaign.*, operator, known_broker FROM campaign
+               LEFT JOIN trust ON trust.campaign = name ORDER BY joined, name"""
+        )
+        return [self._membership(row) for row in rows.fetchall()]
 
     def join(
         self,
@@ -153,22 +161,14 @@ class Campaigns:
 
     def _membership(self, row: sqlite3.Row) -> Membership:
         fields = dict(row)
-        content = fields["manifest"]
-        if content not in self._manifests:
-            self._manifests[content] = Manifest.from_bytes(content)
-        fields["manifest"] = self._manifests[content]
+        fields["manifest"] = _manifest(fields["manifest"])
         fields["attribute_index"] = fields.pop("attribute")
-        fields |= self._trusted(row["name"])
+        if fields["operator"] is None:  # joined by an earlier version, which left no trust
+            del fields["operator"], fields["known_broker"]
         if fields["manifest"].reporting == "once":
             fields["drawn_rounds"] = self._drawn_rounds(row["name"])
             fields["answers"] = self._answers(row["name"])
         return Membership(**fields)
-
-    def _trusted(self, campaign: str) -> dict[str, Any]:
-        row = self._database.execute(
-            "SELECT operator, known_broker FROM trust WHERE campaign = ?", (campaign,)
-        ).fetchone()
-        return dict(row) if row else {}
 
     def _drawn_rounds(self, campaign: str) -> tuple[int, ...]:
         rows = self._database.execute(

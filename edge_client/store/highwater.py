@@ -17,6 +17,7 @@ import os
 import zlib
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from protocol_spec.programs.private_files import open_private, sync_directory
 
 FILE: Final = "highwater"
 SLOT: Final = 8_192
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 
 
 class Participation(NamedTuple):
@@ -36,7 +38,7 @@ class Participation(NamedTuple):
     digest: str = ""  # of the manifest, in hex; empty if an earlier version wrote it down
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mark:
     """Identity and progress of a store, and what outlives it."""
 
@@ -44,6 +46,11 @@ class Mark:
     sequence: int
     charged: dict[str, float] = field(default_factory=dict)
     participations: dict[str, Participation] = field(default_factory=dict)
+
+    @cached_property
+    def record(self) -> bytes:
+        """As it is written: made once, for `fits` and for `write`."""
+        return _format(self)
 
 
 def read(path: Path) -> Mark | None:
@@ -63,7 +70,7 @@ def write(path: Path, mark: Mark) -> None:
         is_new = os.fstat(descriptor).st_size < 2 * SLOT
         if is_new:
             os.posix_fallocate(descriptor, 0, 2 * SLOT)
-        os.pwrite(descriptor, _format(mark).ljust(SLOT), mark.sequence % 2 * SLOT)
+        os.pwrite(descriptor, mark.record.ljust(SLOT), mark.sequence % 2 * SLOT)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
@@ -73,7 +80,7 @@ def write(path: Path, mark: Mark) -> None:
 
 def fits(mark: Mark) -> bool:
     """Whether a mark can be written at all: a device may know some eighty campaigns."""
-    return len(_format(mark)) <= SLOT
+    return len(mark.record) <= SLOT
 
 
 def _format(mark: Mark) -> bytes:
@@ -89,7 +96,7 @@ def _format(mark: Mark) -> bytes:
 
 
 def _record(fields: dict[str, Any]) -> bytes:
-    text = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+    text = _COMPACT.encode(fields).encode()
     return b"%08x %s" % (zlib.crc32(text), text)
 
 

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -75,8 +76,16 @@ def _create(path: Path, steps: Sequence[schema.Step]) -> None:
 def _empty(steps: Sequence[schema.Step]) -> bytes:
     """The bytes of a database that nothing was ever drawn from, with an identity of its own."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        schema.migrate(db, steps)
+        db.deserialize(_tables(tuple(steps)))
         _identify(db)
+        return db.serialize()
+
+
+@cache
+def _tables(steps: tuple[schema.Step, ...]) -> bytes:
+    """The same for every device."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        schema.migrate(db, steps)
         return db.serialize()
 
 

@@ -21,7 +21,8 @@ def meta(db: sqlite3.Connection, key: str) -> Any:
 
 def mark_of(db: sqlite3.Connection) -> Mark:
     """The mark that belongs to a database as it is now."""
-    return Mark(meta(db, "store"), meta(db, "sequence"), charges(db), participations(db))
+    known = _all_meta(db)
+    return Mark(known["store"], known["sequence"], charges(db), _participations(db, known))
 
 
 def charges(db: sqlite3.Connection) -> dict[str, float]:
@@ -32,8 +33,16 @@ def charges(db: sqlite3.Connection) -> dict[str, float]:
 
 def participations(db: sqlite3.Connection) -> dict[str, Participation]:
     """Every pseudonym and attribute that has been shown, here or before a loss."""
-    kept = db.execute("SELECT substr(key, 6), value FROM meta WHERE key LIKE 'life %'")
-    shown = {name: _parse(text) for name, text in kept}
+    return _participations(db, _all_meta(db))
+
+
+def _all_meta(db: sqlite3.Connection) -> dict[str, Any]:
+    return dict(db.execute("SELECT key, value FROM meta").fetchall())
+
+
+def _participations(db: sqlite3.Connection, known: dict[str, Any]) -> dict[str, Participation]:
+    kept = {key.removeprefix(_KEPT): text for key, text in known.items() if key.startswith(_KEPT)}
+    shown = {name: _parse(text) for name, text in kept.items()}
     rows = db.execute(
         "SELECT name, device, attribute, last_round, manifest FROM campaign WHERE last_round >= 0"
     )

@@ -7,13 +7,19 @@ approximation; and pooling rounds never treats reports of one memo as independen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.histograms import Array, project_to_simplex, shift_to_one
+from protocol_spec.estimation.histograms import (
+    Array,
+    project_to_simplex,
+    shift_to_one,
+    within_one,
+)
 from protocol_spec.estimation.intervals import (
     critical_value,
     skew_corrected_interval,
@@ -78,13 +84,13 @@ class Estimate:
     @property
     def privacy_error(self) -> Array:
         """Standard error from the noise devices add (target: the devices that reported)."""
-        held = np.clip(self.raw, 0.0, 1.0)
+        held = within_one(self.raw)
         return np.sqrt(self.moments.without_sampling().variance(held))
 
     @property
     def sampling_error(self) -> Array:
         """Standard error from having heard these devices and not others of the same fleet."""
-        held = np.clip(self.raw, 0.0, 1.0)
+        held = within_one(self.raw)
         return np.sqrt(held * (1.0 - held) * self.dilution)
 
     @property
@@ -127,9 +133,15 @@ def estimate(
         largest = int(counts.max())
         raise ParameterError("counts", largest, f"no value has more support than n = {n}")
     noise = noise_of(calibration.exact, calibration.unary)
-    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
     raw = (counts / n - noise.qs) / noise.gap
-    return Estimate(raw, moments_of([group], fleet), not calibration.unary)
+    return Estimate(raw, _moments_of_one_round(noise, n, fleet), not calibration.unary)
+
+
+@lru_cache(maxsize=256)
+def _moments_of_one_round(noise: DeviceNoise, n: int, fleet: int | None) -> Moments:
+    """Known as soon as the number of reports is."""
+    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
+    return moments_of([group], fleet)
 
 
 def estimate_pooled(

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.histograms import Array
+from protocol_spec.estimation.histograms import Array, within_one
 from protocol_spec.estimation.intervals import critical_value
+from protocol_spec.estimation.moments import Moments
 
 __all__ = [
     "Contrast",
@@ -87,26 +88,46 @@ class Contrast:
 
 def plausible(estimated: Estimate) -> Array:
     """The frequencies that variances are calculated for: raw, clipped, divided by their sum."""
-    clipped = np.clip(estimated.raw, 0.0, 1.0)
+    clipped = within_one(estimated.raw)
     total = float(clipped.sum())
     return clipped / total if total > 0.0 else np.full_like(clipped, 1.0 / clipped.size)
 
 
 def covariance(estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike) -> Covariance:
     """Of the weighted sums with these weights per value."""
+    return covariances(estimated, first, second)[1]
+
+
+def covariances(
+    estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike
+) -> tuple[Covariance, Covariance, Covariance]:
+    """Variances of two weighted sums, and between them their covariance."""
     f, known = plausible(estimated), estimated.moments
     a, b = (c - c.mean() for c in (_checked(estimated, w) for w in (first, second)))
+    return _covariance(known, f, a, a), _covariance(known, f, a, b), _covariance(known, f, b, b)
+
+
+def _covariance(known: Moments, f: Array, a: Array, b: Array) -> Covariance:
+    """Of centred weights."""
     privacy = known.base * (a @ b) + known.base_slope * (f @ (a * b))
     sampling = known.dilution * (f @ ((a - f @ a) * (b - f @ b)))
     return Covariance(float(privacy), float(sampling))
 
 
+def weighted_sum(estimated: Estimate, weights: npt.ArrayLike) -> float:
+    """The estimate alone."""
+    c = _checked(estimated, weights)
+    mean = float(c.mean())
+    return mean + float((c - mean) @ estimated.raw)
+
+
 def contrast(estimated: Estimate, weights: npt.ArrayLike) -> Contrast:
     """The weighted sum of frequencies, with one finite weight for each value."""
     c = _checked(estimated, weights)
-    mean = float(c.mean())
-    value = mean + float((c - mean) @ estimated.raw)
-    return Contrast(value, *covariance(estimated, c, c), float(c.min()), float(c.max()))
+    centred = c - c.mean()
+    value = float(c.mean()) + float(centred @ estimated.raw)
+    error = _covariance(estimated.moments, plausible(estimated), centred, centred)
+    return Contrast(value, *error, float(c.min()), float(c.max()))
 
 
 def difference(estimated: Estimate, u: int, v: int) -> Contrast:

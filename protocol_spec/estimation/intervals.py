@@ -11,6 +11,7 @@ simultaneous interval lives in the tails: it is corrected by the first term of C
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.histograms import Array
+from protocol_spec.estimation.histograms import Array, within_one
 from protocol_spec.estimation.moments import Moments
 
 __all__ = [
@@ -33,8 +34,11 @@ GRID: Final = np.linspace(0.0, 1.0, 401)
 _NEAR: Final = 2.0**-50  # ends that are as near as this have met
 _TURNS: Final = 400  # far more than there ever are: every eighth halves the width
 _LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not run off
+_ORIGIN: Final = np.array([0.0, 1.0])[:, None, None]  # the end that f is seen from,
+_UP: Final = np.array([1.0, -1.0])[:, None, None]  # and where it lies from there
 
 
+@lru_cache(maxsize=256)
 def critical_value(confidence: float, comparisons: int = 1) -> float:
     """Two-sided normal quantile; for several comparisons the Sidak one that holds for all."""
     if not 0.0 < confidence < 1.0:
@@ -61,71 +65,88 @@ def skew_corrected_intervals(
     raw: npt.ArrayLike, moments: Moments, z: Sequence[float]
 ) -> list[tuple[Array, Array]]:
     """The same for several critical values at once, which takes hardly longer than for one."""
-    clipped = np.clip(np.asarray(raw, dtype=np.float64), 0.0, 1.0)
+    clipped = within_one(np.asarray(raw, dtype=np.float64))
     centre, place = np.unique(clipped, return_inverse=True)
-    low, above = _ends(centre, moments, np.array(z))
+    low, above = _ends(centre, moments, z)
     ends = np.minimum(low, centre), np.maximum(1.0 - above, centre)
     lows, highs = (end[:, place.ravel()].reshape(-1, *clipped.shape) for end in ends)
     return list(zip(lows, highs))
 
 
-def _ends(centre: Array, moments: Moments, z: Array) -> Array:
-    """Lower ends seen from 0, and upper ends seen from 1: smallest g where g + reach is enough.
+class _Curve:
+    """How far an estimate can be from 0 (or 1) by chance, if f is at g.
 
-    All are found at once. The first block looks up from g = f, the second down from g = 1 - f;
-    in each there is a row for every critical value.
+    Of every g there are two blocks: the first looks up from g = f, the second down from g = 1 - f.
+    In each there is a row for every critical value.
     """
-    from_0 = np.array([True, False])[:, None, None]
-    z = z[:, None]
-    side = np.where(from_0, 1.0, -1.0) * (z * z - 1.0) / 6.0
 
-    def curve(g: Array) -> Array:
-        """How far an estimate can be from 0 (or 1) by chance, if f is at g."""
-        f = np.where(from_0, g, 1.0 - g)
-        variance = moments.variance(f)
-        deviation = z * np.sqrt(variance)
-        corrected = deviation + side * moments.third(f) / variance
+    def __init__(self, moments: Moments, z: Sequence[float]) -> None:
+        self._moments = moments
+        self._z = np.array(z)[:, None]
+        self._side = _UP * (self._z * self._z - 1.0) / 6.0
+
+    def __call__(self, g: Array) -> Array:
+        variance, third = self._moments.variance_and_third(_ORIGIN + _UP * g)
+        deviation = self._z * np.sqrt(variance)
+        corrected = deviation + self._side * third / variance
         reached: Array = g + np.maximum(corrected, _LEAST * deviation)
         return reached
 
-    target = np.broadcast_to(np.where(from_0, centre, 1.0 - centre), (2, len(z), len(centre)))
-    scan = np.maximum.accumulate(curve(GRID), axis=2).reshape(-1, GRID.size)
+
+@lru_cache(maxsize=64)  # it is the same for all results of as many reports
+def _scan(moments: Moments, z: tuple[float, ...]) -> Array:
+    """The largest value of the curve up to each point of the grid, with a row for each z."""
+    scan: Array = np.maximum.accumulate(_Curve(moments, z)(GRID), axis=2).reshape(-1, GRID.size)
+    return scan
+
+
+def _ends(centre: Array, moments: Moments, z: Sequence[float]) -> Array:
+    """Lower ends seen from 0, and upper ends seen from 1: smallest g where g + reach is enough.
+
+    All are found at once.
+    """
+    target = np.repeat(_ORIGIN + _UP * centre, len(z), axis=1)
+    scan = _scan(moments, tuple(z))
     rows = zip(scan, target.reshape(len(scan), -1))
-    first = np.stack([np.searchsorted(*row) for row in rows]).reshape(target.shape)
-    return _crossing(curve, target, GRID[np.maximum(first - 1, 0)], GRID[first])
+    first = np.array([row.searchsorted(wanted) for row, wanted in rows]).reshape(target.shape)
+    between = GRID[np.maximum((first - 1, first), 0)]
+    return _crossing(_Curve(moments, z), target, between)
 
 
-def _crossing(curve: Callable[[Array], Array], target: Array, below: Array, enough: Array) -> Array:
-    """Where the curve reaches the target between `below`, where it does not, and `enough`.
+def _crossing(curve: Callable[[Array], Array], target: Array, ends: Array) -> Array:
+    """Where the curve reaches the target between the first end, where it does not, and the second.
 
     The secant's crossing, again and again, never leaving the two ends. The value at an end that
     stayed twice is halved, so that it moves next (Illinois), and now and then it is the middle, so
     that the ends always meet.
     """
-    under = np.minimum(curve(below) - target, -_NEAR)
-    over = np.maximum(curve(enough) - target, 0.0)
-    was_up = was_down = np.zeros(target.shape, dtype=np.bool_)
+    under, over = curve(ends) - target
+    values = np.array((np.minimum(under, -_NEAR), np.maximum(over, 0.0)))
+    before = np.zeros(ends.shape, dtype=np.bool_)
     for turn in range(_TURNS):
-        width = enough - below
+        width = ends[1] - ends[0]
         apart = width > _NEAR
         if not apart.any():
             break
+        under, over = values
         share = 0.5 if turn % 8 == 7 else over / (over - under)
-        middle = enough - np.clip(share * width, _NEAR / 2.0, width - _NEAR / 2.0)
+        step = np.minimum(np.maximum(share * width, _NEAR / 2.0), width - _NEAR / 2.0)
+        middle = ends[1] - step
         rest = curve(middle) - target
-        up, down = apart & (rest >= 0.0), apart & (rest < 0.0)
-        under = np.where(down, rest, np.where(up & was_up, under / 2.0, under))
-        over = np.where(up, rest, np.where(down & was_down, over / 2.0, over))
-        below, enough = np.where(down, middle, below), np.where(up, middle, enough)
-        was_up, was_down = up, down
-    return enough
+        moved = np.array((rest < 0.0, rest >= 0.0)) & apart
+        other_again = (moved & before)[::-1]
+        values = np.where(moved, rest, np.where(other_again, values / 2.0, values))
+        ends = np.where(moved, middle, ends)
+        before = moved
+    met: Array = ends[1]
+    return met
 
 
 def score_interval(
     raw: npt.ArrayLike, v0: float, v1: float, *, z: float, dilution: float = 0.0
 ) -> tuple[Array, Array]:
     """The same without the correction, in closed form; for large n, and one value at a time."""
-    centre = np.clip(np.asarray(raw, dtype=np.float64), 0.0, 1.0)
+    centre = within_one(np.asarray(raw, dtype=np.float64))
     zz = z * z
     lead = 1.0 + zz * dilution
     half = centre + zz * (v1 - v0 + dilution) / 2.0
@@ -135,4 +156,4 @@ def score_interval(
     outer = half + np.copysign(root, half)
     inner = np.divide(product, outer, out=np.zeros_like(outer), where=outer != 0.0)
     ends = np.stack((outer / lead, inner))
-    return np.clip(ends.min(axis=0), 0.0, 1.0), np.clip(ends.max(axis=0), 0.0, 1.0)
+    return within_one(ends.min(axis=0)), within_one(ends.max(axis=0))

@@ -10,6 +10,7 @@ everything here is about the devices that gave one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,13 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.functionals import Contrast, contrast, covariance, plausible
+from protocol_spec.estimation.functionals import (
+    Contrast,
+    contrast,
+    covariances,
+    plausible,
+    weighted_sum,
+)
 from protocol_spec.estimation.histograms import Array, project_to_simplex
 from protocol_spec.estimation.ratios import Parts, Ratio
 
@@ -100,12 +107,11 @@ def mean(estimated: Estimate, representatives: npt.ArrayLike) -> Contrast:
         return contrast(estimated, at)
     bins = _bins(estimated, at.size)
     weights, inside = np.append(at, 0.0), np.append(np.ones(bins), 0.0)
-    pairs = (weights, weights), (weights, inside), (inside, inside)
     privacy, sampling = (
         Parts(np.array([above]), np.array([both]), below)
-        for above, both, below in zip(*(covariance(estimated, *pair) for pair in pairs))
+        for above, both, below in zip(*covariances(estimated, weights, inside))
     )
-    total, share = (contrast(estimated, c).value for c in (weights, inside))
+    total, share = (weighted_sum(estimated, c) for c in (weights, inside))
     ends = float(at.min()), float(at.max())
     ratio = Ratio(np.array([total]), share, privacy, sampling, *ends)
     return PartialMean(
@@ -135,18 +141,22 @@ def cdf(estimated: Estimate, bins: int | None = None) -> Distribution:
     """
     k = estimated.raw.size
     bins = _bins(estimated, k if bins is None else bins)
-    f, known, raw = plausible(estimated), estimated.moments, np.cumsum(estimated.raw)
-    below = np.cumsum(f)[:bins]
-    above = np.append(np.cumsum(f[::-1])[-2::-1], 0.0)[:bins]  # not 1 - below: that loses digits
+    f, known, raw = plausible(estimated), estimated.moments, estimated.raw.cumsum()
+    below = f.cumsum()[:bins]
+    above = np.zeros(k)
+    above[:-1] = f[::-1].cumsum()[-2::-1]  # not 1 - below: that loses digits
+    above = above[:bins]
     part = np.arange(1, bins + 1) / k  # the mean of the weights: 1 up to the bin, else 0
+    left = 1.0 - part
     reached = part + raw[:bins] - part * raw[-1]
-    last, rest = part[-1], above[-1]
+    last, rest = float(part[-1]), float(above[-1])
     between = np.maximum(above - rest, 0.0)
-    squares = below * (1.0 - part) ** 2 + above * part**2
-    mixed = below * (1.0 - part) * (1.0 - last) - between * part * (1.0 - last) + rest * part * last
+    squares = below * left**2 + above * part**2
+    mixed = below * left * (1.0 - last) - between * part * (1.0 - last) + rest * part * last
+    each = known.base * k * part
     privacy = Parts(
-        (known.base * k * part * (1.0 - part) + known.base_slope * squares)[:-1],
-        (known.base * k * part * (1.0 - last) + known.base_slope * mixed)[:-1],
+        (each * left + known.base_slope * squares)[:-1],
+        (each * (1.0 - last) + known.base_slope * mixed)[:-1],
         float(known.base * k * last * (1.0 - last) + known.base_slope * squares[-1]),
     )
     sampling = Parts(
@@ -194,7 +204,7 @@ def _interpolated(histogram: Array, edges: Array, tau: float) -> float | None:
     reached = np.cumsum(histogram)
     bin_ = min(int(np.searchsorted(reached, tau)), histogram.size - 1)
     low, high = float(edges[bin_]), float(edges[bin_ + 1])
-    if not np.isfinite((low, high)).all():
+    if math.isinf(low) or math.isinf(high):
         return None
     part = 1.0 - (float(reached[bin_]) - tau) / float(histogram[bin_])
     return low + (high - low) * min(max(part, 0.0), 1.0)

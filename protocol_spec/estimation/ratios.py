@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol_spec.estimation.histograms import Array
 from protocol_spec.estimation.intervals import critical_value
@@ -60,7 +59,7 @@ class Ratio:
     def _sums(self) -> Array:
         """Clipped to what is possible, which can only raise coverage."""
         share = max(self.share, 0.0)
-        return np.clip(self.sums, self.smallest * share, self.largest * share)
+        return np.minimum(np.maximum(self.sums, self.smallest * share), self.largest * share)
 
     def is_certain(self, confidence: float = 0.95, comparisons: int = 1) -> bool:
         """Whether the share below the line could not be 0 by chance."""
@@ -89,5 +88,5 @@ class Ratio:
         half = np.sqrt(np.maximum(reach, 0.0))
         return self._clip(middle - half), self._clip(middle + half)
 
-    def _clip(self, ends: npt.ArrayLike) -> Array:
-        return np.clip(np.asarray(ends, dtype=np.float64), self.smallest, self.largest)
+    def _clip(self, ends: Array) -> Array:
+        return np.minimum(np.maximum(ends, self.smallest), self.largest)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -59,7 +60,12 @@ class Arm:
 
     def calibrate(self, k: int, eps_inf: float, eps_1: float) -> Calibration:
         """For an attribute of k values."""
-        return calibrate(self.protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=self.method)
+        return _calibrated(self.protocol, k, eps_inf, eps_1, self.method)
+
+
+@lru_cache(maxsize=1024)  # of an experiment: attributes often have as many values
+def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: Method) -> Calibration:
+    return calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
 
 
 ARMS: Final[Mapping[str, Arm]] = {

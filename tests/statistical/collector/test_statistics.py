@@ -30,6 +30,7 @@ from tests.support.protocol.statistics import LIMIT, binomial_z
 pytestmark = pytest.mark.slow
 
 CAMPAIGNS, ROUNDS, DEVICES, TAKES_PART = 200, 4, 100, 0.8
+JUDGED = 10  # of a round, each by itself; later batches are recognised by what these began with
 EPS_INF, EPS_1 = 2.0, 1.2  # so close that the memo's share of the noise shows in four rounds
 
 Floats = npt.NDArray[np.float64]
@@ -74,6 +75,8 @@ class Fleet:
 
     def __init__(self, campaign: Campaign, frequencies: Floats, draw: np.random.Generator) -> None:
         calibration = campaign.manifest.calibrations[0]
+        topics = Topics(campaign.name)
+        self.topics = [topics.report(f"device-{device}") for device in range(DEVICES)]
         self._draw = draw
         self._k = len(frequencies)
         self._unary = calibration.unary
@@ -128,12 +131,11 @@ def messages(
     campaign: Campaign, fleet: Fleet, number: int, draw: np.random.Generator
 ) -> Iterator[Message]:
     """A round's reports of those who take part."""
-    topics, digest = Topics(campaign.name), digest8(campaign.manifest)
+    digest = digest8(campaign.manifest)
     present = draw.random(DEVICES) < TAKES_PART
-    for device, body in enumerate(fleet.bodies()):
-        if present[device]:
-            data = Report(digest, number, 0, body).encode()
-            yield Message(topics.report(f"device-{device}"), data)
+    for topic, body, is_present in zip(fleet.topics, fleet.bodies(), present.tolist()):
+        if is_present:
+            yield Message(topic, Report(digest, number, 0, body).encode())
 
 
 def run(store: Store, key: DeviceKey, case: Case, index: int) -> tuple[list[Result], Result]:
@@ -152,8 +154,10 @@ def run(store: Store, key: DeviceKey, case: Case, index: int) -> tuple[list[Resu
     made: list[Result] = []
     for number in range(ROUNDS):
         now = float(manifest.rounds.opens(number))
-        counted = ingest.count(messages(campaign, fleet, number, draw), store, known, now)
-        assert counted.accepted == counted.received
+        sent = list(messages(campaign, fleet, number, draw))
+        for batch in (sent[:JUDGED], sent[JUDGED:]):
+            counted = ingest.count(batch, store, known, now)
+            assert counted.accepted == counted.received
         made += seal(store, campaign, number, manifest.rounds.deadline(number))
     return [r for r in made if r.round is not None], made[-1]
 

@@ -28,6 +28,7 @@ from edge_client.agent import Agent, MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Randomiser, Rejected, Way, decode_report
 from tests.support.campaigns import manifest
+from tests.support.edge_copies import files_of, lay_out
 from tests.support.edge_fakes import in_memory
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
 from tests.support.edge_processes.loops import RoundClock
@@ -108,22 +109,25 @@ def run_both(
             client.invitation(manifest=asked, broker="mqtt://localhost"),
             accept_silence=asked.campaign,
         )
+    files, state = files_of(joined), directory / "device"
     return [
-        [run_device(joined, asked, value, reports, entropy, randomiser) for _ in range(devices)]
+        [
+            run_device(lay_out(files, state), asked, value, reports, entropy, randomiser)
+            for _ in range(devices)
+        ]
         for value in "ab"
     ]
 
 
 def run_device(
-    joined: Path,
+    state: Path,
     asked: Manifest,
     value: str,
     reports: int,
     entropy: Entropy,
     randomiser: MakeRandomiser,
 ) -> Answers:
-    clock, state = RoundClock(asked), joined.with_name("device")
-    shutil.copytree(joined, state)
+    clock = RoundClock(asked)
     with EdgeClient(state, clock=clock, entropy=entropy) as client:
         agent = Agent(client.store, Policy(), clock=clock, entropy=entropy, randomiser=randomiser)
         for clock.round in range(reports):

@@ -23,7 +23,15 @@ import pytest
 from edge_client.agent import MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Rejected, Reporting, Way, WayRandomiser, decode_report
-from tests.support.edge_fakes import DAY, FakeClock, in_memory, joined_agent, only
+from tests.support.edge_copies import Files, files_of, lay_out
+from tests.support.edge_fakes import (
+    DAY,
+    FakeClock,
+    agree,
+    in_memory,
+    joined_agent,
+    only,
+)
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
 from tests.support.edge_ways import way_manifest
 
@@ -121,14 +129,33 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
+def name_in(asked: Manifest) -> str:
+    return separating_name(asked) if asked.reporting == "hashed" else "device"
+
+
+def nothing_drawn(size: int) -> bytes:
+    assert size == 0, "what is drawn, each device draws for itself"
+    return b""
+
+
+def beginning(directory: Path, asked: Manifest) -> Files:
+    """What all devices have in common: they have joined, unless something is drawn for it."""
+    nothing = asked if asked.reporting != "once" else None
+    agent = joined_agent(
+        directory, FakeClock(), nothing, entropy=nothing_drawn, device=name_in(asked)
+    )
+    agent.store.close()
+    return files_of(directory)
+
+
 def run_device(
     state: Path, audit: Audit, history: str, entropy: Entropy, randomiser: MakeRandomiser
 ) -> Sent:
     """All that leaves a new device whose value in round t is the t-th of the history."""
-    clock, asked = FakeClock(), audit.asked
-    name = separating_name(asked) if asked.reporting == "hashed" else "device"
-    agent = joined_agent(state, clock, asked, entropy=entropy, randomiser=randomiser, device=name)
-    sent = {}
+    clock, sent = FakeClock(), {}
+    agent = joined_agent(state, clock, entropy=entropy, randomiser=randomiser)
+    if not agent.store.campaigns.all():
+        agree(agent, audit.asked, device=name_in(audit.asked))
     for value in history:
         drawn = agent.draw(only(agent), lambda _: value)  # noqa: B023
         if isinstance(drawn, Queued):
@@ -145,9 +172,10 @@ def run_both(
     directory: Path, audit: Audit, devices: int, seed: str, make: MakeRandomiser = own_randomiser
 ) -> list[list[Sent]]:
     entropy, randomiser = Random(seed).randbytes, shared(make)
+    files, state = beginning(directory / "joined", audit.asked), directory / "device"
     return [
         [
-            run_device(directory / "device", audit, history, entropy, randomiser)
+            run_device(lay_out(files, state), audit, history, entropy, randomiser)
             for _ in range(devices)
         ]
         for history in audit.histories

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+
+CLOSE = 1e-14  # of ends, in logarithms
+TINY = 1e-300
 
 
 def upper_tail(successes: int, trials: int, chance: float) -> float:
@@ -27,15 +31,37 @@ def upper_tail(successes: int, trials: int, chance: float) -> float:
     return math.fsum(terms)
 
 
+@cache
 def lower_bound(successes: int, trials: int, risk: float) -> float:
-    """The chance is below this with at most that risk."""
-    low, high = 0.0, successes / trials
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if upper_tail(successes, trials, middle) < risk else (low, middle)
-        )
-    return low
+    """The chance is below this with at most that risk, which is at most a quarter.
+
+    Where the tail is as large as the risk. Its logarithm is nearly linear in that of the chance:
+    secants between two ends find it in a few steps, and bisection in sixty. The value at an end
+    that stayed twice is halved, so that both ends close in; the lower one is the answer.
+    """
+    assert risk <= 0.25, "the tail at the share itself is larger"
+    if successes <= 0:
+        return 0.0
+
+    def excess(log_chance: float) -> float:
+        return math.log(upper_tail(successes, trials, math.exp(log_chance)) or TINY) - log_risk
+
+    log_risk, high = math.log(risk), math.log(successes / trials)
+    low, above = high - 1.0, excess(high)
+    while (below := excess(low)) >= 0:
+        low, high, above = low - 1.0, low, below
+    stayed = 0
+    while high - low > CLOSE:
+        step = above / (above - below) * (high - low)
+        middle = high - min(max(step, CLOSE / 2), high - low - CLOSE / 2)
+        found = excess(middle)
+        if found < 0:
+            above = above / 2 if stayed < 0 else above
+            low, below, stayed = middle, found, -1
+        else:
+            below = below / 2 if stayed > 0 else below
+            high, above, stayed = middle, found, 1
+    return math.exp(low)
 
 
 def upper_bound(successes: int, trials: int, risk: float) -> float:

@@ -37,17 +37,16 @@ def rounds(rng: np.random.Generator, c: Calibration, held: Counts, m: int) -> Co
 def respond(
     rng: np.random.Generator, unary: bool, true: Counts, p: float, q: float, total: Counts
 ) -> Counts:
-    """Answers in favour: `true` of `total` are kept with chance p, the others appear with q."""
+    """Answers in favour: `true` of `total` are kept with chance p, the others appear with q.
+
+    A generalised answer is one value of k, each other one with chance q: the true one with chance
+    1 - k q, and else any of the k alike, the true one included.
+    """
     if unary:
         return rng.binomial(true, p) + rng.binomial(total - true, q)
     k = true.shape[1]
-    answers = np.zeros_like(true)
-    for value in range(k):
-        chances = np.full(k, q)
-        chances[value] = 0.0
-        chances[value] = 1.0 - chances.sum()
-        answers += rng.multinomial(true[:, value], chances)
-    return answers
+    kept = rng.binomial(true, 1.0 - k * q)
+    return kept + rng.multinomial((true - kept).sum(axis=1), np.full(k, 1.0 / k))
 
 
 def unequal_rounds(
