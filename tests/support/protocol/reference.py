@@ -83,7 +83,7 @@ class Mechanism:
 
     def device_variance(self, holds: bool, t: int) -> Real:
         """Of one device's debiased mean of t reports: a sum over how many were in favour."""
-        chances = [mp.binomial(t, s) * c for s, c in enumerate(self.supports(holds, t))]
+        chances = [math.comb(t, s) * c for s, c in enumerate(self.supports(holds, t))]
         mean = mp.fsum(c * s for s, c in enumerate(chances)) / t
         square = mp.fsum(c * (mp.mpf(s) / t - mean) ** 2 for s, c in enumerate(chances))
         return square / self.gap() ** 2
