@@ -126,7 +126,7 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
         assert len(data) <= MAX_RECEIPT_BYTES
         page = read(data)
         assert len(page.tags) <= PAGE_TAGS
-        seen |= page.tags
+        seen.update(page.tags)
         for agent in agents:
             agent.hear(topic, data)
         now, publications = now + 20.0, publications + 1
