@@ -94,22 +94,11 @@ class Calibration:
         """What one report really spends, which `method="paper"` overstates."""
         return self.epsilon_after(1)
 
-    @precise
     def epsilon_after(self, reports: int) -> float:
         """Exact privacy loss of `reports` fresh reports drawn from one memo (never t x eps_1)."""
         if reports < 0:
             raise ParameterError("reports", reports, "a number of reports is 0 or more")
-        if reports == 0:
-            return 0.0
-        p1, q1, p2, q2 = self.exact
-        fade = (q2 / p2) ** reports  # (q2/p2)^t rather than (p2/q2)^t: bounded, and q2 may be 0
-        if not self.unary:
-            gain = p1 / q1 - 1
-            return float((1 + gain * (1 - fade) / (1 + (gain + self.k - 1) * fade)).ln())
-        absent = ((1 - p2) / (1 - q2)) ** reports
-        all_ones = (p1 + (1 - p1) * fade) / (q1 + (1 - q1) * fade)
-        all_zeros = (q1 * absent + 1 - q1) / (p1 * absent + 1 - p1)
-        return float((all_ones * all_zeros).ln())
+        return _epsilon_after(self.exact, None if self.unary else self.k, reports)
 
     @precise
     def variance(self, n: int, f: float = 0.0) -> float:
@@ -156,6 +145,23 @@ class Calibration:
         between = kept * (1 - kept) / (p1 - q1) ** 2
         spread = kept * p2 * (1 - p2) + (1 - kept) * q2 * (1 - q2)
         return between, spread / ((p1 - q1) * (p2 - q2)) ** 2
+
+
+@lru_cache(maxsize=1024)  # a logarithm of 80 digits, asked again whenever a device looks
+@precise
+def _epsilon_after(exact: Chances, grr_values: int | None, reports: int) -> float:
+    """Of so many reports of one memo; unary protocols have no `grr_values`."""
+    if reports == 0:
+        return 0.0
+    p1, q1, p2, q2 = exact
+    fade = (q2 / p2) ** reports  # (q2/p2)^t rather than (p2/q2)^t: bounded, and q2 may be 0
+    if grr_values is not None:
+        gain = p1 / q1 - 1
+        return float((1 + gain * (1 - fade) / (1 + (gain + grr_values - 1) * fade)).ln())
+    absent = ((1 - p2) / (1 - q2)) ** reports
+    all_ones = (p1 + (1 - p1) * fade) / (q1 + (1 - q1) * fade)
+    all_zeros = (q1 * absent + 1 - q1) / (p1 * absent + 1 - p1)
+    return float((all_ones * all_zeros).ln())
 
 
 @dataclass(frozen=True, slots=True)

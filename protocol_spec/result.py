@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 RESULT_VERSION: Final = 2
+_NAMED: Final = tuple((outcome, str(outcome), outcome in LATER) for outcome in Outcome)
 
 
 class HalfWidths(NamedTuple):
@@ -129,8 +130,9 @@ class Result:
 
 def _counters(outcomes: dict[Outcome, int]) -> dict[str, int]:
     """Every outcome, in order; one that came later only if it occurred."""
-    counted = ((name, outcomes.get(name, 0)) for name in Outcome)
-    return {str(name): n for name, n in counted if n or name not in LATER}
+    return {
+        name: n for outcome, name, later in _NAMED if (n := outcomes.get(outcome, 0)) or not later
+    }
 
 
 def _plain(numbers: Numbers) -> dict[str, Any]:
@@ -157,7 +159,8 @@ def decode_result(payload: bytes) -> Result | Rejected:
 def _built(document: dict[str, Any]) -> Result:
     """From fields that were checked."""
     said = {name: value for name, value in document.items() if name != "v"}
-    said["outcomes"] = {name: document["outcomes"].get(str(name), 0) for name in Outcome}
+    counted = document["outcomes"]
+    said["outcomes"] = {outcome: counted.get(name, 0) for outcome, name, _ in _NAMED}
     if said.get("difference") is not None:
         said["difference"] = HalfWidths(**said["difference"])
     if said.get("numbers") is not None:

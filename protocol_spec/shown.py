@@ -76,6 +76,8 @@ def short(text: str, longest: int = LONGEST) -> str:
 def shown(foreign: object, longest: int = LONGEST) -> str:
     """Somebody else's text, for a message to people; escaped, it still is that short."""
     text, pieces, room = str(foreign), [], longest
+    if not pattern_for(text[:longest]).search(text[:longest]):
+        return short(text, longest)  # as nearly all text: nothing to escape
     for piece in map(escaped, text):
         room -= len(piece)
         if room < 0:
@@ -129,7 +131,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Which of the known names somebody may have meant, as a question; nothing if none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB that a sound manifest spares
 
-    near = get_close_matches(name[:80].lower(), list(known), 1) or get_close_matches(
-        name[:80], list(known), 1
-    )
-    return f'; did you mean "{near[0]}"?' if near else ""
+    candidates = list(known)
+    for written in dict.fromkeys((name[:80].lower(), name[:80])):
+        near = get_close_matches(written, candidates, 1)
+        if near:
+            return f'; did you mean "{near[0]}"?'
+    return ""

@@ -90,11 +90,12 @@ def peers(python: Path | None = None) -> Iterator[Peers]:
 
 
 def install(directory: Path, pins: tuple[str, ...] = PINS) -> Path:
-    """Make the environment; returns its interpreter."""
+    """Make the environment, with the pip of this one; returns its interpreter."""
     print(f"installing {' and '.join(PEERS)} into a temporary environment", file=sys.stderr)
     python = directory / "bin" / "python"
-    _run([sys.executable, "-m", "venv", str(directory)])
-    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins])
+    _run([sys.executable, "-m", "venv", "--without-pip", str(directory)])
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check")
+    _run([*pip, "install", "--quiet", *pins])
     return python
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -86,7 +87,8 @@ def _commands(directory: Path) -> dict[str, Words]:
 def _cpu_ms(python: Path, words: Words) -> float:
     """CPU time of one process, from its start to its end."""
     variables = {k: v for k, v in programs.environment().items() if not k.startswith("PYTHON")}
-    variables["PYTHONPYCACHEPREFIX"] = str(python.parent / "compiled")
+    compiled = sys.pycache_prefix or str(python.parent / "compiled")  # never in the checkout
+    variables["PYTHONPYCACHEPREFIX"] = compiled
     child = subprocess.Popen(
         [str(python), *words],
         env=variables,

@@ -232,12 +232,16 @@ def _map(number: int, fields: Mapping[str, manifest_fields.Field], **inner: Sche
     }
 
 
+# The same words make the same block, and writing YAML takes most of the time.
 BLOCKS: Blocks = {
-    "channels": channels,
-    "operations": operations,
-    "bindings": bindings,
-    "parameters": parameters,
-    "messages": messages,
-    "parts": shared_parts,
-    "manifest": manifest,
+    name: lru_cache(maxsize=2)(made)
+    for name, made in {
+        "channels": channels,
+        "operations": operations,
+        "bindings": bindings,
+        "parameters": parameters,
+        "messages": messages,
+        "parts": shared_parts,
+        "manifest": manifest,
+    }.items()
 }

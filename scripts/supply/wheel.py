@@ -18,6 +18,7 @@ from supply.needed import ROOT
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
 _SIM: Final = ("scripts/allomfree_sim", "scripts/simulation", "scripts/paper", "scripts/stage")
+BUILD: Final = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 PARTS: Final = (*_FILES, "protocol_spec", "edge_client", "collector", *_SIM)
 
 
@@ -62,17 +63,16 @@ def _copy(source: Path, target: Path) -> None:
 
 def _run(source: Path, made: Path, variables: dict[str, str]) -> None:
     """With the builder of this environment, which scripts/requirements/build.txt pins."""
-    words = (
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-        "--no-cache-dir",
-    )
-    subprocess.run(
-        [sys.executable, "-m", "pip", *words, "--wheel-dir", str(made), str(source)],
-        check=True,
+    made.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(made)],
+        cwd=source,
+        check=False,
+        capture_output=True,
+        text=True,
         umask=0o022,
         env=variables,
     )
+    if done.returncode:  # otherwise it only warns, at length, of directories that hold no module
+        print(done.stderr, file=sys.stderr)
+    done.check_returncode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 from protocol_spec import Manifest
 
@@ -41,12 +42,19 @@ grace = {grace}
 {attributes}"""
 
 
+@lru_cache(maxsize=200)
+def read_manifest(text: str) -> Manifest:
+    """The manifest of a text. It is frozen, so that all tests that ask for the same share it, and
+    what it calculates once."""
+    return Manifest.from_toml(text)
+
+
 def second_manifest(**options: object) -> Manifest:
     """The same in format 2: every value has an answer, and all reports have one length."""
     text = manifest_text(**options)  # type: ignore[arg-type]
-    return Manifest.from_toml(text.replace("format = 1", "format = 2"))
+    return read_manifest(text.replace("format = 1", "format = 2"))
 
 
 def manifest(**options: object) -> Manifest:
     """The same, read."""
-    return Manifest.from_toml(manifest_text(**options))  # type: ignore[arg-type]
+    return read_manifest(manifest_text(**options))  # type: ignore[arg-type]

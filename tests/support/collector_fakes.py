@@ -16,7 +16,7 @@ from collector.records import Campaign, Candidate, Counts
 from collector.rounds import sealing
 from collector.store import Store
 from protocol_spec import BodyFormat, Manifest, Report, Topics, digest8
-from tests.support.campaigns import manifest_text
+from tests.support.campaigns import manifest_text, read_manifest
 
 FIRST: Final = 1_800_000_000
 HOUR: Final = 3600
@@ -44,7 +44,7 @@ def three_questions(*, min_reports: int = 1, **options: Any) -> Manifest:
     """Hourly rounds from FIRST; L-GRR bodies of one and of two bytes, and L-OSUE with padding."""
     options = {"first": FIRST, "grace": HOUR, "attributes": ATTRIBUTES, **options}
     text = manifest_text(**options)
-    return Manifest.from_toml(text.replace("min_reports = 1", f"min_reports = {min_reports}"))
+    return read_manifest(text.replace("min_reports = 1", f"min_reports = {min_reports}"))
 
 
 def answer(campaign: Campaign, attribute: int, number: int) -> bytes:

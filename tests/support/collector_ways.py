@@ -8,6 +8,7 @@ from typing import Final
 from collector.mqtt import Message
 from protocol_spec import Manifest, Topics, Way, WayRandomiser, make_report
 from protocol_spec.ways import WAYS
+from tests.support.campaigns import read_manifest
 from tests.support.collector_fakes import FIRST, HOUR
 
 __all__ = ["NUMERIC", "WAYS", "Device", "asked"]
@@ -63,7 +64,7 @@ count = {count}
 grace = {HOUR}
 {f"each = {each}" if each else ""}
 {attributes}"""
-    return Manifest.from_toml(text)
+    return read_manifest(text)
 
 
 @dataclass

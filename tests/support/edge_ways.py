@@ -10,6 +10,7 @@ from edge_client.errors import SourceFailure
 from edge_client.records import Memo, Queued
 from protocol_spec import Manifest, Rejected, Report, Reporting, decode_report
 from protocol_spec.ways import WAYS
+from tests.support.campaigns import read_manifest
 from tests.support.edge_fakes import DAY, FIRST, FakeClock, only
 
 ALL_WAYS: Final[tuple[Reporting, ...]] = WAYS
@@ -83,7 +84,7 @@ grace = {grace}
 
 def way_manifest(reporting: Reporting, **options: object) -> Manifest:
     """The same, read."""
-    return Manifest.from_toml(way_text(reporting, **options))  # type: ignore[arg-type]
+    return read_manifest(way_text(reporting, **options))  # type: ignore[arg-type]
 
 
 def memos_of(agent: Agent) -> dict[int, Memo]:

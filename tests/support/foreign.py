@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import cache
 from typing import Final
 
 ESCAPES: Final = (
@@ -30,6 +31,7 @@ def hidden_in(text: str) -> set[str]:
     return {c for c in text if unicodedata.category(c) in _HIDDEN} - {"\n", "\t"}
 
 
+@cache
 def toml(text: str) -> str:
     """A TOML string or key that holds exactly this."""
     special = {c for c in text if c in '"\\' or (unicodedata.category(c) == "Cc")}

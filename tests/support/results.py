@@ -34,6 +34,7 @@ from protocol_spec.estimation import (
     quantile,
     smallest_difference,
 )
+from tests.support.campaigns import read_manifest
 
 MANIFEST = """
 format = 2
@@ -74,7 +75,7 @@ def rooms(reporting: str, *, min_reports: int = 50, first: int = 1_800_000_000) 
     """A numeric question and one with names, in one of the ways of reporting."""
     budget = "eps_inf = 4.0" if reporting == "once" else "eps_inf = 4.0\neps_1 = 1.5"
     text = MANIFEST.format(reporting=reporting, budget=budget, min_reports=min_reports, first=first)
-    return Manifest.from_toml(text)
+    return read_manifest(text)
 
 
 def counts_of(channel: Channel, n: int, shares: Sequence[float]) -> np.ndarray[Any, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, Final
 
 from tests.support.places import ROOT
 
@@ -21,6 +22,19 @@ class Import:
     module: str
     name: str | None
     line: int
+    local: str | None = None  # what comes after `as`
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules about many files ask of one. The tree has a hundred times as many nodes: it is
+    walked once and not kept."""
+
+    imports: list[Import]
+    classes: list[tuple[str, int]]  # and how many methods each has
+    defined: set[str]  # functions, attributes of `self` and `cls`, and names that are set
+    attributes: list[tuple[int, str | None, str]]  # the line, of which name, and which
+    changes: list[ast.Call | ast.Assign | ast.AugAssign | ast.Delete]  # of attributes
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,11 @@ class Source:
 
     @property
     def tree(self) -> ast.Module:
-        return _parsed(self.path)
+        return ast.parse(self.path.read_text(encoding="utf-8"))
+
+    @property
+    def facts(self) -> Facts:
+        return _facts(self.path)
 
     @property
     def lines(self) -> int:
@@ -52,25 +70,98 @@ class Source:
     @property
     def imports(self) -> list[Import]:
         """Everything it imports, wherever in the file."""
-        return _imported(self.path)
+        return self.facts.imports
 
 
 @cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _facts(path: Path) -> Facts:
+    return facts_of(ast.parse(path.read_text(encoding="utf-8")))
 
 
-@cache
-def _imported(path: Path) -> list[Import]:
-    return [found for node in ast.walk(_parsed(path)) for found in _imports(node)]
+def facts_of(tree: ast.Module) -> Facts:
+    """Everything that rules ask of a file, from one walk."""
+    found = Facts([], [], set(), [], [])
+    for node in ast.walk(tree):
+        note = _NOTING.get(type(node))  # of most kinds, nothing is asked
+        if note is not None:
+            note(node, found)
+    return found
 
 
-def _imports(node: ast.AST) -> Iterator[Import]:
-    if isinstance(node, ast.Import):
-        yield from (Import(alias.name, None, node.lineno) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        assert node.level == 0, "imports are absolute"
-        yield from (Import(node.module or "", alias.name, node.lineno) for alias in node.names)
+def _note_import(node: Any, found: Facts) -> None:
+    found.imports.extend(_imports(node))
+
+
+def _note_class(node: Any, found: Facts) -> None:
+    methods = sum(type(inner) in (ast.FunctionDef, ast.AsyncFunctionDef) for inner in node.body)
+    found.classes.append((node.name, methods))
+
+
+def _note_function(node: Any, found: Facts) -> None:
+    found.defined.add(node.name)
+
+
+def _note_attribute(node: Any, found: Facts) -> None:
+    owner = node.value.id if isinstance(node.value, ast.Name) else None
+    found.attributes.append((node.lineno, owner, node.attr))
+    if owner in ("self", "cls"):
+        found.defined.add(node.attr)
+
+
+def _note_name(node: Any, found: Facts) -> None:
+    if isinstance(node.ctx, ast.Store):
+        found.defined.add(node.id)
+
+
+def _note_change(node: Any, found: Facts) -> None:
+    if _changes(node):
+        found.changes.append(node)
+
+
+_NOTING: Final[dict[type[ast.AST], Callable[[Any, Facts], None]]] = {
+    ast.Import: _note_import,
+    ast.ImportFrom: _note_import,
+    ast.ClassDef: _note_class,
+    ast.FunctionDef: _note_function,
+    ast.AsyncFunctionDef: _note_function,
+    ast.Attribute: _note_attribute,
+    ast.Name: _note_name,
+    ast.Call: _note_change,
+    ast.Assign: _note_change,
+    ast.AugAssign: _note_change,
+    ast.Delete: _note_change,
+}
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Import]:
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield Import(alias.name, None, node.lineno, alias.asname)
+        else:
+            assert node.level == 0, "imports are absolute"
+            yield Import(node.module or "", alias.name, node.lineno, alias.asname)
+
+
+def _changes(node: ast.Call | ast.Assign | ast.AugAssign | ast.Delete) -> bool:
+    """Whether it may change an attribute of something else: it sets or deletes one, or calls
+    monkeypatch.setattr, monkeypatch.delattr, setattr, mock.patch or mock.patch.object."""
+    if isinstance(node, ast.Call):
+        return _patches(node.func)
+    targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+    return any(isinstance(target, ast.Attribute) for target in targets)
+
+
+def _patches(function: ast.expr) -> bool:
+    match function:
+        case ast.Attribute(attr="setattr" | "delattr" | "patch"):
+            return True
+        case ast.Attribute(value=ast.Attribute(attr="patch"), attr="object"):
+            return True
+        case ast.Attribute(value=ast.Name(id="patch"), attr="object"):
+            return True
+        case ast.Name(id="setattr" | "delattr" | "patch"):
+            return True
+    return False
 
 
 @cache

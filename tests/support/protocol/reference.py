@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import mpmath
@@ -82,7 +83,7 @@ class Mechanism:
 
     def device_variance(self, holds: bool, t: int) -> Real:
         """Of one device's debiased mean of t reports: a sum over how many were in favour."""
-        chances = [mp.binomial(t, s) * c for s, c in enumerate(self.supports(holds, t))]
+        chances = [math.comb(t, s) * c for s, c in enumerate(self.supports(holds, t))]
         mean = mp.fsum(c * s for s, c in enumerate(chances)) / t
         square = mp.fsum(c * (mp.mpf(s) / t - mean) ** 2 for s, c in enumerate(chances))
         return square / self.gap() ** 2
@@ -105,11 +106,13 @@ def first_step(kind: str, k: int, epsilon: Real) -> tuple[Real, Real]:
     return root / (root + 1), 1 / (root + 1)
 
 
+@cache
 def calibrate_once(protocol: str, k: int, epsilon: float) -> Mechanism:
     p, q = first_step(protocol, k, mp.mpf(epsilon))
     return Mechanism(protocol != "GRR", k, p, q, mp.mpf(1), mp.mpf(0))
 
 
+@cache
 def calibrate(
     protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
 ) -> Mechanism:
@@ -175,6 +178,7 @@ def root_between(excess: Callable[[Real], Real], low: Real, high: Real) -> Real:
     return high
 
 
+@cache
 def largest_eps_1(protocol: str, eps_inf: float) -> Real:
     """What one report spends when RR2 adds nothing (q2 = 0) and keeps a one half of the time."""
     first, second = STEPS[protocol]
@@ -184,12 +188,14 @@ def largest_eps_1(protocol: str, eps_inf: float) -> Real:
     return Mechanism(True, 2, p1, q1, mp.mpf(1) / 2, mp.mpf(0)).epsilon(1)
 
 
+@cache
 def adaptive(k: int, eps_inf: float, eps_1: float, method: str = "exact") -> str:
     """ALLOMFREE's choice: the smaller variance of a value that nobody holds."""
     grr, osue = (calibrate(p, k, eps_inf, eps_1, method) for p in ("L-GRR", "L-OSUE"))
     return "L-GRR" if grr.variance(1, 0.0) <= osue.variance(1, 0.0) else "L-OSUE"
 
 
+@cache
 def thresholds(
     protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
 ) -> tuple[int, int, int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +35,7 @@ def rounded(p: Real, q: Real) -> Thresholds:
 # --- chances -------------------------------------------------------------------------------------
 
 
+@cache
 def better_once(k: int, epsilon: float) -> str:
     """The smaller variance of a value that nobody holds."""
     grr, oue = (reference.calibrate_once(p, k, epsilon).variance(1, 0.0) for p in ("GRR", "OUE"))
@@ -44,6 +46,7 @@ def once_thresholds(protocol: str, k: int, epsilon: float) -> Thresholds:
     return rounded(*reference.first_step(protocol, k, mp.mpf(lower(epsilon))))
 
 
+@cache
 def better_pooled(k: int, eps_inf: float, eps_1: float, rounds: int, method: str = "exact") -> str:
     """The smaller variance of the mean of so many reports of one memo."""
     grr, osue = (

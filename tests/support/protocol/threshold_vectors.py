@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -63,14 +64,25 @@ def _nested(protocol: str, k: int, levels: list[Real]) -> Iterator[Step]:
     yield ways.rounded(*reference.first_step(protocol, k, levels[-1]))
 
 
+@cache
+def _every_step(name: str) -> tuple[list[Step], ...]:
+    found = DOCUMENTS[name]
+    return tuple(steps_of(found, index) for index in range(len(found["attributes"])))
+
+
+@cache
+def _digest(name: str) -> bytes:
+    return wire.digest_of(wire.packed(DOCUMENTS[name]))[:8]
+
+
 def _message(name: str, place: int = 0, steps: list[Step] | None = None, **changes: Any) -> bytes:
     """All steps of a campaign, with others for one attribute."""
     found = DOCUMENTS[name]
-    every = [steps_of(found, index) for index in range(len(found["attributes"]))]
+    every = list(_every_step(name))
     every[place] = every[place] if steps is None else steps
     numbers = bytes(NUMBERS.index(way_vectors.runs(found, a)) for a in found["attributes"])
     joined = b"".join(struct.pack(">QQ", *step) for each in every for step in each)
-    digest = changes.get("digest", wire.digest_of(wire.packed(found))[:8])
+    digest = changes.get("digest") or _digest(name)
     protocols = changes.get("protocols", numbers)
     return wire.packed([1, digest, protocols, changes.get("joined", joined)])
 

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,7 @@ def test_what_only_reads_or_counts_loads_no_paho(module: str) -> None:
     assert "collector.service" not in loaded(module)
 
 
+@cache
 def loaded(module: str) -> set[str]:
     """What a fresh process has in memory after importing a module."""
     code = f"import {module}, sys; print(*sorted(sys.modules))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -54,25 +55,48 @@ def report(manifest: Manifest, device: str, number: int, attribute: int, body: b
     return Message(Topics(manifest.campaign).report(device), payload)
 
 
+# Made once: hypothesis would check each of them again, in each of thousands of messages.
+ATTRIBUTE = {name: st.integers(0, len(m.attributes)) for name, m in MANIFESTS.items()}
+LENGTH = {
+    name: st.sampled_from(sorted({*m.body_lengths, *m.answer_lengths, 0, 1}))
+    for name, m in MANIFESTS.items()
+}
+NUMBER, DEVICE = st.integers(0, 3), st.sampled_from(DEVICES)
+ONE_IN_5, ONE_IN_10 = st.integers(0, 4), st.integers(0, 9)
+BYTE, PART = st.integers(0, 255), st.integers(0, 5)
+OTHER_PART = st.sampled_from(["up", "report", "request", "", "X"])
+
+
+@cache
+def body(length: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=length, max_size=length) | st.just(bytes(length))
+
+
+@cache
+def place(length: int) -> st.SearchStrategy[int]:
+    return st.integers(0, length - 1)
+
+
 @st.composite
-def messages(draw: st.DrawFn, manifest: Manifest) -> Message:
+def messages(draw: st.DrawFn, name: str) -> Message:
     """Reports, nearly all with something wrong: any body of any length, padding, round, device,
     and a byte changed anywhere in it."""
-    attribute = draw(st.integers(0, len(manifest.attributes)))
-    lengths = sorted({*manifest.body_lengths, *manifest.answer_lengths, 0, 1})
-    length = draw(st.sampled_from(lengths))
-    body = draw(st.binary(min_size=length, max_size=length) | st.just(bytes(length)))
-    number, device = draw(st.integers(0, 3)), draw(st.sampled_from(DEVICES))
-    made = report(manifest, device, number, attribute, body)
+    attribute, content = draw(ATTRIBUTE[name]), draw(body(draw(LENGTH[name])))
+    made = report(MANIFESTS[name], draw(DEVICE), draw(NUMBER), attribute, content)
     payload = bytearray(made.payload)
-    if draw(st.integers(0, 4)) == 0:
-        payload[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+    if draw(ONE_IN_5) == 0:
+        payload[draw(place(len(payload)))] = draw(BYTE)
     topic = made.topic or ""
-    if draw(st.integers(0, 9)) == 0:
+    if draw(ONE_IN_10) == 0:
         parts = topic.split("/")
-        parts[draw(st.integers(0, 5))] = draw(st.sampled_from(["up", "report", "request", "", "X"]))
+        parts[draw(PART)] = draw(OTHER_PART)
         topic = "/".join(parts)
-    return Message(topic, bytes(payload), draw(st.integers(0, 9)) == 0)
+    return Message(topic, bytes(payload), draw(ONE_IN_10) == 0)
+
+
+BATCH = {name: st.lists(messages(name), max_size=30) for name in MANIFESTS}
+MOMENT = st.sampled_from([NOW, FIRST + 1.0, FIRST - 1.0])
+SUSPENDED = st.sets(DEVICE, max_size=1)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -83,11 +107,10 @@ def test_whatever_is_recognised_is_what_admission_says(
     """Whatever was learnt before, from whatever came before."""
     manifest = MANIFESTS[name]
     known = opened(manifest, key)
-    first = data.draw(st.lists(messages(manifest), max_size=30))
+    first = data.draw(BATCH[name])
     learn_from(known, [*first, *every_kind(manifest)])
-    batch = [*data.draw(st.lists(messages(manifest), max_size=30)), *first]
-    now = data.draw(st.sampled_from([NOW, FIRST + 1.0, FIRST - 1.0]))
-    suspended = data.draw(st.sets(st.sampled_from(DEVICES), max_size=1))
+    batch = [*data.draw(BATCH[name]), *first]
+    now, suspended = data.draw(MOMENT), data.draw(SUSPENDED)
     for message, found in zip(batch, recognised(known, batch, now, suspended=suspended)):
         assert found is None or found == admit(message, known, now, suspended)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stage.programs import free_port
-from supply import debian, wheel
+from supply import debian
 from supply.debian_files import PACKAGES, PYTHON, control
 from tests.support.campaigns import manifest_text
 from tests.support.deploy_files import can_be_typed, project, unit
@@ -68,12 +68,6 @@ def built(directory: Path, program: str, own: Path, compiled: bool = True) -> Ro
         pytest.skip(f"the packages are for Debian 12, whose Python is {PYTHON}")
     file = debian.build(directory, PACKAGES[program], own, "none", compiled=compiled)
     return Root(directory / "root", file)
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel."""
-    return wheel.build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

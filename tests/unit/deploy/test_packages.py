@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from supply.needed import ROOT as PROJECT
-from supply.wheel import build
 from tests.support.deploy_files import project
 from tests.support.places import ROOT
 
@@ -39,25 +38,28 @@ def test_every_package_is_in_the_wheels_list() -> None:
 
 
 @pytest.fixture
-def away(tmp_path: Path) -> Path:
+def away(tmp_path: Path, own: Path) -> Path:
     """An environment with the wheel, and the packages that it needs, but not the checkout."""
     assert PROJECT == ROOT
     place = tmp_path
-    with zipfile.ZipFile(build(place)) as wheel:
+    with zipfile.ZipFile(own) as wheel:
         assert "allomfree_sim/simulation/model/data/adult.json" in wheel.namelist()
         assert not [name for name in wheel.namelist() if name.startswith(("simulation", "stage"))]
     venv.create(place / "venv", with_pip=False)
     library = Path(sysconfig.get_path("purelib", "venv", {"base": str(place / "venv")}))
     install = (sys.executable, "-m", "pip", "--python", str(place / "venv/bin/python"), "install")
     options = ("--quiet", "--no-deps", "--no-index", "--no-compile")
-    (made,) = place.glob("*.whl")
-    subprocess.run([*install, *options, str(made)], check=True, timeout=PATIENCE)
+    subprocess.run([*install, *options, str(own)], check=True, timeout=PATIENCE)
     beside = library / "others"
     beside.mkdir()
     for package in Path(sysconfig.get_path("purelib")).iterdir():
         if "allomfree" not in package.name and package.suffix != ".pth":
             (beside / package.name).symlink_to(package)
     (library / "others.pth").write_text(f"{beside}\n", encoding="utf-8")
+    if sys.pycache_prefix:  # what is compiled of the others already
+        compiled = Path(f"{sys.pycache_prefix}{beside}")
+        compiled.parent.mkdir(parents=True)
+        compiled.symlink_to(f"{sys.pycache_prefix}{sysconfig.get_path('purelib')}")
     return place
 
 

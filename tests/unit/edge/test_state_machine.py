@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from edge_client.agent import Agent, Wait
-from edge_client.records import Queued, Status
+from edge_client.records import Membership, Queued, Status
 from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
 from tests.support.edge_fakes import (
@@ -82,10 +82,10 @@ class World:
         self.last_round = -1
         self.agent = self._open(self._directory())
         agree(self.agent, campaign)
-        self.life = self._for_life()
+        self.life = self._for_life(only(self.agent))
 
-    def _for_life(self) -> tuple[object, ...]:
-        membership = only(self.agent)
+    @staticmethod
+    def _for_life(membership: Membership) -> tuple[object, ...]:
         return membership.device, membership.attribute_index, membership.drawn_rounds
 
     def _directory(self) -> Path:
@@ -155,10 +155,11 @@ class World:
 
     def check(self) -> None:
         store, membership = self.agent.store, only(self.agent)
-        assert self._for_life() == self.life
+        assert self._for_life(membership) == self.life
         assert membership.last_round >= self.last_round
         self.last_round = membership.last_round
-        for value, memo in store.memos.of(self.campaign.campaign).items():
+        memos = store.memos.of(self.campaign.campaign)
+        for value, memo in memos.items():
             assert self.memos.setdefault(value, memo.body) == memo.body
         for row in store.outbox.rows(self.campaign.campaign):
             if row.round not in self.payloads:
@@ -166,7 +167,7 @@ class World:
             assert self.payloads[row.round] == row.payload
         queued = store.outbox.rows(self.campaign.campaign, queued_only=True)
         assert {row.round for row in queued} == self.queued
-        self._check_ledger(store)
+        self._check_ledger(store, {value: memo.reports for value, memo in memos.items()})
         self._check_distance()
 
     def _saw(self, row: Queued, value: int | None) -> None:
@@ -179,9 +180,8 @@ class World:
         self.reports[value] = self.reports.get(value, 0) + 1
         self.draws.append((self.clock.boots, self.clock.uptime))
 
-    def _check_ledger(self, store: Store) -> None:
-        way, found = self.campaign.ways[0], store.memos.of(self.campaign.campaign)
-        counts = {value: memo.reports for value, memo in found.items()}
+    def _check_ledger(self, store: Store, counts: dict[int, int]) -> None:
+        way = self.campaign.ways[0]
         charged, each = store.ledger.charged("colour"), self.campaign.eps_inf
         if way.memos == 0:
             counts = {ANSWERS: only(self.agent).answers}

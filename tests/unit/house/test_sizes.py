@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-
-from tests.support.source import EVERYTHING, Source, assert_none, sources
+from tests.support.source import EVERYTHING, assert_none, sources
 
 LONGEST_FILE = 350
 MOST_METHODS = 20
@@ -17,21 +14,18 @@ LONG_FILES: dict[str, str] = {}
 LARGE_CLASSES: dict[str, str] = {}
 
 
-def _classes(source: Source) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ClassDef):
-            kinds = ast.FunctionDef | ast.AsyncFunctionDef
-            yield f"{source.shown}::{node.name}", sum(isinstance(n, kinds) for n in node.body)
-
-
 def test_files_are_short() -> None:
-    long = {s.shown: s.lines for s in sources(*EVERYTHING) if s.lines > LONGEST_FILE}
+    long = {s.shown: n for s in sources(*EVERYTHING) if (n := s.lines) > LONGEST_FILE}
     assert_none(f"{n} lines: {file}" for file, n in long.items() if file not in LONG_FILES)
     assert set(LONG_FILES) <= set(long), "an exception that is not needed any more"
 
 
 def test_classes_are_small() -> None:
-    counted = dict(pair for s in sources(*EVERYTHING) for pair in _classes(s))
+    counted = {
+        f"{source.shown}::{name}": methods
+        for source in sources(*EVERYTHING)
+        for name, methods in source.facts.classes
+    }
     large = {name: methods for name, methods in counted.items() if methods > MOST_METHODS}
     assert_none(f"{n} methods: {name}" for name, n in large.items() if name not in LARGE_CLASSES)
     assert set(LARGE_CLASSES) <= set(large), "an exception that is not needed any more"

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.source import PRODUCT, assert_none, package_of, sources
+from tests.support.source import PRODUCT, Facts, assert_none, facts_of, package_of, sources
 
 TESTS = sources("tests")
 
@@ -26,55 +26,38 @@ def test_tests_share_code_only_through_support() -> None:
 # --- what is patched -----------------------------------------------------------------------------
 
 
-def patches(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def patches(facts: Facts) -> Iterator[tuple[int, str]]:
     """Lines that replace something in a module of the product, however it was imported."""
-    modules = _product_modules(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _patches(node) and node.args:
-            target = _place(node.args[0], modules)
+    modules = _product_modules(facts)
+    for node in facts.changes:
+        if isinstance(node, ast.Call):
+            target = _place(node.args[0], modules) if node.args else None
             if target is not None:
                 yield node.lineno, f"patches {target}"
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
+        else:
             targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
             for each in targets:
                 if isinstance(each, ast.Attribute) and _place(each.value, modules) is not None:
                     yield node.lineno, f"sets {each.attr} of {_place(each.value, modules)}"
 
 
-def _product_modules(tree: ast.Module) -> dict[str, str]:
+def _product_modules(facts: Facts) -> dict[str, str]:
     """Local names that stand for modules of the product, wherever they are imported."""
     known = _known()
     found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if package_of(alias.name) in PRODUCT:
-                    local = alias.asname or package_of(alias.name)
-                    found[local] = alias.name if alias.asname else local
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if f"{node.module}.{alias.name}" in known:
-                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for each in facts.imports:
+        if each.name is None:
+            if package_of(each.module) in PRODUCT:
+                local = each.local or package_of(each.module)
+                found[local] = each.module if each.local else local
+        elif f"{each.module}.{each.name}" in known:
+            found[each.local or each.name] = f"{each.module}.{each.name}"
     return found
 
 
 @cache
 def _known() -> frozenset[str]:
     return frozenset(source.module for source in sources(*PRODUCT))
-
-
-def _patches(call: ast.Call) -> bool:
-    """monkeypatch.setattr, monkeypatch.delattr, setattr, mock.patch and mock.patch.object."""
-    match call.func:
-        case ast.Attribute(attr="setattr" | "delattr" | "patch"):
-            return True
-        case ast.Attribute(value=ast.Attribute(attr="patch"), attr="object"):
-            return True
-        case ast.Attribute(value=ast.Name(id="patch"), attr="object"):
-            return True
-        case ast.Name(id="setattr" | "delattr" | "patch"):
-            return True
-    return False
 
 
 def _place(node: ast.expr, modules: dict[str, str]) -> str | None:
@@ -84,9 +67,8 @@ def _place(node: ast.expr, modules: dict[str, str]) -> str | None:
     if isinstance(node, ast.Name):
         return modules.get(node.id)
     if isinstance(node, ast.Attribute):  # collector.service, when `import collector.service`
-        known = {source.module for source in sources(*PRODUCT)}
         outer = _place(node.value, modules)
-        return f"{outer}.{node.attr}" if f"{outer}.{node.attr}" in known else None
+        return f"{outer}.{node.attr}" if f"{outer}.{node.attr}" in _known() else None
     return None
 
 
@@ -103,7 +85,7 @@ def _place(node: ast.expr, modules: dict[str, str]) -> str | None:
     ],
 )
 def test_a_patched_module_is_seen(code: str) -> None:
-    assert list(patches(ast.parse(code)))
+    assert list(patches(facts_of(ast.parse(code))))
 
 
 def test_a_patch_of_something_else_is_not() -> None:
@@ -115,12 +97,12 @@ monkeypatch.setattr("sys.path", [])
 monkeypatch.setenv("collector.x", "")
 client.service = 1
 """
-    assert not list(patches(ast.parse(code)))
+    assert not list(patches(facts_of(ast.parse(code))))
 
 
 def test_no_test_patches_a_module_of_the_product() -> None:
     assert_none(
-        f"{source.shown}:{line} {what}" for source in TESTS for line, what in patches(source.tree)
+        f"{source.shown}:{line} {what}" for source in TESTS for line, what in patches(source.facts)
     )
 
 
@@ -129,40 +111,29 @@ def test_no_test_patches_a_module_of_the_product() -> None:
 
 def private_names(*packages: str) -> set[str]:
     """Attributes, methods and functions with an underscore that these packages define."""
-    found = set()
-    for source in sources(*packages):
-        for node in ast.walk(source.tree):
-            match node:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                    found.add(name)
-                case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
-                    found.add(name)
-                case ast.Name(id=name, ctx=ast.Store()):
-                    found.add(name)
+    found = {name for source in sources(*packages) for name in source.facts.defined}
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
-def reaches(tree: ast.Module, private: set[str]) -> Iterator[tuple[int, str]]:
+def reaches(facts: Facts, private: set[str]) -> Iterator[tuple[int, str]]:
     """Lines that use a private attribute of anything but the object they are a method of."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in private:
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if not own:
-                yield node.lineno, f"uses {node.attr}"
+    for line, owner, name in facts.attributes:
+        if name in private and owner not in ("self", "cls"):
+            yield line, f"uses {name}"
 
 
 def test_a_reach_is_seen() -> None:
     private = private_names("collector")
     assert "_db" in private
-    assert list(reaches(ast.parse("store._db.execute('SELECT 1')"), private))
-    assert not list(reaches(ast.parse("self._db.execute('SELECT 1')"), private))
+    assert list(reaches(facts_of(ast.parse("store._db.execute('SELECT 1')")), private))
+    assert not list(reaches(facts_of(ast.parse("self._db.execute('SELECT 1')")), private))
 
 
 def test_no_test_reaches_into_the_product() -> None:
     private = private_names(*PRODUCT)
-    own = private_names("tests", "scripts") - {"_db"}
+    forbidden = private - (private_names("tests", "scripts") - {"_db"})
     assert_none(
         f"{source.shown}:{line} {what}"
         for source in TESTS
-        for line, what in reaches(source.tree, private - own)
+        for line, what in reaches(source.facts, forbidden)
     )

@@ -52,9 +52,15 @@ def sequence_chance(m: Mechanism, value: int, sequence: tuple[Answer, ...]) -> R
 
 
 def largest_log_ratio(m: Mechanism, sequences: list[tuple[Answer, ...]]) -> Real:
+    """The sums of `sequence_chance`, whose products are the same whatever the value."""
+    values = [memo_chances(m, value) for value in range(m.k)]
+    reports = {memo: report_chances(m, memo) for memo in values[0]}
     worst = mp.mpf(0)
     for sequence in sequences:
-        chances = [sequence_chance(m, value, sequence) for value in range(m.k)]
+        given = {memo: mp.fprod(map(row.get, sequence)) for memo, row in reports.items()}
+        chances = [
+            mp.fsum(chance * given[memo] for memo, chance in memos.items()) for memos in values
+        ]
         worst = max(worst, max(chances) / min(chances))
     return mp.log(worst)
 

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -262,16 +263,17 @@ def test_changed_bytes_are_refused_or_another_manifest(data: st.DataObject) -> N
 # --- any valid manifest, there and back ---------------------------------------------------------
 
 
-def _is_seen(character: str) -> bool:
-    """Whether an author may write it; bytes of format 1 may hold more."""
+def _is_seen(longest: int, text: str) -> bool:
     with contextlib.suppress(Wrong):
-        return bool(Text(1)(character))
+        return bool(Text(longest)(text))
     return False
 
 
+@cache
 def line(longest: int) -> st.SearchStrategy[str]:
-    printable = st.characters(exclude_categories=("C", "Z")).filter(_is_seen)
-    return st.text(printable, min_size=1, max_size=longest)
+    """What an author may write. A filter of each character would take most of the time."""
+    text = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=longest)
+    return text.filter(partial(_is_seen, longest))
 
 
 VALUES = st.lists(line(20), min_size=2, max_size=20, unique=True)
@@ -280,12 +282,16 @@ EDGES = st.lists(
 ).map(sorted)
 
 
+UNIT = st.just("") | line(16)
+SLUG = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True)
+
+
 @st.composite
 def attributes(draw: st.DrawFn, name: str) -> Document:
     numeric = draw(st.booleans())
     domain: Document = {"values": draw(VALUES)}
     if numeric:
-        domain = {"edges": draw(EDGES), "unit": draw(st.just("") | line(16))}
+        domain = {"edges": draw(EDGES), "unit": draw(UNIT)}
     return {
         "name": name,
         "question": draw(line(40)),
@@ -302,7 +308,7 @@ def documents(draw: st.DrawFn) -> Document:
     eps_inf = draw(st.floats(1e-3, 20))
     return {
         "format": 1,
-        "slug": draw(st.from_regex(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True)),
+        "slug": draw(SLUG),
         "title": draw(line(30)),
         "purpose": draw(line(60)),
         "owner": draw(line(30)),

@@ -101,6 +101,14 @@ def _said(paragraph: str) -> set[int]:
     return found
 
 
+def _refused(text: Text, value: str) -> bool:
+    try:
+        text(value)
+    except Wrong:
+        return True
+    return False
+
+
 def test_characters_that_no_text_may_hold_are_listed() -> None:
     start = TEXT.index("Text is counted in code points.")
     in_both, _, in_second = TEXT[start : TEXT.index("- **M59**")].partition("In format 2")
@@ -112,9 +120,7 @@ def test_characters_that_no_text_may_hold_are_listed() -> None:
         hidden = refused[1] | (refused[2] if number == 2 else set())
         shown = f"x{''.join(map(chr, sorted(every - hidden)))}"  # no blank at the ends
         assert text(shown) == shown
-        for code in hidden:
-            with pytest.raises(Wrong):
-                text(chr(code))
+        assert [code for code in hidden if not _refused(text, chr(code))] == []
 
 
 def test_inline_numbers_are_those_of_the_code() -> None:

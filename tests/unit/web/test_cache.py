@@ -134,16 +134,20 @@ class Held:
 def alive(sizes: list[int], pause: float = 0.0) -> list[int]:
     """Reads answers of these sizes one after the other; which are still held after the last."""
     clock, held = Clock(), []
+    gc.disable()  # so that all that is made here is young, and no search needs to look further
 
     async def read() -> list[int]:
         cache: Cache[Held] = Cache(lambda answer: answer.size, clock)
         for i, size in enumerate(sizes):
             clock.now += pause
             held.append(weakref.ref((await cache.get(str(i), partial(Held, size)))[0]))
-        gc.collect()
+        gc.collect(0)
         return [i for i, answer in enumerate(held) if answer() is not None]
 
-    return asyncio.run(read())
+    try:
+        return asyncio.run(read())
+    finally:
+        gc.enable()
 
 
 def test_only_so_many_bytes_are_kept() -> None:

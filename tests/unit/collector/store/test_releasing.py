@@ -108,12 +108,10 @@ class Collection:
         return made
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[set[int], set[int]]]:
-    """Round by round: who reports, and who of all is forgotten before the sealing."""
-    someone = st.sets(st.integers(0, DEVICES - 1), max_size=DEVICES)
-    few = st.sets(st.integers(0, DEVICES - 1), max_size=2)
-    return [(draw(someone), draw(few)) for _ in range(ROUNDS)]
+SOMEONE = st.sets(st.integers(0, DEVICES - 1), max_size=DEVICES)
+FEW = st.sets(st.integers(0, DEVICES - 1), max_size=2)
+# Round by round: who reports, and who of all is forgotten before the sealing.
+HISTORIES = st.lists(st.tuples(SOMEONE, FEW), min_size=ROUNDS, max_size=ROUNDS)
 
 
 @pytest.mark.slow
@@ -121,7 +119,7 @@ def histories(draw: st.DrawFn) -> list[tuple[set[int], set[int]]]:
 @pytest.mark.parametrize("reporting", WAYS)
 def test_no_difference_is_about_too_few(reporting: str, engine: str) -> None:
     @settings(max_examples=60 if engine == "memory" else 8)  # a file is slow, not different
-    @given(histories())
+    @given(HISTORIES)
     @example([({0}, set())] * ROUNDS)
     @example([({0, 2, 4, 6, 8}, set()), ({0}, set())] * 3 + [({2}, set())])
     def holds(history: list[tuple[set[int], set[int]]]) -> None:

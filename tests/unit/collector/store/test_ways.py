@@ -39,8 +39,7 @@ class Opened:
 
     def count(self, *messages: Message, now: float = NOW) -> Counter[Outcome]:
         done = ingest.count(messages, self.store, self.known, now, ReceiptPages("allomfree"))
-        refused = self.store.outcomes()
-        return Counter(done.outcomes) if done.candidates else Counter(refused)
+        return Counter(done.outcomes if done.candidates else self.store.outcomes())
 
     def outcome(self, message: Message) -> Outcome:
         before = Counter(self.store.outcomes())
