@@ -121,6 +121,13 @@ class ConfiguredBroker(Broker):
         assert old in text, text
         path.write_text(text.replace(old, new))
 
+    def hurry(self) -> Self:
+        """NATS takes five seconds, by default, to find that there is nowhere to retain a message:
+        for tests that wait for that and not for how long it takes."""
+        if self.setup.kind == "nats":
+            self.spoil("nats.conf", "mqtt {", 'mqtt {\n  js_api_timeout: "1s"')
+        return self
+
     def context(self, name: str | None, authority: Path | None = None) -> ssl.SSLContext:
         """What a name needs for TLS, trusting our authority if none is given."""
         trusted = authority or self.directory / "tls" / "ca.crt"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from protocol_spec import Manifest
 from tests.support.edge_fakes import ROOMY, runner_of
 from tests.support.edge_processes.processes import environment
 from tests.support.edge_processes.trusting import trusting_link
-from tests.support.places import ROOT
+from tests.support.warm_starts import WarmProcess
 
 TIMING = Timing(resend=1.0, reconnect=0.2, reconnect_longest=0.5)
 
@@ -32,13 +31,11 @@ class Fleet:
         root.mkdir(exist_ok=True)
         for name in names:
             _join(root / name, manifest, broker)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: WarmProcess | None = None
 
     def start(self) -> None:
         with (self.root / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stderr=log, stdin=subprocess.DEVNULL, env=environment(), cwd=ROOT
-            )
+            self.process = WarmProcess(self._command, environment(), stderr=log.fileno())
 
     def kill(self) -> None:
         """kill -9."""

@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.edge_processes.processes import AgentProcess, environment
+from tests.support.edge_processes.processes import AgentProcess, run_command
 
 COLLECTOR = (sys.executable, "-m", "collector")
 
 
 def collector(*words: str | Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    command = [*COLLECTOR, *map(str, words)]
-    return subprocess.run(
-        command, env=environment(), text=True, capture_output=True, timeout=timeout, check=False
-    )
+    return run_command([*COLLECTOR, *map(str, words)], timeout)
 
 
 def facts(*words: str | Path) -> Any:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 from edge_client import EdgeClient
@@ -20,6 +21,7 @@ from edge_client.timing import Timing
 from protocol_spec import Manifest
 from tests.support.edge_fakes import ROOMY
 from tests.support.places import ROOT
+from tests.support.warm_starts import WarmProcess, is_warm
 
 EDGE = (sys.executable, "-m", "edge_client")
 
@@ -36,14 +38,28 @@ def edge(
     extra_environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command of the agent to its end."""
-    return subprocess.run(
-        [*EDGE, *map(str, words)],
-        env=environment(extra_environment),
-        text=True,
-        capture_output=True,
-        timeout=timeout,
-        check=False,
-    )
+    return run_command([*EDGE, *map(str, words)], timeout, extra_environment)
+
+
+def run_command(
+    command: list[str], timeout: float, extra: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end, forked from one that has its imports where it can be."""
+    if not is_warm(command, extra):
+        return subprocess.run(
+            command, env=environment(extra), text=True, capture_output=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+    with TemporaryFile("w+b") as out, TemporaryFile("w+b") as err:
+        process = WarmProcess(command, environment(extra), stdout=out.fileno(), stderr=err.fileno())
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        said = out.read().decode(), err.read().decode()
+    return subprocess.CompletedProcess(command, code, *said)
 
 
 def joined(
@@ -87,14 +103,12 @@ class AgentProcess:
         if timing is not None:
             quick = (sys.executable, "-m", "tests.support.edge_processes.quick_agent")
             self.command = [*quick, str(config), json.dumps(asdict(timing))]
-        self._environment = environment(extra_environment)
+        self._extra = extra_environment
         self.lines: list[dict[str, Any]] = []
         self._said = threading.Condition()
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            self.command, env=self._environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
+        self.process = self._started()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         return self
@@ -105,6 +119,14 @@ class AgentProcess:
         self._reader.join(20)
         assert self.process.stderr
         self.process.stderr.close()
+
+    def _started(self) -> subprocess.Popen[bytes] | WarmProcess:
+        known = environment(self._extra)
+        if is_warm(self.command, self._extra):
+            return WarmProcess(self.command, known, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            self.command, env=known, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
 
     @property
     def pid(self) -> int:

@@ -43,7 +43,7 @@ def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ConfiguredBroker]:
     place = tmp_path_factory.mktemp("broker") / "broker"
-    with ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT) as running:
+    with ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT).hurry() as running:
         yield running
 
 

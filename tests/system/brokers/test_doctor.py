@@ -152,7 +152,7 @@ def test_a_lax_broker_is_found_out(
 ) -> None:
     broker = configured(Setup(kind, "password"), collection)
     broker.spoil(*lax)
-    hurry(broker)
+    broker.hurry()
     with broker:
         found = examine(cli, collection)
     implied = IMPLIED.get(finding, set()) & found.keys()
@@ -161,12 +161,6 @@ def test_a_lax_broker_is_found_out(
         assert "use the configuration that broker-config wrote" in found[finding]["finding"]
     remedy = f"run: allomfree-collector broker-config {kind}"
     assert remedy in found["configuration"]["finding"]
-
-
-def hurry(broker: ConfiguredBroker) -> None:
-    """NATS takes five seconds, by default, to find that there is nowhere to retain a message."""
-    if broker.setup.kind == "nats":
-        broker.spoil(NATS_CONF, "mqtt {", 'mqtt {\n  js_api_timeout: "1s"')
 
 
 def test_nats_that_was_not_told_its_limits(cli: Cli, collection: Collection) -> None:
@@ -182,7 +176,7 @@ def test_nats_that_was_not_told_its_limits(cli: Cli, collection: Collection) -> 
 def test_sessions_left_behind_on_nats(cli: Cli, collection: Collection) -> None:
     """It cannot limit them, but they can be counted; agents leave none."""
     broker = configured(Setup("nats", "password"), collection, GARDEN)
-    hurry(broker)
+    broker.hurry()
     with broker:
         for number in range(25):
             with broker.guest(GARDEN, client_id=f"left-{number}", clean=False) as guest:
@@ -216,7 +210,7 @@ def test_mosquitto_that_lets_anybody_in(cli: Cli, collection: Collection) -> Non
 
 def test_nats_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
     broker = configured(Setup("nats", "password"), collection)
-    hurry(broker)
+    broker.hurry()
     broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
     broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
     with broker:
@@ -239,7 +233,7 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
 ) -> None:
     """Reports that wait for the collector are still delivered to it, and nothing else is."""
     broker = configured(setup, collection, GARDEN)
-    hurry(broker)
+    broker.hurry()
     spoiled = set()
     if setup.kind == "nats":  # or it delivers again after half a minute
         broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  ack_wait: "1s"')

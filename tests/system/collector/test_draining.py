@@ -241,6 +241,11 @@ def test_a_broker_that_drops_markers_is_waited_for_as_long_as_the_manifest_says(
     assert marker() in taken
 
 
+def why_it_waits(collection: Collection) -> str:
+    (campaign,) = facts("status", "--data-dir", collection.data)["campaigns"]
+    return str(campaign["waiting"]["why"])
+
+
 def test_a_clock_that_is_set_ahead(
     collection: Collection, broker: Broker, launcher: Launcher
 ) -> None:
@@ -251,8 +256,7 @@ def test_a_clock_that_is_set_ahead(
     pass_deadline(collection)
     run.wait_for("the clock was set ahead")
     wait_until(lambda: "set ahead" in examine(collection.data).finding)
-    (campaign,) = facts("status", "--data-dir", collection.data)["campaigns"]
-    assert "clock" in campaign["waiting"]["why"]
+    wait_until(lambda: "clock" in why_it_waits(collection))  # which its next beat says
     collection.set_clock(collection.manifest.rounds.opens(0) + 2)
     with Publisher(broker.port) as publisher:
         publisher.send(collection.reports())
