@@ -16,15 +16,17 @@ from typing import Final
 
 WAITING: Final = "tests/system/"
 LONG: Final = (  # by how long they take; a line is one portion
-    ("real_time/test_demo.py", "real_time/test_live_depths.py"),
     ("browser/",),
+    ("real_time/test_demo.py", "real_time/test_live_depths.py"),
+    ("brokers/test_doctor.py",),
     ("real_time/test_chaos.py",),
-    ("collector/test_operators_path.py",),
-    ("analyst/test_tutorial.py",),
     ("collector/test_workers.py",),
+    ("collector/test_operators_path.py",),
+    ("collector/test_everything_killed.py",),
+    ("collector/test_embedded_comes_back.py",),
+    ("analyst/test_tutorial.py",),
     ("brokers/test_cluster.py",),
 )
-APART: Final = (f"{WAITING}real_time/test_chaos.py",)  # each of its tests is a portion
 LAWS: Final = "tests/statistical/"
 
 
@@ -54,10 +56,8 @@ class Portions:
 
 
 def _portion(nodeid: str) -> str:
-    """The first file or directory of the portion that a test belongs to, or the test itself."""
+    """The first file or directory of the portion that a test belongs to."""
     file = nodeid.partition("::")[0]
-    if file.startswith(APART):
-        return nodeid
     rank = _rank(file)
     return WAITING + LONG[rank][0] if rank < len(LONG) and file.startswith(WAITING) else file
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.schedule import APART, LAWS, LONG, WAITING, Portions
+from tests.support.schedule import LAWS, LONG, WAITING, Portions
 
 ROOMS = ("brokers", "browser", "edge")
 SYSTEM = [f"{WAITING}{room}/test_{i}.py" for room in ROOMS for i in range(6)]
@@ -44,19 +44,14 @@ def test_one_worker_a_core_begins_with_what_calculates(workers: int, calculators
 def test_the_longest_are_first_and_share_their_set_up() -> None:
     demo, live, *_ = LONGEST
     first, second, *_ = portions(collected(), 6, 5)
-    assert first == [f"{file}::test_{i}" for file in (demo, live) for i in range(3)]
-    assert second == [name for name in collected() if name.startswith(f"{WAITING}browser/")]
+    assert first == [name for name in collected() if name.startswith(f"{WAITING}browser/")]
+    assert second == [f"{file}::test_{i}" for file in (demo, live) for i in range(3)]
 
 
 def test_a_file_is_a_portion_and_laws_are_first() -> None:
     given = portions(collected(), 6, 0)
     assert given[0] == [f"{LAWS}test_0.py::test_{i}" for i in range(3)]
     assert all(len(portion) == 3 for portion in given[:23])
-
-
-def test_tests_that_are_long_and_share_nothing_are_apart() -> None:
-    apart = [p for p in portions(collected(), 6, 5) if p[0].startswith(APART)]
-    assert apart == [[name] for name in collected() if name.startswith(APART)]
 
 
 @pytest.mark.parametrize("units", [0, 1, 200])
@@ -75,4 +70,4 @@ def test_what_is_given_back_is_handed_out_again() -> None:
 
 
 def test_the_long_ones_are_there() -> None:
-    assert [name for name in (*NAMED, *APART) if not (ROOT / name).exists()] == []
+    assert [name for name in NAMED if not (ROOT / name).exists()] == []
