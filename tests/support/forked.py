@@ -75,6 +75,7 @@ class Worker:
 
     def __init__(self, session: pytest.Session, number: int, connection: Connection) -> None:
         self._session, self._number, self._connection = session, number, connection
+        self._failed = 0
 
     def run(self) -> None:
         failure = ""
@@ -105,10 +106,16 @@ class Worker:
         for items in iter(self._ask, None):
             following = [*items[1:], cast(pytest.Item, AnyTest(self._session))]
             for place, (item, after) in enumerate(zip(items, following)):
-                if self._connection.poll():  # unasked: stop
+                if self._has_to_stop:
                     return
                 self._connection.send((Said.BEGINS, place))
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+
+    @property
+    def _has_to_stop(self) -> bool:
+        """After as many failures as are wanted, or when the dispatcher says so, unasked."""
+        wanted = self._session.config.getoption("maxfail")
+        return bool(wanted and self._failed >= wanted) or self._connection.poll()
 
     def _ask(self) -> list[pytest.Item] | None:
         self._connection.send((Said.ASKS, None))
@@ -120,6 +127,7 @@ class Worker:
         """As pytest's own, but its reports are sent and not shown here."""
         hook, config = item.ihook, item.config
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        self._failed += any(report.failed for report in reports)
         told = [hook.pytest_report_to_serializable(config=config, report=r) for r in reports]
         self._connection.send((Said.RAN, told))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ from tests.support.edge_fakes import (
 )
 
 OPENED_AHEAD = daily()  # it does not say when it was made
-ASKED = type(OPENED_AHEAD)(**{**vars(OPENED_AHEAD), "created": FIRST - 30})
+ASKED = replace(OPENED_AHEAD, created=FIRST - 30)
 YEAR = 365 * DAY
 BEGINS = "2027-01-15 08:00:00 UTC"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,8 +68,7 @@ def test_the_payload_says_the_round_and_nothing_of_the_time(agent: Agent, clock:
 def test_nothing_is_drawn_or_read_outside_of_the_rounds(
     state: Path, clock: FakeClock, now: float, expected: Wait
 ) -> None:
-    campaign = daily()
-    early = type(campaign)(**{**vars(campaign), "created": FIRST - 7200})
+    early = replace(daily(), created=FIRST - 7200)
     agent = joined_agent(state, clock, early)
     before = rows(state)
     clock.now = now
