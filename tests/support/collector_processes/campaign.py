@@ -156,7 +156,7 @@ class Collection:
         Another process reads them: closing a file here would give up the locks of `store`, and a
         collector that starts then would cut the index short that `store` has in its memory.
         """
-        command = ["cat", *self.data.glob("collector.db*")]
+        command = ["cat", *map(str, self.data.glob("collector.db*"))]
         files = subprocess.run(command, capture_output=True, check=False).stdout
         return sum(trace in files for trace in self.traces(number))
 

@@ -100,7 +100,9 @@ def test_more_devices_than_fit_on_a_page(
         everybody = tags(collection, *range(CROWD))
         watcher.wait_for(lambda: len(seen_in(watcher)) == len(everybody))
         assert seen_in(watcher) == everybody
-        assert max(len(page.tags) for page in pages_in(watcher)) == PAGE_TAGS
+        alike = CROWD - len(everybody)  # two of so many share their tag once in 125 runs
+        largest = max(len(page.tags) for page in pages_in(watcher))
+        assert PAGE_TAGS - alike <= largest <= PAGE_TAGS
         first = next(iter(tags(collection, 0)))
         if first not in pages_in(watcher)[-1].tags:
             with Publisher(broker.port) as publisher:
