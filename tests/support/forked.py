@@ -218,11 +218,10 @@ class Dispatcher:
         del self._running[worker.number]
         if worker.is_done:
             return
-        if worker.is_in_a_test:
-            nodeid = self._item(worker).nodeid
-            self._fail(nodeid, f"its process ended (exit code {worker.process.exitcode})")
+        died_of = self._item(worker).nodeid if worker.is_in_a_test else f"worker {worker.number}"
+        self._fail(died_of, f"its process ended (exit code {worker.process.exitcode})")
         self._portions.give_back(worker.portion[worker.begun + 1 :])
-        if not self._is_over:
+        if worker.is_in_a_test and not self._is_over:  # else the next might die of the same
             self._start(worker.number)
 
     @property

@@ -8,7 +8,6 @@ end, and can be killed like any other. Only tests of starting itself have no use
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import random
@@ -22,6 +21,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Final
 
@@ -136,7 +136,7 @@ class _Parent:
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
             )
-        atexit.register(self.end)
+        Finalize(None, self.end, exitpriority=1)  # also where this process is a forked worker
 
     def start(self, order: Mapping[str, object], files: Sequence[int]) -> None:
         with self._lock:

@@ -160,6 +160,16 @@ def test_what_fails_at_the_end_of_a_session_fails_the_run(tmp_path: Path) -> Non
     assert "the broker did not stop" in done.shown
 
 
+def test_a_worker_that_dies_after_its_tests_fails_the_run_once(tmp_path: Path) -> None:
+    killed = BAD_END.replace(
+        'raise OSError("the broker did not stop")', "__import__('os')._exit(9)"
+    )
+    done = run(tmp_path, {"test_killed_late.py": killed}, "--workers", "1", "-q")
+    assert done.code == 1
+    assert done.shown.count("its process ended (exit code 9)") == 1
+    assert done.times("session-begins") == 1
+
+
 def test_the_first_failure_can_stop_all(tmp_path: Path) -> None:
     done = run(tmp_path, {"test_stops.py": STOPS, "test_others.py": MANY}, "--workers=2", "-x")
     assert done.code == 1
