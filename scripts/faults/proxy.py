@@ -104,6 +104,7 @@ class Passage:
         self.is_mute = False
         self._proxy = proxy
         self._sockets = (client, broker)
+        self._pumps, self._ending = 2, threading.Lock()
         pairs = ((client, broker), (broker, client))
         self._threads = [
             threading.Thread(target=self._pump, args=pair, daemon=True) for pair in pairs
@@ -136,6 +137,8 @@ class Passage:
         if not self.is_mute:
             with suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)
-        if not any(t.is_alive() for t in self._threads if t is not threading.current_thread()):
-            for sock in self._sockets:
-                sock.close()
+        with self._ending:
+            self._pumps -= 1
+            if not self._pumps:
+                for sock in self._sockets:
+                    sock.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from faults.proxy import Proxy
+from faults.proxy import Passage, Proxy
 
 
 @pytest.fixture
@@ -96,3 +97,44 @@ def test_it_goes_half_open_for_good(proxy: Proxy) -> None:
         sock.sendall(b"lost")
         assert silent_for(sock, 0.3)
         connected(proxy).close()  # connections made later are served
+
+
+class Late(socket.socket):
+    """Ends when the other side of its passage does."""
+
+    both: threading.Barrier
+
+    def shutdown(self, how: int) -> None:
+        self.both.wait()
+        super().shutdown(how)
+
+
+def pair(both: threading.Barrier) -> tuple[socket.socket, Late]:
+    """Two ends of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = Late(fileno=socket.create_connection(listener.getsockname(), 30).detach())
+        made.both = both
+        return listener.accept()[0], made
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("restless")
+def test_sides_that_end_at_once_leave_no_socket_open(proxy: Proxy) -> None:
+    for _ in range(100):
+        both = threading.Barrier(2)
+        (client, inner), (broker, outer) = pair(both), pair(both)
+        passage = Passage(proxy, inner, outer)
+        client.close()
+        broker.close()
+        passage.start()
+        while passage.is_alive:
+            time.sleep(0.0001)
+        assert (inner.fileno(), outer.fileno()) == (-1, -1)
