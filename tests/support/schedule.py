@@ -28,6 +28,7 @@ LONG: Final = (  # by how long they take; a line is one portion
     ("brokers/test_cluster.py",),
 )
 LAWS: Final = "tests/statistical/"
+HOUSE: Final = "tests/unit/house/"  # one portion: each of its files reads the whole source
 
 
 class Portions:
@@ -58,6 +59,8 @@ class Portions:
 def _portion(nodeid: str) -> str:
     """The first file or directory of the portion that a test belongs to."""
     file = nodeid.partition("::")[0]
+    if file.startswith(HOUSE):
+        return HOUSE
     rank = _rank(file)
     return WAITING + LONG[rank][0] if rank < len(LONG) and file.startswith(WAITING) else file
 
@@ -76,6 +79,8 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no later search for garbage looks at it again, and no
-    worker writes to it, so that all share its memory."""
+    worker writes to it, so that all share its memory. What tests leave is little: it is looked for
+    a tenth as often."""
     gc.freeze()
+    gc.set_threshold(7_000)
     gc.enable()

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.schedule import LAWS, LONG, WAITING, Portions
+from tests.support.schedule import HOUSE, LAWS, LONG, WAITING, Portions
 
 ROOMS = ("brokers", "browser", "edge")
 SYSTEM = [f"{WAITING}{room}/test_{i}.py" for room in ROOMS for i in range(6)]
@@ -54,6 +54,11 @@ def test_a_file_is_a_portion_and_laws_are_first() -> None:
     assert all(len(portion) == 3 for portion in given[:23])
 
 
+def test_the_house_is_read_by_one_worker() -> None:
+    rules = [f"{HOUSE}test_{i}.py::test" for i in range(4)]
+    assert portions([*rules[:2], "tests/unit/test_a.py::test", *rules[2:]], 2, 0)[0] == rules
+
+
 @pytest.mark.parametrize("units", [0, 1, 200])
 @pytest.mark.parametrize("worker", [0, 5])
 def test_every_test_is_handed_out_once(worker: int, units: int) -> None:
@@ -70,4 +75,4 @@ def test_what_is_given_back_is_handed_out_again() -> None:
 
 
 def test_the_long_ones_are_there() -> None:
-    assert [name for name in NAMED if not (ROOT / name).exists()] == []
+    assert [name for name in [*NAMED, HOUSE] if not (ROOT / name).exists()] == []
