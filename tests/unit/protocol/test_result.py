@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +144,25 @@ def test_every_outcome_is_written_even_when_not_counted() -> None:
     decoded = decode_result(sparse.encode())
     assert isinstance(decoded, Result)
     assert decoded.outcomes == {**dict.fromkeys(Outcome, 0), Outcome.ACCEPTED: 5}
+
+
+PAYLOAD = reference_wire.result(message_cases.RESULT, 1)
+OTHER_BYTES = {
+    "an integer in more bytes": (b"\xa1v\x01", b"\xa1v\xcc\x01"),
+    "text with a longer header": (b"\xa6rounds", b"\xd9\x06rounds"),
+    "bytes with a longer header": (b"digest\xc4\x20", b"digest\xc5\x00\x20"),
+    "a list with a longer header": (b"counts\x93", b"counts\xdc\x00\x03"),
+    "a float32": (b"\xcb" + struct.pack(">d", 0.5), b"\xca" + struct.pack(">f", 0.5)),
+}
+
+
+@pytest.mark.parametrize("why", OTHER_BYTES)
+def test_only_the_canonical_encoding_is_read(why: str) -> None:
+    """Else two messages with different bytes would be the same result."""
+    payload = PAYLOAD.replace(*OTHER_BYTES[why], 1)
+    assert payload != PAYLOAD
+    refused = Rejected(Outcome.MALFORMED, "not the canonical encoding")
+    assert decode_result(payload) == refused
 
 
 @pytest.mark.parametrize("k", [4096, 4097])
