@@ -102,15 +102,19 @@ async function refresh() {
   if (document.hidden || busy) { stale = true; return; }
   busy = true;
   stale = false;
+  let wait = 1000;
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
     if (answer.ok) replace(await answer.text());
     const made = await load();
     // Answers are shared for a moment: one from before the change does not show it yet.
     if (Math.min(made, Number(answer.headers.get("X-Made"))) < changed) stale = true;
-  } catch { /* the server is away for a moment; the next event tries again */ }
+  } catch { // cut off, or the server is away: there may be no other event for long
+    stale = true;
+    wait = AGAIN;
+  }
   busy = false;
-  if (stale) setTimeout(refresh, 1000);
+  if (stale) setTimeout(refresh, wait);
 }
 
 function replace(text) {

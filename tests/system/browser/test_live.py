@@ -24,6 +24,12 @@ pytestmark = pytest.mark.slow
 
 HOUR, PAST, NOW = 3600, 0, 1
 SAME = "return window.same === true"
+CUT_OFF = """
+window.whole = window.fetch;
+window.missed = 0;
+window.fetch = () => { window.missed = changed; return Promise.reject(new TypeError("cut off")); };
+return changed;
+"""
 
 
 def opened(place: Path) -> Collection:
@@ -114,4 +120,18 @@ def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path)
     assert received(browser, NOW) == "0"
     with serving(collection.data, address):
         browser.until(lambda: received(browser, NOW) == "2")
+        assert browser.run(SAME)
+
+
+def test_an_answer_that_was_cut_off_is_asked_for_again(browser: Browser, tmp_path: Path) -> None:
+    """Though nothing else changes: without that the page would show old numbers until it does."""
+    collection = opened(tmp_path)
+    with serving(collection.data) as site:
+        stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
+        browser.until(lambda: browser.run("return changed > 0 && !busy && !stale"))
+        before = browser.run(CUT_OFF)
+        count(collection, 0)
+        browser.until(lambda: browser.run("return missed") > before)
+        browser.run("window.fetch = window.whole")
+        browser.until(lambda: received(browser, NOW) == "1")
         assert browser.run(SAME)
