@@ -125,9 +125,8 @@ def contrast(estimated: Estimate, weights: npt.ArrayLike) -> Contrast:
     """The weighted sum of frequencies, with one finite weight for each value."""
     c = _checked(estimated, weights)
     centred = c - c.mean()
-    value = float(c.mean()) + float(centred @ estimated.raw)
     error = _covariance(estimated.moments, plausible(estimated), centred, centred)
-    return Contrast(value, *error, float(c.min()), float(c.max()))
+    return Contrast(weighted_sum(estimated, c), *error, float(c.min()), float(c.max()))
 
 
 def difference(estimated: Estimate, u: int, v: int) -> Contrast:
