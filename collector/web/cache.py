@@ -1,7 +1,8 @@
 """Answers kept for a second: ten readers of a page cost as much as one.
 
-An answer that was slow to make is kept ten times as long as that took, so that an address read
-without end costs a tenth of a processor at most. What is kept has a limit in bytes: the oldest
+An answer that was dear to make is kept for ten times the processor time that it took, so that an
+address read without end costs a tenth of a processor at most; one that had to wait, for a database
+or on a busy machine, for as long as all of that took. What is kept has a limit in bytes: the oldest
 answers go first, those that are no longer of use at once, and one beyond the limit is not kept.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from anyio import CapacityLimiter
@@ -46,10 +48,12 @@ class Cache(Generic[T]):
         self,
         size: Callable[[T], int],
         clock: Callable[[], float] = time.time,
+        processor_clock: Callable[[], float] = time.thread_time,
         keep_seconds: float = LIMITS.cache_seconds,
     ) -> None:
         self._size = size
         self._clock = clock
+        self._processor_clock = processor_clock
         self._keep_seconds = keep_seconds
         self._slots: OrderedDict[str, _Slot[T]] = OrderedDict()
         self._threads: CapacityLimiter | None = None
@@ -62,14 +66,22 @@ class Cache(Generic[T]):
         async with slot.lock:
             if slot.made is None or not slot.serves(self._clock()):
                 slot.made, slot.size, slot.began = None, 0, self._clock()
-                slot.made = made = await run_sync(make, limiter=self._limiter())
+                work = partial(self._timed, make)
+                made, spent = await run_sync(work, limiter=self._limiter())
+                slot.made = made
                 slot.size, now = self._size(made), self._clock()
-                slot.until = now + max(self._keep_seconds, TIMES * (now - slot.began))
+                slot.until = now + max(self._keep_seconds, TIMES * spent, now - slot.began)
                 if slot.size > MOST_BYTES and self._slots.get(key) is slot:
                     del self._slots[key]  # those who wait for it still get it
                 self._tidy()
                 return made, slot.began
             return slot.made, slot.began
+
+    def _timed(self, make: Callable[[], T]) -> tuple[T, float]:
+        """The answer, and the processor time that this thread spent on it."""
+        before = self._processor_clock()
+        made = make()
+        return made, self._processor_clock() - before
 
     def _tidy(self) -> None:
         """Drop what is out of date, and the oldest while there is too much."""

@@ -42,7 +42,7 @@ def test_every_limit_is_documented() -> None:
     assert f"At most {LIMITS.readers} readers get live events" in TEXT
     assert f"(nice {server.NICE})" in TEXT
     assert (LIMITS.cache_seconds, cache.TIMES) == (1.0, 10.0)
-    assert "up to a second old, or ten times as old as it took to make" in TEXT
+    assert "up to a second old, or ten times the processor time that it took to make" in TEXT
 
 
 def test_where_the_token_comes_from_is_documented() -> None:
