@@ -31,6 +31,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.names import unguessable
+from stage.paho_thread import leave
 from stage.processes import StageError
 from stage.publisher import publish
 
@@ -65,8 +66,7 @@ class Receipts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        leave(self._client)
 
     def follow(self, manifest: Manifest) -> None:
         """Read a campaign's pages, also after every new connection."""

@@ -27,6 +27,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.names import unguessable
+from stage.paho_thread import leave
 from stage.processes import StageError
 
 ANSWER_SECONDS: Final = 30.0
@@ -70,10 +71,7 @@ class Tally:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
-        # Let go of each other, so that paho closes its sockets when this is gone.
-        self._client.on_connect = self._client.on_message = self._client.on_subscribe = None
+        leave(self._client)
 
     def close_campaign(self) -> None:
         state = State(digest8(self.manifest), Presence.CLOSED, None)

@@ -27,6 +27,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.brokers.limits import limit_nats
 from collector.brokers.plan import Auth, BrokerPlan, Kind
 from stage.brokers import Broker
+from stage.paho_thread import stop
 from stage.programs import find_program, free_port
 
 V311: Final = MQTTProtocolVersion.MQTTv311
@@ -213,21 +214,21 @@ class Guest:
             return False
         self._client.loop_start()
         if not self._answer("connected"):
-            self._client.loop_stop()
+            stop(self._client)
             return False
         return True
 
     def leave(self) -> None:
         with suppress(OSError):
             self._client.disconnect()
-        self._client.loop_stop()
+        stop(self._client)
 
     def vanish(self) -> None:
         """Be gone without a word, so that the broker speaks our last will."""
         sock = self._client.socket()
         assert isinstance(sock, socket.socket)
         sock.shutdown(socket.SHUT_RDWR)
-        self._client.loop_stop()
+        stop(self._client)
 
     def listen(self, *filters: str, qos: int = 0) -> list[bool]:
         """Subscribe; what the broker granted, which need not mean much. A message has been handed

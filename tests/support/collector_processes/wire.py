@@ -6,22 +6,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Self
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from stage.paho_thread import leave
 from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
 
 Message = tuple[str, bytes]
 
 ASK_AGAIN_SECONDS = 5.0
-
-
-def forget_callbacks(client: mqtt.Client) -> None:
-    """Let go of whoever listened, so that paho closes its sockets when the listener is gone."""
-    client.on_connect = client.on_message = client.on_subscribe = None
 
 
 def _client(name: str) -> mqtt.Client:
@@ -45,8 +40,7 @@ class Publisher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        leave(self._client)
 
     def send(
         self, messages: Iterable[Message], *, retain: bool = False, wait_seconds: float = 60.0
@@ -81,10 +75,7 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._client.disconnect()
-        self._client.loop_stop()
-        forget_callbacks(self._client)
+        leave(self._client)
 
     def wait_for(self, done: Callable[[], bool], timeout: float = 60.0) -> None:
         """Until what was heard is as wanted. What is retained is asked for again now and then: NATS

@@ -30,6 +30,7 @@ from edge_client.mqtt.memory import MemoryBroker
 from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
 from stage.brokers import BROKERS, Broker, Mosquitto
+from stage.paho_thread import leave
 from tests.support.needs import need
 
 PATIENCE = 30.0
@@ -66,8 +67,7 @@ def over_tcp(broker: Broker) -> World:
         other.connect("127.0.0.1", broker.port)
         other.loop_start()
         other.publish(topic, payload, 1, retain=True).wait_for_publish(PATIENCE)
-        other.disconnect()
-        other.loop_stop()
+        leave(other)
 
     return World(parse_broker(broker.url), PahoLink, retain, broker.stop, broker.start)
 

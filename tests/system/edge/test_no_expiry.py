@@ -19,8 +19,8 @@ from edge_client.records import Queued
 from protocol_spec import Manifest, Topics
 from protocol_spec.programs.names import unguessable
 from stage.brokers import Broker
+from stage.paho_thread import leave
 from tests.support.campaigns import second_manifest
-from tests.support.collector_processes.wire import forget_callbacks
 from tests.support.edge_fakes import QUICK, tick_until
 from tests.support.edge_processes.loops import one_queued
 from tests.support.peer import PUBLISH, SUBSCRIBE, Peer, Wire
@@ -62,9 +62,7 @@ def session(port: int, name: str, pattern: str) -> Iterator[dict[str, bytes]]:
         assert subscribed.wait(30)
         yield arrived
     finally:
-        client.disconnect()
-        client.loop_stop()
-        forget_callbacks(client)
+        leave(client)
 
 
 def send_one(state: Path, asked: Manifest, broker: Broker) -> tuple[str, bytes]:
