@@ -227,7 +227,7 @@ def deliver_past_a_liar(
         first = replace(run, trust_puback=trust_puback, timeout=0.5)
         agents.run(first if trust_puback else replace(first, die_at="acknowledged", timeout=30))
         proxy.upstream = nats.port
-        done = agents.run(replace(run, trust_puback=trust_puback, timeout=5.0))
+        done = agents.run(replace(run, trust_puback=trust_puback))
         assert_counted_once(tally, [state.name], [done.after])
 
 
@@ -256,7 +256,7 @@ def deliver_past_a_crash(
     broker.kill()
     broker.start()
     with Tally(broker.port, asked, keep_session=True) as tally:
-        done = agents.run(replace(run, timeout=10.0))
+        done = agents.run(run)
         assert_counted_once(tally, [state.name], [done.after])
 
 
