@@ -25,6 +25,11 @@ class Embedded(Nats):
 
     environment: ClassVar[Mapping[str, str]] = GO_RUNTIME
 
+    @property
+    def ports(self) -> list[int]:
+        """That for MQTT; no workers pull from it."""
+        return [self.port]
+
     def command(self) -> list[str]:
         made = super().command()
         (self.directory / "nats.conf").write_text(self.configuration())

@@ -30,6 +30,11 @@ def _installed(name: str) -> str:
     return program
 
 
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @dataclass
 class Broker(ABC):
     """A broker process on a port of its own, with its data in a directory of its own."""
@@ -38,11 +43,17 @@ class Broker(ABC):
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     tls: ClassVar[bool] = False
+    start_seconds: ClassVar[float] = 30.0
     environment: ClassVar[Mapping[str, str]] = {}  # beside what we have ourselves
 
     @property
     def url(self) -> str:
         return f"mqtt{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def ports(self) -> list[int]:
+        """All it listens at."""
+        return [self.port]
 
     @property
     def ca_file(self) -> Path | None:
@@ -66,13 +77,12 @@ class Broker(ABC):
         with (self.directory / "log").open("ab") as log:
             env = {**self.environment, **os.environ}
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=env)
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self
-            if self.process.poll() is not None:
-                break
+        limit = time.monotonic() + self.start_seconds
+        while self.process.poll() is None and time.monotonic() < limit:
+            if all(_is_open(port) for port in self.ports):
+                return self
             time.sleep(0.02)
+        self.kill()
         raise StageError(f"the broker did not start: {(self.directory / 'log').read_text()}")
 
     def kill(self) -> None:
@@ -108,6 +118,11 @@ class Nats(Broker):
     def stream_port(self) -> int:
         """At which workers pull reports."""
         return free_port()
+
+    @property
+    def ports(self) -> list[int]:
+        """NATS opens its own after that for MQTT."""
+        return [self.port, self.stream_port]
 
     def command(self) -> list[str]:
         program = _installed("nats-server")

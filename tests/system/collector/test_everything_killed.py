@@ -129,7 +129,7 @@ def test_everything_killed_at_random(own_nats: Broker, launcher: Launcher, tmp_p
         for _ in range(KILLS):
             time.sleep(moments.uniform(0.0, 0.45 * period))  # the moment is the point: any will do
             victims.kill(moments.randrange(4))
-        wait_until(lambda: time.time() > collection.manifest.rounds.closes(7))
+        wait_until(lambda: time.time() > collection.manifest.rounds.closes(7), timeout=10 * period)
         wait_until(lambda: all(fleet.has_delivered for fleet in fleets), timeout=90)
     assert_nothing_lost_or_doubled(collection, fleets)
     assert len(counted(collection)) > 8, f"several rounds, seed {SEED}"

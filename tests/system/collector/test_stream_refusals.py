@@ -139,14 +139,16 @@ def test_a_stream_of_somebody_else(tmp_path: Path) -> None:
 
 def test_without_jetstream(tmp_path: Path) -> None:
     class Plain(Nats):
+        ports = property(lambda self: [self.stream_port])
+
         def command(self) -> list[str]:
             made = super().command()
             file = self.directory / "nats.conf"
-            file.write_text(f"listen: 127.0.0.1:{self.port}\n")
+            file.write_text(f"listen: 127.0.0.1:{self.stream_port}\n")
             return made
 
     with Plain(tmp_path) as nats:
-        assert "JetStream is switched off there" in refusal(here(nats.port))
+        assert "JetStream is switched off there" in refusal(here(nats.stream_port))
 
 
 def test_nobody_is_there() -> None:
