@@ -7,6 +7,9 @@ agents         many real agents in a few processes
 agent_process  what one of those processes runs
 memory         the largest size of this process so far
 brokers        NATS and mosquitto, each on a port of its own
+cluster        three NATS nodes, PostgreSQL and workers
+postgres       a PostgreSQL server for a while, also where nobody is root
+paho_thread    the end of a paho client
 publisher      the messages of many devices through one connection
 tally          a collector in a hundred lines, where only the agent is of interest
 """

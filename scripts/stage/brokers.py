@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ from typing import ClassVar, Self
 from collector.brokers.authority import Authority
 from collector.brokers.plan import Pair
 from stage.processes import StageError
-from stage.programs import find_program, free_port
+from stage.programs import find_program, free_port, is_open
 
 # mosquitto started by root would become another user, who may not read our files.
 AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
@@ -28,11 +27,6 @@ def _installed(name: str) -> str:
     if program is None:
         raise StageError(f"{name} is not installed")
     return program
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @dataclass
@@ -79,7 +73,7 @@ class Broker(ABC):
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=env)
         limit = time.monotonic() + self.start_seconds
         while self.process.poll() is None and time.monotonic() < limit:
-            if all(_is_open(port) for port in self.ports):
+            if all(is_open(port) for port in self.ports):
                 return self
             time.sleep(0.02)
         self.kill()

@@ -19,7 +19,7 @@ from collector.store import Store
 from stage.collector import NO_PAGE, CollectorProcess, collector_command
 from stage.postgres import PostgresProcess
 from stage.processes import Process, StageError
-from stage.programs import environment, find_program, free_port
+from stage.programs import environment, find_program, free_port, is_open
 
 NODES: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 KEEPALIVE_SECONDS: Final = "10"
@@ -54,8 +54,7 @@ class Node(Process):
 
     def listens(self) -> bool:
         """Whether it takes connections."""
-        with socket.socket() as probe:
-            return probe.connect_ex((self.address, self._port)) == 0
+        return is_open(self._port, self.address)
 
 
 class WorkerProcess(CollectorProcess):

@@ -12,7 +12,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,7 +26,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.brokers.limits import limit_nats
 from collector.brokers.plan import Auth, BrokerPlan, Kind
 from stage.brokers import Broker
-from stage.paho_thread import stop
+from stage.paho_thread import leave, stop
 from stage.programs import find_program, free_port
 
 V311: Final = MQTTProtocolVersion.MQTTv311
@@ -219,9 +218,7 @@ class Guest:
         return True
 
     def leave(self) -> None:
-        with suppress(OSError):
-            self._client.disconnect()
-        stop(self._client)
+        leave(self._client)
 
     def vanish(self) -> None:
         """Be gone without a word, so that the broker speaks our last will."""
