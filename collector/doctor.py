@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from collector.brokers.auditor import AccessProbe
 from collector.brokers.choose import choose_broker
-from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import RENEW_DAYS, BrokerPlan
-from collector.brokers.probe import AccessProbe
-from collector.brokers.upkeep import altered
+from collector.brokers.config import RENEW_DAYS, BrokerPlan
+from collector.brokers.directory import BrokerDirectory, altered
 from collector.data_dir import client_id, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError

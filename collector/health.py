@@ -1,12 +1,13 @@
-"""Is the collector alive and well? Answered from a file, so that no port and no curl is needed.
+"""Which configuration a broker's directory holds: told apart by a digest of a few small files.
 
-The service writes its status to the heartbeat file every few seconds; `examine` reads it, and
-compares which configuration the service's broker has with the one on disk. Nothing here knows the
-broker or the store, so the page's process can use it.
+They hold what a running broker or collector cannot take over by reading its files again: where the
+broker listens and with what, and how the collector connects to it. Users, passwords and access
+lists are not among them: brokers reload those.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -16,10 +17,32 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from collector.configuration import fingerprint
 from protocol_spec.programs.private_files import overwrite
 
-FILE: Final = "heartbeat"
+OWN: Final = "credentials/Collector/collector.toml"
+FILES: Final = ("nats.conf", "mosquitto.conf", OWN)
+
+
+def fingerprint(directory: Path) -> str:
+    """A digest of what is configured there; nothing where that cannot be seen."""
+    digest = hashlib.sha256()
+    try:
+        if not directory.is_dir():
+            return ""
+        for name in FILES:
+            file = directory / name
+            digest.update(f"{name}\0".encode())
+            if file.exists():
+                digest.update(file.read_bytes() + b"\0")
+    except OSError:
+        return ""
+    return digest.hexdigest()[:16]
+
+
+# --- Is the collector alive and well? Answered from a file, so that no port and no curl is needed.
+
+
+HEARTBEAT_FILE: Final = "heartbeat"
 EVERY_SECONDS: Final = 2.0
 STALE_SECONDS: Final = 30.0
 SHOWN: Final = 8  # campaigns that wait, in the heartbeat
@@ -96,7 +119,7 @@ class Heartbeat:
     """Writes the service's status every few seconds, in place."""
 
     def __init__(self, directory: Path, every_seconds: float = EVERY_SECONDS) -> None:
-        self._path = directory / FILE
+        self._path = directory / HEARTBEAT_FILE
         self._every_seconds = every_seconds
         self._next = 0.0
 
@@ -119,7 +142,7 @@ class Heartbeat:
 def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
     """Read the heartbeat of the collector on a data directory."""
     try:
-        beat = _read(directory / FILE)
+        beat = _read(directory / HEARTBEAT_FILE)
         os.kill(beat.pid, 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Health(False, f"no collector is running on {directory}")

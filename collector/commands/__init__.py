@@ -2,21 +2,13 @@
 
 Their modules, of which only the one that is asked for is loaded:
 
-campaigns   plan, open, close
-inviting    invite
-collecting  run, seal
-reading     status, estimate, export
-checks      health, doctor
-broker      broker-config
-enrolment   enrol, revoke
-backup      backup, restore
-operator    operator-key
-page        page
-handing_over  a broker's new configuration comes into use
-moving      migrate
-text, plan_text, broker_text   typed facts as text for the terminal
-watching    facts shown again whenever they change
-options     the decorator that makes a command, and what several commands take
+campaigns    plan, open, invite, close
+collecting   run, seal, page
+reading      status, estimate, export
+broker       broker-config, enrol, revoke
+checks       health, doctor
+maintenance  backup, restore, migrate, operator-key
+options      the decorator that makes a command, and what several commands take
 
 Exit codes: 0 done, 1 something at run time, 2 settings or manifest.
 """
@@ -40,35 +32,35 @@ COMMANDS: Final = Verbs(
         "campaigns",
         "Check a manifest, sign it if it names you as its operator, open it and publish it.",
     ),
-    ("invite", "inviting", "Print the link by which owners join a campaign, with its QR code."),
+    ("invite", "campaigns", "Print the link by which owners join a campaign, with its QR code."),
     ("run", "collecting", "Collect for every open campaign until stopped."),
     ("status", "reading", "Show how rounds fill, and what became of every message."),
     ("estimate", "reading", "Print histograms with their intervals."),
     ("export", "reading", "Write results as rows with fixed columns, or as a figure."),
-    ("page", "page", "Serve the analyst's page without collecting."),
+    ("page", "collecting", "Serve the analyst's page without collecting."),
     ("seal", "collecting", "Seal rounds whose deadline has passed."),
     ("close", "campaigns", "End a campaign."),
     (
         "migrate",
-        "moving",
+        "maintenance",
         "Move the data directory's database to PostgreSQL, which several workers can share.",
     ),
     ("health", "checks", "Exit 0 if the collector is connected and counting."),
     ("doctor", "checks", "Check data, key, broker and campaigns, and say what to do."),
-    ("backup", "backup", "Copy database, keys and broker's files, and check the copy."),
-    ("restore", "backup", "Put a backup into an empty data directory."),
+    ("backup", "maintenance", "Copy database, keys and broker's files, and check the copy."),
+    ("restore", "maintenance", "Put a backup into an empty data directory."),
     ("broker-config", "broker", "Write a broker's configuration, with access control."),
     (
         "enrol",
-        "enrolment",
+        "broker",
         "Create credentials for devices, or for readers, at the configured broker.",
     ),
     (
         "revoke",
-        "enrolment",
+        "broker",
         "Refuse a device's reports and revoke its credential; or a reader's.",
     ),
-    ("operator-key", "operator", "Make, show or replace the key that signs your manifests."),
+    ("operator-key", "maintenance", "Make, show or replace the key that signs your manifests."),
 )
 
 

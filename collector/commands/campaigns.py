@@ -1,37 +1,214 @@
-"""Before and after collecting: plan a campaign, open it, close it."""
+"""`invite`: the link by which owners join a campaign, and its QR code."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import click
 
 from collector.brokers.choose import choose_broker, let_report_to
 from collector.brokers.directory import BrokerDirectory
-from collector.commands import text
-from collector.commands.broker_text import must_reload_text
+from collector.commands import reading
+from collector.commands.broker import must_reload_text
 from collector.commands.options import CAMPAIGN, DURATION, MANIFEST, command, show
-from collector.commands.plan_text import plan_text
-from collector.data_dir import existing_store, open_store
+from collector.data_dir import existing_store, open_store, read_store
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.joining import remember_address
-from collector.operator_key import OperatorKey
+from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
 from collector.records import NO_CAMPAIGN, Campaign
 from collector.settings import Settings
 from collector.show.planning import plan_manifest, receipts_on, too_few_pages
+from collector.show.planning.records import AttributePlan, Judgement, NumbersPlan, Plan, WayPlan
+from collector.show.qr import terminal_code
 from collector.show.tables import instant
+from collector.show.terminal import Ink, ink_of
+from collector.show.words import median_between, quantity, rounds_name
 from collector.store import Store
-from collector.trial import is_trial, read_campaign
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.output import allow_colours
 from protocol_spec.programs.pasting import completed
+
+
+class InviteFacts(TypedDict):
+    """What `invite --json` prints."""
+
+    campaign: str
+    digest: str
+    link: str
+
+
+@command
+@CAMPAIGN
+@AS_JSON
+def invite(settings: Settings, campaign: str | None, as_json: bool) -> None:
+    """Print the link by which owners join a campaign, with its QR code.
+
+    \b
+    allomfree-collector invite
+    allomfree-collector invite home-heat --json
+    """
+    with closing(read_store(settings.data_dir, settings.store)) as store:
+        found = store.campaign(campaign)
+    if found.closed is not None:
+        raise CollectorError(f"{found.name} is closed: nobody can join it any more")
+    link = f"{remember_address(settings)}/{found.manifest.full_name}"
+    digest = found.manifest.digest.hex()
+    facts: InviteFacts = {"campaign": found.name, "digest": digest, "link": link}
+    ink = ink_of(sys.stdout, os.environ)
+    if ink.colour:
+        allow_colours()  # names and addresses hold no control characters
+    elsewhere = [] if is_for_others(link) else _for_others(settings)
+    show(facts, as_json, lambda told: _text(told, elsewhere, ink))
+
+
+def _for_others(settings: Settings) -> list[str]:
+    """How to let other machines in, where the broker is for this one."""
+    only = "That is an address of this very machine. For devices elsewhere,"
+    if settings.broker is not None:
+        return [f"{only} name the broker as they reach it, as in --broker mqtts://broker.example"]
+    kind, step = "nats", "set up a broker"
+    if BrokerDirectory.exists(settings.broker_dir):
+        kind, step = BrokerDirectory.load(settings.broker_dir).plan.kind, "configure it again"
+    return [
+        f"{only} {step}, NAME being this machine's name or address in their network:",
+        f"    allomfree-collector broker-config {kind} --host NAME",
+    ]
+
+
+def _text(facts: InviteFacts, elsewhere: list[str], ink: Ink) -> str:
+    link = facts["link"]
+    lines = [f"Join {facts['campaign']} with:", f"    allomfree-edge join {link}", ""]
+    if elsewhere:
+        return "\n".join([*lines[:-1], *elsewhere])
+    told = "The link names the campaign by its whole digest: no other can be taken for it."
+    code = terminal_code(link, colours=ink.colour)
+    return "\n".join([*lines, code, "", link, told])
+
+
+# --- A plan as text for the terminal.
+
+
+def plan_text(plan: Plan) -> str:
+    """What to expect, attribute by attribute."""
+    way = "" if plan.reporting == "memoized" else f", reporting {plan.reporting}"
+    lines = [
+        (
+            f"{plan.n:,} devices, eps_inf {plan.eps_inf:g}, eps_1 {plan.eps_1:g}{way}, "
+            f"{plan.rounds:,} rounds, bound for life {plan.lifetime_epsilon:g}"
+        ),
+        f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
+        f"set receipt_pages to about {plan.receipt_pages} (a thousand devices a page)",
+    ]
+    if plan.receipts_warning is not None:
+        lines.append(f"careful: {plan.receipts_warning}")
+    for attribute in plan.attributes:
+        lines += ["", *_attribute(attribute, plan)]
+    return "\n".join(lines)
+
+
+def _attribute(a: AttributePlan, plan: Plan) -> Iterator[str]:
+    yield f"{a.name} ({a.k} values): {a.protocol} ({a.why})"
+    yield from (f"  careful: {warning}" for warning in a.warnings)
+    for judged in a.verdict:
+        yield f"  verdict, {rounds_name(judged.rounds)}: {judged.sentence}"
+    yield from _widths(a, plan)
+    yield from (f"  {line}" for line in numbers_lines(a.numbers, a.unit))
+    yield from (f"  advice: {line}" for line in a.advice)
+    yield from _suggestions(a)
+    yield from (f"  {line}" for line in ways_table(a.ways))
+    yield from _choices(a, plan)
+
+
+def _widths(a: AttributePlan, plan: Plan) -> Iterator[str]:
+    reports = _round_reports(a.verdict)
+    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
+    yield (
+        f"  one round of {reports:,.0f} devices   ±{100 * a.half_width:.2f}"
+        f"   all values at once ±{100 * a.half_width_all:.2f}"
+    )
+    yield (
+        f"  a difference in one round   ±{100 * a.difference:.2f}"
+        f"   any pair ±{100 * a.difference_all:.2f}"
+    )
+    yield f"  pooled over rounds          {pooled}"
+    yield f"  floor, however many rounds  ±{100 * a.floor:.2f} ({_FLOORS[a.reporting]})"
+    if a.split_budget_ratio is not None and a.split_budget_ratio > 1.0:
+        yield (
+            f"  if every device answered all questions instead of one: "
+            f"{a.split_budget_ratio:.2f} times wider"
+        )
+    if plan.precision is not None:
+        yield (
+            f"  for ±{100 * plan.precision:g} in one round: "
+            f"{a.devices_for_precision:,} devices in all"
+        )
+
+
+_FLOORS = {
+    "memoized": "noise of the one memo per device",
+    "once": "every device has answered",
+    "hashed": "noise of the memos and of the groups",
+    "nested": "the last level",
+}
+
+
+def _round_reports(verdict: Iterable[Judgement]) -> float:
+    return next(judged.reports for judged in verdict)
+
+
+def numbers_lines(numbers: Iterable[NumbersPlan], unit: str) -> Iterator[str]:
+    """Mean and median, if numbers were spread evenly over the bins."""
+    for each in numbers:
+        mean = "no mean"
+        if each.mean_half_width is not None:
+            mean = (
+                f"mean ±{quantity(each.mean_half_width, unit)}, and up to "
+                f"±{quantity(each.mean_bias, unit)} because bins have a width"
+            )
+        median = median_between(each.median_low, each.median_high, unit)
+        yield f"{rounds_name(each.rounds)}: {mean}; {median}"
+
+
+def _suggestions(a: AttributePlan) -> Iterator[str]:
+    if a.suggestions:
+        read = a.verdict[-1].rounds
+        yield f"  for ±{100 * a.target:g} with {rounds_name(read)}, one of these would do:"
+        yield from (f"    {each.sentence}" for each in a.suggestions)
+
+
+def ways_table(ways: Iterable[WayPlan]) -> Iterator[str]:
+    """The ways of reporting, the chosen one marked."""
+    yield "way of reporting   one round    7 rounds   28 rounds   bound   hides"
+    for way in ways:
+        widths = "   ".join(f"{f'±{100 * w:.2f}':>9}" for w in way.half_width.values())
+        mark = ">" if way.chosen else " "
+        unfit = "" if way.suits else "; not for values that change"
+        yield (
+            f"{mark} {way.reporting:<14}   {widths}   {way.lifetime_epsilon:>5g}   "
+            f"{way.hides}{unfit}"
+        )
+
+
+def _choices(a: AttributePlan, plan: Plan) -> Iterator[str]:
+    for choice in a.choices:
+        yield (
+            f'  choose_for = "{choice.choose_for}": {choice.protocol}, '
+            f"±{100 * choice.half_width:.2f} in one round, "
+            f"±{100 * choice.half_width_pooled:.2f} over {plan.rounds:,} rounds"
+        )
+
+
+# --- Before and after collecting: plan a campaign, open it, close it.
+
 
 _PLAN_FLAGS: Final = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
 
@@ -122,7 +299,7 @@ def open(  # noqa: A001 - the verb
     running = examine(settings.data_dir).running
     alone = embedded is None and not running
     trouble = _publish(known, campaign, signature) if alone else None
-    facts: text.OpenedFacts = {
+    facts: reading.OpenedFacts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
         "operator": loaded.operator.hex(),
@@ -135,7 +312,7 @@ def open(  # noqa: A001 - the verb
         "trouble": trouble,
         "receipts": _receipts(loaded),
     }
-    show(facts, as_json, text.opened_text)
+    show(facts, as_json, reading.opened_text)
 
 
 def _trust(settings: Settings) -> str:

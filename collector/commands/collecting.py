@@ -8,26 +8,26 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import click
 
-from collector.brokers.choose import choose_broker, let_announce, let_report_to
+from collector.brokers.choose import ConfigurationWatch, choose_broker, let_announce, let_report_to
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.in_use import ConfigurationWatch
-from collector.commands import text
-from collector.commands.broker_text import must_reload_text
+from collector.commands import reading
+from collector.commands.broker import must_reload_text
 from collector.commands.options import CAMPAIGN, command, show
-from collector.data_dir import device_key, existing_store, only_service, open_store
+from collector.data_dir import device_key, existing_store, only_service, open_store, read_store
 from collector.garbage import search_rarely
 from collector.health import Heartbeat, Status
-from collector.joining import remember_address
+from collector.opening import remember_address
 from collector.records import Campaign
 from collector.rounds import sealing
 from collector.rounds.result_json import summary
-from collector.settings import Settings
+from collector.settings import PAGE, Settings
 from collector.store import Store
+from collector.web import listen, token
 from collector.web.child import page_process
 from protocol_spec import Result
 from protocol_spec.programs.commands import AS_JSON
@@ -167,5 +167,45 @@ def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -
         due = list(sealing.due(store, found, now))
         for number in due:
             sealing.seal(store, found, number, int(time.time()))
-    facts: text.SealedFacts = {"campaign": found.name, "sealed": due}
-    show(facts, as_json, text.sealed_text)
+    facts: reading.SealedFacts = {"campaign": found.name, "sealed": due}
+    show(facts, as_json, reading.sealed_text)
+
+
+# --- The analyst's page by itself, without collecting.
+
+
+log_of_page = logging.getLogger("allomfree.page")
+
+
+@command
+@click.option("--link", is_flag=True, help="Print the page's address, with its token, and exit.")
+@click.option(
+    "--socket",
+    "descriptor",
+    type=int,
+    metavar="NUMBER",
+    help="File descriptor of a listening socket; `run` uses it.",
+)
+def page(settings: Settings, link: bool, descriptor: int | None) -> None:
+    """Serve the analyst's page without collecting.
+
+    `run` serves it too, as its child process.
+
+    \b
+    allomfree-collector page
+    allomfree-collector page --link
+    """
+    address = settings.listen or PAGE
+    secret = token.needed(settings, address)
+    if link:
+        click.echo(listen.link(address, secret))
+        return
+    from collector.web.server import serve  # noqa: PLC0415 - the web server, only when asked for
+
+    if descriptor is None:
+        sock = listen.listening(address)
+        log_of_page.info("page on %s", listen.link(listen.bound(address, sock), None))
+    else:
+        sock = listen.inherited(descriptor)
+    opening = partial(read_store, address=settings.store)
+    serve(settings, address, secret, sock, opening)

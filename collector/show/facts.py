@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from collector.health import Health, examine
+from collector.opening import trial_warnings
 from collector.records import NO_CAMPAIGN, Campaign
 from collector.show.estimates import half_widths
 from collector.show.planning import warnings
 from collector.show.tables import Row, histogram, instant, times
 from collector.show.workers import WorkerFacts, worker_facts
 from collector.store import Store
-from collector.trial import trial_warnings
 from protocol_spec import OUTCOME_HELP, Attribute, Numbers, Outcome, Reporting, Result
 
 CampaignState = Literal["not begun", "open", "finished", "closed"]

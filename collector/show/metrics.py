@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from collector.brokers.certificates import server_expires
+from collector.brokers.credentials import server_expires
 from collector.data_dir import read_store
 from collector.health import Beat, Status, examine
 from collector.records import NO_CAMPAIGN, Campaign, RequestOutcome

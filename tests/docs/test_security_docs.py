@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers import authority, passwords, probe
-from collector.brokers.access import AUDITOR, COLLECTOR, Access, Role, access
+from collector.brokers import auditor, authority, credentials
+from collector.brokers.config import (
+    AUDITOR,
+    COLLECTOR,
+    KINDS,
+    RENEW_DAYS,
+    Access,
+    BrokerPlan,
+    Kind,
+    Role,
+    access,
+)
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import KINDS, RENEW_DAYS, BrokerPlan, Kind
 from protocol_spec import Outcome, as_drawn, calibrate
 from protocol_spec.topics import CANARY_CAMPAIGN, DEFAULT_NAMESPACE
 from tests.support.docs import SECURITY, budgets, read, rows, section
@@ -72,7 +81,7 @@ def test_least_privilege(who: str, role: Role, name: str) -> None:
 def test_every_trial_of_doctor_is_told() -> None:
     """The sentences are the literals that `AccessProbe` passes to its trials."""
     calls = [
-        n for n in ast.walk(ast.parse(inspect.getsource(probe))) if isinstance(n, ast.Constant)
+        n for n in ast.walk(ast.parse(inspect.getsource(auditor))) if isinstance(n, ast.Constant)
     ]
     lead = re.compile(r"(a device|a reader|nobody|the collector) [a-z' ]+")
     tried = {n.value for n in calls if isinstance(n.value, str) and lead.fullmatch(n.value)}
@@ -96,7 +105,7 @@ def test_lifetimes_of_certificates() -> None:
 
 
 def test_passwords_have_the_bits_that_are_told() -> None:
-    assert len(passwords.new_password()) * 6 == 192
+    assert len(credentials.new_password()) * 6 == 192
     assert "192 random bits" in text()
 
 

@@ -22,9 +22,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from collector.brokers.auditor import limit_nats
+from collector.brokers.config import Auth, BrokerPlan, Kind
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.limits import limit_nats
-from collector.brokers.plan import Auth, BrokerPlan, Kind
 from stage.brokers import Broker
 from stage.paho_thread import leave, stop
 from stage.programs import find_program, free_port

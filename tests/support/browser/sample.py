@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.data_dir import open_store
-from collector.joining import FILE as ADDRESS
+from collector.opening import ADDRESS_FILE as ADDRESS
 from collector.records import Campaign, Candidate, Refusal
 from collector.rounds import sealing as rounds
 from collector.show.truth import write_truth

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector import health
-from collector.brokers.plan import host_name
+from collector.brokers.config import host_name
 from collector.errors import CollectorError
 from collector.settings import parse_streams
 from collector.settings import resolve as collector_settings
@@ -245,7 +245,8 @@ def _files(place: Path) -> list[Target]:
         Target("json_source", _json_source(place / "value.json"),
                [b'{"a": {"b": ["wood", 1]}}', b"[" * 3000]),
         Target("edge_heartbeat", _heartbeat(place, heartbeat.FILE, heartbeat.last_heartbeat), seen),
-        Target("collector_heartbeat", _heartbeat(place, health.FILE, health.examine), seen),
+        Target("collector_heartbeat",
+               _heartbeat(place, health.HEARTBEAT_FILE, health.examine), seen),
         Target("truth", _truth(place), [b'{"fuel": [0.5, 0.5]}']),
     ]  # fmt: skip
 

@@ -15,9 +15,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.authority import Authority
-from collector.brokers.plan import Pair
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, Pair
 from protocol_spec.topics import CANARY_CAMPAIGN, from_all_devices, marker
 from tests.support.broker_setup import (
     CERTIFICATES,

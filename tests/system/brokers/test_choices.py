@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
-from collector.brokers.directory import BrokerDirectory
+from collector.brokers.auditor import limit_nats
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE
+from collector.brokers.directory import BrokerDirectory, altered
 from collector.brokers.embedded import EmbeddedBroker
-from collector.brokers.limits import limit_nats
-from collector.brokers.upkeep import altered
 from collector.mqtt.link import PahoLink
 from protocol_spec.programs.errors import SettingsError
 from stage.programs import free_port

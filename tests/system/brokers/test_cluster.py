@@ -16,11 +16,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509 import ExtendedKeyUsage
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from collector.brokers.access import COLLECTOR
+from collector.brokers.auditor import limit_nats, requests
 from collector.brokers.authority import names_of, read_certificate
+from collector.brokers.config import COLLECTOR, BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.limits import limit_nats, requests
-from collector.brokers.plan import BrokerPlan
 from collector.data_dir import open_store
 from collector.settings import resolve
 from protocol_spec import Manifest, Topics

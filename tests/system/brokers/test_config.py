@@ -12,7 +12,6 @@ from click.testing import Result
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.authority import (
     AUTHORITY_DAYS,
     SERVER_DAYS,
@@ -20,8 +19,8 @@ from collector.brokers.authority import (
     days_left,
     names_of,
 )
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import RENEW_DAYS, Pair
 from edge_client.settings import resolve
 from stage.programs import free_port
 from tests.support.broker_setup import BOTH, ConfiguredBroker, Setup, broker_config, users_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.brokers.access import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
-from collector.brokers.upkeep import name_campaigns
+from collector.brokers.config import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
+from collector.brokers.directory import name_campaigns
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from collector.brokers.access import AUDITOR, COLLECTOR, PROBE
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import session_name
 from edge_client.settings import resolve

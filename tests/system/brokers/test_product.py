@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.access import COLLECTOR
+from collector.brokers.config import COLLECTOR
 from collector.data_dir import read_store, session_name
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
 from stage.programs import free_port

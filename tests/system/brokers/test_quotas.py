@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.access import COLLECTOR
-from collector.brokers.plan import LARGEST_PACKET
-from collector.brokers.upkeep import name_campaigns
+from collector.brokers.config import COLLECTOR, LARGEST_PACKET
+from collector.brokers.directory import name_campaigns
 from protocol_spec.topics import from_all_devices
 from tests.support.broker_setup import (
     BOTH,

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.access import COLLECTOR, PROBE, READER_PROBE
 from collector.brokers.choose import choose_broker, let_announce
-from collector.brokers.directory import BrokerDirectory
-from collector.brokers.nats import subjects
-from collector.brokers.readers import announce_below, enrol_readers
+from collector.brokers.config import COLLECTOR, PROBE, READER_PROBE, subjects
+from collector.brokers.directory import BrokerDirectory, announce_below, enrol_readers
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.settings import resolve
 from protocol_spec.topics import parse_from_device

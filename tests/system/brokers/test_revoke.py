@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.access import COLLECTOR
+from collector.brokers.config import COLLECTOR
 from collector.data_dir import open_store, read_store
 from tests.support.broker_setup import (
     BOTH,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.brokers.config import Pair, ServerCertificate
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import Pair, ServerCertificate
 from collector.mqtt.link import PahoLink
 from edge_client.mqtt.link import PahoLink as AgentLink
 from edge_client.mqtt.link import connect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers.nats import GO_RUNTIME
+from collector.brokers.config import GO_RUNTIME
 from collector.health import examine
 from stage.programs import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.brokers.config import SYNC_SECONDS
 from collector.brokers.embedded import EmbeddedBroker
-from collector.brokers.nats import SYNC_SECONDS
 from collector.device_key import DeviceKey
 from collector.mqtt.link import PahoConnector
 from collector.processes import listener_of

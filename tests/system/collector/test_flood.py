@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.commands import text
+from collector.commands import reading
 from collector.health import examine
 from collector.show.facts import status_facts
 from protocol_spec import Outcome
@@ -44,7 +44,7 @@ def suspended(collection: Collection) -> list[str]:
 
 
 def status_text(collection: Collection) -> str:
-    return text.status_text(status_facts(collection.store, collection.data, time.time()))
+    return reading.status_text(status_facts(collection.store, collection.data, time.time()))
 
 
 def test_one_device_floods_and_the_others_are_counted(

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from collector import backups
+from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import BrokerPlan
 from collector.data_dir import open_store, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError, NotABackup, StorageFailure
-from collector.operator_key import OperatorKey
+from collector.opening import OperatorKey
 from collector.settings import Settings, resolve
 from tests.support.collector_fakes import FIRST, candidate, seal, three_questions
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.child_process import ChildProcess, Timing, without_secrets
+from collector.processes import ChildProcess, Timing, without_secrets
 from tests.support.edge_processes.processes import wait_until
 
 AT_ONCE = Timing(first_pause_seconds=0.0)
@@ -113,7 +113,7 @@ def test_its_output_is_appended_to_a_private_log(tmp_path: Path) -> None:
 
 def test_it_ends_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
     program = (
-        "import time; from collector.child_process import ChildProcess\n"
+        "import time; from collector.processes import ChildProcess\n"
         "child = ChildProcess('sleep', ['sleep', '60'])\n"
         "child.start(); print(child.pid, flush=True); time.sleep(60)"
     )

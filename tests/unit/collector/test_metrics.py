@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import BrokerPlan
 from collector.health import STALE_SECONDS, Heartbeat, Status, resident_memory
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.show.metrics import METRICS, exposition, registry

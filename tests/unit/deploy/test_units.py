@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.brokers.plan import BrokerPlan
 from collector.settings import resolve
 from tests.support.deploy_files import DEPLOY, can_be_typed, unit
 from tests.support.needs import path_of

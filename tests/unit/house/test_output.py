@@ -15,7 +15,7 @@ ALLOWED = {
     "protocol_spec/programs/output.py",
     "protocol_spec/programs/logs.py",
     "collector/commands/reading.py",
-    "collector/commands/inviting.py",
+    "collector/commands/campaigns.py",
 }
 OTHER_WAYS = ("/dev/tty", "/dev/stdout", "/dev/stderr")
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from collector.joining import FILE
+from collector.opening import ADDRESS_FILE
 from tests.support.page_data import Own
 from tests.support.qr import read_code
 from tests.support.site import serving
@@ -26,7 +26,7 @@ def squares_of(page: str) -> list[list[int]]:
 
 
 def test_the_code_is_the_link_with_the_whole_digest(own: Own) -> None:
-    (own.data / FILE).write_text(ADDRESS)
+    (own.data / ADDRESS_FILE).write_text(ADDRESS)
     campaign = own.campaign
     with serving(own.data) as site:
         page = site.get(f"/campaigns/{campaign.name}").text
@@ -41,7 +41,7 @@ def test_the_code_is_the_link_with_the_whole_digest(own: Own) -> None:
 @pytest.mark.parametrize("address", [None, "", "mqtt://127.0.0.1:1883/allomfree", "<script>"])
 def test_without_an_address_for_others_there_is_none(own: Own, address: str | None) -> None:
     if address is not None:
-        (own.data / FILE).write_text(address)
+        (own.data / ADDRESS_FILE).write_text(address)
     with serving(own.data) as site:
         page = site.get(f"/campaigns/{own.campaign.name}").text
         facts = json.loads(site.get(f"/campaigns/{own.campaign.name}.json").body)
@@ -50,7 +50,7 @@ def test_without_an_address_for_others_there_is_none(own: Own, address: str | No
 
 
 def test_a_closed_campaign_shows_none(own: Own) -> None:
-    (own.data / FILE).write_text(ADDRESS)
+    (own.data / ADDRESS_FILE).write_text(ADDRESS)
     own.store.close_campaign(own.campaign, 1)
     with serving(own.data) as site:
         assert "join-title" not in site.get(f"/campaigns/{own.campaign.name}").text

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from collector.data_dir import open_store, read_store
-from collector.joining import FILE, is_for_others, join_link
+from collector.opening import ADDRESS_FILE, is_for_others, join_link
 from collector.records import Campaign
 from protocol_spec.programs.address import parse_invitation
 from tests.support.collector_cli import mistaken
@@ -74,7 +74,7 @@ def test_the_page_knows_the_address_of_the_last_time(cli: Cli, data: Path, used:
     cli("invite", "--data-dir", data, "--broker", BROKER)
     link = f"{BROKER}:8883/allomfree/{used.manifest.full_name}"
     assert join_link(data, used.manifest) == link
-    (data / FILE).write_bytes(b"\xff")
+    (data / ADDRESS_FILE).write_bytes(b"\xff")
     assert join_link(data, used.manifest) is None
     with closing(read_store(data)) as store:
         assert store.campaigns()

@@ -13,7 +13,7 @@ import pytest
 
 from collector.commands import main
 from collector.commands.options import command
-from collector.commands.watching import watched
+from collector.commands.reading import watched
 from collector.settings import Settings
 from tests.support.certificates import Files
 from tests.support.collector_cli import NOBODY

@@ -10,7 +10,7 @@ import pytest
 
 from collector.data_dir import read_store
 from collector.errors import CollectorError, StorageFailure
-from collector.operator_key import OperatorKey
+from collector.opening import OperatorKey
 from protocol_spec import Manifest
 from protocol_spec.programs import signing
 from tests.support.collector_cli import NOBODY, mistaken

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collector.data_dir import open_store, read_store
-from collector.trial import MARK, is_trial, read_campaign, trial_of
+from collector.opening import TRIAL_MARK, is_trial, read_campaign, trial_of
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
 from protocol_spec import Manifest, ManifestError
@@ -32,7 +32,7 @@ def test_a_trial_of_every_example(file: Path) -> None:
     trial = read_campaign(file, [], NOW, trial_seconds=60)
     assert is_trial(trial)
     assert not is_trial(meant)
-    assert trial.title == MARK + meant.title
+    assert trial.title == TRIAL_MARK + meant.title
     assert trial.purpose.startswith("A trial of the system")
     assert trial.purpose.endswith(meant.purpose)
     assert (trial.rounds.first, trial.rounds.period, trial.min_reports) == (NOW, 60, 10)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from collector.commands.watching import EVERY_SECONDS, watched
+from collector.commands.reading import EVERY_SECONDS, watched
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from collector.brokers.authority import Authority
-from collector.brokers.plan import Pair
+from collector.brokers.config import Pair
 from collector.errors import Fenced, StorageFailure
 from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.commands.text import status_text
+from collector.commands.reading import status_text
 from collector.device_key import DeviceKey
 from collector.mqtt import BATCH
 from collector.mqtt.memory import MemoryBroker

@@ -1,0 +1,226 @@
+"""The operator's key: it signs manifests, so that owners can tell whose campaigns they join (P4).
+
+The secret is in a file of its own, outside the database, and is read by `open` and `operator-key`
+alone. Whoever has it can sign in the operator's name; see docs/security.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from collector.errors import CollectorError, StorageFailure
+from collector.records import Campaign
+from collector.settings import Settings
+from protocol_spec import Manifest, ManifestError
+from protocol_spec.limits import MAX_PURPOSE_LENGTH, MAX_SLUG_LENGTH, MAX_TITLE_LENGTH
+from protocol_spec.programs import signing
+from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.installing import install
+from protocol_spec.programs.private_files import create_durably, exposed_mode, write_durably
+
+KEY_FILE: Final = "operator.key"
+SECRET_BYTES: Final = 32
+
+
+class OperatorKey:
+    """The key in a data directory, if there is one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / KEY_FILE
+
+    @property
+    def public(self) -> bytes:
+        """The public key, which manifests and owners name the operator by; empty if none."""
+        secret = self._secret()
+        return _public(secret) if secret else b""
+
+    def create(self) -> bytes:
+        """Make a key where there is none; returns the public one."""
+        if self._secret():
+            raise CollectorError(
+                f"there is an operator key in {self.path} already; nothing was changed. Owners "
+                "know it: replace it only if you must: allomfree-collector operator-key rotate"
+            )
+        create_durably(self.path, _new_secret())
+        return self.public
+
+    def rotate(self) -> bytes:
+        """Replace the key by a new one; the old secret is gone. Returns the new public key."""
+        if not self._secret():
+            raise self.no_key()
+        write_durably(self.path, _new_secret())
+        return self.public
+
+    def sign(self, manifest: Manifest) -> bytes:
+        """The signature of a manifest that names this operator. Raises if it names another."""
+        secret = self._secret()
+        own = _public(secret) if secret else b""
+        if not secret or own != manifest.operator:
+            here = f"the key here, {self.path}, is {own.hex()}" if own else "there is no key here"
+            raise CollectorError(
+                f"the manifest names the operator {manifest.operator.hex()}, but {here}; nothing "
+                "was opened. Correct `operator` in the manifest, or open it where that key is"
+            )
+        return signing.sign(secret, manifest.digest)
+
+    def no_key(self) -> CollectorError:
+        """The error where a key is needed."""
+        return CollectorError(
+            f"there is no operator key in {self.path.parent}; nothing was changed. Make one with: "
+            "allomfree-collector operator-key create"
+        )
+
+    def _secret(self) -> bytes | None:
+        try:
+            mode, secret = exposed_mode(self.path), self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(f"cannot be read: {error.strerror}") from None
+        if mode is not None:
+            raise self._unusable(f"can be read by others (mode {mode:o}): chmod 600 {self.path}")
+        if len(secret) != SECRET_BYTES:
+            raise self._unusable("is damaged")
+        return secret
+
+    def _unusable(self, what: str) -> StorageFailure:
+        return StorageFailure(
+            f"the operator key {self.path} {what}. Nothing was changed; restore it from a backup, "
+            "or see docs/security.md on a lost key"
+        )
+
+
+def _public(secret: bytes) -> bytes:
+    try:
+        return signing.public_key(secret)
+    except signing.NoSignatures:
+        raise _missing() from None
+
+
+def _new_secret() -> bytes:
+    try:
+        return signing.new_secret()
+    except signing.NoSignatures:
+        raise _missing() from None
+
+
+def _missing() -> SettingsError:
+    return SettingsError(
+        "cryptography is not installed, which signs manifests; nothing was changed. Run: "
+        f"{install('verify')}"
+    )
+
+
+# --- A trial: a campaign with short rounds that begins at once, to see the whole way in minutes.
+
+
+ROUNDS: Final = 15
+MIN_REPORTS: Final = 10
+PERIOD_SECONDS: Final = 60
+TRIAL_MARK: Final = "TRIAL: "
+_SUFFIX: Final = "-trial"
+_PURPOSE: Final = "A trial of the system: its results mean nothing. For: "
+_MEANING: Final = "this is a TRIAL, to see the system at work: its results mean nothing"
+_DROPPED: Final = ("created", "expires", "devices", "receipt_pages", "retention")
+
+
+def is_trial(manifest: Manifest) -> bool:
+    """Whether it says of itself that it is one."""
+    return manifest.slug.endswith(_SUFFIX) and manifest.title.startswith(TRIAL_MARK)
+
+
+def trial_warnings(manifest: Manifest) -> list[str]:
+    """What stands beside every result of a trial."""
+    return [_MEANING] if is_trial(manifest) else []
+
+
+def read_campaign(
+    file: Path, campaigns: Iterable[Campaign], now: int, *, trial_seconds: int | None = None
+) -> Manifest:
+    """The manifest in a file, or a trial of it with rounds of so many seconds.
+
+    What begins "now" began when it was opened first: the same file is the same campaign for as
+    long as that is open and not over.
+    """
+    for campaign in campaigns:
+        first, end = campaign.manifest.rounds.first, campaign.manifest.rounds.end
+        if campaign.closed is None and end > now:
+            again = _read(file, first, trial_seconds)
+            if again.digest == campaign.manifest.digest:
+                return again
+    return _read(file, now, trial_seconds)
+
+
+def _read(file: Path, now: int, trial_seconds: int | None) -> Manifest:
+    manifest = Manifest.from_file(file, now=now)  # a trial of what is wrong is wrong, too
+    if trial_seconds is None:
+        return manifest
+    document = trial_of(tomllib.loads(file.read_text(encoding="utf-8")), trial_seconds)
+    try:
+        return Manifest.from_authored(document, now=now)
+    except ManifestError as error:
+        raise ManifestError(error.problems, f"{file}, as a trial") from None
+
+
+def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) -> dict[str, Any]:
+    """What the analyst wrote, as a trial."""
+    made = {name: value for name, value in document.items() if name not in _DROPPED}
+    rounds = {"first": "now", "period": period_seconds, "count": ROUNDS}
+    rounds["grace"] = max(1, period_seconds // 4)
+    if document.get("format") != 1:
+        rounds["drain"] = max(10, period_seconds)
+        if document["rounds"].get("each"):
+            rounds["each"] = min(ROUNDS, document["rounds"]["each"])
+    return made | {
+        "slug": document["slug"][: MAX_SLUG_LENGTH - len(_SUFFIX)].strip("-") + _SUFFIX,
+        "title": (TRIAL_MARK + document["title"])[:MAX_TITLE_LENGTH].strip(),
+        "purpose": (_PURPOSE + document["purpose"])[:MAX_PURPOSE_LENGTH].strip(),
+        "min_reports": min(MIN_REPORTS, document.get("min_reports", MIN_REPORTS)),
+        "receipt_pages": 1,
+        "retention": 3_600,
+        "rounds": rounds,
+    }
+
+
+# --- The link by which owners join: the broker's address with a campaign's whole digest (P3).
+
+
+ADDRESS_FILE: Final = "join-address"
+
+
+def remember_address(settings: Settings) -> str:
+    """Keep the address that devices use, for the page; returns it."""
+    # Here and not above: the page, which only reads, does without brokers.
+    from collector.brokers.choose import address_for_devices, choose_broker  # noqa: PLC0415
+
+    address = f"{address_for_devices(settings)}/{choose_broker(settings)[0].namespace}"
+    if _remembered(settings.data_dir) != address:
+        with suppress(OSError):  # a full disk is told by whoever stores something
+            write_durably(settings.data_dir / ADDRESS_FILE, address)
+    return address
+
+
+def join_link(directory: Path, manifest: Manifest) -> str | None:
+    """What an owner scans or pastes; None while no address is known."""
+    address = _remembered(directory)
+    return None if address is None else f"{address}/{manifest.full_name}"
+
+
+def is_for_others(link: str) -> bool:
+    """Whether other machines can use a link: one to this very machine is of no use to them."""
+    try:
+        return not parse_broker(link).is_loopback
+    except SettingsError:
+        return False
+
+
+def _remembered(directory: Path) -> str | None:
+    try:
+        return (directory / ADDRESS_FILE).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
