@@ -15,13 +15,14 @@ Its rooms, each importing only from those above it:
     ingest/        from a message to a counted report with a receipt
     rounds/        sealing, results, publishing, announcing
     service        the loop: connect, read, count, seal, publish
-    show/          facts, tables and figures for people
+    planning       a campaign's precision before it begins
+    results/       facts, rows and comparisons; the analyst's table
+    charts         every figure; metrics: Prometheus
     child_process  supervision of the programs a collector starts
     processes      other processes, as the system shows them
     brokers/       configuring, embedding and testing brokers
     backups/       copies of what cannot be made again, and restoring them
     web/           the page, in a process of its own
-    results/       results as one table, for analysts
     doctor         one check after the other, with the next step
     commands/      the command line
 """

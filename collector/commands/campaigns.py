@@ -23,14 +23,21 @@ from collector.data_dir import existing_store, open_store, read_store
 from collector.errors import CollectorError
 from collector.health import examine
 from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
+from collector.planning import (
+    AttributePlan,
+    Judgement,
+    NumbersPlan,
+    Plan,
+    WayPlan,
+    plan_manifest,
+    receipts_on,
+    too_few_pages,
+)
 from collector.records import NO_CAMPAIGN, Campaign
+from collector.results.tables import instant
+from collector.results.terminal import Ink, ink_of, terminal_code
+from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
-from collector.show.planning import plan_manifest, receipts_on, too_few_pages
-from collector.show.planning.records import AttributePlan, Judgement, NumbersPlan, Plan, WayPlan
-from collector.show.qr import terminal_code
-from collector.show.tables import instant
-from collector.show.terminal import Ink, ink_of
-from collector.show.words import median_between, quantity, rounds_name
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.programs.commands import AS_JSON

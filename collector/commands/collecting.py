@@ -27,8 +27,8 @@ from collector.rounds import sealing
 from collector.rounds.result_json import summary
 from collector.settings import PAGE, Settings
 from collector.store import Store
-from collector.web import listen, token
-from collector.web.child import page_process
+from collector.web import process
+from collector.web.process import page_process
 from protocol_spec import Result
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.output import as_json, shown
@@ -196,16 +196,16 @@ def page(settings: Settings, link: bool, descriptor: int | None) -> None:
     allomfree-collector page --link
     """
     address = settings.listen or PAGE
-    secret = token.needed(settings, address)
+    secret = process.needed(settings, address)
     if link:
-        click.echo(listen.link(address, secret))
+        click.echo(process.link(address, secret))
         return
-    from collector.web.server import serve  # noqa: PLC0415 - the web server, only when asked for
+    from collector.web.app import serve  # noqa: PLC0415 - the web server, only when asked for
 
     if descriptor is None:
-        sock = listen.listening(address)
-        log_of_page.info("page on %s", listen.link(listen.bound(address, sock), None))
+        sock = process.listening(address)
+        log_of_page.info("page on %s", process.link(process.bound(address, sock), None))
     else:
-        sock = listen.inherited(descriptor)
+        sock = process.inherited(descriptor)
     opening = partial(read_store, address=settings.store)
     serve(settings, address, secret, sock, opening)

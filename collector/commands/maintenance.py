@@ -16,8 +16,8 @@ from collector.commands.options import FILE, command, show
 from collector.data_dir import make_private
 from collector.data_dir import migrate as move
 from collector.opening import OperatorKey
+from collector.results.tables import instant
 from collector.settings import Settings
-from collector.show.tables import instant
 from collector.store_address import StoreAddress
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.errors import SettingsError

@@ -13,27 +13,29 @@ from typing import Final, TypedDict, TypeVar
 
 import click
 
+from collector import charts
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
 from collector.records import Campaign
-from collector.settings import Settings
-from collector.show import figure_files, table_files
-from collector.show.comparison import Comparison, compare
-from collector.show.facts import (
+from collector.results import tables
+from collector.results.estimates import Comparison, compare
+from collector.results.facts import (
     CampaignStatus,
     FillingFacts,
     ResultFacts,
     StatusFacts,
     WaitingFacts,
+    WorkerFacts,
+    chosen_results,
     outcome_help,
+    read_truth,
     result_facts,
+    role_of,
     status_facts,
 )
-from collector.show.selection import chosen_results
-from collector.show.tables import Row
-from collector.show.terminal import ink_of, plot_text
-from collector.show.truth import read_truth
-from collector.show.words import (
+from collector.results.tables import Row
+from collector.results.terminal import ink_of, plot_text
+from collector.results.words import (
     answer_text,
     difference_lines,
     heading,
@@ -41,7 +43,7 @@ from collector.show.words import (
     which,
     withheld_text,
 )
-from collector.show.workers import WorkerFacts, role_of
+from collector.settings import Settings
 from protocol_spec import Result
 from protocol_spec.programs.commands import AS_JSON
 from protocol_spec.programs.errors import SettingsError
@@ -419,7 +421,7 @@ def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], 
 @click.option(
     "--format",
     "form",
-    type=click.Choice(table_files.FORMATS),
+    type=click.Choice(tables.FILE_FORMATS),
     help="Format of the rows; else the ending of --output says it, or it is csv without one.",
 )
 @click.option("--output", type=FILE, help="Write the rows to this file instead of printing them.")
@@ -431,7 +433,7 @@ def export(
     campaign: str | None,
     attribute: str | None,
     number: str,
-    form: table_files.FileFormat | None,
+    form: tables.FileFormat | None,
     output: Path | None,
     figure: Path | None,
 ) -> None:
@@ -442,17 +444,17 @@ def export(
     allomfree-collector export --output heat.parquet
     allomfree-collector export --round pooled --figure heat.svg
     """
-    form = table_files.chosen_format(form, output, figure)
+    form = tables.chosen_format(form, output, figure)
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
     if figure is not None:
         truth = read_truth(settings.data_dir, found.name)
-        _write_file("--figure", figure, figure_files.figure(found, results, truth, figure))
+        _write_file("--figure", figure, charts.figure(found, results, truth, figure))
     if output is not None:
-        _write_file("--output", output, table_files.content(found, results, form))
+        _write_file("--output", output, tables.content(found, results, form))
     elif figure is None:
-        rows = table_files.content(found, results, form).decode()
+        rows = tables.content(found, results, form).decode()
         click.echo(rows if form == "csv" else json_escaped(rows), nl=False)
 
 

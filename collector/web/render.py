@@ -1,23 +1,30 @@
-"""Facts as a page, as JSON and as CSV. Templates escape everything; nothing here computes."""
+"""Style, scripts and the chart library, which is the installed wheel's: nothing from a network."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.requests import Request
 from starlette.responses import Response
 
 from collector.health import Health
-from collector.show.facts import outcome_help
-from collector.show.qr import svg_code
-from collector.show.tables import write_rows
-from collector.show.words import (
+from collector.results.facts import outcome_help
+from collector.results.tables import write_rows
+from collector.results.terminal import svg_code
+from collector.results.words import (
     answer_text,
     median_between,
     quantity,
@@ -25,9 +32,68 @@ from collector.show.words import (
     which,
     withheld_text,
 )
-from collector.web.assets import address, map_sheet
 
+HERE: Final = Path(__file__).parent / "static"
 TYPES: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "charts.js": "text/javascript; charset=utf-8",
+    "plotly.min.js": "text/javascript; charset=utf-8",
+}
+FOREVER: Final = "private, max-age=31536000, immutable"
+
+
+def asset(request: Request) -> Response:
+    """A file by its name, kept by browsers for as long as its address names this version."""
+    name = request.path_params["name"]
+    zipped = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {
+        "Cache-Control": FOREVER if request.query_params.get("v") == stamp(name) else "no-cache",
+        "Vary": "Accept-Encoding",
+        **({"Content-Encoding": "gzip"} if zipped else {}),
+    }
+    return Response(_content(name, zipped), media_type=TYPES[name], headers=headers)
+
+
+def address(name: str) -> str:
+    """The address templates use: another one for every version."""
+    return f"/static/{name}?v={stamp(name)}"
+
+
+@cache
+def stamp(name: str) -> str:
+    """Names a version of a file."""
+    if name == "plotly.min.js":
+        return version("plotly")
+    return hashlib.sha256(_path(name).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def map_sheet() -> str:
+    """By this id plotly finds its style for maps, and adds no inline one; none if it adds none."""
+    found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', _path("plotly.min.js").read_bytes())
+    return found[1].decode() if found else ""
+
+
+@cache
+def _content(name: str, zipped: bool) -> bytes:
+    plain = _path(name).read_bytes()
+    return gzip.compress(plain, 6) if zipped else plain
+
+
+def _path(name: str) -> Path:
+    if name != "plotly.min.js":
+        return HERE / name
+    found = find_spec("plotly")  # found, not imported: that would take half a second
+    assert found is not None  # noqa: S101 - the collector is not installed without it
+    assert found.origin is not None  # noqa: S101
+    return Path(found.origin).parent / "package_data" / name
+
+
+# --- Facts as a page, as JSON and as CSV. Templates escape everything; nothing here computes.
+
+
+MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
@@ -53,7 +119,7 @@ class Answer:
 
     def response(self) -> Response:
         """As HTTP sends it."""
-        return Response(self.body, self.status, media_type=TYPES[self.kind])
+        return Response(self.body, self.status, media_type=MEDIA_TYPES[self.kind])
 
 
 def page(template: str, health: Health | None, status: int = 200, **shown: Any) -> Answer:

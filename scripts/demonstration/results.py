@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from collector.records import Campaign
-from collector.show.terminal import Bar, draw_bars
+from collector.results.terminal import Bar, draw_bars
 from collector.store import Store
 from protocol_spec import Result
 from stage.collector import CollectorProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from collector.records import Campaign
-from collector.show.truth import write_truth
+from collector.results.facts import write_truth
 from demonstration.checks import Check, truth
 from demonstration.population import readings
 from demonstration.rounds import watch

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.records import Campaign, Tally
-from collector.show.tables import COLUMNS, rows
+from collector.results.tables import COLUMNS, rows
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result
 from simulation.counted import Collected

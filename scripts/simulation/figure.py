@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from collector.charts import EVERY, MOST_BARS, Chart, Point, Series, largest, png, svg
 from collector.errors import CollectorError
-from collector.show.charts import EVERY, MOST_BARS, Chart, Point, Series, largest
-from collector.show.png import png
-from collector.show.svg import svg
 from simulation.errors import SimulationError
 from simulation.records import Row, pooled
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from collector.show.tables import write_rows
+from collector.results.tables import write_rows
 from protocol_spec.estimation import critical_value
 from simulation.collected import TRUTH_COLUMNS
 from simulation.errors import SimulationError

@@ -12,9 +12,9 @@ import pytest
 from collector import errors, health
 from collector.commands import main
 from collector.health import Status
+from collector.metrics import METRICS
+from collector.results.tables import FORMATS
 from collector.settings import SETTINGS
-from collector.show.metrics import METRICS
-from collector.show.tables import FORMATS
 from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.settings import Setting
 from tests.support.docs import (

@@ -15,10 +15,9 @@ from pathlib import Path
 from collector.data_dir import read_store
 from collector.settings import Address
 from collector.store import Store
-from collector.web.limits import Limits
-from collector.web.listen import bound, listening
-from collector.web.routes import Pages
-from collector.web.server import make_server
+from collector.web.app import Pages, make_server
+from collector.web.guard import Limits
+from collector.web.process import bound, listening
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from collector.data_dir import only_service, open_store
 from collector.device_key import DeviceKey
 from collector.mqtt import BATCH, Message
 from collector.records import Campaign
+from collector.results.facts import write_truth
 from collector.rounds import sealing
-from collector.show.truth import write_truth
 from collector.store import Store
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from simulation.collected import Simulated, from_store

@@ -12,8 +12,8 @@ from typing import Final
 from collector.data_dir import open_store
 from collector.opening import ADDRESS_FILE as ADDRESS
 from collector.records import Campaign, Candidate, Refusal
+from collector.results.facts import write_truth
 from collector.rounds import sealing as rounds
-from collector.show.truth import write_truth
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Randomiser
 from tests.support.campaigns import manifest_text

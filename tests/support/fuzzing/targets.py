@@ -16,11 +16,11 @@ from typing import Any, Final
 from collector import health
 from collector.brokers.config import host_name
 from collector.errors import CollectorError
+from collector.results.facts import read_truth
 from collector.settings import parse_streams
 from collector.settings import resolve as collector_settings
-from collector.show.truth import read_truth
-from collector.web.connections import origin
-from collector.web.planner import read_parameters
+from collector.web.app import read_parameters
+from collector.web.guard import origin
 from edge_client import heartbeat, language
 from edge_client.errors import EdgeError
 from edge_client.settings import resolve as edge_settings

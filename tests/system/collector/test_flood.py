@@ -10,7 +10,7 @@ import pytest
 
 from collector.commands import reading
 from collector.health import examine
-from collector.show.facts import status_facts
+from collector.results.facts import status_facts
 from protocol_spec import Outcome
 from stage.brokers import Broker
 from tests.support.collector_processes.campaign import (

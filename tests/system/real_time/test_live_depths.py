@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.show.truth import read_truth
+from collector.results.facts import read_truth
 from protocol_spec import Outcome
 from simulation.collected import Simulated
 from tests.support.simulation.real_time import AGENTS, Finished

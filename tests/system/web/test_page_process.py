@@ -17,8 +17,8 @@ import pytest
 from collector.data_dir import open_store
 from collector.health import examine
 from collector.settings import PAGE
-from collector.web.limits import LIMITS
-from collector.web.server import NICE
+from collector.web.app import NICE
+from collector.web.guard import LIMITS
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.edge_processes.processes import wait_until
 from tests.support.site import Site
@@ -241,7 +241,7 @@ def test_the_page_loads_neither_the_service_nor_the_mqtt_client(fresh: Path) -> 
         assert process.terminate() == 0
     lines = (line["message"].rstrip() for line in process.lines)
     loaded = {found[1] for line in lines if (found := IMPORTED.match(line))}
-    assert {"collector.web.server", "uvicorn"} <= loaded
+    assert {"collector.web.app", "uvicorn"} <= loaded
     adapter = "collector.mqtt.link"  # the room's port alone is a few lines
     forbidden = ("paho", "collector.service", adapter, "collector.ingest", "edge_client")
     assert [name for name in loaded if name.startswith(forbidden)] == []

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from collector.errors import UnknownCampaign
-from collector.show.comparison import compare
-from collector.show.estimates import estimate_of, half_widths
+from collector.results.estimates import compare, estimate_of, half_widths
 from protocol_spec import Manifest, Result, calibrate
 from protocol_spec.estimation import Estimate, cdf, contrast, difference, estimate_window
 from tests.support.results import (

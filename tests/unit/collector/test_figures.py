@@ -14,14 +14,21 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from collector.charts import (
+    DARK,
+    LIGHT,
+    MOST_BARS,
+    MOST_PANELS,
+    Chart,
+    charts,
+    figure,
+    html,
+    svg,
+    unbroken,
+)
 from collector.errors import CollectorError
 from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
-from collector.show.charts import MOST_BARS, MOST_PANELS, Chart, charts, unbroken
-from collector.show.figure_files import figure
-from collector.show.html import html
-from collector.show.palette import DARK, LIGHT
-from collector.show.svg import svg
 from protocol_spec import Result
 from protocol_spec.programs.errors import SettingsError
 from tests.support.collector_cli import data, file, mistaken, used

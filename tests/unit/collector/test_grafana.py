@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collector.show.metrics import METRICS
+from collector.metrics import METRICS
 from protocol_spec import Outcome
 from tests.support.places import ROOT
 

@@ -64,7 +64,7 @@ def test_the_web_is_in_its_own_package_and_its_client_in_metrics() -> None:
     assert users_of("starlette", "uvicorn") <= {
         str(path.relative_to(ROOT)) for path in sources("collector/web")
     }
-    assert users_of("prometheus_client") == {"collector/show/metrics.py"}
+    assert users_of("prometheus_client") == {"collector/metrics.py"}
 
 
 def test_chance_plays_no_part_in_counting() -> None:
@@ -80,7 +80,7 @@ def test_the_engine_is_chosen_in_one_place() -> None:
     assert outside == {"collector/data_dir.py"}
 
 
-@pytest.mark.parametrize("module", ["collector.web.server", "collector.ingest", "collector.health"])
+@pytest.mark.parametrize("module", ["collector.web.app", "collector.ingest", "collector.health"])
 def test_what_only_reads_or_counts_loads_no_paho(module: str) -> None:
     """The page's process, above all, has no business with a broker."""
     assert not loaded(module) & {"paho", "paho.mqtt.client", "collector.mqtt.link"}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from collector.records import Campaign, Tally
+from collector.results.estimates import Seen, most_interesting
 from collector.rounds.results import pooled_result, round_result
-from collector.show.interest import Seen, most_interesting
 from protocol_spec import Result
 from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
 

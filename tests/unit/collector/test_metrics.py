@@ -13,8 +13,8 @@ import pytest
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
 from collector.health import STALE_SECONDS, Heartbeat, Status, resident_memory
+from collector.metrics import METRICS, exposition, registry
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
-from collector.show.metrics import METRICS, exposition, registry
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector_fakes import COLOUR, candidate, seal

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collector.show.planning import (
+from collector.planning import (
     POOLED_ROUNDS,
     AttributePlan,
+    Case,
     Plan,
     Terms,
     plan,
     plan_manifest,
     plan_terms,
 )
-from collector.show.planning.verdict import Case
 from protocol_spec import (
     Attribute,
     ParameterError,

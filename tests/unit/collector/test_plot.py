@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from collector.records import Campaign
-from collector.show.facts import ResultFacts
-from collector.show.tables import Row
-from collector.show.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
-from collector.show.truth import write_truth
+from collector.results.facts import ResultFacts, write_truth
+from collector.results.tables import Row
+from collector.results.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
 from tests.support.collector_cli import data, file, used
 from tests.support.command_line import Cli
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from collector.show.metrics import METRICS
+from collector.metrics import METRICS
 from tests.support.deploy_files import DEPLOY, PROGRAMS
 from tests.support.needs import path_of
 from tests.support.places import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.data_dir import read_store
-from collector.show.truth import read_truth
+from collector.results.facts import read_truth
 from protocol_spec import Outcome, Report, decode_report, digest8, parse_from_device
 from simulation.depths.collecting import into
 from simulation.depths.reports import as_reports

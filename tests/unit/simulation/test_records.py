@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.show.tables import COLUMNS
+from collector.results.tables import COLUMNS
 from simulation.collected import TRUTH_COLUMNS, Simulated
 from simulation.depths.reports import as_reports
 from simulation.depths.statistics import as_statistics

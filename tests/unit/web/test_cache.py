@@ -8,7 +8,7 @@ import threading
 import weakref
 from functools import partial
 
-from collector.web.cache import MOST, MOST_BYTES, Cache
+from collector.web.live import MOST, MOST_BYTES, Cache
 from tests.support.collector_fakes import candidate
 from tests.support.page_data import Own
 from tests.support.site import Site, serving

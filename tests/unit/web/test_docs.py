@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collector.web import cache, guard, planner, routes, server
-from collector.web.limits import LIMITS
-from collector.web.token import FILE, VARIABLE
+from collector.web import app, guard, live
+from collector.web.guard import LIMITS
+from collector.web.process import FILE, VARIABLE
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "page.md"
@@ -16,7 +16,7 @@ TEXT = " ".join(PAGE.read_text(encoding="utf-8").split())
 
 def test_every_parameter_is_documented() -> None:
     (told,) = re.findall(r"Parameters: (.*?)An answer", TEXT)
-    assert set(routes.PARAMETERS) == set(re.findall(r"`([a-z_0-9]+)`", told))
+    assert set(app.PARAMETERS) == set(re.findall(r"`([a-z_0-9]+)`", told))
 
 
 def test_every_address_is_documented(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_every_address_is_documented(tmp_path: Path) -> None:
         "{attribute:name}": "ATTRIBUTE",
         "{round:name}": "ROUND",
     }
-    for route in routes.Pages(tmp_path).routes():
+    for route in app.Pages(tmp_path).routes():
         path = route.path.removesuffix("{form:form}")
         for pattern, name in names.items():
             path = path.replace(pattern, name)
@@ -34,14 +34,14 @@ def test_every_address_is_documented(tmp_path: Path) -> None:
 
 
 def test_every_limit_is_documented() -> None:
-    assert f"from 1 to {routes.MOST_SHOWN} rounds to show ({routes.SHOWN})" in TEXT
+    assert f"from 1 to {app.MOST_SHOWN} rounds to show ({app.SHOWN})" in TEXT
     assert f"longer than {guard.LONGEST_ADDRESS} characters with 414" in TEXT
     assert f"at most {LIMITS.rows:,} rows" in TEXT
     assert f"with 4,096 values the latest {LIMITS.rows // 4096} rounds" in TEXT
-    assert f"At most {cache.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
+    assert f"At most {live.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
     assert f"At most {LIMITS.readers} readers get live events" in TEXT
-    assert f"(nice {server.NICE})" in TEXT
-    assert (LIMITS.cache_seconds, cache.TIMES) == (1.0, 10.0)
+    assert f"(nice {app.NICE})" in TEXT
+    assert (LIMITS.cache_seconds, live.TIMES) == (1.0, 10.0)
     assert "up to a second old, or ten times the processor time that it took to make" in TEXT
 
 
@@ -51,4 +51,4 @@ def test_where_the_token_comes_from_is_documented() -> None:
 
 
 def test_what_the_planner_is_asked_are_parameters() -> None:
-    assert set(planner.Parameters.__slots__) <= set(routes.PARAMETERS)
+    assert set(app.Parameters.__slots__) <= set(app.PARAMETERS)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from collector.records import Campaign
-from collector.show.tables import COLUMNS
-from collector.web.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
-from collector.web.limits import Limits
+from collector.results.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
+from collector.results.tables import COLUMNS
+from collector.web.guard import Limits
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import ATTRIBUTES, FIRST
 from tests.support.command_line import Cli

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from collector.records import Campaign
+from collector.web.app import LONGEST_HEAD
 from collector.web.guard import LONGEST_ADDRESS
-from collector.web.server import LONGEST_HEAD
 from tests.support.campaigns import manifest
 from tests.support.collector_fakes import FIRST
 from tests.support.page_data import Own

@@ -9,7 +9,7 @@ import pytest
 
 from collector.errors import StorageFailure
 from collector.records import Campaign
-from collector.show.truth import read_truth, write_truth
+from collector.results.facts import read_truth, write_truth
 from tests.support.page_data import Own
 from tests.support.site import Site, serving
 

@@ -12,14 +12,14 @@ import pytest
 from collector.data_dir import migrate, only_service, open_store, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
+from collector.metrics import exposition, registry
 from collector.records import Campaign
 from collector.settings import PAGE, resolve
-from collector.show.metrics import exposition, registry
 from collector.store import Store
 from collector.store.moving import Portion
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
-from collector.web.child import page_command
+from collector.web.process import page_command
 from protocol_spec import Outcome
 from tests.support.collector_cli import NOBODY, mistaken
 from tests.support.collector_fakes import candidate, seal

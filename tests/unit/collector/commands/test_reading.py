@@ -15,7 +15,7 @@ import pytest
 from collector.data_dir import open_store
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
-from collector.show.tables import COLUMNS
+from collector.results.tables import COLUMNS
 from tests.support.collector_cli import mistaken
 from tests.support.collector_fakes import HOUR, candidate, seal, three_questions
 from tests.support.command_line import Cli, facts_of

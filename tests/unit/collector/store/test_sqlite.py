@@ -12,7 +12,7 @@ import pytest
 
 from collector.errors import StorageFailure
 from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Refusal
-from collector.show import selection
+from collector.results import facts
 from collector.store.sqlite import SqliteStore, schema
 from collector.store.sqlite.counting import CHUNK
 from collector.store.sqlite.utils import Database, Migrations
@@ -74,8 +74,8 @@ def test_only_the_rounds_asked_for_are_read(
     assert read == [2, 3, None]
     read.clear()
     for wanted in ("latest", "1", "pooled"):
-        selection.chosen_results(store, campaign, "fuel", wanted)
-    selection.latest_results(store, campaign, FUEL, 2)
+        facts.chosen_results(store, campaign, "fuel", wanted)
+    facts.latest_results(store, campaign, FUEL, 2)
     assert read == [3, 1, None, None, 2, 3]
     assert [r.attribute for r in store.results(campaign.id, None, range(1))] == [
         a.name for a in campaign.manifest.attributes

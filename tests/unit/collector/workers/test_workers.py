@@ -8,11 +8,10 @@ import pytest
 
 from collector.commands.reading import status_text
 from collector.device_key import DeviceKey
+from collector.metrics import exposition, registry
 from collector.mqtt import BATCH
 from collector.mqtt.memory import MemoryBroker
-from collector.show.facts import overview, status_facts
-from collector.show.metrics import exposition, registry
-from collector.show.workers import role_of
+from collector.results.facts import overview, role_of, status_facts
 from protocol_spec import (
     Outcome,
     Presence,

@@ -6,17 +6,22 @@ The columns are documented in docs/results.md; a column is only ever added at th
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypedDict
+from pathlib import Path
+from typing import Any, Final, Literal, TypedDict, get_type_hints
 
+from collector.errors import MissingPackage
 from collector.records import Campaign
-from collector.show.estimates import half_widths
+from collector.results.estimates import half_widths
 from protocol_spec import Attribute, Manifest, Numbers, Reporting, Result, ResultQuantile
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.output import quoted
 
 Format = Literal["csv", "json", "ndjson"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
@@ -282,3 +287,160 @@ def _safe(value: Any) -> Any:
         return str(value).lower()
     risky = isinstance(value, str) and re.match(r"[=+@]|-(?!\d[^(|!]*$)", value)
     return f"'{value}" if risky else value
+
+
+# --- Rows as columns with types: for pandas, polars, Arrow and Parquet, which are an extra.
+
+
+Kind = Literal["text", "whole", "number", "flag", "time"]
+Columns = dict[str, list[Any]]
+
+
+def _kind(name: str, hint: object) -> Kind:
+    if name in ("opens", "closes"):
+        return "time"
+    kinds: dict[object, Kind] = {bool: "flag", int: "whole", float: "number"}
+    return kinds.get(hint) or kinds.get(getattr(hint, "__args__", (str,))[0]) or "text"
+
+
+KINDS: Final[dict[str, Kind]] = {n: _kind(n, get_type_hints(Row)[n]) for n in COLUMNS}
+_TAKEN: Final[dict[Kind, tuple[type, ...]]] = {
+    "text": (str,),
+    "whole": (int,),
+    "number": (float, int),
+    "flag": (bool,),
+    "time": (str,),
+}
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """All rows, column by column; a row that lacks a column has nothing in it.
+
+    What is not of a column's kind is a ValueError that names the column.
+    """
+    columns: Columns = {name: [] for name in COLUMNS}
+    for row in rows:
+        for name, kind in KINDS.items():
+            columns[name].append(_cell(name, kind, row.get(name)))
+    return columns
+
+
+def _cell(name: str, kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    if not _fits(value, kind):
+        raise ValueError(f"column {name} holds a {type(value).__name__} where a {kind} belongs")
+    if kind == "number":
+        return float(value)
+    return datetime.fromisoformat(value) if kind == "time" else value
+
+
+def _fits(value: object, kind: Kind) -> bool:
+    return isinstance(value, _TAKEN[kind]) and (kind == "flag" or not isinstance(value, bool))
+
+
+def to_pandas(columns: Columns) -> Any:
+    """A pandas.DataFrame."""
+    pandas = needed("pandas", "a table for pandas")
+    makers: dict[Kind, Callable[[list[Any]], Any]] = {
+        "text": pandas.Series,
+        "whole": lambda cells: pandas.Series(cells, dtype="Int64"),
+        "number": lambda cells: pandas.Series(cells, dtype="float64"),
+        "flag": lambda cells: pandas.Series(cells, dtype="bool"),
+        "time": lambda cells: pandas.to_datetime(pandas.Series(cells, dtype="object"), utc=True),
+    }
+    made = {name: makers[kind](columns[name]) for name, kind in KINDS.items()}
+    return pandas.DataFrame(made)
+
+
+def to_polars(columns: Columns) -> Any:
+    """A polars.DataFrame."""
+    polars = needed("polars", "a table for polars")
+    types = {
+        "text": polars.String,
+        "whole": polars.Int64,
+        "number": polars.Float64,
+        "flag": polars.Boolean,
+        "time": polars.Datetime("us", "UTC"),
+    }
+    return polars.DataFrame(columns, schema={name: types[kind] for name, kind in KINDS.items()})
+
+
+def to_arrow(columns: Columns) -> Any:
+    """A pyarrow.Table."""
+    arrow = needed("pyarrow", "an Arrow table")
+    types = {
+        "text": arrow.string(),
+        "whole": arrow.int64(),
+        "number": arrow.float64(),
+        "flag": arrow.bool_(),
+        "time": arrow.timestamp("us", tz="UTC"),
+    }
+    fields = [arrow.field(name, types[kind]) for name, kind in KINDS.items()]
+    return arrow.table(columns, schema=arrow.schema(fields))
+
+
+def parquet(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """A Parquet file's content."""
+    writer = needed("pyarrow.parquet", "a Parquet file")
+    content = io.BytesIO()
+    writer.write_table(to_arrow(columns_of(rows)), content)
+    return content.getvalue()
+
+
+def needed(module: str, what: str) -> Any:
+    """A module of a package that only some installations have."""
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingPackage(
+            f"{what} needs {package}, which is not installed here; nothing was written. It comes "
+            f"with allomfree's extra `analysis`; or run: pip install {package}"
+        ) from None
+
+
+# --- Tables as files: the ending of the name chooses the format, unless it was named.
+
+
+FileFormat = Literal["csv", "json", "ndjson", "parquet"]
+FILE_FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "ndjson", "parquet")
+_ENDINGS: Final[dict[str, FileFormat]] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+}
+_FIGURES: Final = (".svg", ".png", ".html")
+
+
+def chosen_format(named: FileFormat | None, output: Path | None, figure: Path | None) -> FileFormat:
+    """The format that was named, else that of the file's ending, else CSV if it has none."""
+    ending = "" if output is None else output.suffix.lower()
+    if named is None and ending in _FIGURES:
+        raise SettingsError(
+            f"--output {output}: rows are no picture; nothing was written. Draw them with "
+            f"--figure {output}, or name the rows' --format"
+        )
+    if named is None and ending and ending not in _ENDINGS:
+        *most, last = _ENDINGS
+        raise SettingsError(
+            f"--output {output}: {quoted(ending)} is no format of rows; nothing was written. End "
+            f"its name in {', '.join(most)} or {last}, or name the --format"
+        )
+    form = named or _ENDINGS.get(ending, "csv")
+    if form == "parquet" and output is None and figure is None:
+        raise SettingsError(
+            "--format parquet: it is not for a terminal; nothing was written. Name a file, as in "
+            "--output heat.parquet"
+        )
+    return form
+
+
+def content(campaign: Campaign, results: Iterable[Result], form: FileFormat) -> bytes:
+    """A file's content."""
+    if form == "parquet":
+        return parquet(rows(campaign, results))
+    text: Format = form
+    return write(campaign, results, text).encode()

@@ -1,16 +1,22 @@
-"""Which address shows what. Every page is also there as `.json` and `.csv`."""
+"""The planner's numbers, from the same function as `plan`."""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -19,29 +25,174 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import Health, examine
+from collector.metrics import exposition, registry
+from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
 from collector.records import Campaign
-from collector.settings import Address
-from collector.show.comparison import Comparison, compare
-from collector.show.facts import overview, result_facts
-from collector.show.metrics import exposition, registry
-from collector.show.selection import chosen_results
-from collector.show.tables import write
-from collector.show.truth import read_truth
-from collector.show.words import CAVEATS
+from collector.results import facts
+from collector.results.estimates import Comparison, compare
+from collector.results.facts import chosen_results, overview, read_truth, result_facts
+from collector.results.tables import write
+from collector.results.words import CAVEATS, rounds_name
+from collector.settings import Address, Settings
 from collector.store import Store
-from collector.web import facts, over_time, pictures, planner
-from collector.web.assets import TYPES as ASSETS
-from collector.web.assets import asset
-from collector.web.cache import Cache
-from collector.web.connections import origin
-from collector.web.events import ALL, Hub
-from collector.web.guard import KNOWN, Guard
-from collector.web.limits import LIMITS, Limits
-from collector.web.render import Answer, as_csv, as_json, page, refusal, table
-from protocol_spec import ParameterError, Result
+from collector.web.guard import KNOWN, LIMITS, Connection, Guard, Limits, Places, origin
+from collector.web.live import ALL, Cache, Hub
+from collector.web.render import TYPES as ASSETS
+from collector.web.render import Answer, as_csv, as_json, asset, page, refusal, table
+from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
+from protocol_spec.ways import WAYS
+
+LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128, "rounds": 100_000}
+COLUMNS: Final = (
+    "name",
+    "k",
+    "protocol",
+    "why",
+    "devices",
+    "half_width",
+    "half_width_all",
+    *(f"half_width_pooled_{t}" for t in POOLED_ROUNDS),
+    "floor",
+    "devices_for_precision",
+    "split_budget_ratio",
+    "reporting",
+    "changes",
+    "difference",
+    "difference_all",
+    "target",
+    "verdict",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What the planner is asked. With a campaign, its own budget and attributes are used."""
+
+    n: int = 10_000
+    k: int = 5
+    d: int = 1
+    eps_inf: float = 2.0
+    eps_1: float = 0.6
+    f: float = 0.1
+    precision: float | None = None
+    protocol: str = "auto"
+    campaign: str = ""
+    reporting: Reporting = "memoized"
+    rounds: int = 365
+    changes: bool = False
+
+
+def read_parameters(query: Mapping[str, str]) -> Parameters:
+    """The parameters in an address; what is not named has its default."""
+    given: dict[str, Any] = {}
+    for field in fields(Parameters):
+        text = query.get(field.name, "").strip()
+        if text:
+            given[field.name] = _READ[field.name](field.name, text)
+    return Parameters(**given)
+
+
+def make_plan(asked: Parameters, store: Store | None) -> Plan:
+    """The plan: the same numbers as `allomfree-collector plan` prints."""
+    if asked.campaign and store is not None:
+        manifest = store.campaign(asked.campaign).manifest
+        return plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
+    values = tuple(map(str, range(asked.k)))
+    attributes = tuple(
+        Attribute(
+            f"attribute-{i + 1}",
+            "",
+            values,
+            protocol=asked.protocol if asked.reporting == "memoized" else "auto",
+            total=True,
+            changes=asked.changes,
+        )
+        for i in range(asked.d)
+    )
+    return plan_terms(attributes, _terms(asked), n=asked.n, f=asked.f, precision=asked.precision)
+
+
+def _terms(asked: Parameters) -> Terms:
+    """One round for life has all of the budget in one report."""
+    once = asked.reporting == "once"
+    return Terms(
+        asked.reporting,
+        asked.eps_inf,
+        asked.eps_inf if once else asked.eps_1,
+        asked.rounds,
+        each=1 if once else 0,
+    )
+
+
+def rows(planned: Plan) -> list[dict[str, object]]:
+    """One row an attribute, the pooled widths in columns of their own."""
+    return [
+        {
+            **asdict(a),
+            **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
+            "verdict": "; ".join(
+                f"{rounds_name(judged.rounds)}: {judged.sentence}" for judged in a.verdict
+            ),
+        }
+        for a in planned.attributes
+    ]
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise ParameterError(name, text[:40], "must be a whole number")
+    if int(text) > LARGEST[name]:
+        raise ParameterError(name, text, f"must be at most {LARGEST[name]:,}")
+    if int(text) < 1:
+        raise ParameterError(name, text, "must be 1 or more")
+    return int(text)
+
+
+def _real(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(name, text[:40], "must be a number") from None
+
+
+def _protocol(name: str, text: str) -> str:
+    if text not in ("auto", *LONGITUDINAL):
+        raise ParameterError(name, text[:40], f"choose auto, {', '.join(LONGITUDINAL)}")
+    return text
+
+
+def _reporting(name: str, text: str) -> Reporting:
+    if text not in WAYS:
+        raise ParameterError(name, text[:40], f"choose {', '.join(WAYS)}")
+    return cast(Reporting, text)
+
+
+def _yes(name: str, text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ParameterError(name, text[:40], "must be yes or no")
+    return text == "yes"
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+_READ: Final = {
+    **dict.fromkeys(("n", "k", "d", "rounds"), _whole),
+    **dict.fromkeys(("eps_inf", "eps_1", "f", "precision"), _real),
+    "protocol": _protocol,
+    "campaign": _text,
+    "reporting": _reporting,
+    "changes": _yes,
+}
+
+
+# --- Which address shows what. Every page is also there as `.json` and `.csv`.
+
 
 Query = Mapping[str, str]
 Make = Callable[["Pages", dict[str, str], Query, str], Answer]
@@ -198,13 +349,13 @@ def _fault(error: Exception, form: str) -> Answer:
 
 # --- the pages --------------------------------------------------------------------------------
 
-PARAMETERS = ("last", "until", "value", "a", "b", "intervals", *(planner.Parameters.__slots__))
+PARAMETERS = ("last", "until", "value", "a", "b", "intervals", *(Parameters.__slots__))
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
     with pages.store() as store:
         shown = overview(store, pages.directory, time.time())
-        drawn = pictures.of_campaigns(store) if form == "html" else {}
+        drawn = charts.of_campaigns(store) if form == "html" else {}
     if form == "json":
         return as_json(shown)
     if form == "csv":
@@ -217,7 +368,7 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> A
         found = store.campaign(words["campaign"])
         shown = facts.campaign(store, found, pages.directory, time.time(), _last(query))
         truth = read_truth(pages.directory, found.name) or {}
-        drawn = pictures.of_questions(store, found, truth) if form == "html" else {}
+        drawn = charts.of_questions(store, found, truth) if form == "html" else {}
     if form == "json":
         return as_json(shown)
     if form == "csv":
@@ -230,10 +381,10 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
     at, most = pages.directory, pages.limits.rows
     with pages.store() as store:
         found = store.campaign(words["campaign"])
-        latest = over_time.over_time_results(store, found, attribute, last, until, most)
+        latest = facts.over_time_results(store, found, attribute, last, until, most)
         if form == "csv":
             return as_csv(write(found, latest.results, "csv"))
-        shown = over_time.over_time(store, found, at, attribute, latest, last, most)
+        shown = facts.over_time(store, found, at, attribute, latest, last, most)
     if form == "json":
         return as_json(shown)
     return page(
@@ -241,7 +392,7 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         pages.health(),
         facts=shown,
         chosen=_value(query, shown),
-        panels=pictures.panels(found, attribute, latest, shown["truth"]),
+        panels=charts.panels(found, attribute, latest, shown["truth"]),
         **_around(found),
     )
 
@@ -269,22 +420,22 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         caveat=CAVEATS[shown[0]["reporting"]],
         which=number,
         sealed=sealed,
-        truth=over_time.truth_of(pages.directory, found, attribute),
+        truth=facts.truth_of(pages.directory, found, attribute),
         **_around(found),
     )
 
 
 def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
-    asked = planner.read_parameters(query)
+    asked = read_parameters(query)
     if asked.campaign:
         with pages.store() as store:
-            planned = planner.make_plan(asked, store)
+            planned = make_plan(asked, store)
     else:
-        planned = planner.make_plan(asked, None)
+        planned = make_plan(asked, None)
     if form == "json":
         return as_json(asdict(planned))
     if form == "csv":
-        return table(planner.COLUMNS, planner.rows(planned))
+        return table(COLUMNS, rows(planned))
     return page("planner.html", pages.health(), facts=planned, asked=asked, query=urlencode(query))
 
 
@@ -294,7 +445,7 @@ def _around(found: Campaign) -> dict[str, Any]:
 
 
 def _last(query: Query) -> int:
-    number = _whole(query.get("last", str(SHOWN)))
+    number = _round_number(query.get("last", str(SHOWN)))
     if number is None or not 1 <= number <= MOST_SHOWN:
         raise ParameterError("last", query["last"][:40], f"must be from 1 to {MOST_SHOWN} rounds")
     return number
@@ -304,17 +455,17 @@ def _until(query: Query) -> int | None:
     """The newest round that is wanted; without it the newest there is."""
     if "until" not in query:
         return None
-    number = _whole(query["until"])
+    number = _round_number(query["until"])
     if number is None:
         raise ParameterError("until", query["until"][:40], "must be a round's number")
     return number
 
 
-def _whole(text: str) -> int | None:
+def _round_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
-def _value(query: Query, shown: over_time.OverTimeFacts) -> int | str:
+def _value(query: Query, shown: facts.OverTimeFacts) -> int | str:
     """The index of a value, or the name of a number."""
     values, begin = shown["values"], shown["interesting"]
     wanted = query.get("value", values[0] if begin is None else begin["value"])
@@ -331,3 +482,58 @@ def _compared(found: Campaign, results: list[Result], query: Query) -> list[Comp
     if not a or not b:
         return []
     return [compare(found.manifest, result, a, b) for result in results]
+
+
+# --- The page's server: one socket, one loop, nothing that can change anything.
+
+
+LONGEST_HEAD: Final = 16_384
+BACKLOG: Final = 256  # also how many are accepted in one turn, so that descriptors last
+NICE: Final = 10
+
+
+class _Server(uvicorn.Server):
+    """Ends at once: open event streams are told to end, not waited for."""
+
+    def __init__(self, config: uvicorn.Config, pages: Pages) -> None:
+        super().__init__(config)
+        self._pages = pages
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._pages.hub.stop()
+        await super().shutdown(sockets)
+
+
+def make_server(pages: Pages, address: Address, token: str | None) -> uvicorn.Server:
+    """A server for a socket that listens; a token is needed unless it is None."""
+    protocol: Any = partial(Connection, places=Places(pages.limits))
+    config = uvicorn.Config(
+        pages.application(address, token),
+        log_config=None,
+        log_level="critical",  # not a line for every malformed request
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http=protocol,
+        ws="none",
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
+        timeout_graceful_shutdown=2,
+    )
+    return _Server(config, pages)
+
+
+def serve(
+    settings: Settings,
+    address: Address,
+    token: str | None,
+    sock: socket.socket,
+    open_store: Callable[[Path], Store],
+) -> None:
+    """Serve until told to stop, giving way to everything else on the machine."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # while it runs, the server takes both
+    os.nice(NICE)
+    pages = Pages(settings.data_dir, open_store=open_store, broker_dir=settings.broker_dir)
+    make_server(pages, address, token).run([sock])

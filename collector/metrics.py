@@ -15,8 +15,8 @@ from collector.brokers.credentials import server_expires
 from collector.data_dir import read_store
 from collector.health import Beat, Status, examine
 from collector.records import NO_CAMPAIGN, Campaign, RequestOutcome
+from collector.results.facts import ROLES, role_of, worker_facts
 from collector.rounds.sealing import due
-from collector.show.workers import ROLES, role_of, worker_facts
 from collector.store import Store
 from protocol_spec import Outcome
 

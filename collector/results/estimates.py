@@ -1,0 +1,298 @@
+"""An estimate from a result: what its bars' differences, and other sums of them, are judged by.
+
+Claim: a result and its manifest are enough. A result says of its errors what the covariance of its
+bars needs: how many devices it amounts to, and the privacy error of each bar. So results that
+were sealed long ago, whose devices are forgotten, and those that came by MQTT answer as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Literal, NamedTuple, TypedDict
+
+import numpy as np
+
+from collector.errors import UnknownCampaign
+from protocol_spec import HalfWidths, Manifest, Result, Way
+from protocol_spec.estimation import (
+    Array,
+    Channel,
+    Contrast,
+    Estimate,
+    difference,
+    estimate,
+    estimate_pooled,
+    smallest_difference,
+)
+from protocol_spec.programs.output import quoted, shown
+
+
+def half_widths(manifest: Manifest, result: Result) -> HalfWidths:
+    """How far apart two bars must be; results of version 1 do not say it, but it follows."""
+    if result.difference is not None:
+        return result.difference
+    return HalfWidths(*smallest_difference(estimate_of(manifest, result), result.confidence))
+
+
+def estimate_of(manifest: Manifest, result: Result) -> Estimate:
+    """The estimate that a result was made from, as far as weighted sums of its bars need it.
+
+    Its `raw`, the parts of its moments that `contrast`, `cdf` and the like use, and `n_eff`. The
+    skewness, which only intervals of single bars need, is that of devices of equal weight.
+    """
+    if result.withheld:
+        raise ValueError("a withheld result has no estimate")
+    index = [each.name for each in manifest.attributes].index(result.attribute)
+    way, raw = manifest.ways[index], np.array(result.raw)
+    diluted = 1.0 / _effective(result)
+    if way.reporting == "nested":
+        one = _mixed(way, result)
+    else:
+        (channel,) = way.channels
+        one = (
+            _pooled(channel, result, diluted)
+            if _repeated(way, result)
+            else _single(channel, result)
+        )
+    known = replace(one.moments, n_eff=1.0 / diluted, dilution=diluted)
+    return replace(one, raw=raw, moments=known)
+
+
+def _effective(result: Result) -> float:
+    """Effective devices; results of version 1 say it by their sampling error."""
+    if result.n_eff is not None:
+        return result.n_eff
+    held = np.clip(result.raw, 0.0, 1.0)
+    spread = held * (1.0 - held)
+    best = int(spread.argmax())
+    if spread[best] == 0.0:
+        return float(result.devices)
+    return float(spread[best] / result.sampling_error[best] ** 2)
+
+
+def _repeated(way: Way, result: Result) -> bool:
+    """Whether a device may have sent several reports of one memo."""
+    return result.round is None and way.reporting != "once"
+
+
+def _single(channel: Channel, result: Result) -> Estimate:
+    """Every report has noise of its own."""
+    return estimate(np.array(result.counts), result.n, channel)
+
+
+def _pooled(channel: Channel, result: Result, squares: float) -> Estimate:
+    """Reports of memos: noise of memos by the sum of squared weights, fresh noise by another sum.
+
+    That other sum, of squared weights each divided by the device's reports, is what the privacy
+    error of a bar tells.
+    """
+    nothing = np.zeros(len(result.raw), dtype=np.int64)
+    once, twice = (estimate_pooled(nothing, [m], [1], channel, weights="reports") for m in (1, 2))
+    held = np.clip(result.raw, 0.0, 1.0)
+    first, second = (each.moments.without_sampling().variance(held) for each in (once, twice))
+    between, within = _parts(first, second)
+    at = int(np.argmax(within / first))
+    rest = (result.privacy_error[at] ** 2 - between[at] * squares) / within[at]
+    names = ("v0", "slope", "base", "base_slope")
+    ones, twos = (np.array([getattr(e.moments, n) for n in names]) for e in (once, twice))
+    of_memos, fresh = _parts(ones, twos)
+    mixed = of_memos * squares + fresh * max(float(rest), 0.0)
+    return replace(once, moments=replace(once.moments, **dict(zip(names, mixed.tolist()))))
+
+
+def _parts(one: Array, two: Array) -> tuple[Array, Array]:
+    """What stays, and what is divided by the number of reports, from one report and from two."""
+    within = 2.0 * (one - two)
+    return one - within, within
+
+
+def _mixed(way: Way, result: Result) -> Estimate:
+    """Devices at several levels: the privacy errors of two bars tell the mixture of their noise."""
+    some = estimate(np.zeros(way.k, dtype=np.int64), 1, way.channels[-1])
+    held = np.clip(result.raw, 0.0, 1.0)
+    v0, slope = _line(held, np.square(result.privacy_error))
+    return replace(some, moments=replace(some.moments, **_covariances(way, v0, slope)))
+
+
+def _line(f: Array, variance: Array) -> tuple[float, float]:
+    """Variances lie on a line over frequencies; through its two furthest points."""
+    first, last = int(f.argmin()), int(f.argmax())
+    if f[last] - f[first] < 1e-9:
+        return float(variance[0]), 0.0
+    slope = (variance[last] - variance[first]) / (f[last] - f[first])
+    return float(variance[first] - f[first] * slope), float(slope)
+
+
+def _covariances(way: Way, v0: float, slope: float) -> dict[str, float]:
+    """What `Moments.base` and `base_slope` are, for one-time protocols of any mixture of levels.
+
+    GRR with d = p - q has base (1-d)/(k d^2) and base_slope (1-d)/d, and v0 and slope are sums of
+    these: v0 = base (k-1)/k + base_slope / k^2, slope = base_slope (1 - 2/k).
+    """
+    base, base_slope, k = v0, slope, way.k
+    if not way.counted.unary:
+        base_slope = slope / (1.0 - 2.0 / k) if k > 2 else 0.0
+        base = (v0 - base_slope / k**2) * k / (k - 1)
+    return {"v0": v0, "slope": slope, "base": base, "base_slope": base_slope}
+
+
+# --- Is A above B? Differences between bars of a result, with the interval that belongs to them.
+
+
+Answer = Literal["above", "below", "not shown", "withheld"]
+
+
+class Comparison(TypedDict):
+    """How much more frequent A is than B, as shares of 1; None where the result is withheld.
+
+    `low` and `high` are for a pair named before looking; `low_all` and `high_all` hold for all
+    pairs at once, which is what a pair picked for its bars needs.
+    """
+
+    attribute: str
+    a: str
+    b: str
+    round: int | None
+    first: int | None
+    last: int | None
+    rounds: int
+    n: int
+    devices: int
+    n_eff: float | None
+    confidence: float
+    difference: float | None
+    privacy_error: float | None
+    sampling_error: float | None
+    half_width: float | None
+    low: float | None
+    high: float | None
+    half_width_all: float | None
+    low_all: float | None
+    high_all: float | None
+    answer: Answer
+    answer_all: Answer
+
+
+def compare(manifest: Manifest, result: Result, a: str, b: str) -> Comparison:
+    """Whether value `a` of the result's attribute is more frequent than value `b`."""
+    attribute = next(each for each in manifest.attributes if each.name == result.attribute)
+    u, v = (_index(attribute.values, value) for value in (a, b))
+    if u == v:
+        raise UnknownCampaign(f"{quoted(a)} is compared with itself; name two values")
+    found = None if result.withheld else difference(estimate_of(manifest, result), u, v)
+    named = _Interval.of(found, result.confidence, 1)
+    every = _Interval.of(found, result.confidence, math.comb(attribute.k, 2))
+    return {
+        "attribute": result.attribute,
+        "a": a,
+        "b": b,
+        "round": result.round,
+        "first": result.first,
+        "last": result.last,
+        "rounds": result.rounds,
+        "n": result.n,
+        "devices": result.devices,
+        "n_eff": result.n_eff,
+        "confidence": result.confidence,
+        "difference": None if found is None else found.value,
+        "privacy_error": None if found is None else math.sqrt(found.privacy_variance),
+        "sampling_error": None if found is None else math.sqrt(found.sampling_variance),
+        "half_width": named.half,
+        "low": named.low,
+        "high": named.high,
+        "half_width_all": every.half,
+        "low_all": every.low,
+        "high_all": every.high,
+        "answer": named.answer,
+        "answer_all": every.answer,
+    }
+
+
+class _Interval(NamedTuple):
+    half: float | None
+    low: float | None
+    high: float | None
+    answer: Answer
+
+    @classmethod
+    def of(cls, found: Contrast | None, confidence: float, comparisons: int) -> _Interval:
+        if found is None:
+            return cls(None, None, None, "withheld")
+        half = found.half_width(confidence, comparisons=comparisons)
+        low, high = found.interval(confidence, comparisons=comparisons)
+        answer: Answer = "above" if low > 0.0 else "below" if high < 0.0 else "not shown"
+        return cls(half, low, high, answer)
+
+
+def _index(values: tuple[str, ...], value: str) -> int:
+    if value not in values:
+        known = ", ".join(map(repr, values[:20])) + (", …" if len(values) > 20 else "")
+        raise UnknownCampaign(
+            f"unknown value {quoted(value)}; the attribute has: {shown(known, 600)}"
+        )
+    return values.index(value)
+
+
+# --- Which value over time a reader should see first.
+
+
+class Seen(NamedTuple):
+    """An estimate, as a share of 1; a window of rounds is named by its last round."""
+
+    round: int
+    raw: float
+
+
+Change = tuple[Seen, Seen]  # the earlier first
+
+
+class Interest(NamedTuple):
+    """The place of a value, and what makes it interesting; None if it is the most frequent."""
+
+    place: int
+    change: Change | None
+
+
+def most_interesting(rounds: Sequence[Result], pooled: Result | None) -> Interest | None:
+    """The value to begin with; None where every histogram is withheld."""
+    shown = [result for result in rounds if not result.withheld]
+    together = shown[-1:] if pooled is None or pooled.withheld else [pooled]
+    if not together:
+        return None
+    changes = [(change, i) for i, change in enumerate(_changes(shown)) if change is not None]
+    if changes:
+        change, i = max(changes, key=lambda each: abs(each[0][1].raw - each[0][0].raw))
+        return Interest(i, change)
+    raw = together[0].raw
+    return Interest(max(range(len(raw)), key=raw.__getitem__), None)
+
+
+def _changes(shown: Sequence[Result]) -> list[Change | None]:
+    """Of each value its largest change, where it is beyond chance."""
+    if len(shown) < 2:
+        return []
+    k, confidence = len(shown[0].raw), shown[0].confidence
+    pairs = k * math.comb(len(shown), 2)
+    critical = NormalDist().inv_cdf(1.0 - (1.0 - confidence) / (2 * pairs))
+    return [_change(shown, i, critical) for i in range(k)]
+
+
+def _change(shown: Sequence[Result], i: int, critical: float) -> Change | None:
+    lowest, highest = (pick(shown, key=lambda r: r.raw[i]) for pick in (min, max))
+    apart = highest.raw[i] - lowest.raw[i]
+    if apart <= critical * math.hypot(*_errors(lowest, i), *_errors(highest, i)):
+        return None
+    first, last = sorted((lowest, highest), key=shown.index)
+    return Seen(_number(first), first.raw[i]), Seen(_number(last), last.raw[i])
+
+
+def _errors(result: Result, i: int) -> tuple[float, float]:
+    return result.privacy_error[i], result.sampling_error[i]
+
+
+def _number(result: Result) -> int:
+    number = result.last if result.round is None else result.round
+    return number or 0

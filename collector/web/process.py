@@ -1,0 +1,186 @@
+"""The page's socket and address, for the service too, which does not load the web server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from collector.errors import CollectorError
+from collector.processes import ChildProcess, Timing
+from collector.settings import PAGE, Address, Settings
+from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.pasting import completed
+from protocol_spec.programs.private_files import create_durably
+
+
+def listening(address: Address) -> socket.socket:
+    """A request that comes before the server is ready waits in the socket's queue."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise CollectorError(
+            f"{address} cannot be listened on: {reason}; choose another with --listen"
+        ) from None
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """A socket that the parent process listens on."""
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise CollectorError(f"--socket {descriptor} is not a socket: {error.strerror}") from None
+
+
+def bound(address: Address, sock: socket.socket) -> Address:
+    """The same address with the port that was chosen, if 0 was asked for."""
+    return Address(address.host, int(sock.getsockname()[1]))
+
+
+def link(address: Address, token: str | None) -> str:
+    """What to open in a browser, with the token if it needs one."""
+    anywhere = address.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+    host = socket.gethostname() if anywhere else address.host
+    return f"http://{Address(host, address.port)}/" + (f"?token={token}" if token else "")
+
+
+# --- The page as a child of the service: it gives way to counting, and its failures cost no report.
+
+
+TIMING: Final = Timing(stop_seconds=5.0)
+
+log = logging.getLogger("allomfree.page")
+
+
+class PageProcess:
+    """`allomfree-collector page` on a socket of ours."""
+
+    trouble: Final = ""  # whatever happens to the page, counting goes on
+
+    def __init__(self, settings: Settings, address: Address, timing: Timing = TIMING) -> None:
+        self._socket = listening(address)
+        self.address = bound(address, self._socket)
+        descriptor = self._socket.fileno()
+        command = page_command(settings, self.address, descriptor)
+        self._child = ChildProcess("the page", command, pass_fds=[descriptor], timing=timing)
+
+    def __enter__(self) -> Self:
+        self._child.start()
+        link_to = completed("allomfree-collector page --link")
+        needs = "" if self.address.is_loopback else f" (token: {link_to})"
+        log.info("page, health and metrics on %s%s", link(self.address, None), needs)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self._child.stop()
+
+    def supervise(self) -> None:
+        """Restart it if it has ended."""
+        self._child.supervise()
+
+
+def page_command(settings: Settings, address: Address, descriptor: int) -> list[str]:
+    """The command, with every setting it needs resolved: no file is read again."""
+    token = settings.page_token_file
+    return [
+        *(sys.executable, "-P", "-m", "collector", "page"),
+        *("--config", os.devnull, "--data-dir", str(settings.data_dir.absolute())),
+        *("--broker-dir", str(settings.broker_dir.absolute())),
+        *("--socket", str(descriptor), "--listen", str(address)),
+        *("--log-level", settings.log_level),
+        *(() if token is None else ("--page-token-file", str(token.absolute()))),
+        *_store(settings),
+    ]
+
+
+def _store(settings: Settings) -> tuple[str, ...]:
+    store = settings.store
+    if store is None:
+        return ()
+    file = store.password_file
+    secret = () if file is None else ("--store-password-file", str(file.absolute()))
+    return "--store", store.url, *secret
+
+
+def page_process(settings: Settings) -> PageProcess | None:
+    """The page; none if it is off, or if nobody chose the port and it is taken."""
+    if settings.listen is None:
+        return None
+    try:
+        return PageProcess(settings, settings.listen)
+    except CollectorError as error:
+        if settings.listen is not PAGE:
+            raise
+        log.warning("%s; collecting without a page", error)
+        return None
+
+
+# --- The page's token, needed wherever other machines can connect.
+
+
+VARIABLE: Final = "ALLOMFREE_PAGE_TOKEN"
+FILE: Final = "page.token"
+SHORTEST: Final = 16
+
+
+def new_token() -> str:
+    """192 random bits as text."""
+    return secrets.token_urlsafe(24)
+
+
+def needed(settings: Settings, address: Address) -> str | None:
+    """The token, or None where only this machine can connect."""
+    if address.is_loopback:
+        return None
+    return page_token(settings.data_dir, settings.page_token_file)
+
+
+def page_token(
+    directory: Path,
+    file: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    make: Callable[[], str] = new_token,
+) -> str:
+    """The token from its file or the environment, else one made once and kept with the data."""
+    if file is not None:
+        return _checked(_read(file), str(file))
+    if environ.get(VARIABLE):
+        return _checked(environ[VARIABLE], VARIABLE)
+    kept = directory / FILE
+    if not kept.exists():
+        try:
+            create_durably(kept, make())  # of several processes that do, the first one's stays
+        except OSError as error:
+            raise SettingsError(
+                f"{kept} cannot be created: {error.strerror}. Nothing was served; name a token "
+                "file with --page-token-file"
+            ) from None
+    return _checked(_read(kept), str(kept))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(
+            f"the page's token {path} cannot be read: {reason}. Nothing was served; correct the "
+            "file, or name another with --page-token-file"
+        ) from None
+
+
+def _checked(token: str, where: str) -> str:
+    if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
+        raise SettingsError(
+            f"{where} holds no usable token: it must be {SHORTEST} or more printable ASCII "
+            "characters without spaces. Nothing was served"
+        )
+    return token
