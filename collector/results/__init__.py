@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from collector.results import tables
-from collector.results.sources import read
 from collector.results.tables import COLUMNS, Columns
 
 
@@ -99,6 +98,8 @@ class Results:
         `campaign` and `attribute` choose some of them. An address that needs a token takes it
         from `token`, or from the link that `allomfree-collector page --link` prints.
         """
+        from collector.results.sources import read  # noqa: PLC0415 - urllib, for those who read
+
         return cls(read(source, campaign=campaign, attribute=attribute, token=token))
 
     @property

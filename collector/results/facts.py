@@ -15,19 +15,22 @@ from collector.planning import changing, floor, terms_of, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.estimates import half_widths, most_interesting
 from collector.results.tables import Row, bin_ends, histogram, instant, times
-from collector.results.words import CAVEATS, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store, StoreReader
 from collector.store.workers import SharedStore
-from collector.web.guard import LIMITS
 from protocol_spec import (
     OUTCOME_HELP,
     Attribute,
+    Calibration,
     Numbers,
+    Odds,
     Outcome,
     Reporting,
     Result,
+    Way,
     largest_shift,
+    lifetime_odds,
+    report_odds,
 )
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.private_files import write_durably
@@ -451,6 +454,7 @@ def _path(directory: Path, campaign: str) -> Path:
 # --- What each page shows, as typed facts: the templates, `.json` and `.csv` say the same.
 
 
+MOST_ROWS: Final = 50_000  # values times rounds in one answer, for its memory
 RoundState = Literal["open", "grace", "due", "sealed"]
 
 
@@ -725,7 +729,7 @@ def over_time_results(
     attribute: str,
     last: int,
     until: int | None = None,
-    most_rows: int = LIMITS.rows,
+    most_rows: int = MOST_ROWS,
 ) -> Latest:
     """The pooled result and the latest sealed rounds of one attribute, as many as may be shown."""
     index = attribute_index(found, attribute)
@@ -745,7 +749,7 @@ def over_time(
     attribute: str,
     latest: Latest,
     last: int,
-    most_rows: int = LIMITS.rows,
+    most_rows: int = MOST_ROWS,
 ) -> OverTimeFacts:
     """One attribute over its latest rounds, of which at most `last` were asked for."""
     index = attribute_index(found, attribute)
@@ -803,3 +807,62 @@ def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | 
     truth = (read_truth(directory, found.name) or {}).get(attribute)
     values = next(a.values for a in found.manifest.attributes if a.name == attribute)
     return truth if truth is not None and len(truth) == len(values) else None
+
+
+CAVEATS: Final[dict[Reporting, str]] = {
+    "memoized": (
+        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
+        "of different rounds are not independent, and pooling is for values that do not change."
+    ),
+    "once": (
+        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
+        "may change, errors of different rounds are independent, and trends may be fitted."
+    ),
+    "hashed": (
+        "Each device reports, in every round, which of two groups of values its own is in: values "
+        "may change, but that a device's value changed is not hidden from whoever collects."
+    ),
+    "nested": (
+        "Each report of a device tells a little more and contains what the earlier ones told: "
+        "rounds must not be averaged, and values are taken not to change."
+    ),
+}
+
+
+# --- What one report and all reports of a device tell, for the analyst, for each way of reporting.
+
+
+KEPT: Final = "The one answer that a device keeps for all its reports"
+
+
+def odds_sentences(way: Way, value: str) -> tuple[str, str]:
+    """Of one report, and of all there will ever be."""
+    noise = way.calibration
+    if way.reporting == "once":
+        bound = f"Everything a device ever sends is bounded by epsilon {way.lifetime_epsilon:g}."
+        return _told("One report", value, report_odds(noise)), bound
+    if way.reporting == "hashed":
+        group = f"the half of the values with {value}"
+        kept = "The answer that a device keeps for it"
+        return _told("One report", group, report_odds(noise)), _told(
+            kept, group, lifetime_odds(noise)
+        )
+    if way.reporting == "nested":
+        first = way.channels[0]
+        odds = report_odds(first if isinstance(first, Calibration) else noise)
+        return _told("The first report", value, odds), _told(
+            "The last and most telling report", value, lifetime_odds(noise)
+        )
+    return _told("One report", value, report_odds(noise)), _told(KEPT, value, lifetime_odds(noise))
+
+
+def _told(subject: str, value: str, odds: Odds) -> str:
+    return (
+        f"{subject} says “{value}” with a chance of {_chance(odds.if_true)} if that is the "
+        f"device's true answer, and of {_chance(odds.if_false)} if it is not."
+    )
+
+
+def _chance(share: float) -> str:
+    """In per cent with three digits; never 100 where it is not."""
+    return "more than 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"

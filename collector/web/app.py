@@ -34,9 +34,9 @@ from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_t
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import Comparison, compare
-from collector.results.facts import chosen_results, overview, read_truth, result_facts
+from collector.results.facts import CAVEATS, chosen_results, overview, read_truth, result_facts
 from collector.results.tables import write
-from collector.results.words import CAVEATS, rounds_name
+from collector.results.words import rounds_name
 from collector.settings import Address, Settings
 from collector.store import Store
 from collector.web.guard import KNOWN, LIMITS, Connection, Guard, Limits, Places, origin
