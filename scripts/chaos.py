@@ -18,7 +18,7 @@ import click
 from faults.brokers import BROKERS
 from faults.many_run import ManySize, run_many
 from faults.run import Size, run
-from stage.processes import StageError
+from testbed.processes import TestbedError
 
 SHOWN = 20
 ROUNDS = 3  # on a cluster
@@ -96,7 +96,7 @@ def main(
                 happened, found = run_many(work / "site", size, seed, say)
             else:
                 happened, found = run(work, kind, Size(minutes, devices), seed, say, tls=tls)
-        except StageError as error:
+        except TestbedError as error:
             raise click.ClickException(str(error)) from None
     click.echo(", ".join(f"{n} x {name}" for name, n in sorted(happened.items())))
     for fault in found.faults[:SHOWN]:

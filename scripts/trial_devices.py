@@ -33,7 +33,7 @@ from collector.opening import is_trial
 from collector.records import Campaign
 from collector.settings import Settings, resolve
 from protocol_spec import AllomfreeError, Attribute
-from stage.agents import AgentProcesses, Readings
+from testbed.agents import AgentProcesses, Readings
 
 DEVICES = "how many; 100, or ALLOMFREE_TRIAL_DEVICES, unless given"
 

@@ -1,6 +1,6 @@
 """`allomfree-sim`: the simulator and the paper's results, installed by `allomfree[sim]`.
 
-In the wheel the rooms `simulation`, `paper` and `stage` lie inside this package; in a checkout they
+In the wheel `simulation`, `paper` and `testbed` are inside this package; in a checkout they
 are its neighbours. They import each other by these short names, so the command puts the directory
 that holds them first on the path of its own process. Any other program sees them only after it has
 called `add_to_path`.
@@ -20,7 +20,7 @@ ROOMS = _HERE if (_HERE / "simulation").is_dir() else _HERE.parent
 
 
 def add_to_path() -> None:
-    """Make `simulation`, `paper` and `stage` importable in this process."""
+    """Make `simulation`, `paper` and `testbed` importable in this process."""
     if str(ROOMS) not in sys.path:
         sys.path.insert(0, str(ROOMS))
 

@@ -22,10 +22,9 @@ from edge_client import EdgeClient, Policy
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
-from stage import programs
-from stage.brokers import Nats
-from stage.programs import find_program
-from stage.tally import Tally
+from testbed import processes
+from testbed.brokers import Nats, Tally
+from testbed.processes import find_program
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
@@ -37,7 +36,7 @@ def measure(repeat: int = 7) -> list[Measurement]:
     """Everything, in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="allomfree-benchmark-") as name:
         directory = Path(name)
-        environment = {**programs.environment(), "PYTHONPYCACHEPREFIX": name}
+        environment = {**processes.environment(), "PYTHONPYCACHEPREFIX": name}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for code in (BARE, f"{AGENT}, edge_client.sources.static, encodings.idna"):
             _import_ms(code, environment)  # compiled now, as installed packages are

@@ -24,11 +24,8 @@ from benchmarks.encrypted import Roomy
 from benchmarks.held import on_cpu_seconds
 from benchmarks.measurements import Measurement, median_of
 from protocol_spec import Topics
-from stage.brokers import Broker, Nats, with_tls
-from stage.memory import resident_bytes
-from stage.processes import StageError
-from stage.programs import environment, find_program, free_port
-from stage.publisher import connected, make_session, publish
+from testbed.brokers import Broker, Nats, connected, make_session, publish, with_tls
+from testbed.processes import TestbedError, environment, find_program, free_port, resident_bytes
 
 READER: Final = "reader"
 NODES: Final = 3
@@ -132,7 +129,7 @@ def _make_session(broker: Broker, topic_filter: str) -> None:
     while True:
         try:
             return make_session(broker.url, READER, topic_filter, ca_file=broker.ca_file)
-        except StageError:
+        except TestbedError:
             if time.monotonic() > limit:
                 raise
             time.sleep(0.5)
@@ -169,7 +166,7 @@ def three_nodes(place: Path, stack: ExitStack) -> Sequence[Broker]:
         node = Nats(place / f"node-{number}")
         node.server_name = f"node-{number}"
         listen = route.removeprefix("nats://")
-        node.extra = f'cluster {{ name: stage, listen: "{listen}", routes: {routes} }}'
+        node.extra = f'cluster {{ name: testbed, listen: "{listen}", routes: {routes} }}'
         node.listener = f"stream_replicas: {NODES}, consumer_replicas: {NODES},"
         nodes.append(stack.enter_context(node))
     return nodes

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 
 from protocol_spec import Manifest, Report, Topics, digest8
-from stage.brokers import Nats
-from stage.publisher import Message
+from testbed.brokers import Message, Nats
 
 
 def manifest(

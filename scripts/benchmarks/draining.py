@@ -16,9 +16,8 @@ from benchmarks.attached import SESSION
 from benchmarks.campaign import manifest, reports
 from benchmarks.held import on_cpu_seconds
 from protocol_spec.topics import from_all_devices
-from stage.brokers import Broker
-from stage.programs import environment
-from stage.publisher import make_session, publish
+from testbed.brokers import Broker, make_session, publish
+from testbed.processes import environment
 
 B = TypeVar("B", bound=Broker)
 

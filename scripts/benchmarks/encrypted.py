@@ -12,8 +12,8 @@ from functools import partial
 from benchmarks.campaign import UnsyncedNats
 from benchmarks.draining import Drained, drained
 from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
-from stage.brokers import Broker, Mosquitto, with_tls
-from stage.programs import find_program
+from testbed.brokers import Broker, Mosquitto, with_tls
+from testbed.processes import find_program
 
 
 class Roomy(Mosquitto):

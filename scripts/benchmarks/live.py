@@ -28,10 +28,8 @@ from benchmarks.live_brokers import Embedded, embedded_by
 from benchmarks.machine import cpu_seconds
 from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
 from protocol_spec.topics import from_all_devices
-from stage.brokers import Broker, Nats, with_tls
-from stage.processes import StageError
-from stage.programs import environment, find_program
-from stage.publisher import make_session
+from testbed.brokers import Broker, Nats, make_session, with_tls
+from testbed.processes import TestbedError, environment, find_program
 
 # Another version gets so many times fewer. One that syncs every message to a slow disk takes longer
 # than the 5 s that NATS waits for its own store, and closes the connections of who sent the rest.
@@ -201,5 +199,5 @@ def _process(
 def _line(process: subprocess.Popen[str]) -> str:
     line: Any = process.stdout.readline() if process.stdout is not None else ""
     if not line:
-        raise StageError("a process of the benchmark ended without a word")
+        raise TestbedError("a process of the benchmark ended without a word")
     return str(line)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
-from stage.brokers import Broker, Nats
+from testbed.brokers import Broker, Nats
 
 HOST: Final = "127.0.0.1"
 WRITES: Final = """

@@ -18,8 +18,8 @@ from benchmarks.campaign import reports
 from collector.mqtt.link import PahoLink
 from protocol_spec import Manifest, ReceiptPage, Topics, decode_receipts, receipt_tag
 from protocol_spec.programs.address import Credentials, parse_broker
-from stage.processes import StageError
-from stage.publisher import Message, publish
+from testbed.brokers import Message, publish
+from testbed.processes import TestbedError
 
 Times = npt.NDArray[np.float64]
 LONGEST_SECONDS = 120.0
@@ -91,5 +91,5 @@ def _listen(url: str, campaign: Manifest, told: Receipts, ca_file: Path | None) 
 if __name__ == "__main__":
     try:
         main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
-    except StageError as error:
+    except TestbedError as error:
         sys.exit(str(error))

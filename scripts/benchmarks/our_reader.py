@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.attached import attached
 from collector.rounds import sealing
 from collector.store_address import StoreAddress
-from stage.memory import peak_memory_mib
+from testbed.processes import peak_memory_mib
 
 
 def main(url: str, count: int, directory: Path, shared: str | None = None) -> None:

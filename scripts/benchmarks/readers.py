@@ -28,10 +28,9 @@ from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import Manifest
 from protocol_spec.topics import from_all_devices
-from stage.collector import CollectorProcess
-from stage.processes import Timing
-from stage.programs import free_port
-from stage.publisher import make_session, publish
+from testbed.brokers import make_session, publish
+from testbed.collector import CollectorProcess
+from testbed.processes import Timing, free_port
 
 DAY_SECONDS: Final = 86_400
 SEALED: Final = 500  # reports of the round before, so that the page has a histogram to draw

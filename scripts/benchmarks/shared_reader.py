@@ -20,7 +20,7 @@ from collector.store_address import StoreAddress
 from collector.workers.service import Connections, SharedService
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from protocol_spec.programs.address import Credentials, parse_broker
-from stage.memory import peak_memory_mib
+from testbed.processes import peak_memory_mib
 
 
 def main(url: str, count: int, directory: Path, stream: str, shared: str, server: str) -> None:

@@ -30,7 +30,7 @@ from simulation.depths import statistics as statistics_depth
 from simulation.model.behaviour import Behaviour
 from simulation.model.datasets import load
 from simulation.model.fleet import Fleet
-from stage.memory import peak_memory_mib
+from testbed.processes import peak_memory_mib
 
 PROTOCOLS: Final = ("L-OSUE", "L-GRR")
 LOOPED: Final = 20  # the loop is run for one user in so many

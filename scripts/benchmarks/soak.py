@@ -26,11 +26,9 @@ from benchmarks.page_readers import get, refreshing
 from benchmarks.soak_figure import draw
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
-from stage.brokers import Broker, Nats, with_tls
-from stage.collector import CollectorProcess
-from stage.processes import Timing
-from stage.programs import free_port
-from stage.publisher import Message, publish
+from testbed.brokers import Broker, Message, Nats, publish, with_tls
+from testbed.collector import CollectorProcess
+from testbed.processes import Timing, free_port
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "soak.svg"
 READERS: Final = 2

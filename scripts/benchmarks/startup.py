@@ -18,7 +18,7 @@ from benchmarks.measurements import Measurement, median_of, ratio_of
 from collector.data_dir import open_store
 from collector.health import Heartbeat, Status
 from edge_client import EdgeClient
-from stage import programs
+from testbed import processes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NOTHING: Final = ("-c", "pass")
@@ -86,7 +86,7 @@ def _commands(directory: Path) -> dict[str, Words]:
 
 def _cpu_ms(python: Path, words: Words) -> float:
     """CPU time of one process, from its start to its end."""
-    variables = {k: v for k, v in programs.environment().items() if not k.startswith("PYTHON")}
+    variables = {k: v for k, v in processes.environment().items() if not k.startswith("PYTHON")}
     compiled = sys.pycache_prefix or str(python.parent / "compiled")  # never in the checkout
     variables["PYTHONPYCACHEPREFIX"] = compiled
     child = subprocess.Popen(

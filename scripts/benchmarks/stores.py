@@ -25,8 +25,8 @@ from collector.settings import parse_streams
 from collector.store_address import StoreAddress
 from protocol_spec import DEFAULT_NAMESPACE
 from protocol_spec.programs.address import Credentials
-from stage.postgres import HOW, PostgresProcess, find_postgres
-from stage.publisher import publish
+from testbed.brokers import publish
+from testbed.collector import HOW, PostgresProcess, find_postgres
 
 
 def measure(count: int, runs: int, k: int) -> list[Measurement]:

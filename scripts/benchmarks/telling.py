@@ -13,7 +13,7 @@ from benchmarks import machine
 from benchmarks.document import section, updated
 from benchmarks.measurements import Measurement, as_text, facts, kept
 from benchmarks.peer_environment import Peers
-from stage.processes import StageError
+from testbed.processes import TestbedError
 
 NOT_SHOWN: Final = ("in_json", "write", "peer_python")  # they change no number
 
@@ -39,7 +39,7 @@ def tell(
     versions = driver.versions() if driver else {}
     try:
         measured = measure()
-    except StageError as error:
+    except TestbedError as error:
         raise click.ClickException(f"{error}; nothing was written") from None
     if in_json:
         around = {"machine": described, "load": load, "peers": versions}

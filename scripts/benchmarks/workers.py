@@ -24,9 +24,8 @@ from benchmarks.stores import fresh_database, server_for_a_while
 from collector.data_dir import open_shared
 from collector.device_key import DeviceKey
 from collector.store import Store
-from stage.collector import CollectorProcess
-from stage.postgres import HOW, PostgresProcess, find_postgres
-from stage.publisher import publish
+from testbed.brokers import publish
+from testbed.collector import HOW, CollectorProcess, PostgresProcess, find_postgres
 
 WORKERS: Final = (1, 2, 4)
 AT_LEAST: Final = {2: 1.7, 4: 3.0}  # times the rate of one

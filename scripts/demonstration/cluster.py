@@ -13,10 +13,9 @@ from demonstration.rounds import LINE_SECONDS, POLL_SECONDS, progress
 from demonstration.story import AGENTS_A_PROCESS, MOST_PROCESSES
 from demonstration.strikes import Strike, Strikes, unless_down
 from demonstration.telling import Pace, Telling
-from stage.agents import AgentProcesses
-from stage.cluster import Cluster
-from stage.collector import CollectorProcess, is_sealed
-from stage.processes import StageError
+from testbed.agents import AgentProcesses
+from testbed.collector import Cluster, CollectorProcess, is_sealed
+from testbed.processes import TestbedError
 
 QUICK_START_SECONDS: Final = 6.0  # in which nodes, database and workers run on an idle machine
 LONGEST_SECONDS: Final = 300.0  # after the last deadline
@@ -88,7 +87,9 @@ class ClusterDemonstration(Telling):
             if strikes and time.time() > strikes[0].at:
                 strikes.pop(0).do()
             if time.time() > limit:
-                raise StageError(f"not all rounds are sealed {LONGEST_SECONDS:.0f} s after the end")
+                raise TestbedError(
+                    f"not all rounds are sealed {LONGEST_SECONDS:.0f} s after the end"
+                )
             for process in self._cluster.everything:
                 process.check_running()
             time.sleep(POLL_SECONDS)

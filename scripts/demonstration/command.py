@@ -16,7 +16,7 @@ from demonstration.checks import Check
 from demonstration.cluster import ClusterDemonstration
 from demonstration.results import write_figure
 from demonstration.story import Demonstration
-from stage.processes import StageError
+from testbed.processes import TestbedError
 
 FILE = click.Path(path_type=Path)
 ALONE = 500, 4  # devices and rounds
@@ -85,7 +85,7 @@ def main(
                 write_figure(demonstration.collector, figure)
             if keep:
                 demonstration.wait_for_interrupt()
-        except StageError as error:
+        except TestbedError as error:
             raise click.ClickException(str(error)) from None
     sys.exit(0 if all(check.ok for check in checks) else 1)
 

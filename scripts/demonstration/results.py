@@ -14,8 +14,8 @@ from collector.records import Campaign
 from collector.results.terminal import Bar, draw_bars
 from collector.store import Store
 from protocol_spec import Result
-from stage.collector import CollectorProcess
-from stage.programs import command_of, environment
+from testbed.collector import CollectorProcess
+from testbed.processes import command_of, environment
 
 WIDTH: Final = 50  # characters of the longest bar
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from collector.records import Campaign
 from collector.store import Store
-from stage.collector import CollectorProcess, is_sealed
+from testbed.collector import CollectorProcess, is_sealed
 
 LINE_SECONDS: Final = 3.0  # between two lines of progress
 POLL_SECONDS: Final = 0.5

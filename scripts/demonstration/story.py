@@ -12,8 +12,8 @@ from demonstration.checks import Check, truth
 from demonstration.population import readings
 from demonstration.rounds import watch
 from demonstration.telling import Pace, Telling
-from stage.agents import AgentProcesses
-from stage.collector import CollectorProcess
+from testbed.agents import AgentProcesses
+from testbed.collector import CollectorProcess
 
 QUICK_START_SECONDS = 1.0  # in which a collector runs on an idle desktop machine
 MOST_PROCESSES = 8  # of agents, which spend their time waiting for the disk

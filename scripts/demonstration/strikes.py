@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from collector.errors import CollectorError
-from stage.cluster import Cluster, WorkerProcess
-from stage.processes import StageError
+from testbed.collector import Cluster, WorkerProcess
+from testbed.processes import TestbedError
 
 DOWN_SECONDS: Final = 3.0  # that a machine is gone
 RECOVER_SECONDS: Final = 120.0
@@ -82,13 +82,13 @@ class Strikes:
         self._recovered(began, "all workers use it again, and one leads")
         for worker, pid in before.items():
             if worker.pid != pid:  # pragma: no cover - it never ends for its database
-                raise StageError("a worker ended with the database")
+                raise TestbedError("a worker ended with the database")
 
     def _started(self) -> bool:
         """Children of a killed server may hold its memory for a moment."""
         try:
             self._cluster.database.start()
-        except StageError:
+        except TestbedError:
             return False
         return True
 
@@ -120,7 +120,7 @@ class Strikes:
         limit = time.monotonic() + RECOVER_SECONDS
         while not ready():
             if time.monotonic() > limit:
-                raise StageError(f"{what} was not there after {RECOVER_SECONDS:.0f} s")
+                raise TestbedError(f"{what} was not there after {RECOVER_SECONDS:.0f} s")
             time.sleep(POLL_SECONDS)
 
 

@@ -16,9 +16,9 @@ from collector.store_address import StoreAddress
 from demonstration.checks import Check, counted_once, intervals_hold, truth
 from demonstration.population import manifest
 from demonstration.results import show_histograms, show_owners_view
-from stage.agents import AgentProcesses
-from stage.collector import CollectorProcess
-from stage.programs import free_port
+from testbed.agents import AgentProcesses
+from testbed.collector import CollectorProcess
+from testbed.processes import free_port
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from edge_client.timing import Timing
 from faults.campaigns import AGENTS
 from protocol_spec import Manifest
 from protocol_spec.programs.address import Credentials
-from stage.processes import Process
+from testbed.processes import Process
 
 TIMING: Final = Timing(step=0.2, resend=2.0, resend_longest=4.0, reconnect=0.5, reconnect_longest=2)
 KEEPALIVE_SECONDS: Final = 10

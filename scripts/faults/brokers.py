@@ -7,7 +7,7 @@ from typing import Final
 
 from collector.brokers.authority import Authority
 from collector.brokers.config import Pair
-from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 
 EMBEDDED: Final = "embedded"
 BROKERS: Final = (EMBEDDED, "nats", "mosquitto")

@@ -31,9 +31,8 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.names import unguessable
-from stage.paho_thread import leave
-from stage.processes import StageError
-from stage.publisher import publish
+from testbed.brokers import leave, publish
+from testbed.processes import TestbedError
 
 TURN_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 8.0
@@ -163,7 +162,7 @@ class BulkDevices:
             self.sent += publish(
                 self._url, reports, ca_file=self._trusted, answer_seconds=ANSWER_SECONDS
             )
-        except StageError:  # some may have come through: they will be sent again
+        except TestbedError:  # some may have come through: they will be sent again
             self._patience.failed()
             return
         self._patience.sent(number, devices)

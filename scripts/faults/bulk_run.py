@@ -17,7 +17,7 @@ from faults.kinds import Fault
 from faults.oracle import Verdict, judge_bulk, judge_results
 from faults.plan import plan
 from faults.site import Loss
-from stage.collector import is_sealed
+from testbed.collector import is_sealed
 
 AFTER_SECONDS: Final = 2.0  # faults go on so long after the last deadline
 

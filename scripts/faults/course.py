@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from faults.kinds import Fault
 from faults.plan import Event
-from stage.processes import StageError
+from testbed.processes import TestbedError
 
 PAUSE_SECONDS: Final = 0.2
 LINE_SECONDS: Final = 10.0
@@ -59,7 +59,7 @@ class Course(Generic[C]):
         while not is_done():
             self._site.check()
             if time.monotonic() > limit:
-                raise StageError(f"not recovered after {seconds:.0f} s: {self._progress()}")
+                raise TestbedError(f"not recovered after {seconds:.0f} s: {self._progress()}")
             self._say_progress()
             time.sleep(RECOVERING_SECONDS)
         self._say(f"recovered: {self._progress()}")
@@ -79,7 +79,7 @@ class Course(Generic[C]):
         fault = event.fault
         try:
             fault.begin(self._site)
-        except StageError as error:
+        except TestbedError as error:
             self._say(f"{fault.name}: could not: {error}")
             return
         self.happened[fault.name] += 1

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from faults.brokers import EMBEDDED
 from faults.proxy import Proxy
 from faults.site import Site
-from stage.processes import Process
+from testbed.processes import Process
 
 HOUR: Final = 3_600.0
 DECADE: Final = 10 * 365 * 86_400.0

@@ -12,8 +12,8 @@ from collector.data_dir import open_store
 from collector.records import Campaign
 from faults.kinds import Fault
 from protocol_spec import Manifest
-from stage.cluster import Cluster, Node, WorkerProcess
-from stage.processes import Process, StageError
+from testbed.collector import Cluster, Node, WorkerProcess
+from testbed.processes import Process, TestbedError
 
 DOWN_SECONDS: Final = (0.5, 8.0)
 FENCED_SECONDS: Final = (16.0, 25.0)  # longer than a worker may be silent
@@ -73,7 +73,7 @@ class ManySite:
     def next_node(self) -> Node:
         """One node after another, when the last one is back: two of three must live."""
         if self._starting:
-            raise StageError("another node is not back yet")
+            raise TestbedError("another node is not back yet")
         self._turn += 1
         return self.cluster.nodes[self._turn % len(self.cluster.nodes)]
 
@@ -88,7 +88,7 @@ class ManySite:
         """The one that leads now."""
         found = self.cluster.leader()
         if found is None:
-            raise StageError("nobody leads now")
+            raise TestbedError("nobody leads now")
         return found
 
     def take_down(self, process: Process) -> None:

@@ -20,8 +20,8 @@ from faults.brokers import EMBEDDED, make_authority, make_broker
 from faults.clock import set_clock
 from faults.proxy import Proxy
 from protocol_spec import Manifest
-from stage.collector import NO_PAGE, CollectorProcess
-from stage.processes import StageError
+from testbed.collector import NO_PAGE, CollectorProcess
+from testbed.processes import TestbedError
 
 KEEPALIVE_SECONDS: Final = "10"
 LOOK_SECONDS: Final = 30.0  # much less than a device's memory of its rounds
@@ -112,7 +112,7 @@ class Site:
         os.kill(self._broker_pid(), signal.SIGSTOP)
 
     def resume_broker(self) -> None:
-        with suppress(StageError, ProcessLookupError):
+        with suppress(TestbedError, ProcessLookupError):
             os.kill(self._broker_pid(), signal.SIGCONT)
 
     def lose_broker_state(self) -> None:
@@ -171,7 +171,7 @@ class Site:
         if self.broker is None:
             return self._embedded_pid()
         if self.broker.process is None:
-            raise StageError("the broker does not run")
+            raise TestbedError("the broker does not run")
         return self.broker.process.pid
 
     def _embedded_pid(self) -> int:
@@ -181,7 +181,7 @@ class Site:
             for pid in children.read_text(encoding="ascii").split():
                 if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "nats-server":
                     return int(pid)
-        raise StageError("the embedded broker does not run")
+        raise TestbedError("the embedded broker does not run")
 
     def _forgotten(self) -> None:
         self._heard = self._connections()

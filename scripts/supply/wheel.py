@@ -17,7 +17,7 @@ from typing import Final
 from supply.needed import ROOT
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
-_SIM: Final = ("scripts/allomfree_sim", "scripts/simulation", "scripts/paper", "scripts/stage")
+_SIM: Final = ("scripts/allomfree_sim", "scripts/simulation", "scripts/paper", "scripts/testbed")
 BUILD: Final = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 PARTS: Final = (*_FILES, "protocol_spec", "edge_client", "collector", *_SIM)
 

@@ -25,9 +25,8 @@ from paho.mqtt.properties import Properties
 from collector.brokers.auditor import limit_nats
 from collector.brokers.config import Auth, BrokerPlan, Kind
 from collector.brokers.directory import BrokerDirectory
-from stage.brokers import Broker
-from stage.paho_thread import leave, stop
-from stage.programs import find_program, free_port
+from testbed.brokers import Broker, leave, stop
+from testbed.processes import find_program, free_port
 
 V311: Final = MQTTProtocolVersion.MQTTv311
 V5: Final = MQTTProtocolVersion.MQTTv5

@@ -10,7 +10,7 @@ from collector.mqtt import Link, Message, Will
 from collector.mqtt.link import PahoLink
 from collector.mqtt.memory import MemoryBroker, MemoryLink
 from protocol_spec.programs.address import Credentials, parse_broker
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.proxy import Proxy
 
 PATIENCE_SECONDS = 60.0

@@ -16,8 +16,8 @@ from typing import Final
 
 import pytest
 
-from stage.postgres import find_postgres
-from stage.programs import find_program
+from testbed.collector import find_postgres
+from testbed.processes import find_program
 from tests.support.places import ROOT
 
 AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from collector.store_address import StoreAddress
-from stage.postgres import PostgresProcess
+from testbed.collector import PostgresProcess
 from tests.support.needs import need
 from tests.support.places import QUICK_DISK
 

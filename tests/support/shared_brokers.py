@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from stage.brokers import Broker, Mosquitto, Nats
+from testbed.brokers import Broker, Mosquitto, Nats
 from tests.support.needs import need
 
 

@@ -15,7 +15,7 @@ from collector.sources import Source
 from collector.sources.shared import SharedSubscription
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Broker, Nats
+from testbed.brokers import Broker, Nats
 from tests.support.links import publish
 from tests.support.shared_brokers import SharedBrokers
 

@@ -12,7 +12,7 @@ from simulation.collected import Progress, Simulated
 from simulation.depths.live import LiveCampaign
 from simulation.model.counts import Counts
 from simulation.model.population import Population
-from stage.agents import AgentProcesses, Readings
+from testbed.agents import AgentProcesses, Readings
 
 Holdings = Mapping[str, int]  # of one device: by attribute, which of its values
 

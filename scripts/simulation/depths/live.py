@@ -14,7 +14,7 @@ from protocol_spec import Manifest
 from simulation.collected import Simulated, from_store
 from simulation.depths.collecting import empty_campaign, keep_truth
 from simulation.model.counts import Counts
-from stage.collector import CollectorProcess
+from testbed.collector import CollectorProcess
 
 
 def retimed(manifest: Manifest, *, rounds: int, period_seconds: int, lead_seconds: int) -> Manifest:

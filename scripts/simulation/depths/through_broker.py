@@ -9,7 +9,7 @@ from simulation.depths.collecting import held
 from simulation.depths.live import LiveCampaign
 from simulation.model.fleet import Fleet
 from simulation.model.messages import of_round
-from stage.publisher import publish
+from testbed.brokers import publish
 
 
 def reports_through_broker(live: LiveCampaign, fleet: Fleet, progress: Progress) -> Simulated:

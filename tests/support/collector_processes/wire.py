@@ -11,7 +11,7 @@ from typing import Any, Self
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from stage.paho_thread import leave
+from testbed.brokers import leave
 from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
 
 Message = tuple[str, bytes]

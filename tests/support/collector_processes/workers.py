@@ -17,7 +17,7 @@ from collector.store.workers import SharedStore, Worker
 from protocol_spec import Manifest, ReceiptPage, Report, Topics, decode_receipts, digest8
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Broker, Nats
+from testbed.brokers import Broker, Nats
 from tests.support.collector_processes.campaign import own_bits, own_namespace
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.wire import Message, retained

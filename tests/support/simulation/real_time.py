@@ -17,7 +17,7 @@ from simulation.depths.live import collecting_live, retimed
 from simulation.depths.reports import as_reports
 from simulation.depths.through_broker import reports_through_broker
 from simulation.model.population import populate
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.places import ROOT
 from tests.support.simulation.campaigns import FUEL, both, fleet
 from tests.support.simulation.users import real_user

@@ -16,7 +16,7 @@ from collector.brokers.directory import BrokerDirectory, altered
 from collector.brokers.embedded import EmbeddedBroker
 from collector.mqtt.link import PahoLink
 from protocol_spec.programs.errors import SettingsError
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.broker_setup import NATS, Setup, broker_config, users_of
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import Files

@@ -23,7 +23,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import open_store
 from collector.settings import resolve
 from protocol_spec import Manifest, Topics
-from stage.cluster import Cluster
+from testbed.collector import Cluster
 from tests.support.broker_setup import V311, Guest
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import message

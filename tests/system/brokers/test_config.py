@@ -22,7 +22,7 @@ from collector.brokers.authority import (
 from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from edge_client.settings import resolve
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.broker_setup import BOTH, ConfiguredBroker, Setup, broker_config, users_of
 from tests.support.certificates import Files
 from tests.support.command_line import Cli

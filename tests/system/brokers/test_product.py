@@ -19,7 +19,7 @@ import pytest
 from collector.brokers.config import COLLECTOR
 from collector.data_dir import read_store, session_name
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.broker_setup import BOTH, NATS, ConfiguredBroker, Guest, Setup, broker_config
 from tests.support.campaigns import manifest_text
 from tests.support.collector_cli import facts

@@ -15,7 +15,7 @@ from collector.brokers.directory import BrokerDirectory, announce_below, enrol_r
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.settings import resolve
 from protocol_spec.topics import parse_from_device
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.broker_setup import (
     BOTH,
     NEEDS_MOSQUITTO,

@@ -10,8 +10,8 @@ import pytest
 
 from collector.data_dir import open_store
 from collector.settings import Address
-from stage.brokers import Nats
-from stage.programs import free_port
+from testbed.brokers import Nats
+from testbed.processes import free_port
 from tests.support.browser.chromium import Browser
 from tests.support.collector_cli import facts
 from tests.support.collector_fakes import candidate

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from stage.brokers import Broker, Mosquitto
+from testbed.brokers import Broker, Mosquitto
 from tests.support.collector_processes.driver import Launcher
 from tests.support.shared_brokers import SharedBrokers, new_broker
 

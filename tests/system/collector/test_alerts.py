@@ -11,9 +11,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from stage.collector import CollectorProcess
-from stage.processes import Process
-from stage.programs import free_port
+from testbed.collector import CollectorProcess
+from testbed.processes import Process, free_port
 from tests.support.campaigns import manifest_text
 from tests.support.deploy_files import DEPLOY
 from tests.support.needs import path_of

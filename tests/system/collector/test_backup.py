@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher

@@ -13,7 +13,7 @@ import pytest
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
 from protocol_spec.limits import MAX_REPORT_BYTES
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.campaigns import manifest
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,

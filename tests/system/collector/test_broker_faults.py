@@ -15,7 +15,7 @@ from collector.mqtt import BATCH
 from collector.mqtt.link import PahoLink
 from protocol_spec import Outcome
 from protocol_spec.programs.address import Credentials, parse_broker
-from stage.brokers import Broker, Mosquitto, Nats
+from testbed.brokers import Broker, Mosquitto, Nats
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,
     Collection,

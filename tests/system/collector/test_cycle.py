@@ -11,7 +11,7 @@ import pytest
 
 from collector.health import examine
 from protocol_spec import Manifest, Presence, State, decode_state
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,

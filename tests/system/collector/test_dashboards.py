@@ -10,7 +10,7 @@ import pytest
 
 from collector.rounds.home_assistant import discovery, discovery_topic
 from collector.rounds.result_json import result_json
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,
     Collection,

@@ -14,7 +14,7 @@ from collector.nats.consumer import STREAM, consumer_name, consumer_settings, su
 from collector.settings import StreamAddress
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Broker, Nats
+from testbed.brokers import Broker, Nats
 from tests.support.collector_cli import cli, home
 from tests.support.command_line import Cli
 from tests.support.postgres import new_schema

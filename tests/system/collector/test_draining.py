@@ -19,7 +19,7 @@ from collector.data_dir import DATABASE, open_store
 from collector.health import examine
 from protocol_spec import Manifest, Outcome, Request, RequestKind, digest8
 from protocol_spec.topics import marker
-from stage.brokers import Broker, Mosquitto, Nats
+from testbed.brokers import Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.campaign import (
     Collection,

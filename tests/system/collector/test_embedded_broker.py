@@ -10,7 +10,7 @@ import pytest
 
 from collector.brokers.config import GO_RUNTIME
 from collector.health import examine
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher

@@ -17,7 +17,7 @@ from collector.health import examine
 from collector.mqtt import Link, Will
 from collector.processes import MARK, is_stopped, left_behind, listener_of
 from protocol_spec.programs.errors import BrokerUnreachable
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher

@@ -25,8 +25,8 @@ from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from protocol_spec.programs.address import Credentials
-from stage.programs import free_port
-from stage.publisher import Message, publish
+from testbed.brokers import Message, publish
+from testbed.processes import free_port
 from tests.support.collector_fakes import message, three_questions
 
 DEVICES = 3_000

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Manifest, Report, decode_report
-from stage.brokers import Broker, Mosquitto
+from testbed.brokers import Broker, Mosquitto
 from tests.support.collector_processes.campaign import Collection, assert_one_outcome_each
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.fleet import Fleet

@@ -12,7 +12,7 @@ from collector.commands import reading
 from collector.health import examine
 from collector.results.facts import status_facts
 from protocol_spec import Outcome
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     Collection,
     assert_one_outcome_each,

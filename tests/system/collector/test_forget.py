@@ -18,7 +18,7 @@ from protocol_spec import (
     decode_response,
     digest8,
 )
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     Collection,
     assert_one_outcome_each,

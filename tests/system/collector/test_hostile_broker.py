@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Outcome
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.collector_processes.campaign import (
     Collection,
     assert_each_once,

@@ -13,7 +13,7 @@ import pytest
 
 from collector.rounds.results import pooled_result, round_results
 from protocol_spec import Outcome
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,
     Collection,

@@ -12,7 +12,7 @@ import pytest
 from collector.data_dir import open_store
 from protocol_spec import Outcome, ReceiptPage, decode_receipts, receipt_page, receipt_tag
 from protocol_spec.limits import PAGE_TAGS
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     Collection,
     own_bits,

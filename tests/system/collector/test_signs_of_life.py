@@ -15,8 +15,7 @@ from edge_client.mqtt.link import Lost, connect
 from edge_client.mqtt.link import PahoLink as AgentLink
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Broker, Mosquitto, Nats, with_tls
-from stage.publisher import publish
+from testbed.brokers import Broker, Mosquitto, Nats, publish, with_tls
 from tests.support.links import PATIENCE_SECONDS, subscribe
 from tests.support.needs import need
 from tests.support.peer import PINGREQ, Peer, Wire

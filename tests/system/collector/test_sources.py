@@ -14,8 +14,7 @@ from collector.sources.shared import SharedSubscription
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Nats
-from stage.publisher import publish
+from testbed.brokers import Nats, publish
 from tests.support.peer import Peer, Wire
 from tests.support.shared_brokers import SharedBrokers
 from tests.support.sources import (

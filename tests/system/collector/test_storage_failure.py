@@ -23,7 +23,7 @@ from collector.mqtt import BATCH
 from collector.records import Candidate
 from collector.store.sqlite import SqliteStore
 from collector.store.sqlite.connection import LOG_BYTES
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.processes import facts

@@ -20,8 +20,8 @@ from collector.sources import Source
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Nats
-from stage.programs import free_port
+from testbed.brokers import Nats
+from testbed.processes import free_port
 from tests.support.broker_setup import ConfiguredBroker, Setup, plan
 from tests.support.shared_brokers import SharedBrokers
 from tests.support.sources import nats_with_a_stream, paho, receive

@@ -16,7 +16,7 @@ from collector.commands import main as collector_main
 from edge_client.__main__ import main as edge_main
 from protocol_spec import Manifest, Signature, Topics, digest8
 from protocol_spec.programs import signing
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_cli import undisturbed
 from tests.support.collector_processes.campaign import own_namespace
 from tests.support.collector_processes.processes import CollectorProcess

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from collector.data_dir import open_store
 from protocol_spec import Manifest
-from stage.programs import command_of, environment
+from testbed.processes import command_of, environment
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import candidate
 

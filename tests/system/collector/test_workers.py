@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Request, RequestKind, digest8, receipt_tag
-from stage.brokers import Broker
+from testbed.brokers import Broker
 from tests.support.collector_processes.driver import Launcher
 from tests.support.collector_processes.wire import Publisher
 from tests.support.collector_processes.workers import Site, pause, resume

@@ -40,8 +40,8 @@ from protocol_spec import (
     decode_state,
     digest8,
 )
-from stage.brokers import Nats
-from stage.programs import free_port
+from testbed.brokers import Nats
+from testbed.processes import free_port
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.installed import Checkout, commands, options
 from tests.support.previous import (

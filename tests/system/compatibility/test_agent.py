@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocol_spec import Rejected, Topics, decode_report, digest8
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.collector_processes.wire import Watcher
 from tests.support.installed import Checkout
 from tests.support.previous import Previous, moment, rows

@@ -19,7 +19,7 @@ from protocol_spec import (
     decode_report,
     decode_result,
 )
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.collector_processes.wire import Publisher, Watcher
 from tests.support.installed import Checkout
 from tests.support.previous import FLEET, FORGOTTEN, REVOKED, Previous, moment, report, rows, until

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from stage.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
+from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
 from tests.support.edge_fakes import in_memory
 from tests.support.edge_processes.killable import KillableAgents
 from tests.support.needs import need

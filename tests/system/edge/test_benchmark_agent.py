@@ -11,14 +11,14 @@ import pytest
 
 from benchmarks import agent, syscalls
 from benchmarks.measurements import Measurement, as_json, as_text, kept
-from stage import programs
+from testbed import processes
 from tests.support.overlap import load_what_was_put_off
 
 
 @pytest.mark.slow
 def test_the_agent_keeps_its_limits(tmp_path: Path) -> None:
     """Every measurement of the benchmark; the two that wait for rounds at the same time."""
-    environment = programs.environment()
+    environment = processes.environment()
     load_what_was_put_off()
     with ThreadPoolExecutor(2) as pool:
         traced = pool.submit(agent.disk_syncs, tmp_path / "traced", environment)

@@ -25,8 +25,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
-from stage.tally import Tally
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import INSISTENT, last_state, tick_until
 from tests.support.edge_processes.loops import (

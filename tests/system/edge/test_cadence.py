@@ -16,8 +16,7 @@ from edge_client.daemon import CampaignSchedule
 from edge_client.mqtt.memory import MemoryBroker
 from edge_client.records import Queued
 from edge_client.timing import Timing
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (
     DAY,

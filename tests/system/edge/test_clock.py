@@ -11,8 +11,7 @@ from edge_client import EdgeClient
 from edge_client.agent import Wait
 from edge_client.clock import SystemClock
 from protocol_spec import Presence, State, digest8
-from stage.brokers import Broker
-from stage.tally import Tally
+from testbed.brokers import Broker, Tally
 from tests.support.edge_fakes import QUICK, ROOMY, tick_until
 from tests.support.edge_processes.loops import fresh_manifest
 

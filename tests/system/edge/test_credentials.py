@@ -14,7 +14,7 @@ import pytest
 
 from edge_client import Credentials, EdgeClient
 from protocol_spec import Manifest, Topics
-from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import second_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge
 from tests.support.needs import need

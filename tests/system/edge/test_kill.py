@@ -14,8 +14,7 @@ import pytest
 
 from edge_client import EdgeClient
 from protocol_spec import Manifest, Reporting
-from stage.brokers import Broker, Mosquitto, Nats
-from stage.tally import Tally
+from testbed.brokers import Broker, Mosquitto, Nats, Tally
 from tests.support.edge_processes.killable import KillableAgents, Memory, Run
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until

@@ -12,7 +12,7 @@ import pytest
 from edge_client import Credentials, EdgeClient
 from edge_client.records import Queued
 from protocol_spec import Manifest, receipt_page
-from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import second_manifest
 from tests.support.certificates import Files
 from tests.support.edge_fakes import QUICK, tick_until

@@ -29,8 +29,7 @@ from edge_client.mqtt.link import (
 from edge_client.mqtt.memory import MemoryBroker
 from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
-from stage.brokers import BROKERS, Broker, Mosquitto
-from stage.paho_thread import leave
+from testbed.brokers import BROKERS, Broker, Mosquitto, leave
 from tests.support.needs import need
 
 PATIENCE = 30.0

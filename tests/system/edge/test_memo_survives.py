@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.edge_processes.killable import KillableAgents, Run
 from tests.support.edge_processes.loops import fresh_manifest
 

@@ -20,8 +20,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import QUICK, tick_until
 from tests.support.edge_processes.loops import fresh_manifest

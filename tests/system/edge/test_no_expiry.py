@@ -18,8 +18,7 @@ from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import Manifest, Topics
 from protocol_spec.programs.names import unguessable
-from stage.brokers import Broker
-from stage.paho_thread import leave
+from testbed.brokers import Broker, leave
 from tests.support.campaigns import second_manifest
 from tests.support.edge_fakes import QUICK, tick_until
 from tests.support.edge_processes.loops import one_queued

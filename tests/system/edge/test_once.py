@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
 from tests.support.edge_ways import way_manifest
 

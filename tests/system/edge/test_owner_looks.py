@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge, joined
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Manifest
-from stage.collector import CollectorProcess
-from stage.programs import free_port
+from testbed.collector import CollectorProcess
+from testbed.processes import free_port
 from tests.support.collector_cli import undisturbed
 from tests.support.docs import OWNERS_PAGE, blocks, section
 from tests.support.operator import operator

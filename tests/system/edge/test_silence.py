@@ -16,8 +16,7 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.timing import Timing
 from protocol_spec import Manifest
-from stage.brokers import Broker
-from stage.tally import Tally
+from testbed.brokers import Broker, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import FIRST, ROOMY
 from tests.support.edge_processes.loops import RoundClock, fresh_manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.campaigns import manifest
 from tests.support.edge_processes.processes import AgentProcess, draw_now, joined
 

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from protocol_spec import Topics
-from stage.tally import Tally
+from testbed.brokers import Tally
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.edge_processes.processes import environment
 from tests.support.foreign import ESCAPES, hidden_in, toml

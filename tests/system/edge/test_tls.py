@@ -15,7 +15,7 @@ import pytest
 
 from edge_client import Credentials, EdgeClient
 from protocol_spec import Manifest
-from stage.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.certificates import FAULTS, Files
 from tests.support.edge_fakes import QUICK, tick_until

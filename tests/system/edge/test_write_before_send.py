@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks.agent import payloads, syncs_per_round
 from benchmarks.syscalls import Call, calls, first, traced, why_not
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 from tests.support.needs import need

@@ -20,8 +20,8 @@ import pytest
 
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Report, decode_report, receipt_tag, report_fault
-from stage.collector import CollectorProcess
-from stage.processes import Process
+from testbed.collector import CollectorProcess
+from testbed.processes import Process
 from tests.support.campaigns import second_manifest
 from tests.support.needs import JAVASCRIPT, need, path_of
 from tests.support.places import ROOT

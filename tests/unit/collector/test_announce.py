@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from collector.commands import main
 from edge_client import EdgeClient
-from stage.brokers import BROKERS, Broker
+from testbed.brokers import BROKERS, Broker
 from tests.support.campaigns import manifest_text
 from tests.support.needs import need
 

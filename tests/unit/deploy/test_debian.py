@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from stage.programs import free_port
 from supply import debian
 from supply.debian_files import PACKAGES, PYTHON, control
+from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
 from tests.support.deploy_files import can_be_typed, project, unit
 from tests.support.needs import need

@@ -44,7 +44,7 @@ def away(tmp_path: Path, own: Path) -> Path:
     place = tmp_path
     with zipfile.ZipFile(own) as wheel:
         assert "allomfree_sim/simulation/model/data/adult.json" in wheel.namelist()
-        assert not [name for name in wheel.namelist() if name.startswith(("simulation", "stage"))]
+        assert not [name for name in wheel.namelist() if name.startswith(("simulation", "testbed"))]
     venv.create(place / "venv", with_pip=False)
     library = Path(sysconfig.get_path("purelib", "venv", {"base": str(place / "venv")}))
     install = (sys.executable, "-m", "pip", "--python", str(place / "venv/bin/python"), "install")

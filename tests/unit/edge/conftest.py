@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.__main__ import main
 from edge_client.agent import Agent
-from stage.brokers import Nats
+from testbed.brokers import Nats
 from tests.support.command_line import Cli, empty_home, invoker
 from tests.support.edge_fakes import Connections, FakeClock, daily, in_memory, joined_agent
 

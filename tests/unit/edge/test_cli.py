@@ -16,8 +16,7 @@ from edge_client.__main__ import main
 from edge_client.settings import SETTINGS
 from edge_client.store import Store
 from protocol_spec import Manifest
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import NOBODY, rows

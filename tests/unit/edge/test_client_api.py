@@ -31,8 +31,7 @@ from protocol_spec import (
     decode_request,
 )
 from protocol_spec.programs.address import parse_broker
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (
     FUEL,

@@ -19,7 +19,7 @@ from click.testing import Result
 
 from edge_client.store import Store
 from protocol_spec import Manifest, ManifestError
-from stage.brokers import Mosquitto
+from testbed.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import FUEL, NOBODY, rows

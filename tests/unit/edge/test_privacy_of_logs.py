@@ -19,8 +19,7 @@ from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent
 from edge_client.store import Store
 from protocol_spec import Manifest, Presence, State, digest8
-from stage.brokers import Nats
-from stage.tally import Tally
+from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (

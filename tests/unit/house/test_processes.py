@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from stage.programs import free_port
+from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
 from tests.support.places import ROOT
 from tests.support.source import sources

@@ -79,7 +79,7 @@ def test_a_package_stands_without_the_others(package: str, never: set[str]) -> N
 
 
 def test_scripts_import_no_tests() -> None:
-    """What both need lives in `scripts/stage`."""
+    """What both need lives in `scripts/testbed`."""
     assert_none(
         f"{source.shown}:{found.line} imports {found.module}"
         for source in sources("scripts")

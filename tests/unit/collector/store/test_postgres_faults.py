@@ -20,7 +20,7 @@ from collector.errors import Fenced, StorageFailure
 from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
-from stage.postgres import PostgresProcess, as_server_user, give_to_server
+from testbed.collector import PostgresProcess, as_server_user, give_to_server
 from tests.support.collector_fakes import FIRST, candidate, counts_of, three_questions
 from tests.support.edge_processes.processes import wait_until
 from tests.support.ended import has_ended

@@ -1,28 +1,95 @@
-"""A child process with its log in a file. It ends with its context, by its own process id."""
+"""Child processes with their log in a file. Each ends with its context, by its own process id.
+
+A user's configuration may name a real broker with its credentials. So a program started here gets
+none of it: neither a variable nor a file, only what is in its command. Imports stay light, because
+the agent's memory is measured in processes that import this module.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from protocol_spec import AllomfreeError
-from stage.programs import environment
 
+SETTINGS: Final = ("ALLOMFREE_", "XDG_", "STATE_DIRECTORY", "NOTIFY_SOCKET")
 LAST_LINES: Final = 5  # of a log, in an error message
 
 
-class StageError(AllomfreeError, RuntimeError):
+class TestbedError(AllomfreeError, RuntimeError):
     """A program did not do its part; the message ends with the last lines of its log."""
+
+    __test__ = False  # pytest would take the class for a test
+
+
+def command_of(program: str, command: str, *words: str | Path) -> list[str]:
+    """One of our commands, with an empty configuration in place of the user's."""
+    path = Path(sys.executable).parent / program
+    return [str(path), command, "--config", os.devnull, *map(str, words)]
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """A child's variables: without the user's settings, and with these scripts on its path."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(SETTINGS)}
+    path = filter(None, [str(Path(__file__).parent.parent), environ.get("PYTHONPATH")])
+    return {**kept, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def find_program(name: str) -> str | None:
+    """A program next to the interpreter, on the path, or in /usr/sbin."""
+    neighbour = Path(sys.executable).parent / name
+    if neighbour.exists():
+        return str(neighbour)
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+def need_program(name: str) -> str:
+    program = find_program(name)
+    if program is None:
+        raise TestbedError(f"{name} is not installed")
+    return program
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_open(port: int, address: str = "127.0.0.1") -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0
+
+
+def peak_memory_mib() -> float:
+    """This process's largest resident size so far. Not `ru_maxrss`: that begins with the size of
+    the parent, so a small child of a large parent would seem as large."""
+    return _kibibytes("self", "VmHWM") / 1024
+
+
+def resident_bytes(pid: int) -> int:
+    return _kibibytes(str(pid), "VmRSS") * 1024
+
+
+def _kibibytes(process: str, field: str) -> int:
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    line = next(line for line in status.splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often to look, and how long to wait for a program to be ready and to stop."""
+    """How often to poll, and how long to wait for a program to be ready and to stop."""
 
     poll_seconds: float = 0.1
     ready_seconds: float = 120.0
@@ -59,7 +126,7 @@ class Process:
         self.stop()
 
     def start(self) -> None:
-        """Start it; what it writes is appended to the log, or read from a pipe if it is piped."""
+        """Start it; its output is appended to the log, or read from a pipe if it is piped."""
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 self.command,
@@ -71,12 +138,10 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._started().pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._child is not None and self._child.poll() is None
 
     def stop(self) -> int | None:
@@ -97,11 +162,11 @@ class Process:
         self._ended()
 
     def pause(self) -> None:
-        """Stop it where it is, until `resume`."""
+        """SIGSTOP, until `resume`."""
         self._started().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on after `pause`; nothing happens if it has ended meanwhile."""
+        """SIGCONT; nothing happens if it has ended meanwhile."""
         self._started().send_signal(signal.SIGCONT)
 
     def read_line(self) -> str:
@@ -110,7 +175,7 @@ class Process:
         return output.readline() if output is not None else ""
 
     def read_rest(self) -> str:
-        """Ask it to end and return what it still writes to its standard output."""
+        """Ask it to end and return the rest of its standard output."""
         child = self._started()
         child.terminate()
         try:
@@ -121,7 +186,7 @@ class Process:
     def wait_for(
         self, what: str, ready: Callable[[], bool], timeout_seconds: float | None = None
     ) -> None:
-        """Until it is so; an error when the program ends first or it takes too long."""
+        """Poll until `ready`; an error when the program ends first or it takes too long."""
         patience = self.timing.ready_seconds if timeout_seconds is None else timeout_seconds
         limit = time.monotonic() + patience
         while not ready():
@@ -130,27 +195,22 @@ class Process:
                 raise self.error(f"timed out waiting for {what}")
             time.sleep(self.timing.poll_seconds)
 
-    def wait_for_log(self, text: str, *, times: int = 1) -> None:
-        """Until the log has that text so often."""
-        self.wait_for(f"{text!r} in the log", lambda: self.log_text().count(text) >= times)
-
     def check_running(self) -> None:
         """An error if it has ended."""
         if not self.is_running:
             raise self.error(f"{self.name} ended")
 
     def log_text(self) -> str:
-        """Everything it has logged so far."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
-    def error(self, what: str) -> StageError:
+    def error(self, what: str) -> TestbedError:
         """What went wrong, with the last lines of the log: its file may be temporary."""
         lines = self.log_text().splitlines()[-LAST_LINES:]
-        return StageError("\n".join([f"{what}; the last lines of {self.log}:", *lines]))
+        return TestbedError("\n".join([f"{what}; the last lines of {self.log}:", *lines]))
 
     def _started(self) -> subprocess.Popen[str]:
         if self._child is None:
-            raise StageError(f"{self.name} was not started")
+            raise TestbedError(f"{self.name} was not started")
         return self._child
 
     def _ended(self) -> int:

