@@ -4,8 +4,6 @@ Each kind is an object that shows its limits, because the tables of the specific
 from them. A value that cannot be used raises `Wrong` with what would be right.
 """
 
-# ruff: noqa: D102 - the class says what `__call__` takes
-
 from __future__ import annotations
 
 import math

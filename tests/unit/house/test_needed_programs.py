@@ -177,7 +177,7 @@ def test_the_script_fails_for_a_wrong_type_after_the_tests(checkout: Path) -> No
     code, shown = run_script(checkout, "", TYPES="1")
     assert code == 1
     assert shown.splitlines()[-1] == "a wrong type"
-    assert shown.index("pytest --workers") < shown.index("a wrong type")
+    assert shown.index("pytest --numprocesses") < shown.index("a wrong type")
     code, shown = run_script(checkout, "")
     assert code == 0
     assert "a wrong type" not in shown
@@ -188,7 +188,7 @@ def test_the_script_hands_on_its_arguments(checkout: Path) -> None:
     assert code == 0
     assert "-m not slow -k wire" in shown
     assert "--durations=15" in shown
-    assert "--workers 3" in shown
+    assert "--numprocesses 3" in shown
 
 
 @pytest.mark.parametrize("broken", ["format", "check"])
