@@ -18,7 +18,6 @@ from collector.settings import Settings
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.store.sqlite.copying import check_database, copy_database
-from collector.store.workers import SharedStore
 from collector.store_address import StoreAddress
 from protocol_spec.programs.installing import install
 from protocol_spec.programs.locks import try_lock
@@ -66,7 +65,7 @@ def open_store(directory: Path, address: StoreAddress | None = None) -> Store:
     return SqliteStore(directory / DATABASE)
 
 
-def open_shared(address: StoreAddress) -> SharedStore:
+def open_shared(address: StoreAddress) -> Store:
     """A database that several workers may share."""
     return _postgres()(address)
 
@@ -167,7 +166,7 @@ def device_key(settings: Settings, store: Store) -> DeviceKey:
         return shared_key(file, shared)
 
 
-def shared_key(file: Path, store: SharedStore) -> DeviceKey:
+def shared_key(file: Path, store: Store) -> DeviceKey:
     """The key that all workers of a store use; whoever has another, or none, is turned away.
 
     The database knows only its fingerprint: a copy of the database alone links no row to a device.

@@ -18,7 +18,6 @@ from collector.service import Service
 from collector.settings import Settings, StreamAddress
 from collector.sources.shared import SESSION_SECONDS, SharedSubscription
 from collector.store import Store
-from collector.store.workers import SharedStore
 from collector.timing import AT_HAND, USUAL, Timing
 from collector.workers.service import Connections, SharedService
 from protocol_spec.programs.errors import SettingsError
@@ -39,7 +38,7 @@ def service_for(
 ) -> Service | SharedService:
     """The service for these settings; `embedded` is the broker that is run beside it."""
     timing = timing or (USUAL if embedded is None else AT_HAND)
-    if isinstance(store, SharedStore):
+    if settings.store is not None:
         return _one_of_several(settings, store, key, emit, embedded, timing)
     connect = _publisher(settings, client_id(settings), embedded)
     return Service(
@@ -57,7 +56,7 @@ def service_for(
 
 def _one_of_several(
     settings: Settings,
-    store: SharedStore,
+    store: Store,
     key: DeviceKey,
     emit: Emit,
     embedded: EmbeddedBroker | None,
@@ -76,7 +75,7 @@ def _one_of_several(
     )
 
 
-def _lines(settings: Settings, store: SharedStore, embedded: EmbeddedBroker | None) -> Connections:
+def _lines(settings: Settings, store: Store, embedded: EmbeddedBroker | None) -> Connections:
     """Reports from NATS's own stream where its address is known, else by shared subscription."""
     publisher = _publisher(settings, _named(settings, store.leader_session()), embedded)
     restart = _nothing_to_restart if embedded is None else embedded.restart

@@ -17,7 +17,6 @@ from collector.results.estimates import half_widths, most_interesting
 from collector.results.tables import Row, bin_ends, histogram, instant, times
 from collector.rounds.results import round_result
 from collector.store import Store, StoreReader
-from collector.store.workers import SharedStore
 from protocol_spec import (
     OUTCOME_HELP,
     Attribute,
@@ -140,8 +139,6 @@ class WorkerFacts(TypedDict):
 
 def worker_facts(store: StoreReader) -> list[WorkerFacts]:
     """Those that enlisted and did not retire; times by the database's clock."""
-    if not isinstance(store, SharedStore):
-        return []
     now = store.now()
     return [
         {

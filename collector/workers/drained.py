@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from collector.rounds.draining import Round
-from collector.store.workers import Worker
+from collector.store import Worker
 from collector.timing import Clock, Timing
 
 

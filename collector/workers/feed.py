@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from collector.ingest.receipts import ReceiptPages
-from collector.store.workers import ReceiptBatch, ReceiptKind
+from collector.store import ReceiptBatch, ReceiptKind
 
 
 class NoPages(ReceiptPages):

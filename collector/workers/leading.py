@@ -15,7 +15,7 @@ from collector.health import Status
 from collector.ingest.receipts import ReceiptPages
 from collector.mqtt import Link
 from collector.register import Change
-from collector.store.workers import SharedStore
+from collector.store import Store
 from collector.timing import Clock
 from collector.workers.drained import SharedDrain
 from collector.workers.feed import put_on_pages
@@ -33,7 +33,7 @@ class Leader:
 
     def __init__(
         self,
-        store: SharedStore,
+        store: Store,
         around: Context,
         drain: SharedDrain,
         watch: ClockWatch,

@@ -8,7 +8,7 @@ from collector.connecting import Connecting
 from collector.ingest.batch import Ingest
 from collector.mqtt import BATCH, Message
 from collector.sources import OpenSource, Source
-from collector.store.workers import SharedStore
+from collector.store import Store
 from collector.timing import Clock, Timing
 
 
@@ -18,7 +18,7 @@ class Intake:
 
     free = BATCH
 
-    def __init__(self, store: SharedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.source: Source | None = None
         self._store = store
         self._answers: list[tuple[str, bytes]] = []
@@ -52,7 +52,7 @@ class Reader:
     """Counts what a source brings, and knows how far that is proven."""
 
     def __init__(
-        self, store: SharedStore, ingest: Ingest, connect: OpenSource, clock: Clock, timing: Timing
+        self, store: Store, ingest: Ingest, connect: OpenSource, clock: Clock, timing: Timing
     ) -> None:
         self._ingest = ingest
         self._clock = clock

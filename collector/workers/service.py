@@ -24,7 +24,7 @@ from collector.ingest.flood import FloodGuard
 from collector.mqtt import Connect
 from collector.register import Register
 from collector.sources import OpenSource
-from collector.store.workers import SharedStore
+from collector.store import Store
 from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
 from collector.workers.clock import DatabaseTime
 from collector.workers.drained import SharedDrain
@@ -53,7 +53,7 @@ class SharedService:
 
     def __init__(
         self,
-        store: SharedStore,
+        store: Store,
         key: DeviceKey,
         lines: Connections,
         *,

@@ -34,11 +34,22 @@ def server() -> PostgresProcess:
     return started
 
 
-def new_schema() -> StoreAddress:
-    """An empty place of its own for the tables of one store."""
+def new_schema(now: float | None = None) -> StoreAddress:
+    """An empty schema for the tables of one store; with a time, its clock says what its table
+    `clock` holds.
+
+    A function of the schema takes the place of the server's own clock.
+    """
     name = f"test_{next(_numbers)}"
     admin(f"CREATE SCHEMA {name}")
-    return server().address(options=f"-csearch_path%3D{name}")
+    path = name
+    if now is not None:
+        path = f"{name},pg_catalog"
+        admin(f"CREATE TABLE {name}.clock AS SELECT {now}::double precision AS now")
+        clock = f"SELECT to_timestamp(now) FROM {name}.clock"  # noqa: S608 - a name of ours
+        declared = f"FUNCTION {name}.clock_timestamp() RETURNS timestamptz"
+        admin(f"CREATE {declared} LANGUAGE sql AS '{clock}'")
+    return server().address(options=f"-csearch_path%3D{path}")
 
 
 def admin(statement: str, address: StoreAddress | None = None) -> list[tuple[object, ...]]:

@@ -11,11 +11,8 @@ from typing import Any, Final, Protocol
 from collector.errors import StorageFailure
 from collector.records import Campaign, Candidate, Refusal, Withdrawal
 from collector.store import Store
-from collector.store.memory import MemoryDatabase, MemoryStore
-from collector.store.memory.workers import SharedMemoryDatabase, SharedMemoryStore
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
-from collector.store.workers import SharedStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from tests.support.postgres import new_schema
@@ -38,14 +35,6 @@ class SqliteEngine:
         return SqliteStore(self.directory / f"{name}.db", chunk=self._chunk)
 
 
-class MemoryEngine:
-    def __init__(self, directory: Path, *, chunk: int = 200) -> None:  # noqa: ARG002
-        self._databases: dict[str, MemoryDatabase] = {}
-
-    def open(self, name: str = "collector") -> MemoryStore:
-        return MemoryStore(self._databases.setdefault(name, MemoryDatabase()))
-
-
 class PostgresEngine:
     """A schema of its own for each name, on the server of this process."""
 
@@ -61,31 +50,7 @@ class PostgresEngine:
         return PostgresStore(self.address(name))
 
 
-class SharedEngine(Engine, Protocol):
-    """An engine for several workers."""
-
-    def open(self, name: str = "collector") -> SharedStore: ...
-
-
-class SharedMemoryEngine:
-    """The memory engine with workers."""
-
-    def __init__(self, directory: Path, *, chunk: int = 200) -> None:  # noqa: ARG002
-        self._databases: dict[str, SharedMemoryDatabase] = {}
-
-    def open(self, name: str = "collector") -> SharedMemoryStore:
-        return SharedMemoryStore(self._databases.setdefault(name, SharedMemoryDatabase()))
-
-
-SHARED_ENGINES: Final[dict[str, type[SharedEngine]]] = {
-    "memory": SharedMemoryEngine,
-    "postgres": PostgresEngine,
-}
-ENGINES: Final[dict[str, type[Engine]]] = {
-    "sqlite": SqliteEngine,
-    "memory": MemoryEngine,
-    "postgres": PostgresEngine,
-}
+ENGINES: Final[dict[str, type[Engine]]] = {"sqlite": SqliteEngine, "postgres": PostgresEngine}
 
 
 def snapshot(store: Store, rounds: int = 8) -> dict[str, Any]:
@@ -159,7 +124,7 @@ class Tap:
         self.db.execute("PRAGMA max_page_count = 1000000")
 
 
-class FullDisk(MemoryStore):
+class FullDisk(SqliteStore):
     """Refuses to write while `full` is set."""
 
     full = False

@@ -1,20 +1,23 @@
-"""Several workers in one process: store and broker in memory, and clocks in the test's hands."""
+"""Several workers in one process: PostgreSQL, a broker in memory, and clocks set by the test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import psycopg
+
 from collector.device_key import DeviceKey
 from collector.mqtt import Message, Will
 from collector.mqtt.memory import MemoryBroker, MemoryLink
 from collector.sources.shared import SharedSubscription
-from collector.store.memory.workers import SharedMemoryDatabase, SharedMemoryStore
+from collector.store.postgres import PostgresStore
 from collector.timing import Clock, Timing
 from collector.workers.service import Connections, SharedService
 from protocol_spec import DEFAULT_NAMESPACE, ReceiptPage, Result, Topics, decode_receipts
 from tests.support.collector_fakes import FIRST, three_questions
 from tests.support.collector_service import watch
+from tests.support.postgres import new_schema
 
 TIMING = Timing()
 
@@ -24,6 +27,7 @@ class Time:
     """One time for all; the wall clocks of machines may be set as they like."""
 
     now: float = FIRST + 60.0
+    passed: Callable[[], None] = lambda: None
 
     def clock(self, ahead: float = 0.0) -> Clock:
         return Clock(lambda: self.now + ahead, self.steady, self.pass_time, self.steady)
@@ -32,7 +36,11 @@ class Time:
         return self.now - FIRST
 
     def pass_time(self, seconds: float) -> None:
-        self.now += seconds
+        self.set(self.now + seconds)
+
+    def set(self, now: float) -> None:
+        self.now = now
+        self.passed()
 
 
 @dataclass
@@ -40,7 +48,7 @@ class InMemory:
     """A worker, its store and what it does at named points."""
 
     service: SharedService
-    store: SharedMemoryStore
+    store: PostgresStore
     link: Callable[[], MemoryLink]
     publishers: list[MemoryLink]
     at: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -48,18 +56,20 @@ class InMemory:
 
 
 class Workers:
-    """Workers of one site, that take turns unless they are paused."""
+    """Workers on one store, that take turns unless they are paused; time is the database's."""
 
     def __init__(
         self,
         key: DeviceKey,
         *,
         broker: MemoryBroker | None = None,
-        store: type[SharedMemoryStore] = SharedMemoryStore,
+        store: type[PostgresStore] = PostgresStore,
     ) -> None:
         self.time = Time()
+        self._address = new_schema(self.time.now)
+        self._admin = psycopg.connect(self._address.url, autocommit=True)
+        self.time.passed = self._set_clock
         self.broker = broker or MemoryBroker()
-        self.database = SharedMemoryDatabase(lambda: self.time.now)
         self.emitted: list[tuple[str, Result]] = []
         self.published: list[tuple[str, bytes]] = []
         self.all: dict[str, InMemory] = {}
@@ -67,12 +77,25 @@ class Workers:
         self._key = key
         self._store = store
         self._watcher = watch(self.broker)
-        self.reading = store(self.database)
+        self._opened: list[PostgresStore] = []
+        self.reading = self._open()
         self.campaign = self.reading.open_campaign(three_questions(), FIRST)
+
+    def _set_clock(self) -> None:
+        self._admin.execute("UPDATE clock SET now = %s", (self.time.now,))
+
+    def _open(self) -> PostgresStore:
+        self._opened.append(self._store(self._address))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+        self._admin.close()
 
     def start(self, name: str, *, ahead: float = 0.0, clock: Clock | None = None) -> InMemory:
         """A worker on a machine whose clock is ahead, or another one."""
-        store = self._store(self.database)
+        store = self._open()
         links: list[MemoryLink] = []
 
         def source() -> SharedSubscription:
@@ -130,7 +153,7 @@ class Workers:
 
     def near_deadline(self, number: int = 0) -> None:
         """Just before a round's deadline, with everybody back from the long wait."""
-        self.time.now = self.campaign.manifest.rounds.deadline(number) - 6.0
+        self.time.set(self.campaign.manifest.rounds.deadline(number) - 6.0)
         self.turns(5)
 
     def pass_deadline(self) -> None:
@@ -151,6 +174,9 @@ class Workers:
             if isinstance(decoded, ReceiptPage):
                 found |= decoded.tags
         return found
+
+
+Site = Callable[..., Workers]
 
 
 def _nothing() -> None:

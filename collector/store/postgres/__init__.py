@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from collector.errors import Fenced
+from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
 from collector.store.moving import Portion
 from collector.store.postgres.arrays import bigints
 from collector.store.postgres.campaigns import Campaigns
 from collector.store.postgres.connection import Connection
 from collector.store.postgres.moving import take_over
 from collector.store.shared import FENCED, KEPT_SECONDS
-from collector.store.workers import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
 from collector.store_address import StoreAddress
 
 __all__ = ["PostgresStore"]

@@ -20,12 +20,12 @@ from psycopg import sql
 
 from collector.errors import Fenced
 from collector.records import FORGOTTEN, Candidate, Refusal
+from collector.store import ReceiptKind
 from collector.store.postgres.arrays import bigints, byteas, smallints
 from collector.store.postgres.connection import Answer, Connection
 from collector.store.postgres.counters import Counters, Round
 from collector.store.postgres.reading import TAGS, reports_of
 from collector.store.shared import FENCED, bodies_by_tally, count_outcomes
-from collector.store.workers import ReceiptKind
 from protocol_spec import Outcome
 
 Held = tuple[int | None, int | None, bytes | None]  # attribute for life; of the report in a round

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from collector.errors import Fenced
 from collector.records import Candidate
+from collector.store import ReceiptKind
 from collector.store.postgres.arrays import bigints
 from collector.store.postgres.connection import Answer, Connection
 from collector.store.postgres.reading import TAGS, Results
 from collector.store.rows import read_tally
 from collector.store.shared import FENCED, Place, TallyKey, bodies_by_tally, count_reports
-from collector.store.workers import ReceiptKind
 
 Round = tuple[int, int]  # campaign, number
 

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from collector.errors import Fenced
 from collector.records import Candidate, Refusal
+from collector.store import ReceiptKind
 from collector.store.postgres.arrays import bigints, byteas, smallints
 from collector.store.postgres.careful import CarefulCounting, attribute_of
 from collector.store.postgres.columns import (
@@ -29,7 +30,6 @@ from collector.store.postgres.connection import Answer, Connection, KeyTaken
 from collector.store.postgres.counters import Round
 from collector.store.postgres.reading import reports_of
 from collector.store.shared import FENCED, count_outcomes
-from collector.store.workers import ReceiptKind
 from protocol_spec import Outcome
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from collector.records import FORGOTTEN, Candidate, Withdrawal
+from collector.store import ReceiptKind
 from collector.store.postgres.counting import Counting
 from collector.store.postgres.reading import TAGS, reports_of
 from collector.store.shared import count_requests
-from collector.store.workers import ReceiptKind
 
 
 class Forgetting(Counting):

@@ -82,7 +82,7 @@ class Counting(Reading):
     def _insert_new(self, candidates: Sequence[Candidate]) -> list[Outcome]:
         """Insert what is new and say of every candidate what became of it."""
         outcomes = [Outcome.ACCEPTED] * len(candidates)
-        for (campaign, number), members in _by_round(candidates).items():
+        for (campaign, number), members in by_round(candidates).items():
             if self._is_sealed(campaign, number):
                 told = dict.fromkeys(range(len(members)), Outcome.LATE)
             else:
@@ -261,7 +261,7 @@ class Counting(Reading):
         )
 
 
-def _by_round(candidates: Sequence[Candidate]) -> Mapping[tuple[int, int], Sequence[int]]:
+def by_round(candidates: Sequence[Candidate]) -> Mapping[tuple[int, int], Sequence[int]]:
     """Positions in a batch by campaign and round, in the order in which these appear."""
     keys = list(map(_ROUND, candidates))
     if len(set(keys)) == 1:  # nearly always

@@ -297,3 +297,9 @@ def reports_in_order(db: Database) -> None:
     )
     db.execute("DROP TABLE report")
     db.execute("ALTER TABLE placed_report RENAME TO report")
+
+
+@migrations()
+def settings(db: Database) -> None:
+    """What is agreed on once: the fingerprint of the device key, the leader's session."""
+    db.execute("CREATE TABLE setting (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT")

@@ -7,6 +7,7 @@ published numbers is the collector's own: admission, counting, sealing, pooling.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,9 +23,10 @@ from collector.mqtt import Message
 from collector.records import Campaign
 from collector.rounds.sealing import seal
 from collector.store import Store
-from collector.store.memory import MemoryStore
+from collector.store.sqlite import SqliteStore
 from protocol_spec import Report, Result, Topics, digest8, thresholds
 from tests.support.collector_fakes import FIRST, open_campaigns, three_questions
+from tests.support.places import QUICK_DISK
 from tests.support.protocol.statistics import LIMIT, binomial_z
 
 pytestmark = pytest.mark.slow
@@ -164,9 +166,10 @@ def run(store: Store, key: DeviceKey, case: Case, index: int) -> tuple[list[Resu
 
 @cache
 def simulated(name: str) -> Outcome:
-    with TemporaryDirectory() as directory:
+    with TemporaryDirectory(dir=QUICK_DISK) as directory:
         key = DeviceKey(Path(directory) / "device.key")
-    all_made = [run(MemoryStore(), key, CASES[name], index) for index in range(CAMPAIGNS)]
+        with closing(SqliteStore(Path(directory) / "collector.db")) as store:
+            all_made = [run(store, key, CASES[name], index) for index in range(CAMPAIGNS)]
     return Outcome(
         CASES[name], [r for single, _ in all_made for r in single], [p for _, p in all_made]
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ import pytest
 from collector import ingest
 from collector.device_key import DeviceKey
 from collector.rounds.sealing import seal
-from collector.store.memory import MemoryStore
+from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Result
 from tests.support.collector_fakes import FIRST, HOUR, open_campaigns
 from tests.support.collector_ways import WAYS, Device, asked
+from tests.support.places import QUICK_DISK
 from tests.support.protocol.statistics import LIMIT, binomial_z
 
 pytestmark = pytest.mark.slow
@@ -33,17 +36,19 @@ def results(reporting: str, key: DeviceKey) -> list[Result]:
 
 def one_campaign(reporting: str, key: DeviceKey, chance: random.Random) -> Result:
     manifest = asked(reporting, count=ROUNDS, attributes=QUESTION)
-    store = MemoryStore()
-    campaign = store.open_campaign(manifest, FIRST)
-    known = open_campaigns(campaign, key)
     fleet = list(devices(manifest, chance))
-    for number in range(ROUNDS):
-        answering = fleet[number::ROUNDS] if reporting == "once" else fleet
-        messages = [device.message(number, value) for device, value in answering]
-        ingest.count(messages, store, known, FIRST + number * HOUR)
-        seal(store, campaign, number, manifest.rounds.deadline(number))
-    (pooled,) = store.results(campaign.id, 0, range(-1, 0))
-    return pooled
+    with ExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory(dir=QUICK_DISK))
+        store = stack.enter_context(closing(SqliteStore(Path(directory) / "collector.db")))
+        campaign = store.open_campaign(manifest, FIRST)
+        known = open_campaigns(campaign, key)
+        for number in range(ROUNDS):
+            answering = fleet[number::ROUNDS] if reporting == "once" else fleet
+            messages = [device.message(number, value) for device, value in answering]
+            ingest.count(messages, store, known, FIRST + number * HOUR)
+            seal(store, campaign, number, manifest.rounds.deadline(number))
+        (pooled,) = store.results(campaign.id, 0, range(-1, 0))
+        return pooled
 
 
 def devices(manifest: Manifest, chance: random.Random) -> Iterator[tuple[Device, int]]:

@@ -13,7 +13,7 @@ from collector.data_dir import open_shared
 from collector.device_key import DeviceKey
 from collector.nats.connect import StreamConnector
 from collector.settings import StreamAddress
-from collector.store.workers import SharedStore, Worker
+from collector.store import Store, Worker
 from protocol_spec import Manifest, ReceiptPage, Report, Topics, decode_receipts, digest8
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.names import unguessable
@@ -42,7 +42,7 @@ class Site:
         self.manifest: Manifest = own_bits(
             devices, first=int(time.time()) - 610, period=600, grace=10 + rest, count=2
         )
-        self.store: SharedStore = open_shared(self._address)
+        self.store: Store = open_shared(self._address)
         self.campaign = self.store.open_campaign(self.manifest, int(time.time()))
         self.topics = Topics(self.campaign.name, self.namespace)
         place.mkdir(parents=True, exist_ok=True)

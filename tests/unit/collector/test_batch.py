@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from collector import ingest
@@ -33,10 +36,11 @@ NOW = FIRST + 3601.0
 
 
 @pytest.fixture
-def disk() -> FullDisk:
-    made = FullDisk()
+def disk(tmp_path: Path) -> Iterator[FullDisk]:
+    made = FullDisk(tmp_path / "collector.db")
     made.open_campaign(MANIFEST, FIRST)
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import pytest
 
@@ -12,7 +13,7 @@ from collector.mqtt import Message
 from collector.mqtt.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
-from collector.store.memory import MemoryStore
+from collector.store.sqlite import SqliteStore
 from collector.timing import USUAL, Timing
 from protocol_spec import Outcome
 from tests.support.collector_fakes import FIRST, FUEL, HOUR, counts_of, message, three_questions
@@ -41,11 +42,6 @@ def guard(time: ManualTime) -> FloodGuard:
     made = FloodGuard(time.clock(), QUICK)
     made.begin_turn()
     return made
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 @pytest.fixture
@@ -217,9 +213,10 @@ def test_a_flood_of_requests_suspends_too(work: ServiceInMemory, campaign: Campa
 
 
 def test_a_revoked_device_is_not_suspended_as_well(
-    work: ServiceInMemory, store: MemoryStore, campaign: Campaign
+    work: ServiceInMemory, store: SqliteStore, campaign: Campaign
 ) -> None:
-    MemoryStore(store.database).revoke("d0", FIRST)
+    with closing(SqliteStore(store.path)) as elsewhere:
+        elsewhere.revoke("d0", FIRST)
     work.send(reports(campaign, range(1)) * 300)
     work.turns(2)
     assert work.store.outcomes() == {Outcome.REVOKED: 300}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from collector.device_key import DeviceKey
 from collector.mqtt.memory import MemoryBroker
 from collector.records import Campaign
 from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.store.memory import MemoryDatabase, MemoryStore
+from collector.store.sqlite import SqliteStore
 from protocol_spec import Presence, State, Topics, digest8
 from tests.support.collector_fakes import FIRST, three_questions
 from tests.support.collector_service import service_in_memory
@@ -82,10 +83,10 @@ def test_a_withheld_histogram_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("prefix", [None, "homeassistant"])
-def test_the_service_tells_it_only_when_asked_to(key: DeviceKey, prefix: str | None) -> None:
-    database = MemoryDatabase()
-    campaign = MemoryStore(database).open_campaign(three_questions(), FIRST)
-    work = service_in_memory(MemoryStore(database), key, home_assistant=prefix)
+def test_the_service_tells_it_only_when_asked_to(
+    key: DeviceKey, prefix: str | None, store: SqliteStore, campaign: Campaign
+) -> None:
+    work = service_in_memory(store, key, home_assistant=prefix)
     work.turns(2)
     found = {t: p for t, p in work.broker.retained.items() if not t.startswith("allomfree/")}
     if prefix is None:
@@ -93,20 +94,17 @@ def test_the_service_tells_it_only_when_asked_to(key: DeviceKey, prefix: str | N
         return
     topic = discovery_topic(prefix, campaign)
     assert found == {topic: discovery(campaign, Topics(campaign.name))}
-    MemoryStore(database).close_campaign(campaign, FIRST + 60)
+    with closing(SqliteStore(store.path)) as elsewhere:
+        elsewhere.close_campaign(campaign, FIRST + 60)
     work.turns(1)
     assert topic not in work.broker.retained, "closed: taken away"
 
 
 def test_a_broker_that_refuses_it_is_told_of_with_topic_and_remedy(
-    key: DeviceKey, caplog: pytest.LogCaptureFixture
+    key: DeviceKey, caplog: pytest.LogCaptureFixture, store: SqliteStore, campaign: Campaign
 ) -> None:
-    database = MemoryDatabase()
-    campaign = MemoryStore(database).open_campaign(three_questions(), FIRST)
     broker = MemoryBroker(refuse=lambda topic: "Not authorized" if topic[:4] == "home" else None)
-    work = service_in_memory(
-        MemoryStore(database), key, home_assistant="homeassistant", broker=broker
-    )
+    work = service_in_memory(store, key, home_assistant="homeassistant", broker=broker)
     work.turns(4)
     (said,) = [message for message in caplog.messages if "refused" in message]
     assert f"refused {discovery_topic('homeassistant', campaign)}: Not authorized" in said

@@ -15,7 +15,7 @@ from collector.device_key import DeviceKey
 from collector.records import Campaign, Tally
 from collector.rounds.result_json import result_json, summary
 from collector.rounds.results import pooled_result
-from collector.store.memory import MemoryStore
+from collector.store import Store
 from protocol_spec import Manifest, Outcome, Topics
 from protocol_spec.limits import MAX_JSON_BYTES
 from tests.support.collector_fakes import (
@@ -97,12 +97,7 @@ def test_a_numeric_attribute_is_told_in_numbers() -> None:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def work(store: MemoryStore, campaign: Campaign, key: DeviceKey) -> ServiceInMemory:
+def work(store: Store, campaign: Campaign, key: DeviceKey) -> ServiceInMemory:
     """A service that is connected, and one sealed round that it knows nothing of yet."""
     made = service_in_memory(store, key)
     made.turns(2)

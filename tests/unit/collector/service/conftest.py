@@ -43,11 +43,12 @@ def at_work(store: Store, campaign: Campaign, key: DeviceKey) -> Iterator[Servic
 
 
 @pytest.fixture
-def disk(key: DeviceKey) -> FullDisk:
+def disk(tmp_path: Path) -> Iterator[FullDisk]:
     """A store with an open campaign, whose disk may fill."""
-    made = FullDisk()
+    made = FullDisk(tmp_path / "disk.db")
     made.open_campaign(three_questions(), FIRST)
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -4,57 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from collector.errors import Fenced, NotLeading
 from collector.records import Campaign
-from collector.store import Store
-from collector.store.workers import ReceiptBatch, ReceiptKind, SharedStore
+from collector.store import ReceiptBatch, ReceiptKind, Store
+from collector.store.postgres import PostgresStore
+from collector.store.sqlite import MOST_ANSWERS, SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector_fakes import FIRST, candidate, counts_of, seal, three_questions
-from tests.support.stores import SHARED_ENGINES, SharedEngine, snapshot
+from tests.support.postgres import new_schema
+from tests.support.stores import snapshot
 
 ACCEPTED, DUPLICATE, LATE = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.LATE
 LONG = 3600.0
 
-Open = Callable[[], SharedStore]
-
-
-@pytest.fixture(params=SHARED_ENGINES)
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedEngine:
-    return SHARED_ENGINES[request.param](tmp_path)
+Open = Callable[[], Store]
 
 
 @pytest.fixture
-def opened(shared: SharedEngine) -> Iterator[Open]:
+def opened() -> Iterator[Open]:
     """Opens the same database as often as wanted."""
+    address = new_schema()
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(shared.open()))
+        yield lambda: stack.enter_context(closing(PostgresStore(address)))
 
 
 @pytest.fixture
-def first(opened: Open) -> SharedStore:
+def first(opened: Open) -> Store:
     return enlisted(opened(), "first")
 
 
 @pytest.fixture
-def second(opened: Open, first: SharedStore) -> SharedStore:
+def second(opened: Open, first: Store) -> Store:
     return enlisted(opened(), "second")
 
 
 @pytest.fixture
-def campaign(first: SharedStore) -> Campaign:
+def campaign(first: Store) -> Campaign:
     return first.open_campaign(three_questions(), FIRST)
 
 
-def enlisted(store: SharedStore, name: str) -> SharedStore:
+def enlisted(store: Store, name: str) -> Store:
     store.enlist(name)
     return store
 
 
-def fence_everybody_else(leader: SharedStore) -> list[str]:
+def fence_everybody_else(leader: Store) -> list[str]:
     assert leader.lead(LONG)
     return [worker.name for worker in leader.fence(silent_seconds=-1)]
 
@@ -66,7 +65,7 @@ def told(batches: list[ReceiptBatch]) -> list[tuple[ReceiptKind, int, list[tuple
 # --- who works here -----------------------------------------------------------------------------
 
 
-def test_workers_come_and_go(first: SharedStore, second: SharedStore) -> None:
+def test_workers_come_and_go(first: Store, second: Store) -> None:
     assert [w.name for w in first.workers()] == ["first", "second"]
     before = first.now()
     assert second.beat(drained=before) >= before
@@ -78,7 +77,7 @@ def test_workers_come_and_go(first: SharedStore, second: SharedStore) -> None:
     assert [w.name for w in first.workers()] == ["first"]
 
 
-def test_a_number_is_never_used_again(first: SharedStore, second: SharedStore) -> None:
+def test_a_number_is_never_used_again(first: Store, second: Store) -> None:
     """W1: what a commit of unknown outcome did belongs to a worker that no longer exists."""
     numbers = [w.number for w in first.workers()]
     second.retire()
@@ -87,14 +86,14 @@ def test_a_number_is_never_used_again(first: SharedStore, second: SharedStore) -
     assert [w.number for w in first.workers()] == [numbers[0], numbers[3]]
 
 
-def test_what_was_proven_drained_stays_so(first: SharedStore) -> None:
+def test_what_was_proven_drained_stays_so(first: Store) -> None:
     first.beat(drained=FIRST + 5)
     first.beat(drained=FIRST)
     assert [w.drained for w in first.workers()] == [FIRST + 5]
 
 
 def test_a_worker_shows_how_much_it_received(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     first.commit([candidate(campaign, d) for d in range(3)], [])
     second.commit([candidate(campaign, d) for d in range(2)], [])
@@ -105,9 +104,7 @@ def test_a_worker_shows_how_much_it_received(
 # --- counting together --------------------------------------------------------------------------
 
 
-def test_two_workers_count_a_report_once(
-    first: SharedStore, second: SharedStore, campaign: Campaign
-) -> None:
+def test_two_workers_count_a_report_once(first: Store, second: Store, campaign: Campaign) -> None:
     assert (
         list(first.commit([candidate(campaign, 1), candidate(campaign, 2)], [])) == [ACCEPTED] * 2
     )
@@ -118,7 +115,7 @@ def test_two_workers_count_a_report_once(
 
 
 def test_a_device_keeps_its_attribute_whoever_counts_it(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     first.commit([candidate(campaign, 1, 0)], [])
     outcomes = list(second.commit([candidate(campaign, 1, 1, attribute=2)], []))
@@ -126,7 +123,7 @@ def test_a_device_keeps_its_attribute_whoever_counts_it(
 
 
 def test_withdrawing_takes_out_what_another_counted(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     first.commit([candidate(campaign, 1), candidate(campaign, 2)], [])
     (done,) = second.withdraw([(campaign.id, 1)])
@@ -139,7 +136,7 @@ def test_withdrawing_takes_out_what_another_counted(
 
 
 def test_a_fenced_worker_changes_nothing_more(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     second.commit([candidate(campaign, 1)], [])
     assert fence_everybody_else(first) == ["second"]
@@ -157,7 +154,7 @@ def test_a_fenced_worker_changes_nothing_more(
 
 
 def test_a_fenced_worker_goes_on_under_another_number(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     fence_everybody_else(first)
     second.enlist("second")
@@ -165,7 +162,7 @@ def test_a_fenced_worker_goes_on_under_another_number(
     assert [(w.name, w.fenced) for w in first.workers()] == [("first", False), ("second", False)]
 
 
-def test_whoever_was_heard_of_is_not_fenced(first: SharedStore, second: SharedStore) -> None:
+def test_whoever_was_heard_of_is_not_fenced(first: Store, second: Store) -> None:
     first.lead(LONG)
     second.beat(0.0)
     assert first.fence(silent_seconds=60) == []
@@ -175,7 +172,7 @@ def test_whoever_was_heard_of_is_not_fenced(first: SharedStore, second: SharedSt
 # --- leading (W2) -------------------------------------------------------------------------------
 
 
-def test_one_leads_until_it_resigns_or_is_late(first: SharedStore, second: SharedStore) -> None:
+def test_one_leads_until_it_resigns_or_is_late(first: Store, second: Store) -> None:
     epoch = first.lead(LONG)
     assert epoch is not None
     assert first.lead(LONG) == epoch
@@ -187,13 +184,13 @@ def test_one_leads_until_it_resigns_or_is_late(first: SharedStore, second: Share
     assert first.lead(LONG) == epoch + 2
 
 
-def test_a_worker_that_retires_lets_another_lead(first: SharedStore, second: SharedStore) -> None:
+def test_a_worker_that_retires_lets_another_lead(first: Store, second: Store) -> None:
     first.lead(LONG)
     first.retire()
     assert second.lead(LONG)
 
 
-LEADERS_ALONE: dict[str, Callable[[SharedStore, Campaign], object]] = {
+LEADERS_ALONE: dict[str, Callable[[Store, Campaign], object]] = {
     "sealing": lambda store, campaign: seal(store, campaign, 0),
     "mark_published": lambda store, _: store.mark_published(store.unpublished()[0]),
     "publish_again": lambda store, _: store.publish_again(),
@@ -208,7 +205,7 @@ LEADERS_ALONE: dict[str, Callable[[SharedStore, Campaign], object]] = {
 
 @pytest.mark.parametrize("what", LEADERS_ALONE)
 def test_who_led_before_can_no_longer_write_what_a_leader_writes(
-    first: SharedStore, second: SharedStore, opened: Open, campaign: Campaign, what: str
+    first: Store, second: Store, opened: Open, campaign: Campaign, what: str
 ) -> None:
     """W2: it was paused, and another took the lease meanwhile."""
     first.commit([candidate(campaign, 1), candidate(campaign, 1, 1)], [])
@@ -227,7 +224,7 @@ def test_who_led_before_can_no_longer_write_what_a_leader_writes(
 
 
 def test_nothing_of_a_round_changes_once_the_leader_sealed_it(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     second.commit([candidate(campaign, 1)], [])
     first.lead(LONG)
@@ -249,7 +246,7 @@ def test_a_store_that_never_enlisted_may_do_all_while_nobody_leads(
 
 
 def test_the_leader_learns_what_workers_counted(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     first.lead(LONG)
     second.commit([candidate(campaign, 9)], [])
@@ -269,7 +266,7 @@ def test_the_leader_learns_what_workers_counted(
 
 
 def test_a_new_leader_begins_with_what_comes_after_it(
-    first: SharedStore, second: SharedStore, campaign: Campaign
+    first: Store, second: Store, campaign: Campaign
 ) -> None:
     first.lead(-1)
     first.fresh_receipts()
@@ -282,7 +279,7 @@ def test_a_new_leader_begins_with_what_comes_after_it(
 
 
 def test_answers_wait_for_the_leader_until_the_broker_took_them(
-    first: SharedStore, second: SharedStore
+    first: Store, second: Store
 ) -> None:
     second.queue_answers([("a", b"1"), ("b", b"2"), ("c", b"3")])
     first.lead(LONG)
@@ -292,7 +289,70 @@ def test_answers_wait_for_the_leader_until_the_broker_took_them(
     assert [a.topic for a in first.queued_answers(9)] == ["c"]
 
 
-def test_all_workers_agree_on_a_key_and_a_session(first: SharedStore, second: SharedStore) -> None:
+def test_all_workers_agree_on_a_key_and_a_session(first: Store, second: Store) -> None:
     assert first.agree_on_key(b"one") == second.agree_on_key(b"two") == b"one"
     assert first.leader_session() == second.leader_session()
     assert len(first.leader_session()) >= 22
+
+
+# --- the only worker of a file -------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[SqliteStore]:
+    times = count(1000.0)
+    with closing(SqliteStore(tmp_path / "collector.db", now=lambda: next(times))) as store:
+        yield store
+
+
+def test_nobody_contests_the_only_worker(alone: SqliteStore) -> None:
+    for attempt in (lambda: alone.beat(0.0), lambda: alone.lead(LONG)):
+        with pytest.raises(Fenced):
+            attempt()
+    assert alone.enlist("only") == 1
+    assert alone.workers()[0].leads is False
+    epoch = alone.lead(-1)
+    assert epoch == alone.lead(-1) == 1
+    assert alone.beat(5.0) < alone.beat(4.0) < alone.now()
+    assert alone.fence(-1) == []
+    (worker,) = alone.workers()
+    assert (worker.name, worker.leads, worker.drained) == ("only", True, 5.0)
+    alone.resign()
+    assert alone.lead(LONG) == 2
+    alone.retire()
+    assert alone.workers() == []
+
+
+def test_the_only_worker_learns_what_it_counted(alone: SqliteStore) -> None:
+    campaign = alone.open_campaign(three_questions(), FIRST)
+    alone.enlist("only")
+    alone.lead(LONG)
+    alone.commit([candidate(campaign, 9)], [])
+    assert alone.fresh_receipts() == []
+    one, two = candidate(campaign, 1), candidate(campaign, 2, 3)
+    alone.commit([one, two], [])
+    alone.commit([one], [])
+    alone.withdraw([(campaign.id, 1)])
+    places = [(one.page, one.tag)], [(two.page, two.tag)]
+    assert told(alone.fresh_receipts()) == [
+        (ReceiptKind.COUNTED, 0, places[0]),
+        (ReceiptKind.COUNTED, 3, places[1]),
+        (ReceiptKind.REPEATED, 0, places[0]),
+        (ReceiptKind.WITHDRAWN, 0, places[0]),
+    ]
+    assert alone.fresh_receipts() == []
+    assert alone.workers()[0].received == 4
+
+
+def test_answers_of_the_only_worker_are_bounded(alone: SqliteStore) -> None:
+    alone.queue_answers([(f"t{n}", b"") for n in range(MOST_ANSWERS + 1)])
+    waiting = alone.queued_answers(2)
+    assert [a.topic for a in waiting] == ["t1", "t2"]
+    alone.drop_answers([a.number for a in waiting])
+    assert len(alone.queued_answers(2 * MOST_ANSWERS)) == MOST_ANSWERS - 2
+
+
+def test_a_file_keeps_its_key_and_session(alone: SqliteStore) -> None:
+    with closing(SqliteStore(alone.path)) as again:
+        assert alone.agree_on_key(b"one") == again.agree_on_key(b"two") == b"one"
+        assert alone.leader_session() == again.leader_session()

@@ -3,29 +3,25 @@ W5). Every test here fails if what it is about is left out; the controls show th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from collector.device_key import DeviceKey
-from collector.store.memory.workers import SharedMemoryStore
+from collector.store.postgres import PostgresStore
 from protocol_spec import Outcome
 from tests.support.collector_service import forget, reports
 from tests.support.stores import snapshot
-from tests.support.workers import TIMING, InMemory, Workers, other
+from tests.support.workers import TIMING, InMemory, Site, Workers, other
 
 LONG = int(TIMING.fence_seconds + TIMING.lease_seconds) + 5
 
 
-class Unfenced(SharedMemoryStore):
+class Unfenced(PostgresStore):
     """A store that lets whoever led once go on as if it still did."""
 
-    @contextmanager
-    def _leading(self) -> Iterator[None]:
-        with self.database.lock:
-            yield
+    def check_leading(self) -> None:
+        return
 
 
 def start_two(workers: Workers) -> tuple[InMemory, InMemory]:
@@ -48,10 +44,10 @@ def paused(workers: Workers, worker: InMemory, meanwhile: Callable[[], None]) ->
     return pause
 
 
-def seal_while_another_leads(key: DeviceKey, store: type[SharedMemoryStore]) -> Workers:
+def seal_while_another_leads(site: Site, store: type[PostgresStore]) -> Workers:
     """A leader is paused just before it seals; ten reports that were sent in time wait for the
     next leader, who is kept from reading them until the old one is back."""
-    workers = Workers(key, store=store)
+    workers = site(store=store)
     old, new = start_two(workers)
     workers.send(reports(workers.campaign, range(10)))
     workers.near_deadline()
@@ -74,19 +70,19 @@ def seal_while_another_leads(key: DeviceKey, store: type[SharedMemoryStore]) -> 
     return workers
 
 
-def test_a_leader_that_was_paused_seals_nothing(key: DeviceKey) -> None:
-    workers = seal_while_another_leads(key, SharedMemoryStore)
+def test_a_leader_that_was_paused_seals_nothing(site: Site) -> None:
+    workers = seal_while_another_leads(site, PostgresStore)
     assert workers.counted() == 20
     assert workers.reading.outcomes() == {Outcome.ACCEPTED: 20}
 
 
-def test_without_the_fence_it_would(key: DeviceKey) -> None:
+def test_without_the_fence_it_would(site: Site) -> None:
     """The control: reports that were sent in time are shut out."""
-    assert seal_while_another_leads(key, Unfenced).counted() < 20
+    assert seal_while_another_leads(site, Unfenced).counted() < 20
 
 
-def test_a_worker_that_was_paused_changes_no_sealed_round(key: DeviceKey) -> None:
-    workers = Workers(key)
+def test_a_worker_that_was_paused_changes_no_sealed_round(site: Site) -> None:
+    workers = site()
     leader, worker = start_two(workers)
     workers.near_deadline()
     told: list[dict[str, object]] = []
@@ -139,18 +135,18 @@ def stale_page(workers: Workers) -> bool:
 
 @pytest.mark.parametrize("one_publisher", [True, False])
 def test_a_leader_that_was_paused_publishes_no_stale_page(
-    key: DeviceKey, *, one_publisher: bool
+    site: Site, *, one_publisher: bool
 ) -> None:
     """Also where the broker would let it: its lease is over by a clock that no pause can stop."""
-    workers = Workers(key)
+    workers = site()
     workers.one_publisher = one_publisher
     assert not stale_page(workers)
 
 
 @pytest.mark.parametrize("one_publisher", [True, False])
-def test_the_broker_ends_the_old_leaders_connection(key: DeviceKey, *, one_publisher: bool) -> None:
+def test_the_broker_ends_the_old_leaders_connection(site: Site, *, one_publisher: bool) -> None:
     """Also where its clock stood still: unless it has a name of its own there, the control."""
-    workers = Workers(key)
+    workers = site()
     workers.one_publisher = one_publisher
     usual = workers.time.clock()
     stopped = replace(usual, steady=lambda: 0.0)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from collector.commands.reading import status_text
-from collector.device_key import DeviceKey
 from collector.metrics import exposition, registry
 from collector.mqtt import BATCH
 from collector.mqtt.memory import MemoryBroker
@@ -24,13 +23,13 @@ from protocol_spec import (
 from protocol_spec.topics import marker
 from tests.support.collector_fakes import FIRST, HOUR, message
 from tests.support.collector_service import forget, reports
-from tests.support.workers import TIMING, Workers, other
+from tests.support.workers import TIMING, Site, Workers, other
 
 
 @pytest.fixture
-def workers(key: DeviceKey) -> Workers:
+def workers(site: Site) -> Workers:
     """Two, of which one leads."""
-    made = Workers(key)
+    made = site()
     for name in "ab":
         made.start(name)
     made.turns(3)
@@ -187,13 +186,13 @@ def test_the_last_one_says_that_nobody_collects(workers: Workers) -> None:
     assert workers.counted() == 5, "the last one's session kept them"
 
 
-def test_clocks_of_workers_do_not_matter(key: DeviceKey) -> None:
+def test_clocks_of_workers_do_not_matter(site: Site) -> None:
     """W3: minutes apart, and one an hour behind; the database's time decides."""
-    workers = Workers(key)
+    workers = site()
     for name, ahead in (("a", 600.0), ("b", -HOUR), ("c", 0.0)):
         workers.start(name, ahead=ahead)
     workers.turns(3)
-    workers.time.now = workers.campaign.manifest.rounds.deadline(0) - 120.0
+    workers.time.set(workers.campaign.manifest.rounds.deadline(0) - 120.0)
     workers.send(reports(workers.campaign, range(9)))
     workers.turns(60)
     assert workers.sealed() is None
@@ -245,8 +244,8 @@ def test_a_campaign_that_is_closed_is_sealed_and_withdrawn(workers: Workers) -> 
     assert Topics(workers.campaign.name).manifest not in workers.broker.retained
 
 
-def test_a_broker_without_shared_subscriptions_is_named(key: DeviceKey) -> None:
-    workers = Workers(key, broker=MemoryBroker(sharing="it speaks MQTT 3.1.1 only"))
+def test_a_broker_without_shared_subscriptions_is_named(site: Site) -> None:
+    workers = site(broker=MemoryBroker(sharing="it speaks MQTT 3.1.1 only"))
     worker = workers.start("a")
     workers.turns(2)
     trouble = worker.service.status.trouble
@@ -281,8 +280,8 @@ def told(workers: Workers, directory: Path) -> list[str]:
 # --- reading while the database commits ----------------------------------------------------------
 
 
-def test_a_worker_reads_while_its_batch_is_committed(key: DeviceKey) -> None:
-    workers = Workers(key)
+def test_a_worker_reads_while_its_batch_is_committed(site: Site) -> None:
+    workers = site()
     worker = workers.start("a")
     workers.turns(3)
     workers.send(reports(workers.campaign, range(7)))
@@ -293,9 +292,9 @@ def test_a_worker_reads_while_its_batch_is_committed(key: DeviceKey) -> None:
     assert {m.topic for m in workers.broker.kept("worker-a")} <= {marker()}, "all acknowledged"
 
 
-def test_what_was_read_ahead_is_delivered_again_after_a_lost_connection(key: DeviceKey) -> None:
+def test_what_was_read_ahead_is_delivered_again_after_a_lost_connection(site: Site) -> None:
     """I7: it can only be acknowledged where it was delivered."""
-    workers = Workers(key)
+    workers = site()
     worker = workers.start("a")
     workers.turns(3)
     later = reports(workers.campaign, range(10, 15))
@@ -309,9 +308,9 @@ def test_what_was_read_ahead_is_delivered_again_after_a_lost_connection(key: Dev
     assert workers.reading.outcomes() == {Outcome.ACCEPTED: 15}
 
 
-def test_no_more_than_two_batches_are_in_memory(key: DeviceKey) -> None:
+def test_no_more_than_two_batches_are_in_memory(site: Site) -> None:
     """I13: when the database is slow, the broker waits."""
-    workers = Workers(key)
+    workers = site()
     worker = workers.start("a")
     workers.turns(3)
     workers.send(reports(workers.campaign, range(3 * BATCH)))
