@@ -10,18 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from collector.clock_watch import ClockWatch
 from collector.health import SHOWN, Status, Waiting
 from collector.ingest.receipts import ReceiptPages, ReceiptPublisher
-from collector.mqtt import Link, Will
+from collector.links import Link, Will
 from collector.records import Campaign
-from collector.register import Change, Register
-from collector.rounds.announce import Announcer
-from collector.rounds.publishing import ResultPublisher
-from collector.rounds.retention import drop_unreleased, end_retention
-from collector.rounds.sealing import Proof, Sealer
+from collector.register import CampaignCache, Change
+from collector.rounds.publishing import Announcer, ResultPublisher
+from collector.rounds.sealing import Proof, Sealer, drop_unreleased, end_retention
 from collector.store import Store
-from collector.timing import Clock, Timing
+from collector.timing import Clock, ClockWatch, Timing
 from protocol_spec import Presence, Result
 
 Emit = Callable[[Campaign, Result], None]
@@ -33,7 +30,7 @@ class Context:
     """What the rooms of a coordinator have in common."""
 
     store: Store
-    register: Register
+    register: CampaignCache
     namespace: str
     home_assistant: str | None
     clock: Clock

@@ -13,10 +13,9 @@ from collector.data_dir import client_id, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
 from collector.health import Health, examine
-from collector.mqtt.link import PahoLink
-from collector.nats.looking import look_at
+from collector.links.mqtt import NOT_SHARED, PahoLink
+from collector.links.stream import inspect_stream
 from collector.settings import Settings
-from collector.sources.shared import NOT_SHARED
 from protocol_spec import AllomfreeError, Topics
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.findings import Finding
@@ -190,7 +189,7 @@ def _streams(settings: Settings) -> Iterator[Finding]:
     if settings.store is not None:
         for address in settings.stream or ():
             address.check_plaintext(settings.allow_plaintext)
-            yield look_at(address, settings.credentials(), settings.namespace)
+            yield inspect_stream(address, settings.credentials(), settings.namespace)
 
 
 def _shared(settings: Settings, link: PahoLink) -> Iterator[Finding]:

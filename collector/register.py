@@ -19,7 +19,7 @@ class Change:
     closed: list[Campaign] = field(default_factory=list)
 
 
-class Register:
+class CampaignCache:
     """All campaigns of a store, and those that reports are still taken for."""
 
     def __init__(self, store: Store, known: OpenCampaigns) -> None:

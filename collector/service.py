@@ -10,9 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from collector.broker_watch import BrokerWatch
-from collector.clock_watch import ClockMemory, ClockWatch
-from collector.connecting import Connecting
 from collector.coordinator import Context, Coordinator, Emit, Trace
 from collector.device_key import DeviceKey
 from collector.errors import StorageFailure
@@ -21,11 +18,11 @@ from collector.ingest.admit import OpenCampaigns
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Connect, Link
-from collector.register import Register
-from collector.rounds.draining import Drain
+from collector.links import BrokerWatch, Connect, Link, Reconnector
+from collector.register import CampaignCache
+from collector.rounds.sealing import Drain
 from collector.store import Store
-from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
+from collector.timing import SYSTEM_CLOCK, USUAL, Clock, ClockMemory, ClockWatch, Timing
 from protocol_spec import DEFAULT_NAMESPACE
 from protocol_spec.programs.kernel_clock import synchronised
 from protocol_spec.topics import from_all_devices
@@ -62,14 +59,14 @@ class Service:
         guard = FloodGuard(clock, timing)
         self._watch = ClockWatch(clock, timing, clock_confirmed, clock_memory)
         self._ingest = Ingest(store, known, pages, guard, self.status, self._watch.latest, trace)
-        self._register = Register(store, known)
+        self._register = CampaignCache(store, known)
         self._drain = Drain(namespace, clock, timing)
         self._broker = BrokerWatch(namespace, clock, timing, restart_broker)
         around = Context(
             store, self._register, namespace, home_assistant, clock, timing, emit, trace
         )
         self._coordinator = Coordinator(around, pages, self._drain, self._watch)
-        self._line: Connecting[Link] = Connecting(
+        self._line: Reconnector[Link] = Reconnector(
             lambda: connect(self._coordinator.will()), clock, timing
         )
         self._storage_trouble = False

@@ -7,18 +7,16 @@ from typing import Final
 
 from collector.brokers.auditor import limiting
 from collector.brokers.embedded import EmbeddedBroker
-from collector.clock_watch import ClockMemory
 from collector.coordinator import Emit
 from collector.data_dir import client_id, session_name
 from collector.device_key import DeviceKey
-from collector.mqtt import Connect
-from collector.mqtt.link import PahoConnector
-from collector.nats.connect import StreamConnector
+from collector.links import Connect
+from collector.links.mqtt import SESSION_SECONDS, PahoConnector, SharedSubscription
+from collector.links.stream import StreamConnector
 from collector.service import Service
 from collector.settings import Settings, StreamAddress
-from collector.sources.shared import SESSION_SECONDS, SharedSubscription
 from collector.store import Store
-from collector.timing import AT_HAND, USUAL, Timing
+from collector.timing import AT_HAND, USUAL, ClockMemory, Timing
 from collector.workers.service import Connections, SharedService
 from protocol_spec.programs.errors import SettingsError
 

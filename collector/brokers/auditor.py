@@ -35,8 +35,8 @@ from collector.brokers.config import (
     subjects,
 )
 from collector.brokers.directory import BrokerDirectory
-from collector.mqtt import Connect, Link, Will
-from collector.mqtt.link import PahoLink
+from collector.links import Connect, Link, Will
+from collector.links.mqtt import PahoLink
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.errors import BrokerUnreachable

@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from collector.nats.consumer import needed
+from collector.links.stream import needed
 from collector.settings import StreamAddress
 from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.errors import SettingsError

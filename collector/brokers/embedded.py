@@ -27,7 +27,7 @@ from typing import Final, Self
 from collector.brokers.config import GO_RUNTIME, on_this_machine
 from collector.brokers.directory import BrokerDirectory, bring_up_to_date, make_private, storing
 from collector.health import fingerprint
-from collector.mqtt import Connect, Link, Will
+from collector.links import Connect, Link, Will
 from collector.processes import (
     ChildProcess,
     Timing,

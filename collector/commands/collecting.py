@@ -19,12 +19,12 @@ from collector.commands import reading
 from collector.commands.broker import must_reload_text
 from collector.commands.options import CAMPAIGN, command, show
 from collector.data_dir import device_key, existing_store, only_service, open_store, read_store
-from collector.garbage import search_rarely
 from collector.health import Heartbeat, Status
+from collector.ingest.batch import search_rarely
 from collector.opening import remember_address
 from collector.records import Campaign
 from collector.rounds import sealing
-from collector.rounds.result_json import summary
+from collector.rounds.results import summary
 from collector.settings import PAGE, Settings
 from collector.store import Store
 from collector.web import process

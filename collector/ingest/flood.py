@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from collector.mqtt import Message
+from collector.links import Message
 from collector.timing import Clock, Timing
 from protocol_spec.topics import is_device
 

@@ -6,10 +6,10 @@ import time
 from typing import Final
 
 from collector.data_dir import client_id
-from collector.mqtt import Link
-from collector.mqtt.link import PahoLink
+from collector.links import Link
+from collector.links.mqtt import PahoLink
 from collector.records import Campaign
-from collector.rounds.announce import publish_manifest
+from collector.rounds.publishing import publish_manifest
 from collector.settings import Settings
 from protocol_spec import Topics
 from protocol_spec.programs.errors import BrokerUnreachable

@@ -1,30 +1,196 @@
-"""Results at the broker: retained, and marked as published when the broker has taken them.
+"""Home Assistant finds a campaign by itself: one retained message that says where to read what.
 
-A pooled result has two forms, one after the other: the contract's bytes, then JSON for dashboards.
-It is marked when both were acknowledged; whatever happens before that, both are published again.
+It names topics and templates only. The numbers come from the results in JSON, and whether the
+collector is there from the campaign's state, whose presence is always its thirteenth byte.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
-from collector.mqtt import Link
+from collector.links import Link, Will
 from collector.records import POOLED, Campaign, UnpublishedResult
-from collector.rounds.result_json import result_json
+from collector.rounds.results import result_json
 from collector.store import Store
 from collector.timing import Clock, Timing
-from protocol_spec import Result, Topics, decode_result
+from protocol_spec import (
+    Manifest,
+    Presence,
+    Result,
+    Signature,
+    State,
+    Topics,
+    decode_result,
+    digest8,
+    published_thresholds,
+)
+from protocol_spec.limits import MIN_PUBLISHED_EPS_1
 
-Form = tuple[str, bytes]  # topic and payload
+ORIGIN: Final = {"name": "allomfree-collector"}
+PRESENCE_AT: Final = 12
+
+_TALLEST: Final = "(value_json.histogram | max(attribute='raw'))"
+_VALUE: Final = f"{{{{ {_TALLEST}.value if value_json.histogram else none }}}}"
+_SHARE: Final = f"{{{{ (100 * {_TALLEST}.raw) | round(1) if value_json.histogram else none }}}}"
+_DETAILS: Final = f"{{{{ ({_TALLEST} if value_json.histogram else {{}}) | tojson }}}}"
+_PRESENT: Final = (
+    f"{{{{ 'ON' if value | unpack('B', {PRESENCE_AT}) == {int(Presence.ONLINE)} else 'OFF' }}}}"
+)
+
+Component = dict[str, Any]
+
+
+def discovery_topic(prefix: str, campaign: Campaign) -> str:
+    """Where Home Assistant looks for the message; empty and retained takes the campaign away."""
+    return f"{prefix}/device/{_identity(campaign)}/config"
+
+
+def discovery(campaign: Campaign, topics: Topics) -> bytes:
+    """One device with three sensors for each attribute and one for the collector itself."""
+    identity = _identity(campaign)
+    components = {"collector": _collector(topics)}
+    for attribute in campaign.manifest.attributes:
+        components |= dict(_sensors(attribute.name, topics.result_json(attribute.name)))
+    for name, component in components.items():
+        component["unique_id"] = f"{identity}_{name}"
+    facts = {
+        "device": {
+            "identifiers": [identity],
+            "name": campaign.manifest.title,
+            "manufacturer": campaign.manifest.owner,
+            "model": campaign.name,
+        },
+        "origin": ORIGIN,
+        "components": components,
+    }
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _identity(campaign: Campaign) -> str:
+    return f"allomfree_{campaign.name}"
+
+
+def _collector(topics: Topics) -> Component:
+    return {
+        "platform": "binary_sensor",
+        "name": "collector",
+        "device_class": "connectivity",
+        "entity_category": "diagnostic",
+        "state_topic": topics.state,
+        "encoding": "",  # bytes, not text
+        "value_template": _PRESENT,
+    }
+
+
+def _sensors(attribute: str, topic: str) -> Iterator[tuple[str, Component]]:
+    """The most frequent value, its share with its whole row beside it, and the reports behind."""
+    sensor = {"platform": "sensor", "state_topic": topic}
+    share = {"unit_of_measurement": "%", "state_class": "measurement", "value_template": _SHARE}
+    row = {"json_attributes_topic": topic, "json_attributes_template": _DETAILS}
+    count = {"state_class": "measurement", "value_template": "{{ value_json.n }}"}
+    yield f"{attribute}_value", {**sensor, "name": attribute, "value_template": _VALUE}
+    yield f"{attribute}_share", {**sensor, "name": f"{attribute}, its share", **share, **row}
+    yield f"{attribute}_reports", {**sensor, "name": f"{attribute}, reports", **count}
+
+
+# --- What devices are told of a campaign: its manifest, and whether a collector is there for it.
+
 
 REFUSED: Final = (
-    "the broker refused %s. Let the collector's user write there, in its access list; at a "
-    "broker configured here, run: allomfree-collector doctor"
+    "the broker refused %s, so Home Assistant cannot find the campaign. Let the collector's user "
+    "write there, in the broker's access list; at a broker configured here, run: "
+    "allomfree-collector enrol --reader home --home-assistant %s"
 )
 
 log = logging.getLogger("allomfree.collector")
+
+
+def publish_manifest(link: Link, topics: Topics, manifest: Manifest, signature: bytes) -> list[int]:
+    """Publish a manifest and, before it, what belongs to it; the numbers of the messages."""
+    sent = []
+    if signature:
+        message = Signature(digest8(manifest), signature).encode()
+        sent.append(link.publish(topics.signature, message))
+    if manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
+        sent.append(link.publish(topics.thresholds, published_thresholds(manifest).encode()))
+    return [*sent, link.publish(topics.manifest, manifest.to_bytes())]
+
+
+class Announcer:
+    """Publishes manifests, states and, where asked for, discovery for Home Assistant."""
+
+    def __init__(self, store: Store, namespace: str, home_assistant: str | None = None) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._home_assistant = home_assistant
+        self._discoveries: set[int] = set()  # what the broker has not answered yet
+
+    def announce(self, link: Link, campaign: Campaign) -> None:
+        """Publish what devices need to know of an open campaign."""
+        topics = Topics(campaign.name, self._namespace)
+        publish_manifest(link, topics, campaign.manifest, self._store.signature(campaign.id))
+        self.publish_state(link, campaign, Presence.ONLINE)
+        self._publish_discovery(link, campaign, discovery(campaign, topics))
+        log.info("collecting for %s", campaign.name)
+
+    def withdraw(self, link: Link, campaign: Campaign) -> None:
+        """A campaign was closed: say so, and take back the invitation."""
+        topics = Topics(campaign.name, self._namespace)
+        self.publish_state(link, campaign, Presence.CLOSED)
+        link.publish(topics.manifest, b"")
+        if campaign.manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
+            link.publish(topics.thresholds, b"")
+        if campaign.manifest.operator:
+            link.publish(topics.signature, b"")
+        self._publish_discovery(link, campaign, b"")
+        log.info("%s is closed", campaign.name)
+
+    def connected(self) -> None:
+        """A new connection: nothing that was sent on the last one is answered."""
+        self._discoveries.clear()
+
+    def answered(self, answers: Mapping[int, str | None]) -> None:
+        """Say what the broker did not take: Home Assistant would wait for it in vain."""
+        mine = answers.keys() & self._discoveries
+        self._discoveries -= mine
+        for refused in {answers[number] for number in mine} - {None}:
+            log.warning(REFUSED, refused, self._home_assistant)
+
+    def publish_state(self, link: Link, campaign: Campaign, presence: Presence) -> None:
+        """Say whether the collector is there, and which round was sealed last."""
+        topics = Topics(campaign.name, self._namespace)
+        link.publish(topics.state, self._state(campaign, presence))
+
+    def will(self, campaigns: Collection[Campaign]) -> Will | None:
+        """A connection has one last will, so only a single campaign can have it."""
+        if len(campaigns) != 1:
+            return None
+        (campaign,) = campaigns
+        topics = Topics(campaign.name, self._namespace)
+        return Will(topics.state, self._state(campaign, Presence.OFFLINE))
+
+    def _state(self, campaign: Campaign, presence: Presence) -> bytes:
+        last = self._store.last_sealed(campaign.id)
+        return State(digest8(campaign.manifest), presence, last).encode()
+
+    def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
+        if self._home_assistant is not None:
+            topic = discovery_topic(self._home_assistant, campaign)
+            self._discoveries.add(link.publish(topic, message))
+
+
+# --- Results at the broker: retained, and marked as published when the broker has taken them.
+
+
+Form = tuple[str, bytes]  # topic and payload
+
+REFUSED_of_publishing: Final = (
+    "the broker refused %s. Let the collector's user write there, in its access list; at a "
+    "broker configured here, run: allomfree-collector doctor"
+)
 
 
 class ResultPublisher:
@@ -70,7 +236,7 @@ class ResultPublisher:
         if refusal is not None:
             pause = self._timing.refused_pause_seconds
             self._paused_until = self._clock.monotonic() + pause
-            log.warning(REFUSED, refusal)
+            log.warning(REFUSED_of_publishing, refusal)
         elif rest:
             self._send(link, result, rest)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from collector.rounds.draining import Round
+from collector.rounds.sealing import Round
 from collector.store import Worker
 from collector.timing import Clock, Timing
 

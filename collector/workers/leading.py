@@ -6,17 +6,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from collector.broker_watch import BrokerWatch
-from collector.clock_watch import ClockWatch
-from collector.connecting import Connecting
 from collector.coordinator import Context, Coordinator
 from collector.errors import StorageFailure
 from collector.health import Status
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Link
+from collector.links import BrokerWatch, Link, Reconnector
 from collector.register import Change
 from collector.store import Store
-from collector.timing import Clock
+from collector.timing import Clock, ClockWatch
 from collector.workers.drained import SharedDrain
 from collector.workers.feed import put_on_pages
 
@@ -49,7 +46,7 @@ class Leader:
         self._own = own  # this machine's steady clock measures the lease
         self._timing = around.timing
         self._status = status
-        self._line: Connecting[Link] = Connecting(connect, around.clock, around.timing)
+        self._line: Reconnector[Link] = Reconnector(connect, around.clock, around.timing)
         self._broker = BrokerWatch(around.namespace, around.clock, around.timing, restart_broker)
         self._stuck = ""
         self._epoch: int | None = None

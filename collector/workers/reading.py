@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collector.connecting import Connecting
 from collector.ingest.batch import Ingest
-from collector.mqtt import BATCH, Message
-from collector.sources import OpenSource, Source
+from collector.links import BATCH, Message, OpenSource, Reconnector, Source
 from collector.store import Store
 from collector.timing import Clock, Timing
 
@@ -59,7 +57,7 @@ class Reader:
         self._intake = Intake(store)
         self._ahead: list[Message] = []  # read while the batch before them was committed
         store.meanwhile = self._work_ahead
-        self._line: Connecting[Source] = Connecting(connect, clock, timing)
+        self._line: Reconnector[Source] = Reconnector(connect, clock, timing)
 
     @property
     def connected(self) -> bool:

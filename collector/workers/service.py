@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from collector.clock_watch import ClockMemory, ClockWatch
 from collector.coordinator import Context, Emit, Trace
 from collector.device_key import DeviceKey
 from collector.errors import Fenced, NotLeading, StorageFailure
@@ -21,12 +20,10 @@ from collector.health import Status
 from collector.ingest.admit import OpenCampaigns
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
-from collector.mqtt import Connect
-from collector.register import Register
-from collector.sources import OpenSource
+from collector.links import Connect, OpenSource
+from collector.register import CampaignCache
 from collector.store import Store
-from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
-from collector.workers.clock import DatabaseTime
+from collector.timing import SYSTEM_CLOCK, USUAL, Clock, ClockMemory, ClockWatch, StoreTime, Timing
 from collector.workers.drained import SharedDrain
 from collector.workers.feed import NoPages
 from collector.workers.leading import Leader
@@ -70,10 +67,10 @@ class SharedService:
         self._store = store
         self._name = name
         self._timing = timing
-        self._time = DatabaseTime(clock)
+        self._time = StoreTime(clock)
         self._clock = self._time.clock()
         known = OpenCampaigns({}, frozenset(), key, namespace)
-        self._register = Register(store, known)
+        self._register = CampaignCache(store, known)
         self._watch = ClockWatch(
             self._clock, timing, lambda: self._time.agrees(timing.jump_seconds), clock_memory
         )

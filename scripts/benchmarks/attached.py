@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from collector.data_dir import open_store
 from collector.device_key import DeviceKey
-from collector.mqtt.link import PahoConnector
+from collector.links.mqtt import PahoConnector
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
@@ -44,6 +44,6 @@ def attached(
 def _set_pace() -> None:
     """Garbage is searched for as `run` has it; earlier versions know no pace of their own."""
     with suppress(ImportError):
-        from collector.garbage import search_rarely  # noqa: PLC0415
+        from collector.ingest.batch import search_rarely  # noqa: PLC0415
 
         search_rarely()

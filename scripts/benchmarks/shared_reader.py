@@ -11,9 +11,9 @@ from pathlib import Path
 from benchmarks.held import with_children_seconds
 from collector.data_dir import open_shared
 from collector.device_key import DeviceKey
-from collector.garbage import search_rarely
-from collector.mqtt.link import PahoConnector
-from collector.nats.connect import StreamConnector
+from collector.ingest.batch import search_rarely
+from collector.links.mqtt import PahoConnector
+from collector.links.stream import StreamConnector
 from collector.rounds import sealing
 from collector.settings import parse_streams
 from collector.store_address import StoreAddress

@@ -20,7 +20,7 @@ from psycopg import sql
 from benchmarks.campaign import UnsyncedNats
 from benchmarks.draining import Drained, drained
 from benchmarks.measurements import Measurement, in_turns, median_of, ratio_of
-from collector.nats.connect import StreamConnector
+from collector.links.stream import StreamConnector
 from collector.settings import parse_streams
 from collector.store_address import StoreAddress
 from protocol_spec import DEFAULT_NAMESPACE

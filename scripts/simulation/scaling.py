@@ -21,7 +21,7 @@ from collector.data_dir import open_store
 from collector.device_key import DeviceKey
 from collector.ingest import OpenCampaigns
 from collector.ingest.batch import decide
-from collector.mqtt import Message
+from collector.links import Message
 from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import DEFAULT_NAMESPACE, Manifest

@@ -11,9 +11,8 @@ import pytest
 
 from collector.records import Campaign
 from collector.results.tables import COLUMNS
-from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.rounds.result_json import summary
-from collector.rounds.results import round_result
+from collector.rounds.publishing import discovery, discovery_topic
+from collector.rounds.results import round_result, summary
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome, Result, Topics, calibrate
 from tests.support.campaigns import manifest

@@ -11,7 +11,7 @@ import numpy as np
 from collector.device_key import DeviceKey
 from collector.ingest import OpenCampaigns
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Message
+from collector.links import Message
 from collector.records import Campaign, Candidate, Counts
 from collector.rounds import sealing
 from collector.store import Store

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collector.device_key import DeviceKey
-from collector.mqtt import Message
-from collector.mqtt.memory import MemoryBroker, MemoryLink
+from collector.links import Message
+from collector.links.memory import MemoryBroker, MemoryLink
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from collector.mqtt import Message
+from collector.links import Message
 from protocol_spec import Manifest, Topics, Way, WayRandomiser, make_report
 from protocol_spec.ways import WAYS
 from tests.support.campaigns import read_manifest

@@ -6,9 +6,9 @@ import time
 from contextlib import ExitStack
 from typing import Protocol, Self
 
-from collector.mqtt import Link, Message, Will
-from collector.mqtt.link import PahoLink
-from collector.mqtt.memory import MemoryBroker, MemoryLink
+from collector.links import Link, Message, Will
+from collector.links.memory import MemoryBroker, MemoryLink
+from collector.links.mqtt import PahoLink
 from protocol_spec.programs.address import Credentials, parse_broker
 from testbed.brokers import Broker
 from tests.support.proxy import Proxy

@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from collector.mqtt import Link, Message
-from collector.mqtt.link import PahoLink
-from collector.mqtt.memory import MemoryBroker
-from collector.nats.connect import StreamConnector
+from collector.links import Link, Message, Source
+from collector.links.memory import MemoryBroker
+from collector.links.mqtt import PahoLink, SharedSubscription
+from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
-from collector.sources import Source
-from collector.sources.shared import SharedSubscription
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.names import unguessable
 from testbed.brokers import Broker, Nats

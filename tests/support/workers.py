@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import psycopg
 
 from collector.device_key import DeviceKey
-from collector.mqtt import Message, Will
-from collector.mqtt.memory import MemoryBroker, MemoryLink
-from collector.sources.shared import SharedSubscription
+from collector.links import Message, Will
+from collector.links.memory import MemoryBroker, MemoryLink
+from collector.links.mqtt import SharedSubscription
 from collector.store.postgres import PostgresStore
 from collector.timing import Clock, Timing
 from collector.workers.service import Connections, SharedService

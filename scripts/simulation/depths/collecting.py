@@ -17,7 +17,7 @@ import numpy as np
 from collector import ingest
 from collector.data_dir import only_service, open_store
 from collector.device_key import DeviceKey
-from collector.mqtt import BATCH, Message
+from collector.links import BATCH, Message
 from collector.records import Campaign
 from collector.results.facts import write_truth
 from collector.rounds import sealing

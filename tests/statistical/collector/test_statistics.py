@@ -19,7 +19,7 @@ import pytest
 
 from collector import ingest
 from collector.device_key import DeviceKey
-from collector.mqtt import Message
+from collector.links import Message
 from collector.records import Campaign
 from collector.rounds.sealing import seal
 from collector.store import Store

@@ -28,8 +28,8 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.data_dir import DATABASE, session_name
 from collector.device_key import DeviceKey
 from collector.health import Heartbeat
-from collector.mqtt import Connect, Link, Will
-from collector.mqtt.link import PahoConnector
+from collector.links import Connect, Link, Will
+from collector.links.mqtt import PahoConnector
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from collector.timing import Clock, Timing

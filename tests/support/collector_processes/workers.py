@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collector.data_dir import open_shared
 from collector.device_key import DeviceKey
-from collector.nats.connect import StreamConnector
+from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from collector.store import Store, Worker
 from protocol_spec import Manifest, ReceiptPage, Report, Topics, decode_receipts, digest8

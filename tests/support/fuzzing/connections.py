@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from collector.nats import frames
+from collector.links import nats
 from protocol_spec.programs import packets
 from tests.support.fuzzing.target import LETTERS, Target
 
@@ -29,15 +29,15 @@ _NATS_SEEN: Final = [
 ]
 
 
-_NO_MORE: Final = {(b"", b"%d" % i): re.compile(b"") for i in range(frames.LENGTHS)}
+_NO_MORE: Final = {(b"", b"%d" % i): re.compile(b"") for i in range(nats.LENGTHS)}
 
 
 def _nats_frames(data: bytes) -> str:
     """A buffer as the stream's connection reads it, and as it is read when no pattern is learnt."""
     try:
-        found, at = frames.cut(data, 0, 1000, dict(_NO_MORE))
-        assert frames.cut(data, 0, 1000, {}) == (found, at)
-    except frames.BadFrame as error:
+        found, at = nats.cut(data, 0, 1000, dict(_NO_MORE))
+        assert nats.cut(data, 0, 1000, {}) == (found, at)
+    except nats.BadFrame as error:
         return LETTERS.sub(" ", str(error))[:40]
     assert 0 <= at <= len(data)
     assert sum(len(f.headers) + len(f.payload) for f in found) <= at, "all of it was in the buffer"

@@ -14,7 +14,7 @@ from collector.brokers.auditor import limit_nats
 from collector.brokers.config import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory, altered
 from collector.brokers.embedded import EmbeddedBroker
-from collector.mqtt.link import PahoLink
+from collector.links.mqtt import PahoLink
 from protocol_spec.programs.errors import SettingsError
 from testbed.processes import free_port
 from tests.support.broker_setup import NATS, Setup, broker_config, users_of

@@ -12,7 +12,7 @@ import pytest
 from collector.brokers.choose import choose_broker, let_announce
 from collector.brokers.config import COLLECTOR, PROBE, READER_PROBE, subjects
 from collector.brokers.directory import BrokerDirectory, announce_below, enrol_readers
-from collector.rounds.home_assistant import discovery, discovery_topic
+from collector.rounds.publishing import discovery, discovery_topic
 from collector.settings import resolve
 from protocol_spec.topics import parse_from_device
 from testbed.processes import free_port

@@ -14,7 +14,7 @@ import pytest
 
 from collector.brokers.config import Pair, ServerCertificate
 from collector.brokers.directory import BrokerDirectory
-from collector.mqtt.link import PahoLink
+from collector.links.mqtt import PahoLink
 from edge_client.mqtt.link import PahoLink as AgentLink
 from edge_client.mqtt.link import connect
 from protocol_spec.programs.address import BrokerUrl, Credentials

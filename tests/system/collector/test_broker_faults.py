@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from collector.health import examine
-from collector.mqtt import BATCH
-from collector.mqtt.link import PahoLink
+from collector.links import BATCH
+from collector.links.mqtt import PahoLink
 from protocol_spec import Outcome
 from protocol_spec.programs.address import Credentials, parse_broker
 from testbed.brokers import Broker, Mosquitto, Nats

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.rounds.home_assistant import discovery, discovery_topic
-from collector.rounds.result_json import result_json
+from collector.rounds.publishing import discovery, discovery_topic
+from collector.rounds.results import result_json
 from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from collector.nats.connect import StreamConnector
-from collector.nats.connection import NatsConnection
-from collector.nats.consumer import STREAM, consumer_name, consumer_settings, subjects_of_devices
+from collector.links.nats import NatsConnection
+from collector.links.stream import (
+    STREAM,
+    StreamConnector,
+    consumer_name,
+    consumer_settings,
+    subjects_of_devices,
+)
 from collector.settings import StreamAddress
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.names import unguessable

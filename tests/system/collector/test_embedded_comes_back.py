@@ -14,7 +14,7 @@ import pytest
 
 from collector.brokers.embedded import EmbeddedBroker
 from collector.health import examine
-from collector.mqtt import Link, Will
+from collector.links import Link, Will
 from collector.processes import MARK, is_stopped, left_behind, listener_of
 from protocol_spec.programs.errors import BrokerUnreachable
 from testbed.processes import free_port

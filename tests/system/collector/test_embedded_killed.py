@@ -18,7 +18,7 @@ import pytest
 from collector.brokers.config import SYNC_SECONDS
 from collector.brokers.embedded import EmbeddedBroker
 from collector.device_key import DeviceKey
-from collector.mqtt.link import PahoConnector
+from collector.links.mqtt import PahoConnector
 from collector.processes import listener_of
 from collector.records import Campaign
 from collector.service import Service

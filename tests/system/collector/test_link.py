@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from collector.mqtt import Link, Message, Will
+from collector.links import Link, Message, Will
 from protocol_spec.programs.names import unguessable
 from tests.support.links import (
     AtBroker,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.mqtt import Message
-from collector.mqtt.link import PahoLink
+from collector.links import Message
+from collector.links.mqtt import PahoLink
 from edge_client.mqtt.link import Lost, connect
 from edge_client.mqtt.link import PahoLink as AgentLink
 from protocol_spec.programs.address import Credentials, parse_broker

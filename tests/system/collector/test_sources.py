@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.held import on_cpu_seconds
-from collector.mqtt.link import PahoLink
-from collector.sources.shared import SharedSubscription
+from collector.links.mqtt import PahoLink, SharedSubscription
 from protocol_spec.programs.address import Credentials, parse_broker
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.names import unguessable

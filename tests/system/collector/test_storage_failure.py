@@ -19,7 +19,7 @@ import pytest
 
 from collector.data_dir import DATABASE
 from collector.health import examine
-from collector.mqtt import BATCH
+from collector.links import BATCH
 from collector.records import Candidate
 from collector.store.sqlite import SqliteStore
 from collector.store.sqlite.connection import LOG_BYTES

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from collector.brokers.directory import BrokerDirectory
-from collector.nats.connect import StreamConnector
-from collector.nats.connection import NatsConnection
-from collector.nats.consumer import STREAM, consumer_name, consumer_settings
+from collector.links import Source
+from collector.links.nats import NatsConnection
+from collector.links.stream import STREAM, StreamConnector, consumer_name, consumer_settings
 from collector.settings import StreamAddress
-from collector.sources import Source
 from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.names import unguessable

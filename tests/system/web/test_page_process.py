@@ -242,6 +242,6 @@ def test_the_page_loads_neither_the_service_nor_the_mqtt_client(fresh: Path) -> 
     lines = (line["message"].rstrip() for line in process.lines)
     loaded = {found[1] for line in lines if (found := IMPORTED.match(line))}
     assert {"collector.web.app", "uvicorn"} <= loaded
-    adapter = "collector.mqtt.link"  # the room's port alone is a few lines
+    adapter = "collector.links.mqtt"  # the room's port alone is a few lines
     forbidden = ("paho", "collector.service", adapter, "collector.ingest", "edge_client")
     assert [name for name in loaded if name.startswith(forbidden)] == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collector.device_key import DeviceKey
 from collector.ingest.admit import OpenCampaigns, admit
-from collector.mqtt import Message
+from collector.links import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Manifest, Outcome, digest8, receipt_page, receipt_tag
 from tests.support.collector_fakes import (

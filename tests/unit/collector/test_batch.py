@@ -14,8 +14,8 @@ from collector.health import Status
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Message
-from collector.mqtt.memory import MemoryBroker
+from collector.links import Message
+from collector.links.memory import MemoryBroker
 from collector.timing import USUAL, Clock
 from protocol_spec import Outcome
 from tests.support.collector_fakes import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collector.broker_watch import BrokerWatch
-from collector.mqtt.memory import MemoryBroker, MemoryLink
+from collector.links import BrokerWatch
+from collector.links.memory import MemoryBroker, MemoryLink
 from collector.timing import Timing
 from tests.support.collector_service import ManualTime
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.clock_watch import FILE, ClockMemory, ClockWatch
 from collector.health import Status
-from collector.timing import Clock, Timing
+from collector.timing import FILE, Clock, ClockMemory, ClockWatch, Timing
 from protocol_spec.programs.kernel_clock import this_boot
 
 

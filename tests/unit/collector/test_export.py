@@ -13,8 +13,7 @@ import pytest
 
 from collector.records import Campaign, Tally
 from collector.results.tables import COLUMNS, rows, write
-from collector.rounds.result_json import summary
-from collector.rounds.results import pooled_result, round_result
+from collector.rounds.results import pooled_result, round_result, summary
 from protocol_spec import Outcome, Result
 from tests.support.collector_fakes import COLOUR, FIRST, FUEL, random_counts, three_questions
 from tests.support.results import ROOM, SHARES, made_result, round_estimate

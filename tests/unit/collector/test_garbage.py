@@ -11,8 +11,8 @@ import pytest
 
 from collector import ingest
 from collector.device_key import DeviceKey
-from collector.garbage import search_rarely
-from collector.mqtt import BATCH
+from collector.ingest.batch import search_rarely
+from collector.links import BATCH
 from collector.store.sqlite import SqliteStore
 from tests.support.collector_fakes import FIRST, message, open_campaigns, three_questions
 

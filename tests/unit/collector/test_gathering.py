@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from queue import Queue
 
-from collector.mqtt.gathering import ENOUGH, LONGEST_REST, PAUSE_SECONDS, PAUSES, Gathering
-from collector.mqtt.link import PahoLink
+from collector.links.mqtt import ENOUGH, LONGEST_REST, PAUSE_SECONDS, PAUSES, Gathering, PahoLink
 from protocol_spec.programs.address import Credentials, parse_broker
 from tests.support.peer import Peer, Wire
 

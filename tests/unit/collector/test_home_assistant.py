@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt.memory import MemoryBroker
+from collector.links.memory import MemoryBroker
 from collector.records import Campaign
-from collector.rounds.home_assistant import discovery, discovery_topic
+from collector.rounds.publishing import discovery, discovery_topic
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Presence, State, Topics, digest8
 from tests.support.collector_fakes import FIRST, three_questions

@@ -32,7 +32,7 @@ def test_the_collector_never_imports_the_agent() -> None:
 
 
 def test_paho_is_in_the_link_alone() -> None:
-    assert users_of("paho") == {"collector/mqtt/link.py"}
+    assert users_of("paho") == {"collector/links/mqtt.py"}
 
 
 def test_databases_are_in_the_store_alone() -> None:
@@ -83,7 +83,7 @@ def test_the_engine_is_chosen_in_one_place() -> None:
 @pytest.mark.parametrize("module", ["collector.web.app", "collector.ingest", "collector.health"])
 def test_what_only_reads_or_counts_loads_no_paho(module: str) -> None:
     """The page's process, above all, has no business with a broker."""
-    assert not loaded(module) & {"paho", "paho.mqtt.client", "collector.mqtt.link"}
+    assert not loaded(module) & {"paho", "paho.mqtt.client", "collector.links.mqtt"}
     assert "collector.service" not in loaded(module)
 
 

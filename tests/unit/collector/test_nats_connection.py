@@ -10,9 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from collector.nats.connection import ANSWERS, BEGIN_SECONDS, NatsConnection
-from collector.nats.frames import Frame
-from collector.nats.wire import READ_BYTES
+from collector.links.nats import ANSWERS, BEGIN_SECONDS, READ_BYTES, Frame, NatsConnection
 from collector.settings import StreamAddress
 from collector.timing import USUAL
 from protocol_spec.programs.address import Credentials

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from collector.nats.frames import (
+from collector.links.nats import (
     LARGEST_MESSAGE,
     LENGTHS,
     LONGEST_LINE,

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.device_key import DeviceKey
-from collector.ingest.admit import OpenCampaigns, admit
-from collector.ingest.recognise import HEADS, RESTS, Recognition
-from collector.mqtt import Message
+from collector.ingest.admit import HEADS, RESTS, OpenCampaigns, ReportPrefixCache, admit
+from collector.links import Message
 from collector.records import Campaign, Candidate
 from protocol_spec import Manifest, Report, Topics, digest8
 from tests.support.collector_fakes import FIRST, HOUR, open_campaigns, three_questions
@@ -179,7 +178,7 @@ def topic(device: object) -> str:
 
 
 def test_senders_are_remembered_and_their_number_is_bounded(key: DeviceKey) -> None:
-    known = Recognition({FORMAT_1.campaign: opened(FORMAT_1, key).by_name[FORMAT_1.campaign]},
+    known = ReportPrefixCache({FORMAT_1.campaign: opened(FORMAT_1, key).by_name[FORMAT_1.campaign]},
                         frozenset(), key, "allomfree", senders=100)  # fmt: skip
     for start in range(0, 100 * RESTS * 3, 10):
         names = [Message(topic(i), b"") for i in range(start, start + 10)]

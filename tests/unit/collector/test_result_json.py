@@ -13,8 +13,7 @@ import pytest
 import protocol_spec
 from collector.device_key import DeviceKey
 from collector.records import Campaign, Tally
-from collector.rounds.result_json import result_json, summary
-from collector.rounds.results import pooled_result
+from collector.rounds.results import pooled_result, result_json, summary
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Topics
 from protocol_spec.limits import MAX_JSON_BYTES

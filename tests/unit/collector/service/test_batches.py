@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt import Message
-from collector.mqtt.memory import MemoryBroker
+from collector.links import Message
+from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt import Link, Will
-from collector.mqtt.memory import MemoryBroker
+from collector.links import Link, Will
+from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt import WINDOW
-from collector.mqtt.memory import MemoryBroker
+from collector.links import WINDOW
+from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
 from protocol_spec import Topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.mqtt.memory import MemoryBroker
+from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from protocol_spec import (
     Outcome,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from collector.records import Campaign, Candidate
 from collector.rounds import sealing
-from collector.rounds.retention import drop_unreleased
+from collector.rounds.sealing import drop_unreleased
 from collector.store import Store
 from protocol_spec import Outcome, Result, decode_result
 from tests.support.collector_fakes import FIRST

@@ -12,7 +12,7 @@ import pytest
 from collector import ingest
 from collector.device_key import DeviceKey
 from collector.ingest.receipts import ReceiptPages
-from collector.mqtt import Message
+from collector.links import Message
 from collector.records import Campaign
 from collector.rounds import sealing
 from collector.store import Store

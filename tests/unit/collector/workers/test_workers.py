@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from collector.commands.reading import status_text
+from collector.links import BATCH
+from collector.links.memory import MemoryBroker
 from collector.metrics import exposition, registry
-from collector.mqtt import BATCH
-from collector.mqtt.memory import MemoryBroker
 from collector.results.facts import overview, role_of, status_facts
 from protocol_spec import (
     Outcome,

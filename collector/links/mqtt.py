@@ -1,23 +1,25 @@
-"""The connection to a real broker: the only module of the collector that knows paho.
+"""Gathering: reports that come one by one are worth waiting for, a moment long.
 
-One `PahoLink` is one connection, run in the caller's thread; a new connection is a new link. So a
-message can only be acknowledged on the connection that delivered it (I7), there is no network
-thread to die unnoticed, and reading no further when the store cannot follow makes the broker wait
-instead of filling memory (I13). Messages do not pass through paho at all: `BufferedClient` cuts
-them out of what was read.
+A commit, with its sync of the disk, costs the same for one report as for a hundred. So when few
+messages are there, the link waits a little for more before it hands them over. Receipts go out
+every few seconds, so no device notices.
+
+It is given up where it brings nothing: when hardly anybody sends, and when a broker lets so few
+messages be unacknowledged that it is the one who waits, for us. Now and then it is tried again.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, Final
 
 from paho.mqtt.reasoncodes import ReasonCode
 
-from collector.mqtt import BATCH, WINDOW, Message, Will, refusal
-from collector.mqtt.gathering import Gathering
+from collector.links import BATCH, WINDOW, Link, Message, Will, refusal
 from protocol_spec.programs.address import BrokerUrl, Credentials
+from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.mqtt import (
     CONNECT_SECONDS,
     MQTT_5,
@@ -35,6 +37,43 @@ from protocol_spec.programs.mqtt import (
     wants_older,
 )
 from protocol_spec.programs.packets import acknowledgement
+from protocol_spec.topics import from_all_devices, marker
+
+ENOUGH: Final = 200  # messages that are committed at once: the cost of each hardly falls further
+PAUSE_SECONDS: Final = 0.01
+PAUSES: Final = 2
+LONGEST_REST: Final = 255  # batches in a row that nothing is gathered for
+
+
+class Gathering:
+    """Reads on for a moment, as long as that brings something."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self._sleep = sleep
+        self._rest = 0  # batches to go until it is tried again
+        self._last_rest = 0
+
+    def gather(self, arrived: Sized, read: Callable[[], object]) -> None:
+        """Have more read into a batch that is not empty, and not large enough."""
+        if not 0 < len(arrived) < ENOUGH:
+            return
+        if self._rest:
+            self._rest -= 1
+            return
+        for _ in range(PAUSES):
+            before = len(arrived)
+            self._sleep(PAUSE_SECONDS)
+            read()
+            if len(arrived) == before:
+                self._rest = self._last_rest = min(2 * self._last_rest + 1, LONGEST_REST)
+                return
+            if len(arrived) >= ENOUGH:
+                break
+        self._last_rest = 0
+
+
+# --- The connection to a real broker: the only module of the collector that knows paho.
+
 
 SESSION_SECONDS: Final = 30 * 86_400
 
@@ -277,3 +316,91 @@ class PahoConnector:
         link.connect()
         self._version = link.version
         return link
+
+
+# --- A shared subscription of MQTT 5: the broker deals reports out to the sessions of a group.
+
+
+GROUP: Final = "allomfree"
+NONCE_BYTES: Final = 16
+# How long the broker keeps a worker's part for its return. A broker may go on dealing reports to a
+# session whose worker is gone, and devices have to send those again: so not for days.
+SESSION_SECONDS_of_shared: Final = 3_600
+NOT_SHARED: Final = (
+    "the broker {} cannot be used by several workers: it has no shared subscriptions ({}). Nothing "
+    "was lost. If it is NATS, name its own port with --stream tls://HOST:4222; otherwise switch "
+    "them on, or use a broker of MQTT 5 that has them"
+)
+_OUTSTANDING: Final = 8  # markers on their way; later ones are worth more than old ones
+
+
+def filters(namespace: str) -> tuple[str, ...]:
+    """What a worker subscribes to: its part of the reports and requests, and the markers."""
+    shared = (f"$share/{GROUP}/{name}" for name in from_all_devices(namespace))
+    return (*shared, marker(namespace))
+
+
+class SharedSubscription:
+    """A link whose broker deals reports out among all workers."""
+
+    def __init__(
+        self,
+        link: Link,
+        namespace: str,
+        nonce: Callable[[], bytes] = lambda: secrets.token_bytes(NONCE_BYTES),
+    ) -> None:
+        if link.sharing is not None:
+            link.close()
+            raise BrokerUnreachable(NOT_SHARED.format(link.name, link.sharing))
+        self.drained = 0.0
+        self._link = link
+        self._nonce = nonce
+        self._topic = marker(namespace)
+        self._filters = filters(namespace)
+        self._sent: dict[bytes, float] = {}  # nonce: the moment before it was sent
+        link.subscribe(self._filters)
+
+    @property
+    def name(self) -> str:
+        """The broker's address."""
+        return self._link.name
+
+    @property
+    def lost(self) -> str | None:
+        """Why the connection has ended."""
+        return self._link.lost
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """What the broker dealt to this worker, and markers."""
+        messages = self._link.step(timeout_seconds)
+        self._link.answers()
+        return messages
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """These are committed: a marker of ours among them proves what it proves."""
+        self._link.acknowledge(messages)
+        for message in messages:
+            if message.topic == self._topic and not message.retained:
+                self.drained = max(self.drained, self._sent.pop(message.payload, 0.0))
+
+    def mark(self, moment: float) -> None:
+        """Send a marker, once the broker has confirmed what we subscribed to."""
+        if self._link.granted < len(self._filters) or not self._link.free:
+            return
+        while len(self._sent) >= _OUTSTANDING:
+            del self._sent[max(self._sent, key=self._sent.__getitem__)]  # old ones are nearer
+        nonce = self._nonce()
+        self._sent[nonce] = moment
+        self._link.publish(self._topic, nonce, retain=False)
+
+    def retire(self, moment: float) -> None:
+        """Leave the group, and send a marker behind what it dealt to us."""
+        self._link.unsubscribe(name for name in self._filters if name.startswith("$share/"))
+        self.mark(moment)
+
+    def close(self, *, stay: bool = True) -> None:
+        """The session stays for this worker's return; or it goes, and with it what it held."""
+        if stay:
+            self._link.close()
+        else:
+            self._link.leave()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from collector.mqtt import BATCH, WINDOW, Connect, Message, Will, refusal
+from collector.links import BATCH, WINDOW, Connect, Message, Will, refusal
 from protocol_spec.programs.errors import BrokerUnreachable
 
 NAME: Final = "the broker in memory"

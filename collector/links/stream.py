@@ -1,42 +1,207 @@
-"""The reports as NATS stores them: one durable consumer on the server's own stream of MQTT.
+"""The durable consumer that workers share, on NATS's own stream of what MQTT clients publish.
 
-NATS answers a device's publish when the message is in the stream `$MQTT_msgs`, so what a device was
-told is taken is there; a stream of our own would be filled beside that, without such a promise. A
-consumer is shared by all workers: each pulls a batch, and what is not acknowledged within
-`ACK_SECONDS` goes to another.
-
-Drained: the stream's last number is noted, and when the consumer has been acknowledged beyond it,
-or has nothing more to deliver or to be acknowledged, all that the broker took before is committed,
-by whichever worker.
+What it has to be like, and what is wrong with one that is found: for workers, and for `doctor`.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any, Final
 
-from collector.mqtt import BATCH, Message
-from collector.nats.connection import NatsConnection, told
-from collector.nats.consumer import (
-    ACK_SECONDS,
-    IN_FLIGHT,
-    NO_CONSUMER,
-    PREFIX,
-    SECOND,
-    STREAM,
-    code_of,
-    consumer_fault,
-    consumer_name,
-    consumer_settings,
-    filters_of,
-    number_of,
-    stream_fault,
-    subjects_of_devices,
-)
-from collector.nats.frames import Frame
+from collector.links import BATCH, Message
+from collector.links.nats import Frame, NatsConnection, read_json
+from collector.settings import StreamAddress
+from protocol_spec.programs.address import Credentials
 from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.output import shown
 from protocol_spec.programs.packets import CUT_BYTES
+from protocol_spec.topics import from_all_devices
+
+STREAM: Final = "$MQTT_msgs"
+PREFIX: Final = "$MQTT.msgs."
+ACK_SECONDS: Final = 30
+IN_FLIGHT: Final = 16 * BATCH  # delivered to some worker and not acknowledged yet
+SECOND: Final = 10**9  # in nanoseconds
+NO_CONSUMER: Final = 10014
+_NO_STREAM: Final = 10059
+
+
+def consumer_name(namespace: str) -> str:
+    """The durable consumer that the workers of a namespace share."""
+    return f"{namespace}-collectors"
+
+
+def inbox(namespace: str) -> str:
+    """What the subjects begin with at which workers hear answers."""
+    return f"_INBOX_{namespace}"
+
+
+def needed(namespace: str) -> tuple[list[str], list[str]]:
+    """Subjects that a worker's user must be allowed to publish to, and to subscribe to."""
+    consumer = consumer_name(namespace)
+    api = (
+        f"STREAM.INFO.{STREAM}",
+        f"CONSUMER.CREATE.{STREAM}.{consumer}",
+        f"CONSUMER.INFO.{STREAM}.{consumer}",
+        f"CONSUMER.MSG.NEXT.{STREAM}.{consumer}",
+    )
+    write = [*(f"$JS.API.{each}" for each in api), f"$JS.ACK.{STREAM}.{consumer}.>"]
+    return write, [f"{inbox(namespace)}.>"]
+
+
+def consumer_settings(namespace: str) -> dict[str, Any]:
+    """What the consumer must be like; the rest an operator may change.
+
+    One filter, though it lets through more than devices send: with two, and many devices, NATS
+    looks through all subjects for every message beyond its first block of 8 MB.
+    """
+    (wanted,) = {f"{name.rpartition('.')[0]}.*" for name in subjects_of_devices(namespace)}
+    return {"ack_policy": "explicit", "max_deliver": -1, "filter_subjects": [wanted]}
+
+
+def subjects_of_devices(namespace: str) -> list[str]:
+    """What devices publish, as NATS names it."""
+    return [
+        PREFIX + name.replace("/", ".").replace("+", "*") for name in from_all_devices(namespace)
+    ]
+
+
+def stream_fault(info: dict[str, Any]) -> str | None:
+    """Why a stream cannot be used, from the server's answer to the question for it."""
+    code = code_of(info)
+    if code == _NO_STREAM:
+        return (
+            f"it has no stream {STREAM}. NATS makes it for the first MQTT client of the same "
+            "account: has the leader connected, and is its MQTT port switched on?"
+        )
+    if code:
+        return refused(info, "stream")
+    config = info.get("config")
+    if (config.get("subjects") if isinstance(config, dict) else None) != [f"{PREFIX}>"]:
+        return (
+            f"its stream {STREAM} belongs to somebody else: it does not hold what MQTT clients "
+            "publish. Use the account that devices use"
+        )
+    return None
+
+
+def consumer_fault(info: dict[str, Any], namespace: str) -> str | None:
+    """Why a consumer cannot be used, from the server's answer to the question for it."""
+    if code_of(info):
+        return refused(info, "consumer")
+    found = info.get("config")
+    known = found if isinstance(found, dict) else {}
+    known = known | {"filter_subjects": filters_of(known)}
+    wanted = consumer_settings(namespace)
+    other = [name for name, value in wanted.items() if known.get(name) != value]
+    if known.get("deliver_subject"):
+        other.append("deliver_subject")
+    if not other:
+        return None
+    return (
+        f"its consumer {consumer_name(namespace)} belongs to somebody else, or was changed: "
+        f"{', '.join(other)}. Nothing was changed; delete it if nobody needs it, and it is made "
+        "anew, or choose another --namespace"
+    )
+
+
+def refused(info: dict[str, Any], what: str) -> str:
+    """What the server said instead of an answer."""
+    error = info["error"]
+    said = shown(str(error.get("description", "") if isinstance(error, dict) else error))
+    return f"it refused the {what} ({said})"
+
+
+def filters_of(config: object) -> object:
+    """What a consumer delivers; one filter may stand under another name."""
+    known = config if isinstance(config, dict) else {}
+    one = known.get("filter_subject")
+    return known.get("filter_subjects") or ([one] if one else None)
+
+
+def code_of(info: dict[str, Any]) -> int:
+    """The code of an error; 0 without one."""
+    error = info.get("error")
+    if not isinstance(error, dict):
+        return 0 if error is None else 1
+    return number_of(error, "err_code") or 1
+
+
+def number_of(info: object, *names: str) -> int | None:
+    """A number in what the server said; None without it."""
+    for name in names:
+        info = info.get(name) if isinstance(info, dict) else None
+    return info if isinstance(info, int) else None
+
+
+# --- The stream and its consumer at a server, looked at: nothing is made or changed.
+
+
+LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
+
+
+def inspect_stream(address: StreamAddress, credentials: Credentials, namespace: str) -> Finding:
+    """Whether workers can share the reports of this server."""
+    replies = f"{inbox(namespace)}.{unguessable('d')}"
+    connection = NatsConnection(address, credentials, inbox=replies)
+    try:
+        connection.connect()
+        with closing(connection):
+            connection.subscribe(f"{replies}.>")
+            stream = connection.demand(f"$JS.API.STREAM.INFO.{STREAM}")
+            fault = stream_fault(stream)
+            if fault is not None:
+                return _bad(address, fault)
+            subject = f"{STREAM}.{consumer_name(namespace)}"
+            info = connection.demand(f"$JS.API.CONSUMER.INFO.{subject}")
+    except BrokerUnreachable as error:
+        return Finding("stream", False, str(error))
+    return _consumer(address, info, namespace)
+
+
+def _consumer(address: StreamAddress, info: dict[str, Any], namespace: str) -> Finding:
+    name = consumer_name(namespace)
+    if code_of(info) == NO_CONSUMER:
+        return Finding("stream", True, f"{address} answers; the first worker makes {name}")
+    if filters_of(info.get("config")) == subjects_of_devices(namespace):
+        text = f"{address}: {name} has two filters, which is slow; the next worker changes that"
+        return Finding("stream", True, text)
+    fault = consumer_fault(info, namespace) or _limits(name, info)
+    if fault is not None:
+        return _bad(address, fault)
+    waiting, unacknowledged = (info.get(key) for key in ("num_pending", "num_ack_pending"))
+    told = f"{waiting} reports wait and {unacknowledged} are not acknowledged yet"
+    return Finding("stream", True, f"{address} answers; of {name}, {told}")
+
+
+def _limits(name: str, info: dict[str, Any]) -> str | None:
+    """An operator may change these, but not to everything."""
+    wait = (number_of(info, "config", "ack_wait") or 0) / SECOND
+    if wait < LEAST_ACK_SECONDS:
+        return (
+            f"its consumer {name} delivers again after {wait:g} s (ack_wait), before a batch is "
+            f"counted; set it to 30 s"
+        )
+    flying = number_of(info, "config", "max_ack_pending") or 0
+    if 0 < flying < BATCH:
+        return (
+            f"its consumer {name} lets only {flying} reports be unacknowledged (max_ack_pending), "
+            f"less than a batch; set it to {BATCH} for each worker"
+        )
+    return None
+
+
+def _bad(address: StreamAddress, fault: str) -> Finding:
+    return Finding("stream", False, f"{address} cannot be used by workers: {fault}")
+
+
+# --- The reports as NATS stores them: one durable consumer on the server's own stream of MQTT.
+
 
 PULL_SECONDS: Final = 15.0  # the server lets a question for messages stand so long
 PULL_BYTES: Final = 1 << 22
@@ -242,7 +407,7 @@ class _Proof:
         if frame is None:
             return
         self._question = None
-        info = told(frame) or {}
+        info = read_json(frame) or {}
         if self._last is None:
             self._last = number_of(info, "state", "last_seq")
             if self._last is not None:
@@ -267,3 +432,45 @@ def _topic(subject: bytes) -> str | None:
         levels = name.split(".")
         return "/".join("" if level == "/" else level.replace("//", ".") for level in levels)
     return name.replace(".", "/")
+
+
+# --- Connecting to the stream of reports: to one server of a cluster after the other.
+
+
+class StreamConnector:
+    """Makes a source of one of the servers there are now; the next time, of another."""
+
+    def __init__(
+        self,
+        addresses: Callable[[], Sequence[StreamAddress]],
+        credentials: Credentials,
+        namespace: str,
+        *,
+        keepalive: int = 60,
+        ack_seconds: int = ACK_SECONDS,
+    ) -> None:
+        self._addresses = addresses
+        self._credentials = credentials
+        self._namespace = namespace
+        self._keepalive = keepalive
+        self._ack_seconds = ack_seconds
+        self._attempts = 0
+
+    def __call__(self) -> ReportStream:
+        """A new connection. Raises `BrokerUnreachable` saying why there is none."""
+        addresses = self._addresses()
+        if not addresses:
+            raise BrokerUnreachable("NATS has not said yet at which port workers may pull reports")
+        address = addresses[self._attempts % len(addresses)]
+        self._attempts += 1
+        replies = f"{inbox(self._namespace)}.{unguessable('w')}"
+        connection = NatsConnection(
+            address, self._credentials, inbox=replies, keepalive=self._keepalive
+        )
+        connection.connect()
+        source = ReportStream(
+            connection, self._namespace, replies, time.monotonic, self._ack_seconds
+        )
+        source.open()
+        self._attempts -= 1  # the same server again, as long as it is good
+        return source
