@@ -23,8 +23,8 @@ from protocol_spec.programs.packets import Message
 from protocol_spec.topics import marker
 
 __all__ = [
-    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Delivery", "Link", "Message", "OpenSource",
-    "Reconnector", "Source", "Will", "refusal",
+    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Delivery", "Link", "Message",
+    "OpenSource", "Reconnector", "Source", "Will", "refusal",
 ]  # fmt: skip
 
 BATCH: Final = 4_000
