@@ -1,81 +1,65 @@
-"""The map shows what is there: every room, step and picture names files that exist."""
+"""The architecture page: what it names exists, and every cited id is defined once, with a test."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
 
-MAP = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PICTURES = sorted((ROOT / "docs/pictures").glob("way-of-*.svg"))
-PROGRAMS = ("edge_client", "collector")
+PAGE = ROOT / "docs/architecture.md"
+CONTRACT = ROOT / "protocol_spec/README.md"
+TOPS = ("protocol_spec", "edge_client", "collector", "scripts", "tests", "docs", "deploy")
+TEXTS = (".py", ".md", ".toml", ".html", ".js", ".yaml", ".json", ".service", ".conf", ".sh")
+# Invariants, requirements, and the contract's own numbered MUSTs.
+CITED = re.compile(r"(?<![\w#&\\{/-])([IRM]\d{1,2})(?![\w(/-])")
 
 
-def section(heading: str) -> str:
-    return MAP.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def rows() -> list[list[str]]:
+    """Rows of the page's tables that begin with an id: `| I6 | meaning | test |`."""
+    found = re.findall(r"(?m)^\|\s*\**([A-Z]\d{1,2})\**\s*\|(.*)\|$", PAGE.read_text("utf-8"))
+    return [[number, *(cell.strip() for cell in rest.split("|"))] for number, rest in found]
 
 
-def rooms() -> list[str]:
-    """The first column of the tables of rooms, each below its package's paragraph."""
-    found, package = [], ""
-    for line in section("Rooms").splitlines():
-        if bold := re.match(r"\*\*`([\w/]+)/`\*\*", line):
-            package = bold[1]
-        elif line.startswith("| `"):
-            found += [f"{package}/{name}" for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+def cited() -> dict[str, set[str]]:
+    """Where each id is cited, anywhere in the project but on the page itself."""
+    below = [path for top in TOPS for path in sorted((ROOT / top).rglob("*"))]
+    found = defaultdict(set)
+    for path in (*ROOT.glob("*.md"), *below):
+        if path.suffix in TEXTS and path not in (PAGE, Path(__file__)):
+            for number in CITED.findall(path.read_text(encoding="utf-8")):
+                found[number].add(str(path.relative_to(ROOT)))
     return found
 
 
-def test_every_room_on_the_map_exists() -> None:
-    assert len(rooms()) > 40
-    assert [room for room in rooms() if not (ROOT / room).exists()] == []
+def test_every_cited_id_is_defined_once() -> None:
+    numbers = [row[0] for row in rows()]
+    assert sorted(numbers) == sorted(set(numbers))
+    contract = re.findall(r"(?m)^- \*\*(M\d+)\*\* ", CONTRACT.read_text(encoding="utf-8"))
+    found = cited()
+    assert len(found) > 50, "the search must find what is known to be there"
+    assert {n: where for n, where in found.items() if n not in {*numbers, *contract}} == {}
 
 
-@pytest.mark.parametrize(
-    "package", ["protocol_spec", "protocol_spec/programs", *PROGRAMS, "scripts"]
-)
-def test_every_room_is_on_the_map(package: str) -> None:
-    there = {p.name for p in (ROOT / package).iterdir() if p.suffix == ".py"}
-    there |= {p.parent.name + "/" for p in (ROOT / package).glob("*/__init__.py")}
-    unnamed = {"__init__.py", "__main__.py", "programs/"}
-    told = {room.removeprefix(f"{package}/") for room in rooms()}
-    assert there - unnamed - told == set()
+def test_every_id_has_a_meaning_and_a_test_that_exists() -> None:
+    assert [row[0] for row in rows() if len(row) < 3 or not row[1] or not row[2]] == []
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", str(rows()))
+    assert named
+    missing = [
+        (file, test)
+        for file, test in named
+        if not (ROOT / file).exists() or f"def {test}" not in (ROOT / file).read_text("utf-8")
+    ]
+    assert missing == []
 
 
-def test_every_step_names_files_that_exist() -> None:
-    steps = re.findall(r"^\| \d* \| (`.*?) \|", section("The way of a value"), re.MULTILINE)
-    assert len(steps) > 9
-    for step in steps:
-        first, *others = re.findall(r"`([^`]+)`", step)
-        package, room = ROOT / first.split("/")[0], (ROOT / first).parent
-        assert (ROOT / first).exists(), first
-        for other in others:
-            assert (room / other).exists() or (package / other).exists(), other
-
-
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.stem)
-def test_every_picture_names_files_that_exist(picture: Path) -> None:
-    shown = re.findall(r"[\w/]+(?:\.py|/)(?=[,<])", picture.read_text(encoding="utf-8"))
-    assert len(shown) > 5
-    for name in shown:
-        assert any((ROOT / package / name).exists() for package in PROGRAMS), name
-
-
-@pytest.mark.parametrize("page", [MAP, GUIDE], ids=["map", "guide"])
-def test_every_path_that_is_named_exists(page: str) -> None:
-    """Those of a toy example aside, which the reader makes."""
-    toys = {"edge_client/sources/text_file.py"}
-    tops = "protocol_spec|edge_client|collector|scripts|tests|deploy|docs"
-    named = set(re.findall(rf"`((?:{tops})/[\w/.-]+)`", page)) - toys
+@pytest.mark.parametrize("page", [PAGE, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_path_that_is_named_exists(page: Path) -> None:
+    """Except for the example's, which the reader makes."""
+    named = re.findall(rf"`((?:{'|'.join(TOPS)})/[\w/.-]+)`", page.read_text(encoding="utf-8"))
     assert len(named) > 20
-    assert sorted(name for name in named if not (ROOT / name).exists()) == []
-
-
-def test_every_link_of_the_guide_leads_to_a_file() -> None:
-    links = re.findall(r"\]\(([^)#\s]+)", GUIDE)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    missing = {name for name in named if not (ROOT / name).exists()}
+    assert missing - {"edge_client/sources/text_file.py"} == set()

@@ -1,4 +1,4 @@
-"""The contract's main door, and what stays behind it; the walls are held by tests/unit/house."""
+"""The contract's main door, and what stays behind it; import rules are in pyproject.toml."""
 
 from __future__ import annotations
 
