@@ -1,1 +1,0 @@
-"""Fuzzing: what is fuzzed, how inputs are changed, and the loop that does it (S2)."""
