@@ -21,7 +21,7 @@ from collector.results.estimates import most_interesting
 from collector.results.facts import Latest, latest_results, pooled_of
 from collector.store import Store
 from protocol_spec import Result
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 
 MOST_BARS: Final = 50
 MOST_PANELS: Final = 60

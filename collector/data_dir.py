@@ -19,13 +19,13 @@ from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.store.sqlite.copying import check_database, copy_database
 from collector.store_address import StoreAddress
-from protocol_spec.programs.installing import install
-from protocol_spec.programs.locks import try_lock
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.output import shown
-from protocol_spec.programs.private_files import (
+from protocol_spec.programs.system import (
     exposed_mode,
     make_private_directory,
+    random_client_id,
+    try_lock,
     write_durably,
 )
 
@@ -152,7 +152,7 @@ def _postgres() -> type[PostgresStore]:
     except ImportError:
         raise CollectorError(
             "a store in PostgreSQL needs a package that is not installed; nothing was changed. "
-            f"Run: {install('postgres')}"
+            f"Run: {install_command('postgres')}"
         ) from None
     return PostgresStore
 
@@ -224,7 +224,7 @@ def session_name(directory: Path) -> str:
     try:
         return file.read_text(encoding="ascii")
     except FileNotFoundError:
-        name = unguessable("coll")
+        name = random_client_id("coll")
     try:
         write_durably(file, name)
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collector.errors import StorageFailure
 from protocol_spec import Manifest
-from protocol_spec.programs.private_files import exposed_mode, write_durably
+from protocol_spec.programs.system import exposed_mode, write_durably
 
 
 class DeviceKey:

@@ -17,12 +17,10 @@ from collector.links.mqtt import NOT_SHARED, PahoLink
 from collector.links.stream import inspect_stream
 from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
-from protocol_spec.programs.address import BrokerUrl
-from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.kernel_clock import synchronised
+from protocol_spec.programs.cli import Finding
 from protocol_spec.programs.mqtt import MQTT_5
-from protocol_spec.programs.names import unguessable
-from protocol_spec.programs.private_files import exposed_mode
+from protocol_spec.programs.settings import BrokerUrl
+from protocol_spec.programs.system import exposed_mode, random_client_id, synchronised
 
 
 def examine_all(settings: Settings) -> list[Finding]:
@@ -92,7 +90,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             yield from _access(settings, broker)
             return
         link = PahoLink(
-            broker, settings.credentials(), client_id=unguessable("doctor"), persistent=False
+            broker, settings.credentials(), client_id=random_client_id("doctor"), persistent=False
         )
         link.connect()
     except (AllomfreeError, OSError) as error:
@@ -176,7 +174,7 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
         yield Finding("broker", beat.status.connected, f"{broker}, as the service sees it")
         return
     known = settings.client_id is not None or (settings.data_dir / "session").exists()
-    name = client_id(settings) if known else unguessable("doctor")
+    name = client_id(settings) if known else random_client_id("doctor")
     link = PahoLink(broker, settings.credentials(), client_id=name, persistent=known)
     link.connect()
     yield _answers(broker, link)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from protocol_spec.programs.private_files import overwrite
+from protocol_spec.programs.system import overwrite
 
 OWN: Final = "credentials/Collector/collector.toml"
 FILES: Final = ("nats.conf", "mosquitto.conf", OWN)

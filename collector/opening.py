@@ -18,10 +18,9 @@ from collector.settings import Settings
 from protocol_spec import Manifest, ManifestError
 from protocol_spec.limits import MAX_PURPOSE_LENGTH, MAX_SLUG_LENGTH, MAX_TITLE_LENGTH
 from protocol_spec.programs import signing
-from protocol_spec.programs.address import parse_broker
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.installing import install
-from protocol_spec.programs.private_files import create_durably, exposed_mode, write_durably
+from protocol_spec.programs.cli import install_command
+from protocol_spec.programs.settings import SettingsError, parse_broker
+from protocol_spec.programs.system import create_durably, exposed_mode, write_durably
 
 KEY_FILE: Final = "operator.key"
 SECRET_BYTES: Final = 32
@@ -112,7 +111,7 @@ def _new_secret() -> bytes:
 def _missing() -> SettingsError:
     return SettingsError(
         "cryptography is not installed, which signs manifests; nothing was changed. Run: "
-        f"{install('verify')}"
+        f"{install_command('verify')}"
     )
 
 

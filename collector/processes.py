@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from protocol_spec.programs.private_files import open_private
+from protocol_spec.programs.system import open_private
 
 MARK: Final = "STARTED_BY_ALLOMFREE_COLLECTOR"  # in the environment of a child: our process id
 

@@ -24,7 +24,7 @@ from collector.rounds.sealing import Drain
 from collector.store import Store
 from collector.timing import SYSTEM_CLOCK, USUAL, Clock, ClockMemory, ClockWatch, Timing
 from protocol_spec import DEFAULT_NAMESPACE
-from protocol_spec.programs.kernel_clock import synchronised
+from protocol_spec.programs.system import synchronised
 from protocol_spec.topics import from_all_devices
 
 log = logging.getLogger("allomfree.collector")

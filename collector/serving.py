@@ -18,7 +18,7 @@ from collector.settings import Settings, StreamAddress
 from collector.store import Store
 from collector.timing import AT_HAND, USUAL, ClockMemory, Timing
 from collector.workers.service import Connections, SharedService
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 
 NO_STREAM: Final = (
     "the broker configured here lets nobody pull reports, and several workers need that; nothing "

@@ -12,9 +12,14 @@ from urllib.parse import urlsplit
 
 from collector.store_address import StoreAddress
 from protocol_spec.programs import settings as common
-from protocol_spec.programs.address import BrokerUrl, Credentials, is_loopback, parse_only_broker
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.settings import Setting
+from protocol_spec.programs.settings import (
+    BrokerUrl,
+    Credentials,
+    Setting,
+    SettingsError,
+    is_loopback,
+    parse_only_broker,
+)
 from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.output import shown
-from protocol_spec.programs.private_files import exposed_mode
+from protocol_spec.programs.settings import SettingsError
+from protocol_spec.programs.system import exposed_mode
 
 SCHEMES: Final = ("postgresql", "postgres")
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

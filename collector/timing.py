@@ -14,8 +14,7 @@ from typing import Final
 
 from collector.health import Status
 from protocol_spec import random_below as below
-from protocol_spec.programs.kernel_clock import synchronised, this_boot
-from protocol_spec.programs.private_files import overwrite
+from protocol_spec.programs.system import overwrite, synchronised, this_boot
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,16 +38,16 @@ if typing.TYPE_CHECKING:
     from edge_client.errors import EdgeError
     from edge_client.policy import Policy
     from edge_client.records import Invitation
-    from edge_client.states import ReportState
-    from protocol_spec.programs.address import Credentials
+    from edge_client.status import ReportState
+    from protocol_spec.programs.settings import Credentials
 else:
     _PLACES: typing.Final = {
-        "Credentials": "protocol_spec.programs.address",
+        "Credentials": "protocol_spec.programs.settings",
         "EdgeClient": "edge_client.client",
         "EdgeError": "edge_client.errors",
         "Invitation": "edge_client.records",
         "Policy": "edge_client.policy",
-        "ReportState": "edge_client.states",
+        "ReportState": "edge_client.status",
         "Reported": "edge_client.client",
     }
 

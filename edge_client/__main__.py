@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_client.commands import main
+from edge_client.cli import main
 
 __all__ = ["main"]
 

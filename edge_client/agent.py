@@ -1,32 +1,140 @@
-"""Deciding and drawing: the part of the agent that owns every random choice.
+"""A value's place in its domain, and what is answered where there is none.
 
-Claim: whatever arrives from the network, and however the clock jumps, a device draws at most one
-report per round and per period of real time, and at most one memo per value; where it answers in
-some rounds only, these are drawn once. Nothing in here knows about MQTT; nothing outside of here
-draws.
+Claim P1: whether a source works, and whether what it gives is in the domain, is as private as the
+value itself. So nothing here says which it was: a source that fails, raises or gives nonsense is
+one case, without a message, and it is answered for wherever that is possible.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import Self
 
-from edge_client.budget import affords_memo, check_draw, check_joining
-from edge_client.clock import Clock, SystemClock
-from edge_client.errors import CampaignProblem, SettingsError, SourceFailure
-from edge_client.plausibility import is_too_early
-from edge_client.policy import Policy
-from edge_client.reading import ReadValue, check_silence, place_of, stand_in
-from edge_client.records import Draw, Membership, Memo, Queued
+from edge_client.clock import Clock, SystemClock, is_too_early
+from edge_client.errors import CampaignProblem, PolicyRefusal, SettingsError, SourceFailure
+from edge_client.language import say
+from edge_client.policy import Policy, affords_memo, check_draw, check_joining
+from edge_client.records import Draw, Membership, Memo, Queued, Trace, no_trace
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
-from edge_client.trace import Trace, no_trace
-from protocol_spec import Entropy, Manifest, Way, WayRandomiser, make_report
+from protocol_spec import Attribute, Entropy, Manifest, Way, WayRandomiser, make_report
 from protocol_spec import random_below as below
+from protocol_spec.programs.output import shown
 from protocol_spec.reporting import draw_rounds
 from protocol_spec.topics import is_device
+
+ReadValue = Callable[[str], object]
+
+
+def place_of(attribute: Attribute, read: ReadValue) -> int | None:
+    """Where the value stands in the domain; None if there is no usable value, for any reason."""
+    try:
+        return attribute.index_of(read(attribute.name))
+    except Exception:  # noqa: BLE001 - a source is anybody's code, and why it failed is private
+        return None
+
+
+def stand_in(attribute: Attribute, entropy: Entropy) -> int | None:
+    """What a device without a usable value answers before it has any memo; None for nothing.
+
+    The value that stands for everything else. Bins from -inf to inf have none: there it is a bin
+    drawn uniformly, which is as private as any value and favours none of them.
+    """
+    if attribute.otherwise is not None:
+        return attribute.otherwise
+    return below(attribute.k, entropy) if _is_endless(attribute) else None
+
+
+def _is_endless(attribute: Attribute) -> bool:
+    edges = attribute.edges
+    return edges is not None and math.isinf(edges[0]) and math.isinf(edges[-1])
+
+
+def silent_about(manifest: Manifest) -> list[str]:
+    """The attributes that some value has no answer to: a device that holds it is silent at first.
+
+    Only campaigns of format 1 have such.
+    """
+    return [a.name for a in manifest.attributes if a.otherwise is None and not _is_endless(a)]
+
+
+def silence_text(manifest: Manifest) -> str:
+    """What an owner should know before joining such a campaign; empty for all others."""
+    names = silent_about(manifest)
+    if not names:
+        return ""
+    return say(
+        "What noise cannot hide: silence. This campaign is of an old format, and not every value "
+        "has an answer in it ({names}). Until yours first is one of the answers, nothing is sent, "
+        "and anyone who watches can see that. From then on a report leaves in every round, from "
+        "the last value that had an answer.",
+        names=", ".join(names),
+    )
+
+
+def check_silence(manifest: Manifest, accepted: str | None) -> None:
+    """Refuse a campaign in which silence tells, unless its name shows that the owner knows."""
+    why, name = silence_text(manifest), manifest.campaign
+    if why and accepted != name:
+        raise PolicyRefusal(
+            f"{name} was not joined; nothing was drawn, sent or spent. {why} If you agree to that, "
+            f"add --accept-silence {name}; better, ask its owner for a campaign of format 2"
+        )
+
+
+# --- A device as its owner looks at it: memory, clock and policy. It knows no broker.
+
+
+class Device:
+    """What is remembered here, and what the owner allows."""
+
+    def __init__(
+        self,
+        state_dir: str | Path,
+        *,
+        policy: Policy | None = None,
+        exclusive: bool = False,
+        clock: Clock | None = None,
+        trace: Trace = no_trace,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.policy = policy or Policy()
+        self.store = Store(Path(state_dir), exclusive=exclusive, trace=trace)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store; a later client goes on where this one stopped."""
+        self.store.close()
+
+    def memberships(self) -> list[Membership]:
+        """Every campaign this device has joined."""
+        return self.store.campaigns.all()
+
+    def find(self, name: str | None = None) -> Membership:
+        """One campaign by its name or the beginning of it; the only one when not named."""
+        known = self.memberships()
+        if not known:
+            raise CampaignProblem("this device has joined no campaign; nothing was sent or spent")
+        found = [m for m in known if name is None or m.name.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(m.name for m in known)
+        what = "is not a joined campaign" if not found else "could be several campaigns"
+        raise CampaignProblem(f"{shown(name or 'no name')} {what}; joined are: {shown(names, 600)}")
+
+
+# --- Deciding and drawing: the part of the agent that owns every random choice.
+
 
 MakeRandomiser = Callable[[Way, str, Entropy], WayRandomiser]
 

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.agent import Agent, Wait, due
-from edge_client.clock import Clock, SystemClock
+from edge_client.agent import Agent, Device, ReadValue, Wait, due
+from edge_client.clock import Clock, SystemClock, first_round_to_come
+from edge_client.credentials import RememberedCredentials
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
-from edge_client.device import Device
 from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
@@ -28,24 +28,18 @@ from edge_client.errors import (
     StateTooNew,
     as_edge_errors,
 )
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import MakeLink, PahoLink
-from edge_client.plausibility import first_round_to_come
+from edge_client.link import Connector, MakeLink, PahoLink
 from edge_client.policy import Policy
-from edge_client.reading import ReadValue
-from edge_client.records import Invitation, Membership, Status
-from edge_client.remembered import RememberedCredentials
-from edge_client.states import FORGOTTEN, ReportState
+from edge_client.records import FORGOTTEN, Invitation, Membership, Status, Timing, Trace, no_trace
+from edge_client.status import ReportState
 from edge_client.store import Store
-from edge_client.timing import Timing
-from edge_client.trace import Trace, no_trace
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     AllomfreeError,
     Entropy,
     Manifest,
 )
-from protocol_spec.programs.address import (
+from protocol_spec.programs.settings import (
     BrokerUrl,
     Credentials,
     parse_broker,

@@ -7,9 +7,14 @@ clock that is pushed forward from buying more draws than the period allows.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import ClassVar, Final, Protocol
 
-from protocol_spec.programs.kernel_clock import synchronised_says_child, this_boot
+from edge_client.language import message, say
+from edge_client.records import Membership
+from protocol_spec import Manifest, Presence, State
+from protocol_spec.programs.system import synchronised_by_child, this_boot
 
 ASK_AGAIN_SECONDS: Final = 60.0
 
@@ -52,5 +57,100 @@ class SystemClock:
         now, before = self.steady(), SystemClock._asked
         if before is not None and now - before[0] <= ASK_AGAIN_SECONDS:
             return before[1]
-        SystemClock._asked = now, synchronised_says_child()
+        SystemClock._asked = now, synchronised_by_child()
         return SystemClock._asked[1]
+
+
+# --- Whether the wall clock can be right, and what is done when it cannot.
+
+
+OLDEST: Final = 1_735_689_600  # 2025-01-01: a clock before this program was written is wrong
+
+
+def is_too_early(manifest: Manifest, now: float) -> bool:
+    """Whether a clock that says `now` must be wrong.
+
+    A manifest that does not tell when it was made says that it was at its first round; one that was
+    opened ahead of that is no sign against a clock.
+    """
+    told = manifest.created < manifest.rounds.first
+    return now < (manifest.created if told else min(manifest.created, OLDEST))
+
+
+def first_round_to_come(manifest: Manifest, clock: Clock) -> str:
+    """When the first round begins; empty if it has begun, or if the clock cannot tell."""
+    now, first = clock.wall(), manifest.rounds.first
+    return "" if now >= first or is_too_early(manifest, now) else _shown(first)
+
+
+def doubt(manifest: Manifest, clock: Clock) -> str:
+    """Why the clock must be wrong, or cannot be relied on; empty if nothing speaks against it."""
+    now, name = clock.wall(), manifest.campaign
+    if is_too_early(manifest, now):
+        return say(
+            "{now} is before {name} was made; nothing is drawn. Set the clock",
+            now=_shown(now),
+            name=name,
+        )
+    if clock.synchronised() is not False:
+        return ""
+    if _is_over(manifest, now):
+        return say(
+            "{now} is after the last round of {name}, and {why}",
+            now=_shown(now),
+            name=name,
+            why=say(UNSYNCHRONISED),
+        )
+    return say(UNSYNCHRONISED)
+
+
+def is_impossible(manifest: Manifest, clock: Clock) -> bool:
+    """Whether a clock that is doubted says a time outside of the campaign's rounds."""
+    now = clock.wall()
+    return bool(doubt(manifest, clock)) and (is_too_early(manifest, now) or _is_over(manifest, now))
+
+
+def _is_over(manifest: Manifest, now: float) -> bool:
+    return now >= manifest.rounds.closes(manifest.rounds.count - 1)
+
+
+UNSYNCHRONISED = message(
+    "the kernel does not hold the clock for synchronised: if it is ahead, the rounds in between "
+    "are lost. Set up a time server (NTP)"
+)
+
+
+def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
+    """What there is to say about the clock for all of them: the worst first."""
+    doubts = [(is_impossible(m, clock), why) for m in manifests if (why := doubt(m, clock))]
+    return max(doubts, key=lambda each: each[0], default=(False, ""))[1]
+
+
+def is_ahead_of(state: State | None, manifest: Manifest, clock: Clock) -> bool:
+    """Whether the collector, by its own word, is in an earlier round than this clock says.
+
+    A round is sealed some time after its deadline. One that an online collector has not sealed long
+    after that, by this clock, has not come to its end by the collector's.
+    """
+    if state is None or state.presence is not Presence.ONLINE:
+        return False
+    rounds = manifest.rounds
+    unsealed = 0 if state.last_sealed is None else state.last_sealed + 1
+    if unsealed >= rounds.count:
+        return False
+    return clock.wall() > rounds.deadline(unsealed) + rounds.drain + 2 * rounds.period
+
+
+def is_unsure(membership: Membership, number: int, clock: Clock) -> bool:
+    """Whether a draw would skip rounds by a clock that the kernel does not vouch for.
+
+    A device that reports round by round is never put off, whatever a broker says.
+    """
+    return number > membership.last_round + 1 and clock.synchronised() is False
+
+
+def _shown(now: float) -> str:
+    try:
+        return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return say("the clock")

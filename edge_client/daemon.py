@@ -1,4 +1,4 @@
-"""The loop: which campaigns, when to draw, and a heartbeat that says how it goes.
+"""The agent's loop: which campaigns there are, when to draw, and a heartbeat with the status.
 
 A report is drawn once a round, at a random moment of it; `delivery` carries it to the broker.
 Nothing that arrives from the network can cause a draw (R12, I16).
@@ -10,16 +10,12 @@ import logging
 import os
 from collections.abc import Callable
 
-from edge_client.agent import Agent, Due, Wait, due
-from edge_client.clock import Clock
+from edge_client.agent import Agent, Due, ReadValue, Wait, due
+from edge_client.clock import Clock, is_ahead_of, is_unsure
 from edge_client.delivery import Delivery
 from edge_client.errors import SourceFailure, StorageFailure
-from edge_client.heartbeat import Heartbeat
-from edge_client.plausibility import is_ahead_of, is_unsure
-from edge_client.reading import ReadValue
-from edge_client.records import Membership, Queued
-from edge_client.states import Problem
-from edge_client.timing import Timing
+from edge_client.records import Membership, Queued, Timing
+from edge_client.status import Heartbeat, Problem
 from protocol_spec import AllomfreeError, Entropy
 from protocol_spec import random_below as below
 

@@ -1,10 +1,7 @@
-"""Reports on their way: sent until a receipt says that the report was counted.
+"""One campaign's reports on their way, and what became of them.
 
-Claim: what is in the outbox is sent, the same bytes each time, after every reconnect and with
-growing pauses, until a receipt, its deadline, or the end of the campaign. Nothing here draws.
-
-Everything happens in the caller's thread. Time that decides *whether* comes from the wall clock;
-time that only spaces retries comes from the steady one.
+Claim: nothing that arrives can cause a draw. A receipt, a deadline or the campaign's end only lets
+a row leave the outbox; anything else that arrives changes nothing (I5, I16).
 """
 
 from __future__ import annotations
@@ -12,22 +9,283 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from edge_client.campaign_queue import CampaignQueue
 from edge_client.clock import Clock
-from edge_client.connection import Connection
-from edge_client.errors import StorageFailure
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import Arrived
-from edge_client.records import Membership, Queued
-from edge_client.states import Problem
-from edge_client.store import Store
-from edge_client.timing import Timing
-from edge_client.trace import Trace, no_trace
-from protocol_spec import Entropy, State
+from edge_client.errors import BrokerUnreachable, StorageFailure
+from edge_client.link import Acknowledged, Arrived, Connected, Connector, Link, Lost
+from edge_client.records import Fate, Membership, Queued, Timing, Trace, no_trace
+from edge_client.status import Problem
+from edge_client.store import Outbox, Store
+from protocol_spec import (
+    Entropy,
+    Manifest,
+    Presence,
+    Rejected,
+    State,
+    decode_receipts,
+    decode_state,
+    digest8,
+    receipt_page,
+    receipt_tag,
+)
 from protocol_spec import random_below as below
+from protocol_spec.programs.mqtt import MQTT_5
+from protocol_spec.programs.settings import parse_broker
 
 log = logging.getLogger("allomfree.edge")
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A report on its way: when to try next, by the steady clock."""
+
+    row: Queued
+    topic: str
+    tag: bytes
+    attempts: int = 0
+    next_try: float = 0.0
+    is_awaited: bool = False  # sent on this connection: a receipt may come
+
+
+class CampaignQueue:
+    """The queued reports of one campaign."""
+
+    def __init__(self, membership: Membership, trace: Trace) -> None:
+        self.membership = membership
+        self.reports: dict[int, Outgoing] = {}
+        self.state: State | None = None  # the collector's last word: a hint, nothing more
+        self._fates: dict[int, Fate] = {}
+        self._trace = trace
+
+    @property
+    def name(self) -> str:
+        """The campaign's name."""
+        return self.membership.name
+
+    @property
+    def topics(self) -> list[str]:
+        """What to subscribe to: the campaign's state, and the receipts that may be ours."""
+        topics, page = self.membership.topics, receipt_page(self._manifest, self.membership.device)
+        return [topics.state, topics.receipts_for(page)]
+
+    def add(self, row: Queued) -> None:
+        """A report that is in the outbox; one that is known stays as far as it is."""
+        if row.round not in self.reports:
+            device = self.membership.device
+            topic = self.membership.topics.report(device)
+            tag = receipt_tag(self._manifest, row.round, device)
+            self.reports[row.round] = Outgoing(row, topic, tag)
+
+    def follow(self, rows: list[Queued]) -> None:
+        """Hold exactly what is queued in the store: the owner may have withdrawn the rest."""
+        rounds = {row.round for row in rows}
+        self.reports = {n: report for n, report in self.reports.items() if n in rounds}
+        for row in rows:
+            self.add(row)
+
+    def send_all_again(self) -> None:
+        """On a new connection: whatever has no receipt."""
+        for report in self.reports.values():
+            report.next_try, report.is_awaited = 0.0, False
+
+    def expire(self, now: float) -> None:
+        """Give up what can no longer be counted."""
+        for number, report in self.reports.items():
+            if now >= report.row.deadline and number not in self._fates:
+                self._fates[number] = "missed"
+                log.warning("%s: round %d was not counted in time", self.name, number)
+
+    def settle(self, outbox: Outbox) -> None:
+        """Write fates down. Raises `StorageFailure`, and then the rows stay and are tried again."""
+        if self._fates:
+            outbox.finish(self.name, self._fates)
+            for number in self._fates:
+                self.reports.pop(number, None)
+            self._fates = {}
+
+    def hear(self, topic: str, payload: bytes) -> bool:
+        """Note a receipt; returns whether the message says that the campaign is closed."""
+        if topic == self.membership.topics.state:
+            return self._says_closed(payload)
+        if topic.startswith(self.membership.topics.receipt_root):
+            self._hear_receipts(payload)
+        return False
+
+    def _hear_receipts(self, payload: bytes) -> None:
+        page = decode_receipts(payload)
+        if isinstance(page, Rejected) or page.digest8 != digest8(self._manifest):
+            return
+        report = self.reports.get(page.round)
+        if self._fates.get(page.round) == "counted":
+            return  # a page that came again
+        if report and report.tag in page.tags:
+            self._trace("receipt seen")
+            self._fates[page.round] = "counted"
+            log.info("%s: round %d was counted", self.name, page.round)
+
+    def _says_closed(self, payload: bytes) -> bool:
+        state = decode_state(payload)
+        if isinstance(state, Rejected) or state.digest8 != digest8(self._manifest):
+            return False
+        self.state = state
+        return state.presence is Presence.CLOSED
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self.membership.manifest
+
+
+# --- One broker: connected, or waiting until it is tried again.
+
+
+class Connection:
+    """A broker's link while there is one, and the pause before the next while there is none."""
+
+    def __init__(
+        self,
+        broker: str,
+        connector: Connector,
+        clock: Clock,
+        *,
+        timing: Timing,
+        jitter: Callable[[float], float],
+        trace: Trace,
+    ) -> None:
+        self.trouble = ""
+        self._broker = broker
+        self._connector = connector
+        self._clock = clock
+        self._timing = timing
+        self._jitter = jitter
+        self._trace = trace
+        self._link: Link | None = None
+        self._version = MQTT_5
+        self._failures = 0
+        self._hasty = 0  # connections in a row that ended soon and carried nothing
+        self._connected_at = 0.0
+        self._retry_at = 0.0
+        self._in_flight: dict[int, Outgoing] = {}
+
+    @property
+    def has_link(self) -> bool:
+        """Whether there is anything to wait for: a broker that was reached."""
+        return self._link is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker has accepted us."""
+        return self._link is not None and self._link.ready
+
+    def open_if_due(self) -> None:
+        """Reach the broker, unless it is connected or its pause is not over."""
+        if self._link is not None or self._clock.steady() < self._retry_at:
+            return
+        link = self._connector.link(parse_broker(self._broker), self._version)
+        try:
+            link.start()
+        except BrokerUnreachable as error:
+            self._back_off(str(error))
+        else:
+            self._link = link
+
+    def close(self) -> None:
+        """Disconnect; what is queued stays queued."""
+        if self._link:
+            self._link.close()
+            self._link = None
+
+    def subscribe(self, queues: Sequence[CampaignQueue]) -> None:
+        """Ask for all that concerns these campaigns."""
+        if self._link:
+            for queue in queues:
+                self._link.subscribe(queue.topics)
+
+    def send(self, queues: Sequence[CampaignQueue]) -> None:
+        """Send what is due, as far as the window allows.
+
+        A receipt may have passed us by: a page reaches us with QoS 0, and a broker may take a
+        subscription between handing a page on and keeping it. It is not published again unless it
+        changes, so whoever sends again also asks for what is retained again.
+        """
+        for queue in queues:
+            if self._send_due(queue):
+                self.subscribe([queue])
+
+    def _send_due(self, queue: CampaignQueue) -> bool:
+        """Returns whether anything was sent again."""
+        link, now, again = self._link, self._clock.steady(), False
+        for report in queue.reports.values():
+            if link is None or not link.ready or not link.free:
+                break
+            if report.next_try <= now:
+                again = again or report.is_awaited
+                self._send(link, report, now)
+        return again
+
+    def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Arrived]:
+        """Let the network run, and return the messages that arrived."""
+        link, arrived = self._link, list[Arrived]()
+        for event in link.step(wait) if link else ():
+            if isinstance(event, Arrived):
+                arrived.append(event)
+            elif isinstance(event, Connected) and link:
+                self._connected(link, queues)
+            elif isinstance(event, Acknowledged):
+                self._acknowledged(event)
+            elif isinstance(event, Lost):
+                self._back_off(event.reason)
+        return arrived
+
+    def _send(self, link: Link, report: Outgoing, now: float) -> None:
+        self._trace("sending")
+        number = link.publish(report.topic, report.row.payload)
+        self._trace("sent")
+        self._in_flight[number] = report
+        pause = self._timing.resend * 2.0**report.attempts
+        report.attempts += 1
+        report.is_awaited = True
+        report.next_try = now + self._jitter(min(self._timing.resend_longest, pause))
+
+    def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
+        self._version = link.version
+        self._failures, self.trouble = 0, ""
+        self._connected_at = self._clock.steady()
+        self._in_flight.clear()
+        for queue in queues:
+            queue.send_all_again()
+        self.subscribe(queues)
+        log.info("connected to %s", self._broker)
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        self._trace("acknowledged")
+        self._hasty = 0
+        if self._in_flight.pop(event.mid, None) is None:
+            return
+        self.trouble = ""
+        if event.refusal:
+            self.trouble = f"the broker refused a report ({event.refusal})"
+            log.warning("%s; it stays queued and is tried again", self.trouble)
+
+    def _back_off(self, reason: str) -> None:
+        reason += self._connector.note(parse_broker(self._broker))
+        if self.trouble != reason:
+            log.warning("%s; reports stay queued and are sent later", reason)
+        if self.is_ready:
+            self._note_end(self._clock.steady() - self._connected_at)
+        self._link, self.trouble = None, reason
+        pause = min(self._timing.reconnect_longest, self._timing.reconnect * 2.0**self._failures)
+        self._failures += 1
+        self._retry_at = self._clock.steady() + self._jitter(pause)
+
+    def _note_end(self, lasted: float) -> None:
+        """A broker that accepts and breaks every connection is asked less and less often."""
+        self._failures = self._hasty
+        self._hasty = 0 if lasted >= self._timing.steady else self._hasty + 1
+
+
+# --- Reports on their way: sent until a receipt says that the report was counted.
 
 
 class Delivery:

@@ -7,16 +7,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from edge_client.client import EdgeClient
+from edge_client.clock import doubt, first_round_to_come, is_impossible
 from edge_client.errors import SourceFailure
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import connect
-from edge_client.plausibility import doubt, first_round_to_come, is_impossible
+from edge_client.link import Connector, connect
 from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
 from protocol_spec import AllomfreeError, UnknownValue
-from protocol_spec.programs.address import parse_broker
-from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.cli import Finding
+from protocol_spec.programs.settings import parse_broker
 
 
 def examine(settings: Settings) -> list[Finding]:

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from protocol_spec import AllomfreeError
-from protocol_spec.programs import errors as shared
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs import settings as shared
+from protocol_spec.programs.settings import BrokerUnreachable
 
 __all__ = [
     "BrokerUnreachable",

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edge_client.errors import BrokerUnreachable, CampaignProblem
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import Arrived, Link, Lost, connect
+from edge_client.link import Arrived, Connector, Link, Lost, connect
 from edge_client.records import Invitation, Membership
 from protocol_spec import (
     Manifest,
@@ -26,7 +25,7 @@ from protocol_spec import (
     decode_signature,
     digest8,
 )
-from protocol_spec.programs.address import BrokerUrl, CampaignAddress, parse_broker
+from protocol_spec.programs.settings import BrokerUrl, CampaignAddress, parse_broker
 
 Found = TypeVar("Found")
 

@@ -1,13 +1,47 @@
-"""What the rooms hand to each other: an invitation, a membership, a memo, a report, a charge."""
+"""The words with which the agent says how it is doing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from protocol_spec import Attribute, Calibration, Manifest, Topics, Way
-from protocol_spec.programs.address import BrokerUrl
+from protocol_spec.programs.settings import BrokerUrl
+
+FORGOTTEN: Final = "forgotten"  # the decision that stays of a campaign that was wiped
+
+
+# --- How long the agent waits for what. Waiting decides when something is sent, never what.
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """All in seconds. A pause that doubles is kept below its `longest`."""
+
+    step: float = 1.0  # one turn of the loop, if nothing happens
+    resend: float = 15.0  # after the first sending; doubles
+    resend_longest: float = 900.0
+    reconnect: float = 2.0  # after the first failure; doubles
+    reconnect_longest: float = 300.0
+    steady: float = 5.0  # a connection that lasted so long was worth having
+    source_retry: float = 30.0  # after a draw that failed
+    hear_state: float = 30.0  # at most, for the collector's word, before a draw in doubt
+
+
+# --- Named points on the way of a report, told as they are passed.
+
+
+Trace = Callable[[str], None]
+
+
+def no_trace(_point: str) -> None:
+    """The default: passing a point has no effect."""
+
+
+# --- What the rooms hand to each other: an invitation, a membership, a memo, a report, a charge.
+
 
 Status = Literal["joined", "paused", "left"]
 Treatment = Literal["none", "shown", "withheld"]  # of credentials, by a broker

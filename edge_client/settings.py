@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edge_client.credentials import Remembered
 from edge_client.errors import SettingsError, as_edge_errors
 from edge_client.language import language_of, parse_language
 from edge_client.policy import Policy
-from edge_client.remembered import Remembered
 from protocol_spec.programs import settings as common
-from protocol_spec.programs.address import BrokerUrl, Credentials, parse_brokers
-from protocol_spec.programs.settings import Setting
+from protocol_spec.programs.settings import BrokerUrl, Credentials, Setting, parse_brokers
 
 REMEMBERED: Final = frozenset(
     ("username", "password", "password_file", "ca_file", "cert_file", "key_file")

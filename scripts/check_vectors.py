@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from protocol_spec.programs.installing import install
+from protocol_spec.programs.cli import install_command
 
 if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -123,7 +123,7 @@ def main(ctx: click.Context, files: tuple[Path, ...]) -> None:
         except ModuleNotFoundError as missing:
             click.echo(
                 f"error: this command needs {missing.name}, which is not installed; nothing was "
-                f"checked. Run: {install('collector')}",
+                f"checked. Run: {install_command('collector')}",
                 err=True,
             )
             ctx.exit(2)

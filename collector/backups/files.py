@@ -12,7 +12,7 @@ from typing import Final
 
 from collector.errors import CollectorError
 from collector.settings import Settings
-from protocol_spec.programs.private_files import make_private_directory, sync_directory
+from protocol_spec.programs.system import make_private_directory, sync_directory
 
 LOCK: Final = "lock"  # of the data directory: who holds it may be in the middle of something
 PIECE: Final = 1 << 20

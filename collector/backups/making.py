@@ -21,11 +21,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import DATABASE, copy_store, read_store
 from collector.errors import CollectorError, NotABackup, StorageFailure
 from collector.settings import Settings
-from protocol_spec.programs.private_files import (
-    exposed_mode,
-    make_private_directory,
-    write_durably,
-)
+from protocol_spec.programs.system import exposed_mode, make_private_directory, write_durably
 
 Free = Callable[[Path], int]
 

@@ -15,7 +15,7 @@ from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import DATABASE, make_private, only_service
 from collector.errors import CollectorError, StorageFailure
 from collector.settings import Settings
-from protocol_spec.programs.private_files import sync_directory
+from protocol_spec.programs.system import sync_directory
 
 
 def restore(settings: Settings, source: Path, secrets: Path | None = None) -> Contents:

@@ -38,11 +38,10 @@ from collector.brokers.directory import BrokerDirectory
 from collector.links import Connect, Link, Will
 from collector.links.mqtt import PahoLink
 from protocol_spec import AllomfreeError
-from protocol_spec.programs.address import BrokerUrl, Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.findings import Finding
+from protocol_spec.programs.cli import Finding
 from protocol_spec.programs.mqtt import MQTT_311
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
+from protocol_spec.programs.system import random_client_id
 from protocol_spec.topics import CANARY_CAMPAIGN, VERSION, canary, everything_of, for_all
 
 ANSWER_SECONDS: Final = 10.0
@@ -88,7 +87,7 @@ def _ask(configured: BrokerDirectory, url: BrokerUrl, seconds: float) -> bool:
     link = PahoLink(
         url,
         configured.credentials(AUDITOR),
-        client_id=unguessable("limit"),
+        client_id=random_client_id("limit"),
         version=MQTT_311,
         persistent=False,
     )
@@ -172,7 +171,7 @@ class _Client:
 
     def publish(self, topic: str, *, retain: bool = False, size: int = 0) -> bytes:
         """Publish a random message and wait for the broker's answer; returns the message."""
-        message = unguessable("canary").encode().ljust(size, b".")
+        message = random_client_id("canary").encode().ljust(size, b".")
         sent = self.link.publish(topic, message, retain=retain)
         self.wait(lambda: sent in self.link.answers(), DEALT_WITH)
         return message
@@ -304,7 +303,7 @@ class AccessProbe:
 
     def _refused(self, what: str, credentials: Credentials) -> Finding:
         trusting = replace(credentials, ca_file=self._configured.credentials(AUDITOR).ca_file)
-        link = PahoLink(self._broker, trusting, client_id=unguessable("try"), persistent=False)
+        link = PahoLink(self._broker, trusting, client_id=random_client_id("try"), persistent=False)
         try:
             link.connect()
         except BrokerUnreachable:
@@ -351,7 +350,7 @@ class AccessProbe:
         what = "nobody takes over another's session"
         if not self._mosquitto:
             return Finding(what, True, "its name is random and secret")
-        name = unguessable("try")
+        name = random_client_id("try")
         victim = self._client(AUDITOR, name)
         self._client(PROBE, name)
         victim.publish(self._marker)
@@ -364,7 +363,7 @@ class AccessProbe:
         link = PahoLink(
             self._broker,
             self._configured.credentials(name),
-            client_id=client_id or unguessable("try"),
+            client_id=client_id or random_client_id("try"),
             persistent=collector and self._mosquitto,
         )
         self._stack.callback(link.close)

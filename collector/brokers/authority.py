@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from collector.brokers.config import RENEW_DAYS, Pair
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.system import write_durably
 
 AUTHORITY_DAYS: Final = 7300
 SERVER_DAYS: Final = 730

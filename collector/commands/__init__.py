@@ -19,8 +19,7 @@ from typing import Final
 
 import click
 
-from protocol_spec.programs.commands import STYLE, Program, version_option
-from protocol_spec.programs.verbs import Verbs
+from protocol_spec.programs.cli import STYLE, Program, Verbs, version_option
 
 # What is typed, the module here that does it, and the first line of its docstring.
 COMMANDS: Final = Verbs(

@@ -41,9 +41,9 @@ from collector.data_dir import existing_store, make_private, open_store, read_st
 from collector.errors import CollectorError
 from collector.health import Health, examine, fingerprint, is_outdated
 from collector.settings import Settings
-from protocol_spec.programs.commands import AS_JSON
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import quoted
+from protocol_spec.programs.settings import SettingsError
 from protocol_spec.topics import DEFAULT_NAMESPACE, is_device
 
 

@@ -40,9 +40,8 @@ from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
-from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours
-from protocol_spec.programs.pasting import completed
 
 
 class InviteFacts(TypedDict):

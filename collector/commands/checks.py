@@ -7,7 +7,7 @@ import sys
 from collector.commands.options import command, show
 from collector.health import examine
 from collector.settings import Settings
-from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.cli import AS_JSON
 
 
 @command

@@ -30,9 +30,9 @@ from collector.store import Store
 from collector.web import process
 from collector.web.process import page_process
 from protocol_spec import Result
-from protocol_spec.programs.commands import AS_JSON
+from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import as_json, shown
-from protocol_spec.programs.systemd import notify
+from protocol_spec.programs.system import notify_systemd
 
 log = logging.getLogger("allomfree.collector")
 
@@ -66,7 +66,7 @@ def run(settings: Settings, quiet: bool) -> None:
         running = _Running(settings, _print_nothing if quiet else _print_result, stack)
         while not stopping():
             running.collect(stopping)
-        notify("STOPPING=1")
+        notify_systemd("STOPPING=1")
 
 
 class _Running:
@@ -111,7 +111,7 @@ class _Running:
             children += self._page  # only now: what cannot collect shows nothing
             service.status.broker_config = watch.in_use
             service.status.broker_dir = str(known.broker_dir.absolute()) if watch.in_use else ""
-            notify("READY=1")
+            notify_systemd("READY=1")
             service.run(
                 lambda: stopping() or watch.changed(),
                 lambda: _each_turn(service.status, self._heartbeat, children),
@@ -138,7 +138,7 @@ def _each_turn(status: Status, heartbeat: Heartbeat, children: list[Supervised])
     trouble = status.trouble or next((child.trouble for child in children if child.trouble), "")
     heartbeat.beat(replace(status, trouble=trouble))
     state = trouble or f"{status.accepted} reports accepted"
-    notify(f"WATCHDOG=1\nSTATUS={shown(state, 120)}")
+    notify_systemd(f"WATCHDOG=1\nSTATUS={shown(state, 120)}")
 
 
 def _print_result(campaign: Campaign, result: Result) -> None:

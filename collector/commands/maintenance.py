@@ -19,8 +19,8 @@ from collector.opening import OperatorKey
 from collector.results.tables import instant
 from collector.settings import Settings
 from collector.store_address import StoreAddress
-from protocol_spec.programs.commands import AS_JSON
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.cli import AS_JSON
+from protocol_spec.programs.settings import SettingsError
 
 DIRECTORY: Final = click.argument("directory", type=FILE)
 SECRETS: Final = click.option(

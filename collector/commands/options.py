@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from collector.settings import SETTINGS, resolve
-from protocol_spec.programs import commands
-from protocol_spec.programs.commands import command_of
-from protocol_spec.programs.pasting import completed
+from protocol_spec.programs import cli
+from protocol_spec.programs.cli import command_of, completed
 
 Facts = TypeVar("Facts")
 
@@ -42,4 +41,4 @@ FILE: Final = click.Path(path_type=Path)
 
 def show(facts: Facts, as_json: bool, text: Callable[[Facts], str]) -> None:
     """Print facts as JSON or as text, in which every command of ours can be pasted."""
-    commands.show(facts, as_json, lambda told: completed(text(told)))
+    cli.print_facts(facts, as_json, lambda told: completed(text(told)))

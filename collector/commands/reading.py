@@ -45,9 +45,9 @@ from collector.results.words import (
 )
 from collector.settings import Settings
 from protocol_spec import Result
-from protocol_spec.programs.commands import AS_JSON
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import allow_colours, clear_screen, json_escaped, shown
+from protocol_spec.programs.settings import SettingsError
 
 _UNSIGNED: Final = (
     "Not signed: owners cannot tell who made it. See: allomfree-collector operator-key create"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from collector.timing import Clock, Timing
-from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.packets import Message
+from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import marker
 
 __all__ = [

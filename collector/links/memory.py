@@ -15,7 +15,7 @@ from itertools import count
 from typing import Final
 
 from collector.links import BATCH, WINDOW, Connect, Message, Will, refusal
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.settings import BrokerUnreachable
 
 NAME: Final = "the broker in memory"
 _SHARE: Final = "$share/"

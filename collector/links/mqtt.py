@@ -18,8 +18,6 @@ from typing import Any, Final
 from paho.mqtt.reasoncodes import ReasonCode
 
 from collector.links import BATCH, WINDOW, Link, Message, Will, refusal
-from protocol_spec.programs.address import BrokerUrl, Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.mqtt import (
     CONNECT_SECONDS,
     MQTT_5,
@@ -37,6 +35,7 @@ from protocol_spec.programs.mqtt import (
     wants_older,
 )
 from protocol_spec.programs.packets import acknowledgement
+from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
 from protocol_spec.topics import from_all_devices, marker
 
 ENOUGH: Final = 200  # messages that are committed at once: the cost of each hardly falls further

@@ -15,9 +15,8 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
 from protocol_spec.programs.output import shown
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials
 
 LONGEST_LINE: Final = 1 << 16  # INFO of a large cluster is the longest
 LARGEST_MESSAGE: Final = 1 << 23  # with its headers; NATS's own default is a megabyte

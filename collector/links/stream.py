@@ -14,12 +14,11 @@ from typing import Any, Final
 from collector.links import BATCH, Message
 from collector.links.nats import Frame, NatsConnection, read_json
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.findings import Finding
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.cli import Finding
 from protocol_spec.programs.output import shown
 from protocol_spec.programs.packets import CUT_BYTES
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials
+from protocol_spec.programs.system import random_client_id
 from protocol_spec.topics import from_all_devices
 
 STREAM: Final = "$MQTT_msgs"
@@ -147,7 +146,7 @@ LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
 
 def inspect_stream(address: StreamAddress, credentials: Credentials, namespace: str) -> Finding:
     """Whether workers can share the reports of this server."""
-    replies = f"{inbox(namespace)}.{unguessable('d')}"
+    replies = f"{inbox(namespace)}.{random_client_id('d')}"
     connection = NatsConnection(address, credentials, inbox=replies)
     try:
         connection.connect()
@@ -463,7 +462,7 @@ class StreamConnector:
             raise BrokerUnreachable("NATS has not said yet at which port workers may pull reports")
         address = addresses[self._attempts % len(addresses)]
         self._attempts += 1
-        replies = f"{inbox(self._namespace)}.{unguessable('w')}"
+        replies = f"{inbox(self._namespace)}.{random_client_id('w')}"
         connection = NatsConnection(
             address, self._credentials, inbox=replies, keepalive=self._keepalive
         )

@@ -32,7 +32,7 @@ from protocol_spec import (
     report_odds,
 )
 from protocol_spec.programs.output import quoted, shown
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.system import write_durably
 
 
 def chosen_results(

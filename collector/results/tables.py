@@ -20,8 +20,8 @@ from collector.errors import MissingPackage
 from collector.records import Campaign
 from collector.results.estimates import half_widths
 from protocol_spec import Attribute, Manifest, Numbers, Reporting, Result, ResultQuantile
-from protocol_spec.programs.errors import SettingsError
 from protocol_spec.programs.output import quoted
+from protocol_spec.programs.settings import SettingsError
 
 Format = Literal["csv", "json", "ndjson"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")

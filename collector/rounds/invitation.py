@@ -12,8 +12,8 @@ from collector.records import Campaign
 from collector.rounds.publishing import publish_manifest
 from collector.settings import Settings
 from protocol_spec import Topics
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import BrokerUnreachable
+from protocol_spec.programs.system import random_client_id
 
 ANSWER_SECONDS: Final = 10.0
 
@@ -29,7 +29,7 @@ def publish_invitation(settings: Settings, campaign: Campaign, signature: bytes)
     link = PahoLink(
         broker,
         settings.credentials(),
-        client_id=client_id(settings) if named else unguessable("open"),
+        client_id=client_id(settings) if named else random_client_id("open"),
         persistent=named,
     )
     try:

@@ -14,9 +14,9 @@ from typing import Final, Self
 from collector.errors import CollectorError
 from collector.processes import ChildProcess, Timing
 from collector.settings import PAGE, Address, Settings
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.pasting import completed
-from protocol_spec.programs.private_files import create_durably
+from protocol_spec.programs.cli import completed
+from protocol_spec.programs.settings import SettingsError
+from protocol_spec.programs.system import create_durably
 
 
 def listening(address: Address) -> socket.socket:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from edge_client.mqtt.link import WINDOW, Acknowledged, Arrived, Connected, Event, Lost
-from protocol_spec.programs.address import BrokerUrl, Credentials
+from edge_client.link import WINDOW, Acknowledged, Arrived, Connected, Event, Lost
 from protocol_spec.programs.mqtt import MQTT_5, Version, unreachable
+from protocol_spec.programs.settings import BrokerUrl, Credentials
 
 
 class Message(NamedTuple):

@@ -12,8 +12,10 @@ good, and a full disk cannot stop it, because the first write takes the room for
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import sqlite3
 import zlib
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
@@ -21,9 +23,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from protocol_spec.programs.private_files import open_private, sync_directory
+from protocol_spec.programs.system import open_private, sync_directory
 
-FILE: Final = "highwater"
+MARK_FILE: Final = "highwater"
 SLOT: Final = 8_192
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 
@@ -53,7 +55,7 @@ class Mark:
         return _format(self)
 
 
-def read(path: Path) -> Mark | None:
+def read_mark(path: Path) -> Mark | None:
     """The later of the two slots, or None when there is no intact mark."""
     try:
         content = path.read_bytes()
@@ -63,7 +65,7 @@ def read(path: Path) -> Mark | None:
     return max((s for s in slots if s is not None), key=lambda mark: mark.sequence, default=None)
 
 
-def write(path: Path, mark: Mark) -> None:
+def write_mark(path: Path, mark: Mark) -> None:
     """Store a mark durably, in the slot that does not hold the latest one."""
     descriptor = open_private(path, os.O_WRONLY)
     try:
@@ -125,3 +127,84 @@ def _parse(record: bytes) -> Mark | None:
         return Mark(fields["store"], fields["sequence"], fields["charged"], shown)
     except (ValueError, KeyError, TypeError):
         return None
+
+
+# --- What outlives a database, read from its tables: the content of the high-water mark.
+
+
+_KEPT: Final = "life "  # the key under which earlier versions keep a participation after a loss
+
+
+def meta(db: sqlite3.Connection, key: str) -> Any:
+    """A value of the store itself: its identity `store` or its `sequence`."""
+    return db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+
+
+def mark_of(db: sqlite3.Connection) -> Mark:
+    """The mark that belongs to a database as it is now."""
+    known = _all_meta(db)
+    return Mark(known["store"], known["sequence"], charges(db), _participations(db, known))
+
+
+def charges(db: sqlite3.Connection) -> dict[str, float]:
+    """What each source was charged, ever."""
+    rows = db.execute("SELECT source, sum(epsilon) FROM ledger GROUP BY source")
+    return dict(rows.fetchall())
+
+
+def participations(db: sqlite3.Connection) -> dict[str, Participation]:
+    """Every pseudonym and attribute that has been shown, here or before a loss."""
+    return _participations(db, _all_meta(db))
+
+
+def _all_meta(db: sqlite3.Connection) -> dict[str, Any]:
+    return dict(db.execute("SELECT key, value FROM meta").fetchall())
+
+
+def _participations(db: sqlite3.Connection, known: dict[str, Any]) -> dict[str, Participation]:
+    kept = {key.removeprefix(_KEPT): text for key, text in known.items() if key.startswith(_KEPT)}
+    shown = {name: _parse_participation(text) for name, text in kept.items()}
+    rows = db.execute(
+        "SELECT name, device, attribute, last_round, manifest FROM campaign WHERE last_round >= 0"
+    )
+    answers = _answers(db)
+    return shown | {
+        name: Participation(device, attribute, last, answers.get(name, 0), _digest(manifest))
+        for name, device, attribute, last, manifest in rows.fetchall()
+    }
+
+
+def _digest(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()
+
+
+def _answers(db: sqlite3.Connection) -> dict[str, int]:
+    """Answers given without a memo; a database may have been lost before it had the table."""
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'answered'").fetchone():
+        return {}
+    return dict(db.execute("SELECT campaign, answers FROM answered").fetchall())
+
+
+def kept_participation(db: sqlite3.Connection, campaign: str) -> Participation | None:
+    """What a campaign had been shown before the memory was lost, if it was."""
+    found = db.execute("SELECT value FROM meta WHERE key = ?", (_KEPT + campaign,)).fetchone()
+    return None if found is None else _parse_participation(found[0])
+
+
+def keep_participations(db: sqlite3.Connection, shown: dict[str, Participation]) -> None:
+    """Store what was shown before a loss."""
+    db.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+        [(_KEPT + name, " ".join(map(str, fields))) for name, fields in shown.items()],
+    )
+
+
+def drop_participation(db: sqlite3.Connection, campaign: str) -> None:
+    """Forget what was shown before a loss."""
+    db.execute("DELETE FROM meta WHERE key = ?", (_KEPT + campaign,))
+
+
+def _parse_participation(text: str) -> Participation:
+    device, attribute, last, *more = text.split(" ")
+    answers, digest = (*more, *("0", "")[len(more) :])
+    return Participation(device, int(attribute), int(last), int(answers), digest)

@@ -1,28 +1,219 @@
-"""Which databases are opened, and which are refused because the memory in them is not the last.
-
-Nothing is changed in a file that is refused: it may be somebody else's, or be repaired by hand.
-
-Claim F7: a first start that a power cut ends is no loss. A database gets its name when it is whole
-and on the disk, so that one that is damaged or missing beside its mark has really been used.
-"""
+"""The database's tables, as an append-only list of steps. A step that has shipped never changes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from edge_client.errors import StateLost, StateTooNew, StorageFailure
-from edge_client.store import highwater, schema
-from edge_client.store.database import FILE
-from edge_client.store.directory import private_files, sync_parents
-from edge_client.store.highwater import Mark
-from edge_client.store.surviving import meta
-from protocol_spec.programs.private_files import create_durably, write_durably
+from edge_client.errors import StateBusy, StateExposed, StateLost, StateTooNew, StorageFailure
+from edge_client.store import highwater
+from edge_client.store.highwater import Mark, meta
+from protocol_spec.programs.system import (
+    create_durably,
+    exposed_mode,
+    holder,
+    make_private_directory,
+    sync_directory,
+    try_lock,
+    write_durably,
+)
+
+Step = Callable[[sqlite3.Connection], None]
+
+DATABASE_FILE: Final = "state.db"
+APPLICATION_ID: Final = 0x414C4F46  # "ALOF", so that `file` and others can tell
+
+
+def _first_tables(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) WITHOUT ROWID, STRICT")
+    db.execute(
+        """CREATE TABLE campaign (
+            name TEXT PRIMARY KEY,
+            manifest BLOB NOT NULL,
+            broker TEXT NOT NULL,
+            namespace TEXT NOT NULL,
+            device TEXT NOT NULL,
+            attribute INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            joined INTEGER NOT NULL,
+            last_round INTEGER NOT NULL DEFAULT -1,
+            last_value INTEGER,
+            boot TEXT NOT NULL DEFAULT '',
+            round_opened REAL NOT NULL DEFAULT 0
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE memo (
+            campaign TEXT NOT NULL REFERENCES campaign(name) ON DELETE CASCADE,
+            value INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            created INTEGER NOT NULL,
+            reports INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (campaign, value)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE outbox (
+            campaign TEXT NOT NULL REFERENCES campaign(name) ON DELETE CASCADE,
+            round INTEGER NOT NULL,
+            payload BLOB NOT NULL,
+            deadline INTEGER NOT NULL,
+            drawn INTEGER NOT NULL,
+            fate TEXT NOT NULL DEFAULT 'queued',
+            PRIMARY KEY (campaign, round)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute("CREATE INDEX outbox_queued ON outbox (campaign) WHERE fate = 'queued'")
+    db.execute(
+        """CREATE TABLE ledger (
+            line INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            campaign TEXT NOT NULL,
+            source TEXT NOT NULL,
+            epsilon REAL NOT NULL,
+            reason TEXT NOT NULL
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE decision (
+            line INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            campaign TEXT NOT NULL,
+            what TEXT NOT NULL
+        ) STRICT"""
+    )
+
+
+def _drawn_rounds(db: sqlite3.Connection) -> None:
+    """For campaigns that a device answers in some rounds only, without a memo.
+
+    Tables of their own: an agent of the version before may still be running when another process
+    takes this step, and reads every column of the tables it knows.
+    """
+    db.execute(
+        """CREATE TABLE drawn_round (
+            campaign TEXT NOT NULL REFERENCES campaign(name) ON DELETE CASCADE,
+            round INTEGER NOT NULL,
+            PRIMARY KEY (campaign, round)
+        ) WITHOUT ROWID, STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE answered (
+            campaign TEXT PRIMARY KEY REFERENCES campaign(name) ON DELETE CASCADE,
+            answers INTEGER NOT NULL
+        ) WITHOUT ROWID, STRICT"""
+    )
+
+
+def _trust(db: sqlite3.Connection) -> None:
+    """What was known of a campaign's broker and signer when it was joined.
+
+    Without a row it was joined by an earlier version: credentials were shown to its broker.
+    """
+    db.execute(
+        """CREATE TABLE trust (
+            campaign TEXT PRIMARY KEY REFERENCES campaign(name) ON DELETE CASCADE,
+            known_broker INTEGER NOT NULL,
+            operator BLOB NOT NULL
+        ) WITHOUT ROWID, STRICT"""
+    )
+
+
+STEPS: Final[tuple[Step, ...]] = (_first_tables, _drawn_rounds, _trust)
+
+
+def migrate(db: sqlite3.Connection, steps: Sequence[Step]) -> None:
+    """Bring a database to the latest schema: all steps or none, in one transaction."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        for number, step in enumerate(steps[version:], start=version + 1):
+            step(db)
+            db.execute(f"PRAGMA user_version = {number}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+# --- The state directory: private to its owner, and used by one agent at a time.
+
+
+STATE_FILES: Final = (
+    *("state.db", "state.db-wal", "state.db-shm", "highwater", "lock", "heartbeat"),
+    "credentials.json",
+)
+
+
+def private_directory(directory: Path) -> None:
+    """Make the state directory if need be, and refuse one that others can enter."""
+    try:
+        make_private_directory(directory)
+        owner = directory.stat().st_uid
+        if not directory.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory")
+    except OSError as error:
+        raise StorageFailure(
+            f"the state directory {directory} cannot be used: {error.strerror}. Nothing was drawn "
+            "or sent. Choose another with --state-dir, or correct its permissions"
+        ) from None
+    if owner != os.geteuid():
+        raise StateExposed(
+            f"{directory} belongs to another user; nothing was drawn or sent. Run as that user, "
+            "or choose another with --state-dir"
+        )
+    _check_mode(directory, "700")
+
+
+def private_files(directory: Path) -> None:
+    """Refuse files of the state that others can read."""
+    for path in (directory / name for name in STATE_FILES):
+        with suppress(FileNotFoundError):
+            _check_mode(path, "600")
+
+
+def sync_parents(directory: Path) -> None:
+    """Make the directory itself survive a power cut: else it would be new, and draw again."""
+    for parent in directory.absolute().parents:
+        with suppress(OSError):  # a directory that we may enter but not read
+            sync_directory(parent)
+
+
+def _check_mode(path: Path, wanted: str) -> None:
+    mode = exposed_mode(path)
+    if mode is not None:
+        raise StateExposed(
+            f"{path} can be read by other users (mode {mode:o}); nothing was drawn "
+            f"or sent. Run: chmod {wanted} {path}"
+        )
+
+
+def take_lock(path: Path) -> int:
+    """Become the only agent on this directory; the lock ends with the process, however it ends."""
+    try:
+        descriptor = try_lock(path)
+    except OSError as error:
+        raise StorageFailure(
+            f"{path} cannot be opened: {error.strerror}; nothing was drawn or sent. "
+            "Correct its permissions or free some space"
+        ) from None
+    if descriptor is None:
+        raise StateBusy(
+            f"another agent (process {holder(path)}) is using {path.parent}; nothing was drawn or "
+            "sent. Stop it first, or choose another directory with --state-dir"
+        )
+    return descriptor
+
+
+# --- Which databases are opened, and which are refused because the memory in them is not the last.
+
 
 Connect = Callable[..., sqlite3.Connection]
 
@@ -35,12 +226,14 @@ def open_database(
     *,
     replacing: bool,
     connect: Connect = sqlite3.connect,
-    steps: Sequence[schema.Step] = schema.STEPS,
+    steps: Sequence[Step] = STEPS,
 ) -> tuple[sqlite3.Connection, Mark | None]:
     """The database and its mark, if they belong together; `replacing` begins an empty one."""
-    mark = highwater.read(directory / highwater.FILE)  # first: it may be behind, never ahead
+    mark = highwater.read_mark(
+        directory / highwater.MARK_FILE
+    )  # first: it may be behind, never ahead
     private_files(directory)
-    path = directory / FILE
+    path = directory / DATABASE_FILE
     size = path.stat().st_size if path.exists() else 0
     if path.is_file() and 0 < size < SMALLEST:
         raise lost(path, "is damaged")
@@ -58,7 +251,7 @@ def open_database(
     return db, mark
 
 
-def _create(path: Path, steps: Sequence[schema.Step]) -> None:
+def _create(path: Path, steps: Sequence[Step]) -> None:
     """An empty database, whole or not at all; one that another process has just made stays."""
     try:
         if path.exists():  # and is empty: an earlier version made the file first
@@ -73,7 +266,7 @@ def _create(path: Path, steps: Sequence[schema.Step]) -> None:
         ) from None
 
 
-def _empty(steps: Sequence[schema.Step]) -> bytes:
+def _empty(steps: Sequence[Step]) -> bytes:
     """The bytes of a database that nothing was ever drawn from, with an identity of its own."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         db.deserialize(_tables(tuple(steps)))
@@ -82,10 +275,10 @@ def _empty(steps: Sequence[schema.Step]) -> bytes:
 
 
 @cache
-def _tables(steps: tuple[schema.Step, ...]) -> bytes:
+def _tables(steps: tuple[Step, ...]) -> bytes:
     """The same for every device."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        schema.migrate(db, steps)
+        migrate(db, steps)
         return db.serialize()
 
 
@@ -106,7 +299,7 @@ def lost(path: Path, what: str) -> StateLost:
 def _require_new(path: Path) -> None:
     """No database is right only where there never was one."""
     what = "is empty" if path.exists() else "is missing"
-    for left in (path.with_name(highwater.FILE), path.with_name(f"{FILE}-wal")):
+    for left in (path.with_name(highwater.MARK_FILE), path.with_name(f"{DATABASE_FILE}-wal")):
         if left.exists():
             raise lost(path, what)
 
@@ -122,9 +315,7 @@ def _check_mark(path: Path, db: sqlite3.Connection, mark: Mark | None) -> None:
         raise lost(path, "is an old copy: the device had come further")
 
 
-def _connect_or_explain(
-    path: Path, connect: Connect, steps: Sequence[schema.Step]
-) -> sqlite3.Connection:
+def _connect_or_explain(path: Path, connect: Connect, steps: Sequence[Step]) -> sqlite3.Connection:
     try:
         return _connect(path, connect, steps)
     except sqlite3.OperationalError as error:
@@ -138,7 +329,7 @@ def _connect_or_explain(
         raise lost(path, "is damaged") from None
 
 
-def _connect(path: Path, connect: Connect, steps: Sequence[schema.Step]) -> sqlite3.Connection:
+def _connect(path: Path, connect: Connect, steps: Sequence[Step]) -> sqlite3.Connection:
     db = connect(path, isolation_level=None, timeout=5.0)
     try:
         db.row_factory = sqlite3.Row
@@ -148,7 +339,7 @@ def _connect(path: Path, connect: Connect, steps: Sequence[schema.Step]) -> sqli
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         if version < len(steps):
-            schema.migrate(db, steps)
+            migrate(db, steps)
         _identify(db)
     except BaseException:
         db.close()
@@ -156,7 +347,7 @@ def _connect(path: Path, connect: Connect, steps: Sequence[schema.Step]) -> sqli
     return db
 
 
-def _known_version(path: Path, db: sqlite3.Connection, steps: Sequence[schema.Step]) -> int:
+def _known_version(path: Path, db: sqlite3.Connection, steps: Sequence[Step]) -> int:
     """The schema's version, if the database is sound and one of ours."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > len(steps):

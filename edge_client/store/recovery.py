@@ -1,8 +1,4 @@
-"""Going on after a loss: an empty memory that is charged for everything the lost one may have said.
-
-Claim I14: what the ledger shows is never below what was really told, also after a kill at any step
-in here. A kill leaves a memory that is refused like the lost one, and nothing forgotten.
-"""
+"""Wiping a campaign from the files, and searching them for what is left of it."""
 
 from __future__ import annotations
 
@@ -11,14 +7,19 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from edge_client.records import LedgerLine
-from edge_client.store import highwater
-from edge_client.store.database import FILE
-from edge_client.store.directory import private_directory, take_lock
-from edge_client.store.highwater import Mark, Participation
-from edge_client.store.store import Store
-from edge_client.store.surviving import charges, keep_participations, meta, participations
-from edge_client.trace import Trace, no_trace
+from edge_client.records import LedgerLine, Trace, no_trace
+from edge_client.store import Store, highwater
+from edge_client.store.highwater import (
+    Mark,
+    Participation,
+    charges,
+    keep_participations,
+    meta,
+    participations,
+)
+from edge_client.store.opening import DATABASE_FILE, private_directory, take_lock
+
+# --- Continuing after a loss: an empty memory charged for everything the lost one may have said.
 
 
 def recover(
@@ -34,9 +35,9 @@ def recover(
     try:
         left = _left_over(directory, unknown_charge)
         trace("left-over read")
-        highwater.write(directory / highwater.FILE, left)
+        highwater.write_mark(directory / highwater.MARK_FILE, left)
         trace("left-over marked")
-        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
+        for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"):
             (directory / name).unlink(missing_ok=True)
             trace(f"{name} removed")
     finally:
@@ -60,8 +61,8 @@ def _inherit(store: Store, left: Mark, at: int) -> None:
 
 def _left_over(directory: Path, unknown_charge: float) -> Mark:
     """What is still known after a loss, as the mark of no store at all."""
-    mark = highwater.read(directory / highwater.FILE)
-    store, charged, shown = _still_readable(directory / FILE)
+    mark = highwater.read_mark(directory / highwater.MARK_FILE)
+    store, charged, shown = _still_readable(directory / DATABASE_FILE)
     if mark is None:
         charged["*"] = charged.get("*", 0.0) + unknown_charge
         return Mark("", 1, charged, shown)

@@ -9,10 +9,12 @@ asked for them. JSON is escaped as JSON, so that a program still reads the very 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from protocol_spec.shown import escaped, nearest, pattern_for, quoted, short, shown
@@ -27,6 +29,7 @@ __all__ = [
     "json_escaped",
     "nearest",
     "quoted",
+    "set_up_logging",
     "shown",
 ]
 
@@ -138,3 +141,38 @@ def _prefer_utf8(stream: TextIO) -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8")
+
+
+# --- Logs: plain lines on a terminal, one JSON object a line elsewhere. Nothing private is in them.
+
+
+LONGEST: Final = 1000  # characters of one message
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds")
+        fields = {"at": at, "level": record.levelname.lower(), "message": _message(record)}
+        state = getattr(record, "state", None)
+        return as_json({**fields, "state": state} if state else fields)
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record)
+        return f"{at} {record.levelname} " + _message(record).replace("\n", "\n    ")
+
+
+def _message(record: logging.LogRecord) -> str:
+    """It may quote others. A further line of it is indented, so that none looks like a new one."""
+    return "\n".join(map(escaped, short(record.getMessage(), LONGEST).split("\n")))
+
+
+def set_up_logging(level: str) -> None:
+    """Send the program's log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines() if sys.stderr.isatty() else _JsonLines())
+    logger = logging.getLogger("allomfree")
+    logger.handlers = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False

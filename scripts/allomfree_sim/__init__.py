@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from protocol_spec.programs.installing import install
+from protocol_spec.programs.cli import install_command
 
 __all__ = ["add_to_path", "main"]
 
@@ -34,7 +34,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         sys.exit(
             f"error: allomfree-sim needs {missing.name}, which is not installed; nothing was "
-            f"simulated. Run: {install('sim')}"
+            f"simulated. Run: {install_command('sim')}"
         )
     command.add_command(paper)
     command()

@@ -28,7 +28,7 @@ from testbed.processes import find_program
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
-AGENT: Final = "import edge_client.__main__, edge_client.commands.report"
+AGENT: Final = "import edge_client.__main__, edge_client.cli.report"
 LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the longest that they get
 
 
@@ -38,7 +38,7 @@ def measure(repeat: int = 7) -> list[Measurement]:
         directory = Path(name)
         environment = {**processes.environment(), "PYTHONPYCACHEPREFIX": name}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        for code in (BARE, f"{AGENT}, edge_client.sources.static, encodings.idna"):
+        for code in (BARE, f"{AGENT}, edge_client.sources, encodings.idna"):
             _import_ms(code, environment)  # compiled now, as installed packages are
         return [
             *running(directory / "running", environment),

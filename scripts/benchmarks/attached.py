@@ -18,7 +18,7 @@ from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
 from protocol_spec import Manifest
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs.settings import Credentials, parse_broker
 
 if TYPE_CHECKING:
     from collector.store_address import StoreAddress

@@ -11,7 +11,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.settings import parse_broker
 
 
 def main(url: str, count: int) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from benchmarks.campaign import reports
 from collector.links.mqtt import PahoLink
 from protocol_spec import Manifest, ReceiptPage, Topics, decode_receipts, receipt_tag
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs.settings import Credentials, parse_broker
 from testbed.brokers import Message, publish
 from testbed.processes import TestbedError
 

@@ -19,7 +19,7 @@ from collector.settings import parse_streams
 from collector.store_address import StoreAddress
 from collector.workers.service import Connections, SharedService
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs.settings import Credentials, parse_broker
 from testbed.processes import peak_memory_mib
 
 

@@ -24,7 +24,7 @@ from collector.links.stream import StreamConnector
 from collector.settings import parse_streams
 from collector.store_address import StoreAddress
 from protocol_spec import DEFAULT_NAMESPACE
-from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.settings import Credentials
 from testbed.brokers import publish
 from testbed.collector import HOW, PostgresProcess, find_postgres
 

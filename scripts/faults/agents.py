@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from edge_client import EdgeClient, Policy
-from edge_client.records import Queued
-from edge_client.timing import Timing
+from edge_client.records import Queued, Timing
 from faults.campaigns import AGENTS
 from protocol_spec import Manifest
-from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.settings import Credentials
 from testbed.processes import Process
 
 TIMING: Final = Timing(step=0.2, resend=2.0, resend_longest=4.0, reconnect=0.5, reconnect_longest=2)

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from faults.campaigns import bulk_name, bulk_report
 from protocol_spec import (
     Manifest,
@@ -30,7 +30,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import leave, publish
 from testbed.processes import TestbedError
 
@@ -50,7 +50,7 @@ class Receipts:
         self._filters: list[str] = []
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            unguessable("receipts"),
+            random_client_id("receipts"),
             protocol=MQTTProtocolVersion.MQTTv311,
         )
         self._client.reconnect_delay_set(1, 2)

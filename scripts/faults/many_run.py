@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.store import Store
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from faults.bulk import BulkDevices, Receipts
 from faults.bulk_run import BulkRun
 from faults.campaigns import bulk_manifest

@@ -12,7 +12,7 @@ import click
 from paper import variance, variance_report
 from paper.printed import TABLES, Table
 from paper.printed_gains import HALVES, Half
-from protocol_spec.programs.installing import install
+from protocol_spec.programs.cli import install_command
 
 if TYPE_CHECKING:
     from paper.pipeline import Experiment
@@ -39,7 +39,7 @@ class _Group(click.Group):
         except ModuleNotFoundError as missing:
             click.echo(
                 f"error: this command needs {missing.name}, which is not installed; nothing was "
-                f"written. Run: {install('sim')}",
+                f"written. Run: {install_command('sim')}",
                 err=True,
             )
             ctx.exit(2)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from protocol_spec import Manifest
-from protocol_spec.programs.commands import STYLE, version_option, with_clear_errors
+from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
 from protocol_spec.ways import WAYS, Reporting
 from simulation import records, runs, text
 from simulation.errors import SimulationError

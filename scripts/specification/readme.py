@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest_fields
 from protocol_spec.published import PROTOCOL_NUMBERS
 from specification import examples

@@ -41,8 +41,8 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.address import BrokerUrl, parse_broker
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import BrokerUrl, parse_broker
+from protocol_spec.programs.system import random_client_id
 from testbed.processes import TestbedError, free_port, is_open, need_program
 
 # mosquitto started by root would become another user, who may not read our files.
@@ -336,7 +336,7 @@ class Tally:
         self._ready = threading.Event()
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            "tally" if keep_session else unguessable("tally"),
+            "tally" if keep_session else random_client_id("tally"),
             clean_session=not keep_session,
             protocol=MQTTProtocolVersion.MQTTv311,
         )

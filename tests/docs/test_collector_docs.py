@@ -15,8 +15,7 @@ from collector.health import Status
 from collector.metrics import METRICS
 from collector.results.tables import FORMATS
 from collector.settings import SETTINGS
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.settings import Setting
+from protocol_spec.programs.settings import Setting, SettingsError
 from tests.support.docs import (
     COLLECTOR_SETTINGS,
     GUIDE,

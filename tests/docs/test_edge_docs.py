@@ -17,15 +17,17 @@ from edge_client.__main__ import main
 from edge_client.policy import Policy
 from edge_client.records import Fate
 from edge_client.settings import SETTINGS
-from edge_client.sources import KINDS
-from edge_client.sources.command import CommandSource
-from edge_client.sources.json_file import JsonFileSource
-from edge_client.sources.machine import FACTS, MachineSource
-from edge_client.sources.plugin import plugin_source
-from edge_client.sources.static import StaticSource
-from edge_client.states import Problem, ReportState
-from protocol_spec.programs.address import parse_invitation
-from protocol_spec.programs.settings import Setting
+from edge_client.sources import (
+    FACTS,
+    KINDS,
+    CommandSource,
+    JsonFileSource,
+    MachineSource,
+    StaticSource,
+    plugin_source,
+)
+from edge_client.status import Problem, ReportState
+from protocol_spec.programs.settings import Setting, parse_invitation
 from tests.support.docs import (
     EDGE_SETTINGS,
     OWNERS_PAGE,

@@ -12,9 +12,9 @@ import pytest
 import collector.settings
 from edge_client import errors
 from edge_client.settings import default_state_dir
-from edge_client.sources.command import CommandSource
-from protocol_spec.programs.errors import SettingsError
+from edge_client.sources import CommandSource
 from protocol_spec.programs.mqtt import CONNECT_SECONDS
+from protocol_spec.programs.settings import SettingsError
 from tests.support.deploy_files import DEPLOY, can_be_typed, unit
 from tests.support.docs import COLLECTOR_EXAMPLE, EDGE_EXAMPLE, read
 from tests.support.needs import path_of

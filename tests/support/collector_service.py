@@ -26,7 +26,7 @@ from protocol_spec import (
     digest8,
     receipt_page,
 )
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import from_all_devices
 from tests.support.collector_fakes import FIRST, message
 

@@ -12,20 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edge_client.agent import Agent, MakeRandomiser, own_randomiser
+from edge_client.agent import Agent, MakeRandomiser, ReadValue, own_randomiser
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
-from edge_client.heartbeat import last_heartbeat
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import Link, MakeLink, PahoLink
+from edge_client.link import Connector, Link, MakeLink, PahoLink
 from edge_client.mqtt.memory import MemoryBroker, Message
 from edge_client.policy import Policy
-from edge_client.reading import ReadValue
-from edge_client.records import Membership, Queued
+from edge_client.records import Membership, Queued, Timing, Trace, no_trace
+from edge_client.status import last_heartbeat
 from edge_client.store import Store
 from edge_client.store.opening import Connect
-from edge_client.timing import Timing
-from edge_client.trace import Trace, no_trace
 from protocol_spec import (
     Entropy,
     Manifest,
@@ -38,8 +34,8 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.address import BrokerUrl, Credentials
 from protocol_spec.programs.mqtt import Version
+from protocol_spec.programs.settings import BrokerUrl, Credentials
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 

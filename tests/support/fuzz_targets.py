@@ -22,14 +22,16 @@ from collector.settings import parse_streams
 from collector.settings import resolve as collector_settings
 from collector.web.app import read_parameters
 from collector.web.guard import origin
-from edge_client import heartbeat, language
+from edge_client import language, status
 from edge_client.errors import EdgeError
 from edge_client.settings import resolve as edge_settings
 from edge_client.sources import build
 from protocol_spec import Manifest, ManifestError, ParameterError, Rejected, decode_signature
 from protocol_spec.fields import parse_duration
 from protocol_spec.programs import packets
-from protocol_spec.programs.address import (
+from protocol_spec.programs.output import json_escaped
+from protocol_spec.programs.settings import (
+    SettingsError,
     parse_broker,
     parse_brokers,
     parse_campaign,
@@ -37,8 +39,6 @@ from protocol_spec.programs.address import (
     parse_invitation,
     parse_only_broker,
 )
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.output import json_escaped
 from protocol_spec.shown import quoted, shown
 from protocol_spec.topics import check_namespace, is_campaign, parse_from_device, parse_receipt
 from tests.support.campaigns import manifest_text
@@ -245,7 +245,7 @@ def _files(place: Path) -> list[Target]:
                [settings, b'listen = "127.0.0.1:9180"\n'], words),
         Target("json_source", _json_source(place / "value.json"),
                [b'{"a": {"b": ["wood", 1]}}', b"[" * 3000]),
-        Target("edge_heartbeat", _heartbeat(place, heartbeat.FILE, heartbeat.last_heartbeat), seen),
+        Target("edge_heartbeat", _heartbeat(place, status.HEARTBEAT_FILE, status.last_heartbeat), seen),
         Target("collector_heartbeat",
                _heartbeat(place, health.HEARTBEAT_FILE, health.examine), seen),
         Target("truth", _truth(place), [b'{"fuel": [0.5, 0.5]}']),

@@ -10,8 +10,7 @@ from typing import get_args
 import edge_client
 from edge_client.agent import Wait
 from edge_client.records import Fate, Status
-from edge_client.store import recovery
-from edge_client.store.store import REASONS
+from edge_client.store import REASONS, recovery
 
 PACKAGE = Path(edge_client.__file__).parent
 

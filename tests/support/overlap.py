@@ -24,7 +24,7 @@ def all_at_once(act: Callable[[Case], object], cases: Iterable[Case]) -> None:
 
 def load_what_was_put_off() -> None:
     """Before threads need it: the first two to connect with paho would both begin to load it, and
-    the second would find it empty (`protocol_spec.programs.lazily`)."""
+    the second would find it empty (`protocol_spec.programs.mqtt`)."""
     urllib.request.getproxies()
 
 

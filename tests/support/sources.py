@@ -11,8 +11,8 @@ from collector.links.memory import MemoryBroker
 from collector.links.mqtt import PahoLink, SharedSubscription
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import Credentials, parse_broker
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import Credentials, parse_broker
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats
 from tests.support.links import publish
 from tests.support.shared_brokers import SharedBrokers
@@ -40,7 +40,7 @@ class Shared:
     def __init__(self, namespace: str, connect: Callable[[str, bool], Link]) -> None:
         self._namespace = namespace
         self._connect = connect
-        self._device = connect(unguessable("device"), False)
+        self._device = connect(random_client_id("device"), False)
         self._made: list[Link] = [self._device]
 
     def source(self, name: str, *, again: bool = False) -> SharedSubscription:
@@ -70,7 +70,7 @@ class Streamed:
     def __init__(self, namespace: str, broker: Nats) -> None:
         here = StreamAddress(False, "127.0.0.1", broker.stream_port)
         self._connect = StreamConnector(lambda: [here], Credentials(), namespace, ack_seconds=1)
-        self._device = paho(broker)(unguessable("device"), False)
+        self._device = paho(broker)(random_client_id("device"), False)
         self._made: list[Source] = []
 
     def source(self, name: str, *, again: bool = False) -> Source:  # noqa: ARG002 - nothing is kept for one worker
@@ -101,7 +101,7 @@ def nats_with_a_stream(brokers: SharedBrokers) -> Nats:
     """The NATS that tests share; it makes its stream for the first client."""
     found = brokers.get("nats")
     assert isinstance(found, Nats)
-    paho(found)(unguessable("first"), False).close()
+    paho(found)(random_client_id("first"), False).close()
     return found
 
 

@@ -32,11 +32,11 @@ PATIENCE_SECONDS: Final = 60.0
 # What a program loads in the course of its commands, by the module that is run.
 EDGE: Final = (
     "edge_client.client",
-    "edge_client.commands.join",
-    "edge_client.commands.report",
-    "edge_client.commands.show",
+    "edge_client.cli.join",
+    "edge_client.cli.report",
+    "edge_client.cli.owner",
     "edge_client.daemon",
-    "edge_client.mqtt.link",
+    "edge_client.link",
 )
 PRELOADED: Final = {
     "collector": (

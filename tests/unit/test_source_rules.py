@@ -14,7 +14,7 @@ import pytest
 
 from collector.__main__ import main as collector
 from edge_client.__main__ import main as edge
-from protocol_spec.programs.commands import Program
+from protocol_spec.programs.cli import Program
 from tests.support.places import ROOT
 
 PRODUCT = ("protocol_spec", "edge_client", "collector")
@@ -54,7 +54,7 @@ def test_both_programs_write_through_streams_that_escape() -> None:
     assert isinstance(edge, Program)
     assert isinstance(collector, Program)
     streams = r"sys\.(__)?std(out|err)|logging\.(basicC|StreamH|lastR)|[\"']/dev/(tty|std(out|err))"
-    gates = ("protocol_spec/programs/output.py", "protocol_spec/programs/logs.py")
+    gates = ("protocol_spec/programs/output.py", "protocol_spec/programs/output.py")
     found = [line for line in lines_with(streams, *PRODUCT) if not line.startswith(gates)]
     assert [line for line in found if "ink_of(sys.stdout, " not in line] == []  # only asks
     commands = [f"{p}/{d}" for p in ("edge_client", "collector") for d in ("commands", "cli")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from collector.errors import StorageFailure
 from collector.store.sqlite.schema import check_known
-from protocol_spec.programs.private_files import open_private
+from protocol_spec.programs.system import open_private
 
 
 def copy_database(source: Path, target: Path) -> None:

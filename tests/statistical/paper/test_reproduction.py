@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from paper import cli
 from paper.cli import Printed
 from paper.printed_gains import DATA_SETS, HALVES, Half, Row
-from protocol_spec.programs.installing import install
+from protocol_spec.programs.cli import install_command
 from simulation.model.datasets import NAMES
 from tests.support.places import ROOT
 from tests.support.svg import differences
@@ -140,7 +140,7 @@ def test_a_missing_library_is_named_and_nothing_is_written(
     assert done.exit_code == 2
     assert done.stderr == (
         "error: this command needs matplotlib, which is not installed; nothing was written. "
-        f"Run: {install('sim')}\n"
+        f"Run: {install_command('sim')}\n"
     )
     assert not (tmp_path / "docs").exists()
 

@@ -26,7 +26,7 @@ from protocol_spec import (
     digest8,
     receipt_tag,
 )
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.system import random_client_id
 from tests.support.campaigns import manifest
 from tests.support.collector_processes.driver import Options
 from tests.support.collector_processes.wire import Message, Watcher
@@ -65,7 +65,7 @@ class Reachable(Protocol):
 
 def own_namespace() -> str:
     """A first level of topics that no other test uses."""
-    return unguessable("test")
+    return random_client_id("test")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from collector.links.mqtt import PahoConnector
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from collector.timing import Clock, Timing
-from protocol_spec.programs import logs
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs import output
+from protocol_spec.programs.settings import Credentials, parse_broker
 from tests.support.collector_processes.worker import run_worker
 from tests.support.places import ROOT
 
@@ -243,7 +243,7 @@ def _begin(options: Options, log: str) -> NoReturn:
 def _run_service(options: Options) -> None:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
-    logs.set_up("info")
+    output.set_up_logging("info")
     data, tripwire = Path(options.data), Tripwire(options)
     if options.store is not None:
         run_worker(asdict(options), lambda: bool(stopping))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from edge_client import EdgeClient
 from edge_client.daemon import Runner
-from edge_client.mqtt.link import PahoLink
-from edge_client.records import Queued
-from edge_client.timing import Timing
+from edge_client.link import PahoLink
+from edge_client.records import Queued, Timing
 from protocol_spec import Manifest
 from tests.support.edge_fakes import ROOMY, runner_of
 from tests.support.edge_processes.processes import environment

@@ -15,8 +15,8 @@ from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from collector.store import Store, Worker
 from protocol_spec import Manifest, ReceiptPage, Report, Topics, decode_receipts, digest8
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import Credentials
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats
 from tests.support.collector_processes.campaign import own_bits, own_namespace
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
@@ -52,7 +52,7 @@ class Site:
 
     def _deliver_again_soon(self, broker: Nats) -> None:
         """Make the consumer that workers share, as an operator may who is impatient."""
-        paho(broker)(unguessable("first"), False).close()  # which has the stream made
+        paho(broker)(random_client_id("first"), False).close()  # which has the stream made
         here = StreamAddress(False, "127.0.0.1", broker.stream_port)
         StreamConnector(lambda: [here], Credentials(), self.namespace, ack_seconds=2)().close()
 

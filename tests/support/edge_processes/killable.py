@@ -18,8 +18,8 @@ from typing import NoReturn, Self, TextIO
 
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
-from edge_client.mqtt.link import PahoLink
-from edge_client.timing import Timing
+from edge_client.link import PahoLink
+from edge_client.records import Timing
 from protocol_spec import Manifest
 from tests.support.edge_fakes import ROOMY
 from tests.support.edge_processes.trusting import trusting_link

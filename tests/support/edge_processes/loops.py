@@ -11,10 +11,9 @@ from pathlib import Path
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
-from edge_client.mqtt.link import MakeLink, PahoLink
-from edge_client.records import Draw, Membership, Queued
+from edge_client.link import MakeLink, PahoLink
+from edge_client.records import Draw, Membership, Queued, Timing
 from edge_client.store import Store
-from edge_client.timing import Timing
 from protocol_spec import Manifest, Randomiser, Report, digest8
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import QUICK, ROOMY

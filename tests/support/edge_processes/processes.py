@@ -16,8 +16,7 @@ from tempfile import TemporaryFile
 from typing import Any, Self
 
 from edge_client import EdgeClient
-from edge_client.records import Queued
-from edge_client.timing import Timing
+from edge_client.records import Queued, Timing
 from protocol_spec import Manifest
 from tests.support.edge_fakes import ROOMY
 from tests.support.places import ROOT

@@ -6,15 +6,15 @@ import json
 import sys
 from pathlib import Path
 
-from edge_client.commands.report import serve
+from edge_client.cli.report import serve
+from edge_client.records import Timing
 from edge_client.settings import resolve
-from edge_client.timing import Timing
-from protocol_spec.programs.logs import set_up
+from protocol_spec.programs.output import set_up_logging
 
 
 def main(config: str, timing: str) -> None:
     settings = resolve({}, config=Path(config))
-    set_up(settings.log_level)
+    set_up_logging(settings.log_level)
     serve(settings, Timing(**json.loads(timing)))
 
 

@@ -5,7 +5,7 @@ A negative control. The checks for lost reports must fail for it.
 
 from __future__ import annotations
 
-from edge_client.mqtt.link import Acknowledged, Arrived, Event, MakeLink, PahoLink
+from edge_client.link import Acknowledged, Arrived, Event, MakeLink, PahoLink
 from protocol_spec import (
     Manifest,
     ReceiptPage,

@@ -15,7 +15,7 @@ from collector.brokers.config import AUDITOR, COLLECTOR, PROBE
 from collector.brokers.directory import BrokerDirectory, altered
 from collector.brokers.embedded import EmbeddedBroker
 from collector.links.mqtt import PahoLink
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port
 from tests.support.broker_setup import NATS, Setup, broker_config, users_of
 from tests.support.campaigns import manifest_text

@@ -15,10 +15,9 @@ import pytest
 from collector.brokers.config import Pair, ServerCertificate
 from collector.brokers.directory import BrokerDirectory
 from collector.links.mqtt import PahoLink
-from edge_client.mqtt.link import PahoLink as AgentLink
-from edge_client.mqtt.link import connect
-from protocol_spec.programs.address import BrokerUrl, Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
+from edge_client.link import PahoLink as AgentLink
+from edge_client.link import connect
+from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
 from tests.support.broker_setup import PASSWORDS, ConfiguredBroker, Setup, plan
 from tests.support.campaigns import manifest_text
 from tests.support.certificates import FAULTS, Files

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.device import Device
+from edge_client.agent import Device
 from edge_client.language import LANGUAGES, speaking
-from edge_client.show.owner_page import page
+from edge_client.page import statement_page
 from protocol_spec import Manifest
 from tests.support.browser.chromium import NARROW, WIDE, Browser
 from tests.support.browser.looks import brightness, grave_findings, sideways
@@ -85,7 +85,7 @@ def long_statement(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     agent.store.close()
     with Device(place / "state", clock=clock) as device, speaking(request.param):
         file = place / "statement.html"
-        file.write_text(page(device, device.memberships()), encoding="utf-8")
+        file.write_text(statement_page(device, device.memberships()), encoding="utf-8")
     return file.as_uri()
 
 

@@ -14,7 +14,7 @@ from collector.health import examine
 from collector.links import BATCH
 from collector.links.mqtt import PahoLink
 from protocol_spec import Outcome
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs.settings import Credentials, parse_broker
 from testbed.brokers import Broker, Mosquitto, Nats
 from tests.support.collector_processes.campaign import (
     ATTRIBUTE,

@@ -17,8 +17,8 @@ from collector.links.stream import (
     subjects_of_devices,
 )
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import Credentials
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats
 from tests.support.collector_cli import cli, home
 from tests.support.command_line import Cli
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.needs("postgres")
 
 @pytest.fixture
 def namespace() -> str:
-    return unguessable("ns")
+    return random_client_id("ns")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def examine(run: Cli, data: Path, broker: Broker, namespace: str, *flags: object
 
 
 def make_consumer(nats: Nats, namespace: str, **changed: object) -> None:
-    inbox = f"_INBOX_{unguessable('admin')}"
+    inbox = f"_INBOX_{random_client_id('admin')}"
     where = StreamAddress(False, "127.0.0.1", nats.stream_port)
     connection = NatsConnection(where, Credentials(), inbox=inbox)
     connection.connect()

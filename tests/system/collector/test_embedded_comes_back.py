@@ -16,7 +16,7 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.health import examine
 from collector.links import Link, Will
 from collector.processes import MARK, is_stopped, left_behind, listener_of
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.settings import BrokerUnreachable
 from testbed.processes import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess

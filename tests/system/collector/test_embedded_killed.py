@@ -24,7 +24,7 @@ from collector.records import Campaign
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
-from protocol_spec.programs.address import Credentials
+from protocol_spec.programs.settings import Credentials
 from testbed.brokers import Message, publish
 from testbed.processes import free_port
 from tests.support.collector_fakes import message, three_questions

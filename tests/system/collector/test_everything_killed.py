@@ -33,7 +33,7 @@ Row = tuple[int, int, bytes]
 
 SEED = 20
 KILLS = 24
-START = "import edge_client.daemon, edge_client.mqtt.link"
+START = "import edge_client.daemon, edge_client.link"
 
 
 def round_seconds() -> int:

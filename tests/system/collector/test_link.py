@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collector.links import Link, Message, Will
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.system import random_client_id
 from tests.support.links import (
     AtBroker,
     Ground,
@@ -31,13 +31,13 @@ def ground(request: pytest.FixtureRequest, shared_brokers: SharedBrokers) -> Ite
 @pytest.fixture
 def root() -> str:
     """The first level of this test's topics."""
-    return unguessable("link")
+    return random_client_id("link")
 
 
 @pytest.fixture
 def sender(ground: Ground) -> Link:
     """Somebody else who publishes."""
-    return ground.connect(unguessable("sender"), persistent=False)
+    return ground.connect(random_client_id("sender"), persistent=False)
 
 
 class Listener:
@@ -46,7 +46,7 @@ class Listener:
     def __init__(self, ground: Ground, root: str) -> None:
         self._ground = ground
         self._root = root
-        self._name = unguessable("listener")
+        self._name = random_client_id("listener")
         self._early: dict[int, list[Message]] = {}
 
     def connect(self, *, qos: int = 1, persistent: bool = True) -> Link:
@@ -89,7 +89,7 @@ def test_without_acknowledgement_where_it_was_not_asked_for(
 
 
 def test_only_what_a_filter_matches_arrives(ground: Ground, sender: Link, root: str) -> None:
-    link = ground.connect(unguessable("chooser"), persistent=False)
+    link = ground.connect(random_client_id("chooser"), persistent=False)
     for wanted_filter in ("+/up/+/report", "end"):
         assert subscribe(link, f"{root}/{wanted_filter}") == []
     wanted = [f"{root}/a/up/b/report", f"{root}//up/c/report"]
@@ -119,7 +119,7 @@ def test_an_empty_retained_message_takes_the_old_one_away(
     assert publish(sender, f"{root}/gone", b"old", retain=True) is None
     assert publish(sender, f"{root}/gone", b"", retain=True) is None
     assert publish(sender, f"{root}/here", b"mark", retain=True) is None
-    link = ground.connect(unguessable("late"), persistent=False)
+    link = ground.connect(random_client_id("late"), persistent=False)
     early = subscribe(link, f"{root}/#")
     found = early or receive(link, 1)
     assert [message.payload for message in found] == [b"mark"]
@@ -200,7 +200,7 @@ def test_a_last_will_is_for_those_who_say_no_goodbye(
 ) -> None:
     watcher = listener.connect()
     will = Will(f"{root}/state", b"vanished")
-    link = ground.connect(unguessable("mortal"), will=will, persistent=False)
+    link = ground.connect(random_client_id("mortal"), will=will, persistent=False)
     link.close() if goodbye else ground.cut(link)
     if goodbye:
         publish(sender, f"{root}/after", b"said goodbye")
@@ -212,7 +212,7 @@ def test_what_was_published_before_a_goodbye_arrives(
     listener: Listener, ground: Ground, root: str
 ) -> None:
     watcher = listener.connect()
-    link = ground.connect(unguessable("hasty"), persistent=False)
+    link = ground.connect(random_client_id("hasty"), persistent=False)
     for i in range(50):
         link.publish(f"{root}/{i:02}", b"%d" % i)
     link.close()
@@ -223,7 +223,7 @@ def test_what_was_published_before_a_goodbye_arrives(
 
 
 def test_every_publish_is_answered_once(ground: Ground, root: str) -> None:
-    link = ground.connect(unguessable("publisher"), persistent=False)
+    link = ground.connect(random_client_id("publisher"), persistent=False)
     everything = link.free
     sent = {link.publish(f"{root}/{i}", b"x", retain=False) for i in range(5)}
     assert len(sent) == 5
@@ -241,4 +241,4 @@ def test_every_publish_is_answered_once(ground: Ground, root: str) -> None:
 
 
 def test_a_link_says_where_it_leads(ground: Ground) -> None:
-    assert ground.connect(unguessable("named"), persistent=False).name
+    assert ground.connect(random_client_id("named"), persistent=False).name

@@ -11,10 +11,10 @@ import pytest
 
 from collector.links import Message
 from collector.links.mqtt import PahoLink
-from edge_client.mqtt.link import Lost, connect
-from edge_client.mqtt.link import PahoLink as AgentLink
-from protocol_spec.programs.address import Credentials, parse_broker
-from protocol_spec.programs.names import unguessable
+from edge_client.link import Lost, connect
+from edge_client.link import PahoLink as AgentLink
+from protocol_spec.programs.settings import Credentials, parse_broker
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Mosquitto, Nats, publish, with_tls
 from tests.support.links import PATIENCE_SECONDS, subscribe
 from tests.support.needs import need
@@ -41,7 +41,7 @@ def encrypted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker
 
 def test_what_waits_is_read_in_whole_batches(encrypted: Broker) -> None:
     """Brokers send nearly every message as a TLS record of its own."""
-    name, root = unguessable("reader"), unguessable("batches")
+    name, root = random_client_id("reader"), random_client_id("batches")
     trusted = Credentials(ca_file=str(encrypted.ca_file))
     link = PahoLink(parse_broker(encrypted.url), trusted, client_id=name)
     link.connect()

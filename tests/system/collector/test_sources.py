@@ -10,9 +10,8 @@ import pytest
 
 from benchmarks.held import on_cpu_seconds
 from collector.links.mqtt import PahoLink, SharedSubscription
-from protocol_spec.programs.address import Credentials, parse_broker
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats, publish
 from tests.support.peer import Peer, Wire
 from tests.support.shared_brokers import SharedBrokers
@@ -32,7 +31,7 @@ SENT = 4_000
 @pytest.fixture
 def root() -> str:
     """The namespace of this test."""
-    return unguessable("ns")
+    return random_client_id("ns")
 
 
 @pytest.fixture(params=["memory", "mosquitto", "nats"])
@@ -165,7 +164,7 @@ def test_a_worker_that_retires_gets_nothing_more(ground: SourceGround, root: str
 
 
 def test_nats_has_no_shared_subscriptions(shared_brokers: SharedBrokers, root: str) -> None:
-    link = paho(shared_brokers.get("nats"))(unguessable("worker"), False)
+    link = paho(shared_brokers.get("nats"))(random_client_id("worker"), False)
     with pytest.raises(BrokerUnreachable, match="it speaks MQTT 3") as found:
         SharedSubscription(link, root)
     assert "--stream tls://HOST:4222" in str(found.value)
@@ -181,7 +180,7 @@ def test_a_broker_may_say_that_it_has_none(root: str) -> None:
                 pass
 
     with Peer(script) as peer:
-        link = PahoLink(parse_broker(peer.url), Credentials(), client_id=unguessable("worker"))
+        link = PahoLink(parse_broker(peer.url), Credentials(), client_id=random_client_id("worker"))
         link.connect()
         with pytest.raises(BrokerUnreachable, match="it says that they are not available"):
             SharedSubscription(link, root)

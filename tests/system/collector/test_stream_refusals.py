@@ -16,9 +16,8 @@ from collector.links import Source
 from collector.links.nats import NatsConnection
 from collector.links.stream import STREAM, StreamConnector, consumer_name, consumer_settings
 from collector.settings import StreamAddress
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats
 from testbed.processes import free_port
 from tests.support.broker_setup import ConfiguredBroker, Setup, plan
@@ -28,7 +27,7 @@ from tests.support.sources import nats_with_a_stream, paho, receive
 
 @pytest.fixture
 def namespace() -> str:
-    return unguessable("ns")
+    return random_client_id("ns")
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def here(port: int, *, tls: bool = False) -> StreamAddress:
 
 def ask(broker: Nats, subject: str, body: object = None) -> dict[str, Any]:
     """As an administrator would, with a client of its own."""
-    inbox = f"_INBOX_{unguessable('admin')}"
+    inbox = f"_INBOX_{random_client_id('admin')}"
     connection = NatsConnection(here(broker.stream_port), Credentials(), inbox=inbox)
     connection.connect()
     with closing(connection):
@@ -107,7 +106,7 @@ def test_a_consumer_that_is_deleted_is_made_anew(nats: Nats, namespace: str) -> 
         wait_until_lost(source)
         assert "somebody deleted or changed the consumer" in str(source.lost)
     with closing(connect()) as source:
-        device = paho(nats)(unguessable("device"), False)
+        device = paho(nats)(random_client_id("device"), False)
         device.publish(f"{namespace}/v1/heat-0123abcd/up/d1/report", b"x", retain=False)
         device.step(0.1)
         assert receive([source], 1)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from edge_client.heartbeat import last_heartbeat
-from edge_client.mqtt.link import PahoLink
-from edge_client.timing import Timing
+from edge_client.link import PahoLink
+from edge_client.records import Timing
+from edge_client.status import last_heartbeat
 from protocol_spec import (
     Manifest,
     ReceiptPage,

@@ -14,8 +14,7 @@ from edge_client import EdgeClient, Policy
 from edge_client.agent import Due, due
 from edge_client.daemon import CampaignSchedule
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.records import Queued
-from edge_client.timing import Timing
+from edge_client.records import Queued, Timing
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from protocol_spec import ReceiptPage, digest8, receipt_page, receipt_tag
 from tests.support.campaigns import manifest
 from tests.support.collector_processes.processes import resident

@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.errors import BrokerUnreachable
-from edge_client.mqtt.link import (
+from edge_client.link import (
     WINDOW,
     Acknowledged,
     Arrived,
@@ -27,8 +27,8 @@ from edge_client.mqtt.link import (
     connect,
 )
 from edge_client.mqtt.memory import MemoryBroker
-from protocol_spec.programs.address import BrokerUrl, Credentials, parse_broker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
+from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
 from testbed.brokers import BROKERS, Broker, Mosquitto, leave
 from tests.support.needs import need
 

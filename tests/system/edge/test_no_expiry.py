@@ -17,7 +17,7 @@ from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import Manifest, Topics
-from protocol_spec.programs.names import unguessable
+from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, leave
 from tests.support.campaigns import second_manifest
 from tests.support.edge_fakes import QUICK, tick_until
@@ -82,7 +82,7 @@ def test_a_collector_away_until_after_the_deadline_gets_every_report(
 ) -> None:
     """F2: acknowledged reports do not expire, on NATS and mosquitto."""
     asked = second_manifest(slug=f"t-{os.urandom(4).hex()}", count=1, grace=0)
-    name, pattern = unguessable("collector"), Topics(asked.campaign).all_reports
+    name, pattern = random_client_id("collector"), Topics(asked.campaign).all_reports
     with session(broker.port, name, pattern):
         pass
     sent = dict(send_one(tmp_path / str(i), asked, broker) for i in range(DEVICES))

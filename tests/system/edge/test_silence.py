@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from protocol_spec import Manifest
 from testbed.brokers import Broker, Tally
 from tests.support.campaigns import manifest

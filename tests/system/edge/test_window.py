@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.mqtt.link import WINDOW
+from edge_client.link import WINDOW
 from protocol_spec import Rejected, decode_report
 from tests.support.edge_fakes import tick_until
 from tests.support.edge_processes.loops import many_queued, queued

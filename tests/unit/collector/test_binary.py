@@ -20,7 +20,7 @@ from collector.brokers.embedded import (
     find_program,
     recorded_program,
 )
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 from tests.support.needs import need
 
 OTHER = b"#!/bin/sh\nexec evil\n"

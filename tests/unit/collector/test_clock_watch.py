@@ -9,7 +9,7 @@ import pytest
 
 from collector.health import Status
 from collector.timing import FILE, Clock, ClockMemory, ClockWatch, Timing
-from protocol_spec.programs.kernel_clock import this_boot
+from protocol_spec.programs.system import this_boot
 
 
 @dataclass

@@ -30,7 +30,7 @@ from collector.errors import CollectorError
 from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
 from protocol_spec import Result
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 from tests.support.collector_cli import data, file, mistaken, used
 from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
 from tests.support.command_line import Cli

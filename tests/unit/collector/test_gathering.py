@@ -8,7 +8,7 @@ from itertools import repeat
 from queue import Queue
 
 from collector.links.mqtt import ENOUGH, LONGEST_REST, PAUSE_SECONDS, PAUSES, Gathering, PahoLink
-from protocol_spec.programs.address import Credentials, parse_broker
+from protocol_spec.programs.settings import Credentials, parse_broker
 from tests.support.peer import Peer, Wire
 
 

@@ -13,8 +13,7 @@ import pytest
 from collector.links.nats import ANSWERS, BEGIN_SECONDS, READ_BYTES, Frame, NatsConnection
 from collector.settings import StreamAddress
 from collector.timing import USUAL
-from protocol_spec.programs.address import Credentials
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials
 
 INFO = b'INFO {"max_payload": 1048576}\r\n'
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from collector import timing as collector_timing
 from collector.ingest.receipts import ReceiptPages
 from collector.records import Campaign, Candidate
-from edge_client import timing as edge_timing
-from edge_client.campaign_queue import CampaignQueue
-from edge_client.records import Membership, Queued
-from edge_client.trace import Trace
+from edge_client import records as edge_timing
+from edge_client.delivery import CampaignQueue
+from edge_client.records import Membership, Queued, Trace
 from protocol_spec import (
     Manifest,
     Outcome,

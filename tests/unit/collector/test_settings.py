@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collector.settings import PAGE, SETTINGS, Address, Settings, resolve
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 
 FILE = 'broker = "mqtts://file.example"\nkeepalive = 11\nlisten = "127.0.0.1:9180"\n'
 

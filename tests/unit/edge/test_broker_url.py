@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 import edge_client
-from edge_client.mqtt.connector import Connector
-from edge_client.mqtt.link import Link
+from edge_client.link import Connector, Link
 from edge_client.mqtt.memory import MemoryBroker
-from protocol_spec.programs.address import (
+from protocol_spec.programs.settings import (
     BrokerUrl,
     Credentials,
+    SettingsError,
     parse_broker,
     parse_brokers,
     parse_campaign,
 )
-from protocol_spec.programs.errors import SettingsError
 
 CAMPAIGN = "home-heat-1a2b3c4d"
 ROOT = Path(edge_client.__file__).parents[1]
@@ -163,10 +162,10 @@ def test_no_code_path_disables_verification() -> None:
         "wrap_bio",
     }
     allowed = {
-        ("protocol_spec/programs/address.py", "SSLContext"),  # what the one that verifies returns
-        ("protocol_spec/programs/client.py", "SSLContext"),  # what it is given
-        ("protocol_spec/programs/tls.py", "SSLContext"),
-        ("protocol_spec/programs/tls.py", "wrap_bio"),  # with the name: see below
+        ("protocol_spec/programs/settings.py", "SSLContext"),  # what the one that verifies returns
+        ("protocol_spec/programs/mqtt.py", "SSLContext"),  # what it is given
+        ("protocol_spec/programs/packets.py", "SSLContext"),
+        ("protocol_spec/programs/packets.py", "wrap_bio"),  # with the name: see below
     }
     found = {(module, name) for module, tree in trees().items() for name in names(tree) & forbidden}
     assert found == allowed
@@ -177,11 +176,11 @@ def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
     users = {m for m, tree in trees().items() if {"wrap_socket", "wrap_bio"} & names(tree)}
     givers = {module for module, tree in trees().items() if "tls_context" in calls(tree)}
     assert (makers, users, givers) == (
-        {"protocol_spec/programs/address.py"},
-        {"protocol_spec/programs/tls.py"},
+        {"protocol_spec/programs/settings.py"},
+        {"protocol_spec/programs/packets.py"},
         {"protocol_spec/programs/mqtt.py"},
     )
-    source = (ROOT / "protocol_spec/programs/tls.py").read_text("utf-8")
+    source = (ROOT / "protocol_spec/programs/packets.py").read_text("utf-8")
     assert "wrap_bio(self._arrived, self._outgoing, server_hostname=host)" in source
 
 
@@ -194,11 +193,9 @@ def calls(tree: ast.AST) -> set[str]:
 def test_whoever_makes_a_link_has_checked_for_plain_text() -> None:
     """One module makes links, and its one function checks first; nobody calls an adapter."""
     made = {module: calls(tree) for module, tree in trees().items()}
-    assert {m for m, called in made.items() if "make_link" in called} == {
-        "edge_client/mqtt/connector.py"
-    }
+    assert {m for m, called in made.items() if "make_link" in called} == {"edge_client/link.py"}
     assert not {m for m, called in made.items() if "PahoLink" in called}
-    source = (ROOT / "edge_client/mqtt/connector.py").read_text("utf-8")
+    source = (ROOT / "edge_client/link.py").read_text("utf-8")
     assert source.index("check_plaintext(") < source.index("self.make_link(")
 
 

@@ -17,9 +17,9 @@ from edge_client.errors import (
     SourceFailure,
     StateBusy,
 )
-from edge_client.mqtt.link import Arrived, Link, PahoLink, connect
+from edge_client.link import Arrived, Link, PahoLink, connect
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.show.statement import campaign_facts
+from edge_client.statement import campaign_facts
 from protocol_spec import (
     AllomfreeError,
     Manifest,
@@ -30,7 +30,7 @@ from protocol_spec import (
     Topics,
     decode_request,
 )
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (

@@ -9,19 +9,19 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.agent import Due, Wait, due
-from edge_client.clock import SystemClock
-from edge_client.doctor import clock_finding
-from edge_client.mqtt.memory import MemoryBroker
-from edge_client.plausibility import (
+from edge_client.clock import (
     UNSYNCHRONISED,
+    SystemClock,
     doubt,
     first_doubt,
     first_round_to_come,
     is_ahead_of,
     is_impossible,
 )
-from edge_client.show.statement import show_facts
-from edge_client.show.text import show_text
+from edge_client.doctor import clock_finding
+from edge_client.mqtt.memory import MemoryBroker
+from edge_client.statement import show_facts
+from edge_client.text import show_text
 from protocol_spec import Presence, State, Topics, digest8
 from tests.support.edge_fakes import (
     DAY,

@@ -17,11 +17,10 @@ from edge_client.language import (
     load,
     speaking,
 )
-from edge_client.show.asked import asked_text
-from edge_client.show.owner_page import page
-from edge_client.show.statement import invitation_facts, joined_facts, show_facts
-from edge_client.show.text import joined_text, show_text
-from edge_client.sources.checking import unreadable
+from edge_client.page import statement_page
+from edge_client.sources import unreadable
+from edge_client.statement import invitation_facts, joined_facts, show_facts
+from edge_client.text import asked_text, joined_text, show_text
 from protocol_spec import Manifest, Reporting
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import NOBODY, FakeClock, daily, draw_rounds, joined_agent, only
@@ -89,7 +88,10 @@ def test_all_that_is_shown_is_translated(
     agent.store.close()
     with EdgeClient(state, clock=clock, exclusive=False) as client, speaking(DISGUISE):
         invitation = client.invitation(manifest=asked, broker="mqtts://b.example")
-        missing, shown = unreadable(asked.attributes, {}), page(client, client.memberships())
+        missing, shown = (
+            unreadable(asked.attributes, {}),
+            statement_page(client, client.memberships()),
+        )
         told = [
             asked_text(invitation_facts(invitation, None, sources=missing), None),
             joined_text(joined_facts(member)),

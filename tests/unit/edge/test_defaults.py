@@ -14,9 +14,9 @@ from edge_client.client import accept_loss
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import EARLIER_DEFAULTS, Policy
 from edge_client.records import LedgerLine
-from edge_client.show.statement import budget_facts
-from edge_client.show.text import budget_text
 from edge_client.sources import build
+from edge_client.statement import budget_facts
+from edge_client.text import budget_text
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
     DAY,

@@ -13,8 +13,8 @@ import pytest
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
 from edge_client.mqtt.memory import MemoryBroker, MemoryLink, Message, matches
+from edge_client.records import Timing
 from edge_client.store import Store
-from edge_client.timing import Timing
 from protocol_spec import Presence, Rejected, State, decode_report, digest8
 from tests.support.edge_fakes import (
     DAY,

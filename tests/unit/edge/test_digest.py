@@ -15,8 +15,7 @@ from edge_client.policy import Policy
 from edge_client.store import highwater
 from edge_client.store.highwater import SLOT, Mark, Participation
 from protocol_spec import Manifest, Topics
-from protocol_spec.programs.address import parse_campaign, parse_invitation
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError, parse_campaign, parse_invitation
 from tests.support.colliding import FIRST_ROUND, A, B
 from tests.support.edge_fakes import FakeClock, draw, joined_agent, only, rows
 
@@ -131,7 +130,7 @@ def test_a_loss_from_before_digests_were_kept(state: Path, clock: FakeClock) -> 
     joined_agent(state, clock).store.close()
     (state / "state.db").unlink()
     known = {A.campaign: Participation("device", 2, 0)}
-    highwater.write(state / "highwater", Mark("old", 7, {"c": 1.0}, known))
+    highwater.write_mark(state / "highwater", Mark("old", 7, {"c": 1.0}, known))
     accept_loss(state, Policy(), clock)
     agent = joined_agent(state, clock)
     with pytest.raises(CampaignProblem, match="digest unknown"):
@@ -149,8 +148,8 @@ def test_the_mark_keeps_digests_as_far_as_there_is_room(tmp_path: Path) -> None:
         }
         mark = Mark("a1b2", count, {"fuel": 2.0}, shown)
         assert highwater.fits(mark)
-        highwater.write(tmp_path / "mark", mark)
-        found = highwater.read(tmp_path / "mark")
+        highwater.write_mark(tmp_path / "mark", mark)
+        found = highwater.read_mark(tmp_path / "mark")
         assert found is not None
         if count == 120:
             shown = {name: each._replace(digest="") for name, each in shown.items()}

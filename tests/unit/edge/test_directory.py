@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.credentials import Remembered, RememberedCredentials
 from edge_client.errors import StateExposed, StorageFailure
-from edge_client.heartbeat import Heartbeat
-from edge_client.remembered import Remembered, RememberedCredentials
+from edge_client.status import Heartbeat
 from edge_client.store import Store
-from edge_client.store.directory import STATE_FILES
-from protocol_spec.programs.address import parse_broker
+from edge_client.store.opening import STATE_FILES
+from protocol_spec.programs.settings import parse_broker
 from tests.support.edge_fakes import FakeClock, daily, draw, joined_agent
 
 

@@ -207,7 +207,7 @@ def test_the_mark_knows_how_many_answers_are_used(
 ) -> None:
     agent = joined_agent(state, clock, once)
     draw_all(agent, clock)
-    mark = highwater.read(state / "highwater")
+    mark = highwater.read_mark(state / "highwater")
     assert mark is not None
     assert mark.participations[once.campaign].answers == 3
     agent.store.close()

@@ -16,8 +16,8 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.agent import Wait
-from edge_client.heartbeat import FILE, SIZE
-from edge_client.show.statement import show_facts, status_facts
+from edge_client.statement import show_facts, status_facts
+from edge_client.status import HEARTBEAT_BYTES, HEARTBEAT_FILE
 from edge_client.store import Store, highwater
 from edge_client.store.highwater import Participation
 from tests.support.edge_fakes import DAY, FUEL, FakeClock, daily, joined_agent, rows
@@ -69,7 +69,7 @@ def test_nothing_is_changed_by_opening(name: str, state: Path) -> None:
         "trust": [],
     }
     assert (state / "highwater").read_bytes() == mark
-    found = highwater.read(state / "highwater")
+    found = highwater.read_mark(state / "highwater")
     assert found is not None
     assert (found.charged, found.participations) == ({"fuel": 6.0}, SHOWN)
 
@@ -93,7 +93,7 @@ def test_it_goes_on_with_the_same_memos(name: str, state: Path, fourth_day: Fake
 
 def test_its_owner_sees_the_same(state: Path, fourth_day: FakeClock) -> None:
     unpacked("closed", state)
-    assert len((state / FILE).read_bytes()) == SIZE
+    assert len((state / HEARTBEAT_FILE).read_bytes()) == HEARTBEAT_BYTES
     with EdgeClient(state, clock=fourth_day) as client:
         shown = show_facts(client, client.memberships())
         (first, second) = status_facts(client)["campaigns"]

@@ -9,7 +9,7 @@ import pytest
 from edge_client import Credentials, EdgeClient, EdgeError
 from edge_client.errors import SettingsError
 from edge_client.settings import resolve
-from protocol_spec.programs.address import parse_broker
+from protocol_spec.programs.settings import parse_broker
 
 
 def test_every_mistake_in_a_setting_is_an_edge_error(tmp_path: Path) -> None:

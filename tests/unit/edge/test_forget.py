@@ -13,9 +13,8 @@ from edge_client import Credentials, EdgeClient
 from edge_client.agent import Agent
 from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import Invitation
-from edge_client.store import Store
-from edge_client.store.outbox import KEPT_FOR_SHOW
-from protocol_spec.programs.address import parse_broker
+from edge_client.store import KEPT_FOR_SHOW, Store
+from protocol_spec.programs.settings import parse_broker
 from tests.support.edge_fakes import (
     COLOUR,
     NOBODY,

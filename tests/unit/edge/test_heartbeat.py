@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.heartbeat import FILE, SIZE, Heartbeat, last_heartbeat
-from protocol_spec.programs.systemd import notify
+from edge_client.status import HEARTBEAT_BYTES, HEARTBEAT_FILE, Heartbeat, last_heartbeat
+from protocol_spec.programs.system import notify_systemd
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_size_never_changes_and_any_text_can_be_read(tmp_path: Path, letter:
     heartbeat = Heartbeat(tmp_path)
     for text in ("short", letter * 5000, ""):
         heartbeat.write(text, 10**9)
-        assert (tmp_path / FILE).stat().st_size == SIZE
+        assert (tmp_path / HEARTBEAT_FILE).stat().st_size == HEARTBEAT_BYTES
         beat = last_heartbeat(tmp_path)
         assert beat is not None
         assert len(beat["state"]) >= min(len(text), 100)
@@ -37,9 +37,9 @@ def test_the_size_never_changes_and_any_text_can_be_read(tmp_path: Path, letter:
 def test_it_is_written_only_when_something_changed(tmp_path: Path) -> None:
     heartbeat = Heartbeat(tmp_path)
     heartbeat.write("fine", 0)
-    (tmp_path / FILE).write_bytes(b"")
+    (tmp_path / HEARTBEAT_FILE).write_bytes(b"")
     heartbeat.write("fine", 0)
-    assert (tmp_path / FILE).read_bytes() == b""
+    assert (tmp_path / HEARTBEAT_FILE).read_bytes() == b""
     heartbeat.write("fine", 1)
     assert last_heartbeat(tmp_path)
 
@@ -48,7 +48,7 @@ def test_an_agent_that_has_ended_is_not_running(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     record = {"pid": ended.pid, "state": "fine", "queued": 0, "at": 0}
-    (tmp_path / FILE).write_text(json.dumps(record))
+    (tmp_path / HEARTBEAT_FILE).write_text(json.dumps(record))
     assert last_heartbeat(tmp_path) is None
 
 
@@ -57,7 +57,7 @@ def test_an_agent_that_has_ended_is_not_running(tmp_path: Path) -> None:
     ["", "{", "null", "[]", "3", "{}", '{"pid": "x"}', '{"pid": null}', '{"pid": 1e99}', "\0" * 99],
 )
 def test_damage_is_no_heartbeat(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content)
+    (tmp_path / HEARTBEAT_FILE).write_text(content)
     assert last_heartbeat(tmp_path) is None
 
 
@@ -78,12 +78,12 @@ def test_systemd_is_told_when_it_listens(
         listener.bind(address)
         listener.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else address)
-        notify("READY=1")
+        notify_systemd("READY=1")
         assert listener.recv(100) == b"READY=1"
 
 
 def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    notify("READY=1")
+    notify_systemd("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    notify("READY=1")
+    notify_systemd("READY=1")

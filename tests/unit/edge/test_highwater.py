@@ -32,13 +32,13 @@ def damage_slot(path: Path, slot: int, content: bytes = b"\xa5" * 100) -> None:
 def test_what_was_written_is_read(path: Path) -> None:
     for sequence in range(5):
         written = mark(sequence, fuel=2.0 * sequence, **{"*": 0.1})
-        highwater.write(path, written)
-        assert highwater.read(path) == written
+        highwater.write_mark(path, written)
+        assert highwater.read_mark(path) == written
 
 
 def test_the_bytes_are_those_of_every_version(path: Path) -> None:
     """A device may be upgraded and downgraded; the mark must be readable by both."""
-    highwater.write(path, mark(5, fuel=2.0))
+    highwater.write_mark(path, mark(5, fuel=2.0))
     text = (
         b'{"charged":{"fuel":2.0},"lives":{"test-00000000":["device",3,7]},'
         b'"sequence":5,"store":"a1b2"}'
@@ -47,55 +47,55 @@ def test_the_bytes_are_those_of_every_version(path: Path) -> None:
 
 
 def test_no_file_is_no_mark(path: Path) -> None:
-    assert highwater.read(path) is None
+    assert highwater.read_mark(path) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(SLOT), b"00000000 {}", b"\xff" * 3 * SLOT])
 def test_damage_is_no_mark(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert highwater.read(path) is None
+    assert highwater.read_mark(path) is None
 
 
 @pytest.mark.parametrize("sequence", [6, 7])
 def test_one_damaged_slot_leaves_the_other(path: Path, sequence: int) -> None:
-    highwater.write(path, mark(sequence))
-    highwater.write(path, mark(sequence + 1))
+    highwater.write_mark(path, mark(sequence))
+    highwater.write_mark(path, mark(sequence + 1))
     damage_slot(path, (sequence + 1) % 2)
-    assert highwater.read(path) == mark(sequence)
+    assert highwater.read_mark(path) == mark(sequence)
     damage_slot(path, sequence % 2)
-    assert highwater.read(path) is None
+    assert highwater.read_mark(path) is None
 
 
 @pytest.mark.parametrize("written", [1, 8, 9, 40, 60])
 def test_a_torn_write_leaves_the_last_mark(path: Path, written: int) -> None:
     """The first bytes of the next record reach the disk, the rest never does."""
     for sequence in range(1, 4):
-        highwater.write(path, mark(sequence, fuel=1.0 * sequence))
+        highwater.write_mark(path, mark(sequence, fuel=1.0 * sequence))
     before = path.read_bytes()
-    highwater.write(path, mark(4, fuel=4.0))
+    highwater.write_mark(path, mark(4, fuel=4.0))
     after = path.read_bytes()
     path.write_bytes(after[:written] + before[written:])
-    assert highwater.read(path) == mark(3, fuel=3.0)
+    assert highwater.read_mark(path) == mark(3, fuel=3.0)
 
 
 def test_any_changed_byte_of_a_record_is_noticed(path: Path) -> None:
-    highwater.write(path, mark(2, fuel=2.0))
+    highwater.write_mark(path, mark(2, fuel=2.0))
     whole = path.read_bytes()
     for place in range(len(whole[:SLOT].rstrip(b" "))):
         damage_slot(path, 0, whole[:place] + bytes([whole[place] ^ 1]))
-        assert highwater.read(path) is None, place
+        assert highwater.read_mark(path) is None, place
         damage_slot(path, 0, whole[:SLOT])
-    assert highwater.read(path) == mark(2, fuel=2.0)
+    assert highwater.read_mark(path) == mark(2, fuel=2.0)
 
 
 def test_the_first_write_takes_the_room_for_all_others(path: Path) -> None:
     """So that a full disk cannot stop a later one."""
-    highwater.write(path, mark(0))
+    highwater.write_mark(path, mark(0))
     size, blocks = path.stat().st_size, path.stat().st_blocks
     assert size == 2 * SLOT
     assert blocks * 512 >= size
     for sequence in range(1, 6):
-        highwater.write(path, mark(sequence))
+        highwater.write_mark(path, mark(sequence))
     assert (path.stat().st_size, path.stat().st_blocks) == (size, blocks)
 
 
@@ -121,7 +121,7 @@ def test_a_store_goes_on_with_one_good_slot(state: Path, clock: FakeClock, slot:
     damage_slot(state / "highwater", slot)
     with Store(state, exclusive=True) as store:
         assert store.sequence == 4
-    restored = highwater.read(state / "highwater")
+    restored = highwater.read_mark(state / "highwater")
     assert restored is not None
     assert restored.sequence == 4
 
@@ -136,7 +136,7 @@ def test_a_kill_between_commit_and_mark_is_healed(state: Path, clock: FakeClock)
     (state / "highwater").write_bytes(behind)
     with Store(state, exclusive=True) as store:
         assert store.sequence == 3
-    healed = highwater.read(state / "highwater")
+    healed = highwater.read_mark(state / "highwater")
     assert healed is not None
     assert healed.sequence == 3
 
@@ -155,7 +155,7 @@ def test_the_mark_follows_every_draw(state: Path, clock: FakeClock) -> None:
     for sequence in range(1, 4):
         draw(agent)
         clock.pass_time(86_400)
-        found = highwater.read(state / "highwater")
+        found = highwater.read_mark(state / "highwater")
         assert found is not None
         membership = only(agent)
         assert found.sequence == sequence

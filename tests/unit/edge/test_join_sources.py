@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.sources import build_all
-from edge_client.sources.checking import example, unreadable
+from edge_client.sources import build_all, example, unreadable
 from protocol_spec import Manifest
 from tests.support.command_line import Cli, facts_of
 from tests.support.edge_fakes import NOBODY

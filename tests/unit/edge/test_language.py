@@ -7,6 +7,7 @@ from string import Formatter
 
 import pytest
 
+from edge_client.explain import fraction, times
 from edge_client.language import (
     ENGLISH,
     LANGUAGES,
@@ -19,7 +20,6 @@ from edge_client.language import (
     say_count,
     speaking,
 )
-from edge_client.show.odds import fraction, times
 from tests.support.messages import MESSAGES, PACKAGE
 from tests.support.tables import every
 

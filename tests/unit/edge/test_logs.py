@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol_spec.programs.logs import set_up
+from protocol_spec.programs.output import set_up_logging
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def _logger_as_before() -> Iterator[None]:
 
 def logged(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, level: str) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    set_up(level)
+    set_up_logging(level)
     log = logging.getLogger("allomfree.edge")
     log.debug("a detail")
     log.info("größer")
@@ -54,5 +54,5 @@ def test_plain_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_setting_up_twice_does_not_say_everything_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_up("info")
+    set_up_logging("info")
     assert len(logged(monkeypatch, io.StringIO(), "warning").splitlines()) == 1

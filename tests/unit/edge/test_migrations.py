@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.store import Store, schema
+from edge_client.store import Store, opening
 from tests.support.edge_fakes import FakeClock, daily, draw_rounds, joined_agent, rows
 
 
@@ -41,7 +41,7 @@ def used(state: Path, clock: FakeClock) -> Path:
 
 
 def test_an_upgrade_that_stops_is_undone(used: Path) -> None:
-    before, steps = rows(used), (*schema.STEPS, add_column, add_table_then_stop)
+    before, steps = rows(used), (*opening.STEPS, add_column, add_table_then_stop)
     with pytest.raises(Interrupted):
         Store(used, exclusive=True, steps=steps)
     assert rows(used) == before
@@ -50,7 +50,7 @@ def test_an_upgrade_that_stops_is_undone(used: Path) -> None:
 
 
 def test_an_upgrade_that_ends_is_complete(used: Path) -> None:
-    before, steps = rows(used), (*schema.STEPS, add_column, add_table)
+    before, steps = rows(used), (*opening.STEPS, add_column, add_table)
     Store(used, exclusive=True, steps=steps).close()
     after = rows(used)
     assert after["memo"] == [(*row, "red") for row in before["memo"]]

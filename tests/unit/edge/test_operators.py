@@ -13,8 +13,8 @@ from edge_client import EdgeClient
 from edge_client.errors import CampaignProblem, PolicyRefusal, SettingsError
 from edge_client.mqtt.memory import MemoryBroker
 from edge_client.policy import Operator, Policy
-from edge_client.show.statement import invitation_facts
-from edge_client.show.text import invitation_text
+from edge_client.statement import invitation_facts
+from edge_client.text import invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
 from tests.support.colliding import FIRST_ROUND, TEXT_A
@@ -167,8 +167,8 @@ from edge_client import EdgeClient, Policy
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Operator
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.show.statement import invitation_facts
-from edge_client.show.text import invitation_text
+from edge_client.statement import invitation_facts
+from edge_client.text import invitation_text
 
 made = MemoryBroker()
 made.publish({TOPICS.manifest!r}, {SIGNED.to_bytes()!r}, retain=True)

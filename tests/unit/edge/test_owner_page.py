@@ -15,9 +15,19 @@ import pytest
 
 from edge_client import EdgeClient, Policy
 from edge_client.errors import SettingsError
-from edge_client.show.curve import BASE, LEFT, RIGHT, TOP, Loss, curve_svg
-from edge_client.show.owner_page import MARK, POLICY, page, write_page
-from edge_client.show.statement import NEVER_LEAVES, campaign_facts
+from edge_client.page import (
+    BASE,
+    LEFT,
+    MARK,
+    POLICY,
+    RIGHT,
+    TOP,
+    Loss,
+    curve_svg,
+    statement_page,
+    write_page,
+)
+from edge_client.statement import NEVER_LEAVES, campaign_facts
 from protocol_spec import LONGITUDINAL, calibrate
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
@@ -75,7 +85,7 @@ def looking(state: Path, clock: FakeClock, tmp_path: Path) -> Iterator[EdgeClien
 
 def test_it_tells_what_show_tells(looking: EdgeClient) -> None:
     before = rows(looking.store.directory)
-    reader = Reader(page(looking, looking.memberships()))
+    reader = Reader(statement_page(looking, looking.memberships()))
     assert rows(looking.store.directory) == before
     facts = campaign_facts(looking, looking.find())
     drawn = facts["drawn_attribute"]
@@ -96,7 +106,7 @@ def test_it_tells_what_show_tells(looking: EdgeClient) -> None:
 
 
 def test_it_fetches_and_runs_nothing(looking: EdgeClient) -> None:
-    reader = Reader(page(looking, looking.memberships()))
+    reader = Reader(statement_page(looking, looking.memberships()))
     tags = {tag for tag, _ in reader.tags}
     assert not tags & {"script", "link", "img", "iframe", "object", "form", "a", "base"}
     names = {name for _, attributes in reader.tags for name in attributes}
@@ -104,11 +114,11 @@ def test_it_fetches_and_runs_nothing(looking: EdgeClient) -> None:
     (policy,) = [m for m in reader.named("meta") if "http-equiv" in m]
     assert policy == {"http-equiv": "Content-Security-Policy", "content": POLICY}
     assert POLICY == "default-src 'none'; style-src 'unsafe-inline'"
-    assert "url(" not in page(looking, looking.memberships())
+    assert "url(" not in statement_page(looking, looking.memberships())
 
 
 def test_everyone_can_read_it(looking: EdgeClient) -> None:
-    text = page(looking, looking.memberships())
+    text = statement_page(looking, looking.memberships())
     reader = Reader(text)
     assert reader.named("html") == [{"lang": "en"}]
     assert len(reader.named("h1")) == 1
@@ -125,7 +135,7 @@ def test_what_others_wrote_is_text(clock: FakeClock, state: Path, tmp_path: Path
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:
-        text = page(client, client.memberships())
+        text = statement_page(client, client.memberships())
     assert "<script" not in text
     assert HOSTILE in Reader(text).text
 
@@ -139,14 +149,14 @@ def test_the_true_value_and_the_memo_are_not_in_it(
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:
-        text = page(client, client.memberships())
+        text = statement_page(client, client.memberships())
     assert memo.hex(" ") not in Reader(text).text
     assert "c77" not in Reader(text).text
 
 
 def test_without_a_campaign_it_says_how_to_begin(tmp_path: Path) -> None:
     with EdgeClient(tmp_path / "new", exclusive=True) as client:
-        reader = Reader(page(client, []))
+        reader = Reader(statement_page(client, []))
     assert "Begin with: allomfree-edge join ADDRESS" in reader.text
     assert "Nothing was ever charged." in reader.text
 
@@ -188,7 +198,7 @@ def test_the_page_of_several_memos_has_a_dot_for_each(
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:
-        reader = Reader(page(client, client.memberships()))
+        reader = Reader(statement_page(client, client.memberships()))
     assert len(reader.named("circle")) == 2
     assert "after 4 reports of 2 memos" in reader.text
     assert "someone who keeps all your reports can" in reader.text
@@ -251,7 +261,7 @@ def test_the_command(cli: Cli, state: Path, tmp_path: Path, clock: FakeClock) ->
 
 
 def test_it_needs_no_more_than_the_agent_has() -> None:
-    assert "edge_client.show.owner_page" in sys.modules
+    assert "edge_client.page" in sys.modules
     source = Path(sys.modules["edge_client"].__file__ or "").read_text(encoding="utf-8")
     top_level = [line for line in source.splitlines() if line.startswith(("import", "from"))]
     assert not [line for line in top_level if "owner_page" in line or "curve" in line]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.errors import CampaignProblem, SettingsError
-from edge_client.show.serving import AT_ONCE, PageServer
+from edge_client.page import AT_ONCE, PageServer
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import FakeClock, daily, draw_rounds, joined_agent
 from tests.support.places import ROOT
@@ -178,7 +178,7 @@ def test_the_command(state: Path, clock: FakeClock, home: Path) -> None:
         server.kill()
         server.wait()
         agent.store.close()
-    assert {"edge_client.show.serving", "edge_client.store"} <= loaded
+    assert {"edge_client.page", "edge_client.store"} <= loaded
     assert {name.split(".")[0] for name in loaded}.isdisjoint({"paho", "numpy", "collector"})
 
 

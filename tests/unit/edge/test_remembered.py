@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edge_client import Credentials, EdgeClient
+from edge_client.credentials import Remembered, RememberedCredentials
 from edge_client.errors import SettingsError, StorageFailure
-from edge_client.mqtt.connector import Connector
-from edge_client.remembered import Remembered, RememberedCredentials
-from protocol_spec.programs.address import parse_broker
+from edge_client.link import Connector
+from protocol_spec.programs.settings import parse_broker
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import NOBODY
 from tests.support.edge_ways import FUELS, way_text

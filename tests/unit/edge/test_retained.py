@@ -11,10 +11,10 @@ from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
 from edge_client.mqtt.memory import MemoryBroker, MemoryLink, Message
-from edge_client.timing import Timing
+from edge_client.records import Timing
 from protocol_spec import Topics
-from protocol_spec.programs.address import BrokerUrl
 from protocol_spec.programs.mqtt import MQTT_5, Version
+from protocol_spec.programs.settings import BrokerUrl
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import NOBODY, FakeClock, MemoryTally, daily, only, runner_of
 

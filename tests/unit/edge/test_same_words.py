@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
+from edge_client.agent import ReadValue
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.reading import ReadValue
-from edge_client.show.statement import status_facts
+from edge_client.statement import status_facts
 from protocol_spec import Manifest, Reporting
 from tests.support.edge_fakes import (
     DAY,

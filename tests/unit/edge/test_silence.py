@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from edge_client.agent import Agent
+from edge_client.agent import Agent, silence_text, silent_about
 from edge_client.errors import PolicyRefusal, SourceFailure
-from edge_client.reading import silence_text, silent_about
 from edge_client.records import Queued
 from protocol_spec import Manifest
 from tests.support.campaigns import manifest_text

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from edge_client import sources
 from edge_client.errors import SettingsError, SourceFailure
-from edge_client.sources import build, build_all, plugin, reader
-from edge_client.sources.machine import FACTS, read_fact
+from edge_client.sources import FACTS, build, build_all, read_fact, reader
 
 SECRET = "marmalade"  # noqa: S105 - the value nobody else may see
 
@@ -181,7 +181,7 @@ def _plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
     targets = {"good": "returns", "bad": "fails", "gone": "no_such_function"}
     lines = [f"{name} = {__name__}:{target}" for name, target in targets.items()]
-    (package / "entry_points.txt").write_text("\n".join([f"[{plugin.GROUP}]", *lines]))
+    (package / "entry_points.txt").write_text("\n".join([f"[{sources.PLUGINS}]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from edge_client import EdgeClient, Invitation, Policy
 from edge_client.agent import Agent
-from edge_client.show.odds import times
-from edge_client.show.statement import (
+from edge_client.explain import times
+from edge_client.statement import (
     NEVER_LEAVES,
     attribute_facts,
     campaign_facts,
@@ -18,8 +18,8 @@ from edge_client.show.statement import (
     ledger_facts,
     status_facts,
 )
-from edge_client.show.text import campaign_text, invitation_text, ledger_text, status_text
 from edge_client.store import Store
+from edge_client.text import campaign_text, invitation_text, ledger_text, status_text
 from protocol_spec import LONGITUDINAL, Manifest, Randomiser, Report, digest8, report_odds
 from tests.support.edge_fakes import (
     COLOUR,

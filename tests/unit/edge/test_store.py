@@ -16,8 +16,7 @@ import pytest
 from edge_client.agent import Agent, Wait
 from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import Draw
-from edge_client.store import Store
-from edge_client.store.outbox import KEPT_FOR_SHOW
+from edge_client.store import KEPT_FOR_SHOW, Store
 from tests.support.edge_fakes import (
     DAY,
     FIRST,

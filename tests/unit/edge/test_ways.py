@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent import Agent
+from edge_client.agent import Agent, ReadValue
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
-from edge_client.reading import ReadValue
 from edge_client.records import Memo, Queued
 from protocol_spec import Rejected, Reporting, decode_report, report_fault
 from tests.support.edge_fakes import (

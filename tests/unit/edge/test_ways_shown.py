@@ -10,17 +10,17 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.errors import SourceFailure
+from edge_client.explain import times
 from edge_client.mqtt.memory import MemoryBroker
-from edge_client.show.odds import times
-from edge_client.show.owner_page import page
-from edge_client.show.statement import (
+from edge_client.page import statement_page
+from edge_client.statement import (
     attribute_facts,
     campaign_facts,
     invitation_facts,
     joined_facts,
     status_facts,
 )
-from edge_client.show.text import campaign_text, invitation_text, joined_text, status_text
+from edge_client.text import campaign_text, invitation_text, joined_text, status_text
 from protocol_spec import Reporting, lifetime_odds, report_odds
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
@@ -123,7 +123,7 @@ def test_the_bytes_of_the_preview_are_those_that_are_sent(
     copy = as_killed(state, state.with_name("copy"))
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:
-        assert f"<b>{noise}</b>" in page(client, client.memberships())
+        assert f"<b>{noise}</b>" in statement_page(client, client.memberships())
 
 
 @EVERY_WAY
@@ -148,7 +148,7 @@ def test_what_was_spent_is_shown_exactly_with_its_bound(
         exact_or_more, booked_or_more = exact, booked
     assert f"epsilon {exact_or_more:.4f} of {booked_or_more:g}, at most {bound:g} ever" in text
     with EdgeClient(state, clock=clock, exclusive=False) as client:
-        html = page(client, client.memberships())
+        html = statement_page(client, client.memberships())
     assert f'<span class="big">{exact:.4f}</span> of at most {booked:g}, in epsilon' in html
     assert f"In all, never more than epsilon {bound:g}" in html
     assert f"{exact:.4f} after 2" in html, "and on the curve"
@@ -182,7 +182,7 @@ def test_its_owner_sees_the_rounds_that_were_drawn(state: Path, clock: FakeClock
     assert f", {two} (20" in told
     assert f"Rounds drawn: {one} (20" in shown_text(state, clock)
     with EdgeClient(state, clock=clock, exclusive=False) as client:
-        assert f"{one} (opens 20" in page(client, client.memberships())
+        assert f"{one} (opens 20" in statement_page(client, client.memberships())
     agent.store.close()
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol_spec.programs.address import parse_invitation
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError, parse_invitation
 from tests.support.protocol import vectors
 
 ADDRESSES = vectors.load("topics.json")["addresses"]

@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from protocol_spec.programs.buffered import READ_BYTES, UNSENT_BYTES, BufferedSocket
 from protocol_spec.programs.packets import (
     CUT_BYTES,
     LARGEST_PACKET,
+    READ_BYTES,
+    UNSENT_BYTES,
     BadPacket,
+    BufferedSocket,
     Message,
     read_publish,
 )

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from collector.commands import main as collector
 from collector.settings import SETTINGS as COLLECTOR_SETTINGS
-from edge_client.commands import main as edge
+from edge_client.cli import main as edge
 from edge_client.settings import SETTINGS as EDGE_SETTINGS
 from protocol_spec.programs.settings import Setting
 from tests.support.campaigns import manifest_text

@@ -7,15 +7,15 @@ import sys
 
 CODE = """
 import sys
-from protocol_spec.programs.lazily import put_off
+from protocol_spec.programs.mqtt import lazy_import
 finders = list(sys.meta_path)
-with put_off("urllib.request"):
-    import urllib.request
+with lazy_import("xmlrpc.client"):
+    import xmlrpc.client
 assert sys.meta_path == finders
-assert "http.client" not in sys.modules
-assert urllib.request.getproxies
+assert "http.client" not in sys.modules  # neither of paho nor of this
+assert xmlrpc.client.Fault
 assert "http.client" in sys.modules
-with put_off("json.tool"):
+with lazy_import("json.tool"):
     import html.entities  # another is as ever
 assert html.entities.__spec__.loader.__class__.__name__ == "SourceFileLoader"
 print("done")

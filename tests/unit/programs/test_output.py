@@ -11,9 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from protocol_spec.programs.commands import Program
-from protocol_spec.programs.logs import set_up
-from protocol_spec.programs.output import Gate, allow_colours, as_json
+from protocol_spec.programs.cli import Program
+from protocol_spec.programs.output import Gate, allow_colours, as_json, set_up_logging
 from tests.support.foreign import HOSTILE, LONG, hidden_in
 
 
@@ -93,7 +92,7 @@ def say(how: str, text: str) -> None:
     """Say it in every way there is."""
     logger = logging.getLogger("allomfree.test")
     if how == "log":
-        set_up("info")
+        set_up_logging("info")
         logger.warning("it said %s", text)
     elif how == "colours":
         allow_colours()

@@ -13,9 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from protocol_spec.programs import pasting
-from protocol_spec.programs.commands import Program, command_of, fail
-from protocol_spec.programs.pasting import completed, typed
+from protocol_spec.programs import cli
+from protocol_spec.programs.cli import Program, command_of, completed, fail, typed
 from protocol_spec.programs.settings import Setting, flag, path
 
 SETTINGS = (
@@ -98,4 +97,4 @@ def test_who_came_by_sudo_goes_by_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("allomfree-edge", "run") == f"{by}allomfree-edge run"
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
     assert typed("allomfree-edge", "run") == "sudo -u '#4000000000' allomfree-edge run"
-    assert pasting.typed is typed
+    assert cli.typed is typed

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol_spec.programs.locks import holder, try_lock
-from protocol_spec.programs.private_files import (
+from protocol_spec.programs.system import (
     create_durably,
     exposed_mode,
+    holder,
     make_private_directory,
     open_private,
     overwrite,
+    try_lock,
     write_durably,
 )
 from tests.support.needs import path_of
@@ -85,7 +86,7 @@ def test_file_and_directory_are_synced_around_the_rename(tmp_path: Path) -> None
     """Or a power cut could leave an empty file under the right name, or no name at all."""
     code = f"""
 from pathlib import Path
-from protocol_spec.programs.private_files import write_durably
+from protocol_spec.programs.system import write_durably
 write_durably(Path({str(tmp_path / "file")!r}), "content")
 """
     trace = tmp_path / "trace"

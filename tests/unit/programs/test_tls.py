@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol_spec.programs.buffered import PIECE_BYTES, READ_BYTES, BufferedSocket
-from protocol_spec.programs.client import MQTT_5, BufferedClient
-from protocol_spec.programs.tls import RECORD_BYTES, Tls
+from protocol_spec.programs.mqtt import MQTT_5, BufferedClient
+from protocol_spec.programs.packets import (
+    PIECE_BYTES,
+    READ_BYTES,
+    RECORD_BYTES,
+    BufferedSocket,
+    Tls,
+)
 from tests.support.certificates import Files
 from tests.support.peer import PUBLISH, frame, text
 

@@ -9,11 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from collector.commands import COMMANDS as COLLECTOR
-from edge_client.commands import COMMANDS as EDGE
-from protocol_spec.programs.commands import Program
-from protocol_spec.programs.errors import SettingsError
-from protocol_spec.programs.installing import install
-from protocol_spec.programs.verbs import Verbs
+from edge_client.cli import COMMANDS as EDGE
+from protocol_spec.programs.cli import Program, Verbs, install_command
+from protocol_spec.programs.settings import SettingsError
 
 ROWS = [(table, name) for table in (COLLECTOR, EDGE) for name in table]
 MODULE = """
@@ -73,7 +71,7 @@ def test_a_missing_library_says_what_to_install(package: str) -> None:
     shown = CliRunner().invoke(Program("program", commands=verbs), ["two"])
     assert shown.exit_code == 2
     assert shown.stderr.count("\n") == 1
-    assert shown.stderr.endswith("nothing was done. Run: " + install("more") + "\n")
+    assert shown.stderr.endswith("nothing was done. Run: " + install_command("more") + "\n")
 
 
 def test_where_everything_comes_with_every_install_a_missing_library_is_a_fault(

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import pytest
 
-from edge_client.mqtt.link import WINDOW
+from edge_client.link import WINDOW
 from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
 from protocol_spec.fields import Text, Wrong
 from protocol_spec.report import MAX_BODY

@@ -13,7 +13,7 @@ from collector.records import Campaign
 from collector.settings import Address, resolve
 from collector.web.guard import COOKIE
 from collector.web.process import needed, new_token, page_token
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 from tests.support.command_line import Cli
 from tests.support.site import Site, serving
 

@@ -25,7 +25,7 @@ from protocol_spec import (
     digest8,
     thresholds_fault,
 )
-from protocol_spec.programs.errors import BrokerUnreachable
+from protocol_spec.programs.settings import BrokerUnreachable
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,

@@ -17,7 +17,7 @@ from collector.store.postgres import PostgresStore
 from collector.store.postgres.schema import MIGRATIONS
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
-from protocol_spec.programs.errors import SettingsError
+from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port
 from tests.support.collector_fakes import FIRST, candidate, three_questions
 from tests.support.postgres import admin, as_user, new_schema, server

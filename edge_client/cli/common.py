@@ -1,0 +1,86 @@
+"""The decorator that makes a command, and the arguments that several commands take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from edge_client.agent import Device
+from edge_client.errors import PolicyRefusal
+from edge_client.language import say
+from edge_client.policy import THE_FILE
+from edge_client.settings import SETTINGS, USERS_FILE, Settings, resolve
+from protocol_spec.programs.cli import command_of
+from protocol_spec.programs.output import shown
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient
+    from edge_client.records import Timing
+
+command: Final = command_of(SETTINGS, resolve, "edge")
+
+CAMPAIGN: Final = click.argument("campaign", required=False)
+
+
+# --- What several commands share: the device that settings describe, and a question to the owner.
+
+
+def open_client(
+    settings: Settings, *, exclusive: bool = False, timing: Timing | None = None
+) -> EdgeClient:
+    """The client for these settings; `exclusive` where something may be drawn or wiped."""
+    from edge_client.client import EdgeClient  # noqa: PLC0415 - with MQTT, which looking needs not
+
+    return EdgeClient(
+        settings.state_dir,
+        policy=settings.policy,
+        credentials=settings.credentials(),
+        credentials_for=settings.credentials_for,
+        allow_plaintext=settings.allow_plaintext,
+        keepalive=settings.keepalive,
+        exclusive=exclusive,
+        timing=timing,
+    )
+
+
+def open_device(settings: Settings) -> Device:
+    """The same for looking only: no broker is asked, and nothing can be drawn."""
+    return Device(settings.state_dir, policy=settings.policy)
+
+
+@contextmanager
+def naming_the_file(settings: Settings) -> Iterator[None]:
+    """A refusal of the policy names the file in which to change it."""
+    try:
+        yield
+    except PolicyRefusal as refused:
+        file = shown(settings.config or USERS_FILE)
+        raise PolicyRefusal(str(refused).replace(THE_FILE, file)) from None
+
+
+def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:
+    """Go on if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
+    try:
+        if _says_yes(question):
+            return
+    except click.Abort:
+        click.echo(err=True)
+    told = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
+    click.echo("\n".join(filter(None, (told, hint))), err=True)
+    sys.exit(3)
+
+
+def _says_yes(question: str) -> bool:
+    """Asks until it is yes or no, in English or the owner's language; Enter alone is no."""
+    yes = {"y", "yes", *say("y yes").split()}
+    no = {"", "n", "no", *say("n no").split()}
+    prompt = f"{question} {say('[y/N]')}"
+    while True:
+        answer = click.prompt(prompt, default="", show_default=False, err=True).strip().lower()
+        if answer in yes | no:
+            return answer in yes
+        click.echo(say("Please answer yes or no."), err=True)

@@ -1,0 +1,202 @@
+"""The conversation of `join`: what it would mean, the question, and what was settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_client.agent import check_silence
+from edge_client.cli.common import agree_or_exit, command, naming_the_file, open_client
+from edge_client.clock import doubt, first_round_to_come
+from edge_client.credentials import Remembered
+from edge_client.errors import SettingsError
+from edge_client.language import ENGLISH, message, say, speaking
+from edge_client.records import Invitation, Membership
+from edge_client.settings import REMEMBERED, Settings
+from edge_client.status import last_heartbeat
+from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError
+from protocol_spec.programs.cli import AS_JSON, print_facts, typed
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient
+    from edge_client.statement import InvitationFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One invitation, and the owner who is asked."""
+
+    client: EdgeClient
+    settings: Settings
+    invitation: Invitation
+    as_json: bool
+
+    def preview(self) -> None:
+        """Only show what joining would mean."""
+        from edge_client.text import asked_text  # noqa: PLC0415 - `run` does not need it
+
+        with speaking(ENGLISH if self.as_json else self.settings.speech):
+            print_facts(self._facts(), self.as_json, lambda f: asked_text(f, self.settings.config))
+
+    def tell(self, *, quiet: bool) -> None:
+        """What joining would mean, and what speaks against it now."""
+        from edge_client import text  # noqa: PLC0415
+
+        with speaking(self.settings.speech):
+            facts, config = self._facts(), self.settings.config
+            if not quiet:
+                click.echo(text.asked_text(facts, config), err=self.as_json)
+            elif facts["sources"]:
+                click.echo(text.sources_text(facts["sources"], config), err=True)
+            if why := doubt(self.invitation.manifest, self.client.clock):
+                click.echo(text.clock_text(why), err=True)
+            if begins := first_round_to_come(self.invitation.manifest, self.client.clock):
+                click.echo(say("The first round begins at {first}.", first=begins), err=True)
+
+    def ask(self) -> None:
+        """Go on only if the owner agrees."""
+        with speaking(self.settings.speech):
+            agree_or_exit(f"\n{say('Do you agree?')}", *self._otherwise())
+
+    def _otherwise(self) -> tuple[str, ...]:
+        """What a no means: who has joined before stays."""
+        name = self.invitation.manifest.campaign
+        if all(m.name != name or m.status == "left" for m in self.client.memberships()):
+            return (say("Not joined; nothing was drawn, sent or spent."),)
+        stays = message(
+            "This device has already joined {name} and stays in it; nothing was changed."
+        )
+        leave = typed("allomfree-edge", "leave", name, without=REMEMBERED | {"credentials_for"})
+        return say(stays, name=name), say("Stop with: {command}", command=leave)
+
+    def remember(self) -> None:
+        """Keep the credentials that were typed for `run`, for this broker alone (P2)."""
+        given, broker = self.settings.to_remember(), self.invitation.broker
+        if given is None:
+            return
+        if not self.client.connector.will_know(broker):  # they are for another one
+            kept = self.client.remembered.of(broker) or Remembered()
+            given = replace(kept, ca_file=given.ca_file or kept.ca_file)
+        self.client.remembered.remember(broker, given)
+
+    def joined(self, membership: Membership) -> None:
+        """What was settled, and what to do next."""
+        from edge_client import statement, text  # noqa: PLC0415
+
+        with speaking(ENGLISH if self.as_json else self.settings.speech):
+            print_facts(statement.joined_facts(membership), self.as_json, text.joined_text)
+            if not self.as_json:
+                click.echo(self._next())
+
+    def _next(self) -> str:
+        if last_heartbeat(self.settings.state_dir):
+            return say("The running agent takes it up.")
+        command = typed("allomfree-edge", "run", without=REMEMBERED | {"credentials_for"})
+        return say("Next: {command}", command=command)
+
+    def _facts(self) -> InvitationFacts:
+        from edge_client import statement  # noqa: PLC0415
+        from edge_client.sources import unreadable  # noqa: PLC0415
+
+        connector, broker = self.client.connector, self.invitation.broker
+        return statement.invitation_facts(
+            self.invitation,
+            connector.username(broker),
+            credentials=connector.treatment(broker),
+            operator_name=self.settings.policy.operator_name(self.invitation.operator),
+            sources=unreadable(self.invitation.manifest.attributes, self.settings.sources),
+        )
+
+
+# --- `join`: read what a campaign asks, and agree to it or not.
+
+
+@command
+@click.argument("address", required=False)
+@click.option(
+    "--manifest", type=click.Path(path_type=Path), help="Manifest file instead of ADDRESS."
+)
+@click.option("--broker", help="With --manifest: where to report, as mqtts://host.")
+@click.option(
+    "--digest",
+    metavar="HEX",
+    help="The manifest's whole digest, where ADDRESS does not name all of it.",
+)
+@click.option("--namespace", default=DEFAULT_NAMESPACE, help="With --manifest: the topics' root.")
+@click.option("--yes", is_flag=True, help="Agree without being asked, for fleets.")
+@click.option("--preview", is_flag=True, help="Only show what joining would mean.")
+@click.option("--again", is_flag=True, help="Join although this device was forgotten there.")
+@click.option(
+    "--accept-silence",
+    metavar="CAMPAIGN",
+    help="Its name: join a campaign of the old format although silence may tell something.",
+)
+@click.option("--timeout", default=20.0, show_default=True, help="Seconds to wait for the broker.")
+@AS_JSON
+def join(
+    settings: Settings,
+    address: str | None,
+    manifest: Path | None,
+    broker: str | None,
+    digest: str | None,
+    namespace: str,
+    yes: bool,
+    preview: bool,
+    again: bool,
+    accept_silence: str | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Read what a campaign asks, and agree to it or not.
+
+    \b
+    allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
+    allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
+    """
+    _check_one_way_to_join(address, manifest, broker)
+    loaded = None if manifest is None else _load_manifest(manifest)
+    with open_client(settings) as client, naming_the_file(settings):
+        invitation = client.invitation(
+            address,
+            manifest=loaded,
+            broker=broker,
+            namespace=namespace,
+            digest=digest,
+            timeout=timeout,
+            again=again,
+            check=not preview,
+        )
+        asking = Asking(client, settings, invitation, as_json)
+        if preview:
+            asking.preview()
+            client.check(invitation, again=again)
+            return
+        asking.tell(quiet=as_json and yes)  # with --json, standard output is one object
+        if invitation.manifest.campaign not in (m.name for m in client.memberships()):
+            check_silence(invitation.manifest, accept_silence)
+        if not yes:
+            asking.ask()
+        asking.remember()
+        asking.joined(client.join(invitation, again=again, accept_silence=accept_silence))
+
+
+def _check_one_way_to_join(address: str | None, manifest: Path | None, broker: str | None) -> None:
+    if address is None and manifest is None:
+        raise SettingsError(
+            "which campaign? Give its address, as in allomfree-edge join "
+            "mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or --manifest FILE and --broker"
+        )
+    if (manifest is None) != (broker is None):
+        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
+    if address is not None and manifest is not None:
+        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
+
+
+def _load_manifest(path: Path) -> Manifest:
+    try:
+        return Manifest.from_file(path)
+    except ManifestError as error:
+        raise SettingsError(f"{path} is not a valid manifest; nothing was sent.\n{error}") from None

@@ -1,0 +1,212 @@
+"""`pause`, `resume`, `leave` and `forget`: what an owner decides about a joined campaign."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from edge_client.agent import Device
+from edge_client.cli.common import CAMPAIGN, agree_or_exit, command, open_client, open_device
+from edge_client.language import ENGLISH, say, speaking
+from edge_client.records import Membership
+from edge_client.settings import Settings
+from protocol_spec.programs.cli import AS_JSON, print_facts
+
+
+@command
+@CAMPAIGN
+def pause(settings: Settings, campaign: str | None) -> None:
+    """Draw and send nothing until resumed.
+
+    \b
+    allomfree-edge pause home-heat
+    """
+    with open_client(settings) as client:
+        click.echo(f"Paused {client.pause(campaign).name}; nothing is drawn or sent until resumed.")
+
+
+@command
+@CAMPAIGN
+def resume(settings: Settings, campaign: str | None) -> None:
+    """Go on after pause or leave.
+
+    \b
+    allomfree-edge resume home-heat
+    """
+    with open_client(settings) as client:
+        click.echo(f"Resumed {client.resume(campaign).name}.")
+
+
+@command
+@CAMPAIGN
+def leave(settings: Settings, campaign: str | None) -> None:
+    """Stop for good, keeping the memory so that rejoining reveals nothing new.
+
+    \b
+    allomfree-edge leave home-heat
+    """
+    with open_client(settings) as client:
+        name = client.leave(campaign).name
+        click.echo(f"Left {name}. What was spent stays spent; joining again costs nothing more.")
+
+
+@command
+@CAMPAIGN
+@click.option(
+    "--lost", is_flag=True, help="Accept that the memory is lost, damaged or rolled back."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the collector's answer.",
+)
+def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, timeout: float) -> None:
+    """Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.
+
+    \b
+    allomfree-edge forget home-heat
+    allomfree-edge forget --lost
+    """
+    warning = "Forgetting cannot be undone, and joining again is charged in full. Go on?"
+    final = "The collector will not count this device in the campaign again.\n"
+    if not lost:
+        with open_device(settings) as device:
+            device.find(campaign)  # who has nothing to forget is not asked
+    if not yes:
+        agree_or_exit(warning if lost else final + warning, "Nothing was changed.")
+    if lost:
+        _accept_loss(settings)
+        return
+    with open_client(settings, exclusive=True) as client:
+        name, answer = client.forget(campaign, timeout=timeout)
+    click.echo(f"Forgot {name} here; no trace is left. The collector {answer}.")
+
+
+def _accept_loss(settings: Settings) -> None:
+    from edge_client.client import accept_loss  # noqa: PLC0415 - rarely needed
+
+    kept = accept_loss(settings.state_dir, settings.policy)
+    named = {"every source" if name == "*" else name: kept[name] for name in kept}
+    total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in named.items()) or "nothing"
+    click.echo(f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}.")
+
+
+# --- `show`, `status` and `doctor`: what left, how the agent is doing, and what is wrong with it.
+
+
+@command
+@CAMPAIGN
+@click.option(
+    "--html", metavar="FILE", help="Write it as a page for a browser; `-` prints the page."
+)
+@AS_JSON
+def show(settings: Settings, campaign: str | None, html: str | None, as_json: bool) -> None:
+    """Show what left, what is queued, what never leaves, and the ledger.
+
+    \b
+    allomfree-edge show
+    allomfree-edge show home-heat --json
+    allomfree-edge show --html statement.html
+    """
+    from edge_client import statement, text  # noqa: PLC0415 - `run` does not need it
+
+    speech = ENGLISH if as_json else settings.speech
+    with open_device(settings) as device, speaking(speech):
+        found = [device.find(campaign)] if campaign else device.memberships()
+        if html is not None:
+            _write_html(device, found, html)
+            return
+        print_facts(statement.show_facts(device, found), as_json, text.show_text)
+
+
+def _write_html(device: Device, found: list[Membership], file: str) -> None:
+    from edge_client import page  # noqa: PLC0415 - `run` does not need it
+
+    text = page.statement_page(device, found)
+    if file == "-":
+        click.echo(text, nl=False)
+    else:
+        page.write_page(Path(file), text)
+        click.echo(f"wrote {file}; only you can read it", err=True)
+
+
+@command
+@AS_JSON
+def status(settings: Settings, as_json: bool) -> None:
+    """Show the agent's status.
+
+    \b
+    allomfree-edge status
+    allomfree-edge status --json
+    """
+    from edge_client import statement, text  # noqa: PLC0415 - `run` does not need it
+
+    with open_device(settings) as device:
+        print_facts(statement.status_facts(device), as_json, text.status_text)
+
+
+@command
+@AS_JSON
+def doctor(settings: Settings, as_json: bool) -> None:
+    """Check state, clock, sources, brokers and policy, and name the next step.
+
+    \b
+    allomfree-edge doctor
+    """
+    from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
+    from protocol_spec.programs.cli import completed  # noqa: PLC0415
+
+    findings = [replace(f, text=completed(f.text)) for f in examine(settings)]
+    print_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    if any(not f.ok for f in findings):
+        sys.exit(1)
+
+
+# --- `page`: the owner's statement in a browser, on this machine only.
+
+
+@command
+@CAMPAIGN
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8733,
+    show_default=True,
+    help="Port on this machine; 0 takes any that is free.",
+)
+def page(settings: Settings, campaign: str | None, port: int) -> None:
+    """Show the statement as a page in a browser on this machine, until stopped.
+
+    \b
+    allomfree-edge page
+    allomfree-edge page home-heat --port 0
+    """
+    from edge_client.page import PageServer  # noqa: PLC0415
+    from edge_client.page import statement_page as statement  # noqa: PLC0415 - only for this
+
+    context = click.get_current_context()
+
+    def render() -> str:
+        with (
+            context.scope(cleanup=False),
+            open_device(settings) as device,
+            speaking(settings.speech),
+        ):
+            found = [device.find(campaign)] if campaign else device.memberships()
+            return statement(device, found, served=True)
+
+    render()  # what is wrong is told here, before anybody looks
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with PageServer(render, port) as server:
+        with speaking(settings.speech):
+            click.echo(say("Open {url} on this machine; Ctrl+C ends it.", url=server.url))
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            click.echo(err=True)

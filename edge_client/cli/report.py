@@ -1,0 +1,140 @@
+"""`run` and `report`: draw and deliver, as a daemon or once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_client.agent import Wait
+from edge_client.cli.common import command, open_client
+from edge_client.clock import first_doubt
+from edge_client.errors import SettingsError
+from edge_client.records import Timing
+from edge_client.settings import Settings
+from edge_client.sources import Source, build, build_all, reader
+from edge_client.status import ReportState
+from protocol_spec.programs.cli import AS_JSON, fail, print_facts
+from protocol_spec.programs.output import nearest, shown
+from protocol_spec.programs.system import notify_systemd
+
+if TYPE_CHECKING:
+    from edge_client.client import EdgeClient, Reported
+    from edge_client.records import Membership
+
+
+@command
+def run(settings: Settings) -> None:
+    """Report every round until stopped: for systemd, or in the foreground.
+
+    \b
+    allomfree-edge run
+    """
+    serve(settings)
+
+
+def serve(settings: Settings, timing: Timing | None = None) -> None:
+    """What `run` does, until a signal ends it."""
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: stopping.append(received))
+    with open_client(settings, exclusive=True, timing=timing) as client:
+        runner = client.runner(reader(build_all(settings.sources, settings.config)))
+        names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
+        started = f"running for {names}: reports leave at random moments of their rounds"
+        idle = "running; no campaign is joined, see: allomfree-edge join"
+        logging.getLogger("allomfree.edge").info(started if names else idle)
+        _warn_of_clock(client)
+        notify_systemd("READY=1")
+        runner.run(
+            lambda: bool(stopping),
+            lambda text: notify_systemd(f"WATCHDOG=1\nSTATUS={shown(text, 120)}"),
+        )
+        notify_systemd("STOPPING=1")
+
+
+def _warn_of_clock(client: EdgeClient) -> None:
+    """At the start: later, the state of each campaign says it."""
+    manifests = [m.manifest for m in client.memberships() if m.status == "joined"]
+    if why := first_doubt(manifests, client.clock):
+        logging.getLogger("allomfree.edge").warning("clock: %s", why)
+
+
+@command
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="ATTRIBUTE=VALUE",
+    help="A value instead of the configured source; may be repeated.",
+)
+@click.option(
+    "--timeout", default=30.0, show_default=True, help="Seconds to wait for broker and receipt."
+)
+@AS_JSON
+def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json: bool) -> None:
+    """Report this round once and exit: for cron and battery-powered devices.
+
+    \b
+    allomfree-edge report
+    allomfree-edge report --value fuel=wood
+    """
+    given = _given(values)
+    sources = {**build_all(settings.sources, settings.config), **given}
+    with open_client(settings, exclusive=True) as client:
+        _check_questions(given, client.memberships())
+        done = client.report_from(reader(sources), timeout=timeout)
+        facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
+        if done or as_json:
+            print_facts({"reports": facts}, as_json, lambda _: _report_text(done))
+    if not done:
+        fail("no campaign is joined; nothing was drawn or sent. See: allomfree-edge join", 1)
+    for one in done:
+        _fail_if_stuck(one)
+
+
+def _given(values: tuple[str, ...]) -> dict[str, Source]:
+    """The sources that `--value` names."""
+    sources = {}
+    for given in values:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise SettingsError(
+                "--value: write ATTRIBUTE=VALUE, as in fuel=wood; nothing was drawn or sent"
+            )
+        sources[name] = build(name, {"value": value})
+    return sources
+
+
+def _check_questions(names: Iterable[str], memberships: list[Membership]) -> None:
+    """A name that nobody asks for would leave the question to its "other" answer, for life.
+
+    Only names are looked at: what is said depends on no value.
+    """
+    asked = sorted({a.name for m in memberships for a in m.manifest.attributes})
+    for name in names:
+        if asked and name not in asked:
+            near = nearest(name, asked) or f"; those are: {shown(', '.join(asked), 400)}."
+            raise SettingsError(
+                f"--value: {shown(name, 80)} is not a question of a joined campaign{near} "
+                "Nothing was drawn or sent"
+            )
+
+
+def _fail_if_stuck(one: Reported) -> None:
+    """What the owner should look at ends with an error; what only takes time does not."""
+    if one.state is ReportState.QUEUED:
+        what = f"{one.campaign}: stored but not sent, {one.reason}"
+        fail(f"{what}. Try again with: allomfree-edge report", 1)
+    if one.reason == Wait.CLOCK_EARLY:
+        fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
+
+
+def _report_text(done: list[Reported]) -> str:
+    return "\n".join(
+        f"{one.campaign}: {'' if one.round is None else f'round {one.round}: '}{one.text}"
+        for one in done
+    )

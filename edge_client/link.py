@@ -1,0 +1,367 @@
+"""One connection to a broker: what the agent needs of it, and the adapter to paho.
+
+One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
+that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
+what happened, callbacks only collect. There is no network thread that could die unnoticed, and no
+lock to take inside a callback.
+
+`PahoLink` is the real one, and this the only module that knows paho's client; `MemoryLink` in
+edge_client.mqtt.memory is its twin for tests. Both pass the same contract test.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edge_client.credentials import Remembered
+from edge_client.errors import BrokerUnreachable, SettingsError, as_edge_errors
+from edge_client.records import Treatment
+from protocol_spec.programs.mqtt import (
+    CONNECT_SECONDS,
+    MQTT_5,
+    MQTT_311,
+    BufferedClient,
+    ConnectionBroken,
+    Version,
+    no_answer,
+    prepare,
+    properties_of_connect,
+    reach,
+    refused,
+    unreachable,
+    wants_older,
+)
+from protocol_spec.programs.packets import Message
+from protocol_spec.programs.settings import BrokerUrl, Credentials
+from protocol_spec.programs.system import random_client_id
+
+WINDOW: Final = 20
+BATCH: Final = 1_000  # packets of one step
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message from the broker."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The broker answered a publish; `refusal` is its reason when it did not take it (MQTT 5)."""
+
+    mid: int
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The broker has accepted us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """There is no connection, or none any more; the reason is a whole sentence."""
+
+    reason: str
+
+
+Event = Arrived | Acknowledged | Connected | Lost
+
+
+class Link(Protocol):
+    """One connection, of which the caller's thread takes one step after the other."""
+
+    version: Version
+
+    @property
+    def broker(self) -> BrokerUrl:
+        """The broker that it connects to."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the broker has accepted the connection."""
+
+    @property
+    def free(self) -> int:
+        """How many more messages may be on their way at once."""
+
+    def start(self) -> None:
+        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
+
+        Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
+        not answer must not keep the caller waiting.
+        """
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
+
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged.
+
+        It never expires: what a broker has taken it keeps until the collector is back (F2), and
+        the time left until a deadline would show the device's clock (P5).
+        """
+
+    def step(self, timeout: float) -> list[Event]:
+        """Let the network run for up to `timeout` seconds and return what happened."""
+
+    def close(self) -> None:
+        """Disconnect, as far as the broker still listens."""
+
+
+class MakeLink(Protocol):
+    """Makes a link that is not started yet: `PahoLink`, or a `MemoryBroker`'s `link`."""
+
+    def __call__(
+        self, broker: BrokerUrl, credentials: Credentials, *, keepalive: int, version: Version
+    ) -> Link:
+        """A new connection to this broker."""
+
+
+def connect(link: Link) -> None:
+    """Start a link and wait for the broker's answer. Raises `BrokerUnreachable` saying why not."""
+    link.start()
+    while not link.ready:
+        for event in link.step(0.1):
+            if isinstance(event, Lost):
+                raise BrokerUnreachable(event.reason)
+
+
+class PahoLink:
+    """A connection over TCP or TLS. MQTT 5, or 3.1.1 where the broker knows no better."""
+
+    def __init__(
+        self,
+        broker: BrokerUrl,
+        credentials: Credentials,
+        *,
+        keepalive: int = 60,
+        version: Version = MQTT_5,
+        answer_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.window = WINDOW
+        self.ready = False
+        self._credentials = credentials
+        self._client_id = random_client_id("edge")
+        self._keepalive = keepalive
+        self._answer_seconds = answer_seconds
+        self._answer_by = 0.0
+        self._events: list[Event] = []
+        self._connack: ReasonCode | None = None
+        self._unanswered: set[int] = set()
+        self._client = self._new_client()
+
+    def start(self) -> None:
+        """Open the socket, or raise `BrokerUnreachable`, and send CONNECT without waiting."""
+        self._connack = None
+        self._answer_by = time.monotonic() + self._answer_seconds
+        options: dict[str, Any] = {}
+        if self.version == MQTT_5:
+            options = {"clean_start": True, "properties": properties_of_connect()}
+        reach(self._client, self.broker, self._keepalive, **options)
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """One SUBSCRIBE for each filter."""
+        for name in filters:
+            self._client.subscribe(name, qos=0)
+
+    @property
+    def free(self) -> int:
+        """The window, at most the broker's receive maximum, less what is unanswered."""
+        return max(0, self.window - len(self._unanswered))
+
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Send a PUBLISH without any property."""
+        sent = self._client.publish(topic, payload, qos=1)
+        self._unanswered.add(sent.mid)
+        self._client.flush()
+        return sent.mid
+
+    def step(self, timeout: float) -> list[Event]:
+        """Wait on the socket, and collect what the callbacks noted."""
+        broken = self._turn(timeout)
+        if not self.ready:
+            self._hear_answer(broken)
+        elif broken and not self._is_lost:
+            self._events.append(Lost(f"the connection was lost ({broken})"))
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def _is_lost(self) -> bool:
+        return any(isinstance(event, Lost) for event in self._events)
+
+    def _hear_answer(self, broken: ConnectionBroken | None) -> None:
+        """What the broker answered to the request to connect, if it has."""
+        code = self._connack
+        if code is None:
+            if broken is not None:
+                self._fail(no_answer(broken, self.broker, self._credentials))
+            elif time.monotonic() >= self._answer_by:
+                self._fail("it did not answer in time")
+        elif wants_older(code, self.version):
+            self._start_again()
+        elif code.is_failure:
+            self._fail(refused(code))
+        else:
+            self.ready = True
+            self._events.append(Connected())
+
+    def _start_again(self) -> None:
+        """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
+        self.version = MQTT_311
+        self._client = self._new_client()
+        self._events.clear()
+        try:
+            self.start()
+        except BrokerUnreachable as error:
+            self._events.append(Lost(str(error)))
+
+    def _fail(self, reason: str) -> None:
+        self._events = [Lost(str(unreachable(self.broker, reason)))]
+
+    def close(self) -> None:
+        """Send DISCONNECT if the socket still takes it."""
+        self._client.disconnect()
+        if self._client.socket() is not None:
+            self._turn(0.0)
+
+    def _turn(self, timeout: float) -> ConnectionBroken | None:
+        """One turn of the network; what has ended the connection, if anything has."""
+        arrived: list[Message] = []
+        broken = None
+        try:
+            self._client.turn(timeout, arrived, BATCH)
+        except ConnectionBroken as error:
+            broken = error
+        # A topic that is no text is none of ours.
+        self._events[:0] = [Arrived(m.topic, m.payload) for m in arrived if m.topic is not None]
+        return broken
+
+    def _new_client(self) -> BufferedClient:
+        options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
+        client = BufferedClient(self._client_id, self.version, **options)
+        prepare(client, self.broker, self._credentials, WINDOW)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_publish = self._on_publish
+        return client
+
+    def _on_connect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        self._connack = code
+        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+
+    def _on_disconnect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._events.append(Lost(f"the connection was lost ({code})"))
+
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
+    ) -> None:
+        self._unanswered.discard(mid)
+        refusal = str(code) if code.is_failure else None
+        self._events.append(Acknowledged(mid, refusal))
+
+
+# --- The one place where a connection is made: in plain text only if the owner allows it (R18), and
+
+
+def _not_said() -> None:
+    return None
+
+
+def _nothing(_broker: BrokerUrl) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """How this device connects to any broker.
+
+    `brokers` are those that the credentials are for, as texts; None while nobody has said so.
+    `remembered` is what `join` was given for one broker; what is set for it now comes first.
+    """
+
+    credentials: Credentials
+    allow_plaintext: bool = False
+    keepalive: int = 60
+    make_link: MakeLink = PahoLink
+    brokers: Callable[[], Collection[str] | None] = _not_said
+    remembered: Callable[[BrokerUrl], Remembered | None] = _nothing
+
+    @as_edge_errors()
+    def link(self, broker: BrokerUrl, version: Version = MQTT_5) -> Link:
+        """A link, not started yet. Raises `SettingsError` if it would be readable on the way."""
+        broker.check_plaintext(self.allow_plaintext)
+        shown = self._shown_to(broker)
+        return self.make_link(broker, shown, keepalive=self.keepalive, version=version)
+
+    def _shown_to(self, broker: BrokerUrl) -> Credentials:
+        if self.knows(broker):
+            return self.credentials
+        kept = self.remembered(broker)
+        if kept is None:
+            return self.credentials.withheld()
+        ca_file = self.credentials.ca_file or kept.ca_file
+        return replace(kept.credentials(), ca_file=ca_file)
+
+    def check_invited(self, broker: BrokerUrl) -> None:
+        """Refuse a broker that an invitation names while nobody has said whose credentials are."""
+        if self.credentials.identify and self.brokers() is None and not self._remembers(broker):
+            raise SettingsError(
+                "it is not said which broker your user name, password or certificate is for; "
+                f"nothing was drawn or sent. If they are for {broker}, add this to the command: "
+                f"--credentials-for {broker}; or this line to the configuration file: "
+                f'credentials_for = "{broker}"'
+            )
+
+    def knows(self, broker: BrokerUrl) -> bool:
+        """Whether there are credentials, and they are for this broker."""
+        return self.credentials.identify and str(broker) in (self.brokers() or ())
+
+    def withholds(self, broker: BrokerUrl) -> bool:
+        """Whether there are credentials, but not for this broker."""
+        others = self.credentials.identify and not self.knows(broker)
+        return others and not self._remembers(broker)
+
+    def will_know(self, broker: BrokerUrl) -> bool:
+        """The same once a campaign is joined there: an owner who has not said which broker the
+        credentials are for says so by naming one beside a manifest."""
+        return self.knows(broker) or (self.credentials.identify and self.brokers() is None)
+
+    def treatment(self, broker: BrokerUrl) -> Treatment:
+        """What becomes of the credentials when a campaign is joined there."""
+        if self.will_know(broker) or self._remembers(broker):
+            return "shown"
+        return "withheld" if self.credentials.identify else "none"
+
+    def username(self, broker: BrokerUrl) -> str | None:
+        """The name that a broker will know this device by; None where it is told none."""
+        if self.will_know(broker):
+            return self.credentials.username
+        kept = self.remembered(broker)
+        return None if kept is None else kept.username
+
+    def _remembers(self, broker: BrokerUrl) -> bool:
+        """Whether something that identifies us is remembered for this broker."""
+        kept = self.remembered(broker)
+        return kept is not None and kept.identifies
+
+    def note(self, broker: BrokerUrl) -> str:
+        """That credentials were withheld, to stand behind what went wrong; or nothing."""
+        if not self.withholds(broker):
+            return ""
+        names = ", ".join(self.brokers() or ()) or "no broker"
+        return f". Your credentials are for {names} and were not shown to it"

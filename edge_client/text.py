@@ -1,0 +1,418 @@
+"""Sentences that terminal and page share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from edge_client.explain import every
+from edge_client.language import message, number, say, say_count
+from edge_client.settings import USERS_FILE
+from edge_client.statement import (
+    AboutFacts,
+    AttributeFacts,
+    BudgetFacts,
+    CampaignFacts,
+    DrawnRoundFacts,
+    InvitationFacts,
+    JoinedFacts,
+    LedgerFacts,
+    ReportFacts,
+    ShowFacts,
+    SourceFacts,
+    StatusFacts,
+)
+from protocol_spec.programs.cli import typed
+from protocol_spec.programs.output import quoted
+
+
+def none_joined() -> str:
+    """How to begin."""
+    command = typed("allomfree-edge", "join", "ADDRESS")
+    return say("No campaign joined. Begin with: {command}", command=command)
+
+
+def clock_text(doubt: str) -> str:
+    """What there is to say about the clock."""
+    return say("Clock: {doubt}.", doubt=doubt)
+
+
+def booked_text(line: LedgerFacts) -> str:
+    """For which campaign a charge was booked, and why."""
+    return f"{line['campaign'] or say('unknown')}, {say(line['reason'])}"
+
+
+def rounds_text(facts: AboutFacts) -> str:
+    """How many rounds there are, and how long one is."""
+    return say(
+        "{count}, one {every}, from {first}",
+        count=facts["rounds"],
+        every=every(facts["period_seconds"]),
+        first=facts["first_round"],
+    )
+
+
+def and_more(shown: str, of: Sequence[object], most: int) -> str:
+    """A list that is cut, with how many more there are."""
+    if len(of) <= most:
+        return shown
+    return say("{shown} and {count} more", shown=shown, count=len(of) - most)
+
+
+def in_all(facts: AboutFacts) -> str:
+    """The most that can ever be booked, as a sentence."""
+    return say("In all, {bound}.", bound=facts["bound"])
+
+
+def first_charge(facts: CampaignFacts) -> float:
+    """What the first report books: an answer of its own, or a memo for many."""
+    return facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"]
+
+
+def drawn_text(facts: CampaignFacts) -> str:
+    """How many memos and reports were drawn; memos only where there are any."""
+    reports = reports_text(facts["reports"])
+    return f"{memos_text(facts['memos'])}, {reports}" if facts["memos"] else reports
+
+
+def reports_text(count: int) -> str:
+    """`1 report`, `2 reports`."""
+    return say_count(count, "{count} report", "{count} reports")
+
+
+def memos_text(count: int) -> str:
+    """`1 memo`, `2 memos`."""
+    return say_count(count, "{count} memo", "{count} memos")
+
+
+def budgets_text(budgets: Sequence[BudgetFacts]) -> str:
+    """How much of the owner's limits is used up or promised."""
+    told = [
+        say(
+            "{source} {used} of {allowed}",
+            source=say("all sources together") if b["source"] == "*" else b["source"],
+            used=number(b["used"]),
+            allowed=say("no limit") if b["allowed"] is None else number(b["allowed"]),
+        )
+        for b in budgets
+    ]
+    return say("Used or promised, of what your policy allows: {budgets}.", budgets=", ".join(told))
+
+
+# --- The statement's facts as text for people.
+
+
+WIDTH: Final = 96
+MOST_ROUNDS: Final = 8
+LABELS: Final = (
+    *(message("Campaign"), message("Purpose"), message("Asked by"), message("Rounds")),
+    *(message("Ends"), message("Digest"), message("Signed by"), message("Status")),
+    *(message("Sent to"), message("Topic")),
+)
+OF_QUESTION: Final = (message("Answers"), message("Odds"), message("Bytes"))
+
+
+def invitation_text(facts: InvitationFacts) -> str:
+    """What an owner reads before agreeing."""
+    lines = [
+        *_about_lines(facts),
+        *_trust_lines(facts),
+        "",
+        *_wrap(
+            say(
+                "If you agree, this device draws one of these questions at random and answers only "
+                "that one, {answers}, with noise added here:",
+                answers=facts["answers"],
+            )
+        ),
+    ]
+    for attribute in facts["attributes"]:
+        lines += ["", *_attribute_lines(attribute)]
+    lines += [
+        "",
+        say("It would go to {broker} on the topic", broker=facts["broker"]),
+        f"    {facts['topic']}",
+        *_credentials_lines(facts),
+        *_limits_lines(facts, facts["attributes"]),
+        *(_wrap(facts["silence"]) if facts["silence"] else []),
+        *_wrap(say("All of it together can cost {bound}.", bound=facts["bound"])),
+        say("You can `pause`, `leave` or `forget` at any time."),
+    ]
+    return "\n".join(lines)
+
+
+def campaign_text(facts: CampaignFacts) -> str:
+    """What `show` prints about one campaign."""
+    status = f"{say(facts['status'])}: {facts['state']}"
+    lines = [*_about_lines(facts), f"{_label('Status')}{status}", ""]
+    lines += [
+        say("This device drew one question for life:"),
+        *_attribute_lines(facts["drawn_attribute"]),
+        *_wrap(f"    {say('It answers {answers}.', answers=facts['answers'])}"),
+        *_rounds_lines(facts["drawn_rounds"]),
+    ]
+    lines += ["", f"{_label('Sent to')}{facts['broker']}", f"{_label('Topic')}{facts['topic']}"]
+    queued, left = say("Queued:"), say("Left this device:")
+    for title, rows in ((queued, facts["queued"]), (left, facts["sent"])):
+        lines += ["", title] + (_report_lines(rows) or [f"    {say('nothing')}"])
+    stop = typed("allomfree-edge", "leave", facts["campaign"])
+    lines += [
+        "",
+        *_limits_lines(facts, [facts["drawn_attribute"]]),
+        "",
+        *_spent_lines(facts),
+        say("Stop with: {command}", command=stop),
+        say("(`pause` stops for a while; `forget` wipes the memory too)"),
+    ]
+    return "\n".join(lines)
+
+
+def show_text(facts: ShowFacts) -> str:
+    """Every campaign, and the ledger."""
+    shown = [campaign_text(campaign) for campaign in facts["campaigns"]] or [none_joined()]
+    ledger = f"{ledger_text(facts['ledger'])}\n{budget_text(facts['budgets'])}"
+    clock = [clock_text(facts["clock"])] if facts["clock"] else []
+    return "\n\n\n".join([*shown, ledger, *clock])
+
+
+def joined_text(facts: JoinedFacts) -> str:
+    """What joining has settled."""
+    joined = say(
+        "Joined {campaign}. This device will answer {attribute}, for life.",
+        campaign=facts["campaign"],
+        attribute=quoted(facts["attribute"]),
+    )
+    warning = _wrap(facts["warning"]) if facts["warning"] else []
+    return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
+
+
+def status_text(facts: StatusFacts) -> str:
+    """A line for the agent and one per campaign."""
+    start = typed("allomfree-edge", "run")
+    idle = "" if facts["pid"] else f" (`{start}` starts it; `report` needs none)"
+    lines = [f"agent: {facts['agent']}{idle}"]
+    lines += [
+        f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
+        f"attribute {c['attribute']}, "
+        f"{reports_text(c['reports'])}, {c['queued']} queued, "
+        f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}, "
+        f"at most {c['epsilon_bound']:g} ever"
+        for c in facts["campaigns"]
+    ]
+    if not facts["campaigns"]:
+        lines.append(none_joined())
+    return "\n".join(lines)
+
+
+def ledger_text(lines: list[LedgerFacts]) -> str:
+    """The ledger as a table."""
+    if not lines:
+        return say("Ledger: nothing was ever charged.")
+    sources = [_source(line["source"]) for line in lines]
+    source = say("source")
+    wide = max(len(source), *map(len, sources))
+    rows = [
+        f"{line['at']}  {number(line['epsilon'], '8.4f')}  {name:<{wide}}  {booked_text(line)}"
+        for line, name in zip(lines, sources, strict=True)
+    ]
+    columns = (say("when"), say("epsilon"), say("campaign, reason"))
+    return "\n".join([f"{columns[0]:<20}  {columns[1]:>8}  {source:<{wide}}  {columns[2]}", *rows])
+
+
+def _source(name: str) -> str:
+    return say("all sources") if name == "*" else name
+
+
+def budget_text(budgets: list[BudgetFacts]) -> str:
+    """How much of the owner's limits is used up or promised."""
+    return "\n".join(_wrap(budgets_text(budgets)))
+
+
+def _label(name: str) -> str:
+    """A line's name, as wide as the widest of them."""
+    return say(name).ljust(max(12, *(len(say(label)) + 1 for label in LABELS)))
+
+
+def _about_lines(facts: AboutFacts) -> list[str]:
+    return [
+        facts["title"],
+        "=" * len(facts["title"]),
+        f"{_label('Campaign')}{facts['campaign']}",
+        *_wrap(facts["purpose"], _label("Purpose")),
+        f"{_label('Asked by')}{facts['owner']}, {facts['contact']}",
+        f"{_label('Rounds')}{rounds_text(facts)}",
+        f"{_label('Ends')}{facts['ends']}",
+    ]
+
+
+def _trust_lines(facts: InvitationFacts) -> list[str]:
+    """Which manifest it is exactly, and who vouches for it."""
+    compare = say(
+        "Your invitation names only the first 8 of these digits, and others can make a campaign "
+        "with the same 8: compare all of them with those that the operator published."
+    )
+    return [
+        f"{_label('Digest')}{facts['digest']}",
+        *([] if facts["whole_digest"] else _wrap(compare, " " * len(_label("Digest")))),
+        *_wrap(_signer(facts), _label("Signed by")),
+    ]
+
+
+def _signer(facts: InvitationFacts) -> str:
+    key, name = facts["operator"], facts["operator_name"]
+    if not key:
+        return say("nobody: it could be from anyone who can write to the broker.")
+    if not facts["operator_verified"]:
+        return say(
+            "{key}, it says, but that was not checked: the Python package cryptography is missing "
+            "here. Install it: pip install cryptography",
+            key=key,
+        )
+    if name is None:
+        return say("{key}, verified. You do not list this operator in policy.operators.", key=key)
+    return say("{name}, verified", name=key if name == key else f"{name} ({key})")
+
+
+def _credentials_lines(facts: InvitationFacts) -> list[str]:
+    if facts["credentials"] == "none":
+        return []
+    if facts["credentials"] == "shown":
+        return _wrap(say("That broker is shown your user name and password, or your certificate."))
+    return _wrap(
+        say(
+            "Your user name, password and certificate are for another broker (credentials_for): "
+            "they are not shown to this one, and this device takes part under a random name."
+        )
+    )
+
+
+def _attribute_lines(facts: AttributeFacts) -> list[str]:
+    shown = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
+    octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
+    wide = max(10, *(len(say(label)) + 1 for label in OF_QUESTION))
+    answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
+    blank = " " * len(odds)
+    warning = _wrap(facts["warning"], " " * 4) if facts["warning"] else []
+    return [
+        f"  {facts['attribute']}: {facts['question']}",
+        f"{answers}{len(facts['values'])}: {shown}",
+        *_wrap(facts["one_report"], odds),
+        *_wrap(facts["all_reports"], blank),
+        *_wrap(_shifts(facts), blank),
+        f"{name}{octets}",
+        blank + say("{count} bytes, {protocol}; ?? is noise", **_size(facts)),
+        *warning,
+    ]
+
+
+def _size(facts: AttributeFacts) -> dict[str, object]:
+    return {"count": facts["length"], "protocol": facts["protocol"]}
+
+
+def _shifts(facts: AttributeFacts) -> str:
+    return say(
+        "One report multiplies anyone's odds about you {one}, all together {every}.",
+        one=facts["belief_one_report"],
+        every=facts["belief_all_reports"],
+    )
+
+
+def _rounds_lines(rounds: list[DrawnRoundFacts] | None) -> list[str]:
+    """The rounds drawn, where a device does not answer in all of them."""
+    if rounds is None:
+        return []
+    if not rounds:
+        return _wrap(f"    {say('No round is left for it to answer.')}")
+    shown = ", ".join(f"{r['round']} ({r['opens'][:16]}Z)" for r in rounds[:MOST_ROUNDS])
+    return _wrap(
+        f"    {say('Rounds drawn: {rounds}.', rounds=and_more(shown, rounds, MOST_ROUNDS))}"
+    )
+
+
+def _limits_lines(
+    facts: InvitationFacts | CampaignFacts, attributes: list[AttributeFacts]
+) -> list[str]:
+    """What is not sent, what is seen all the same, and what noise does not hide."""
+    not_hidden = dict.fromkeys(line for each in attributes for line in each["not_hidden"])
+    return [
+        *_wrap(say("Never sent: {list}.", list=say("; ").join(facts["never_leaves"]))),
+        *_wrap(say("The broker sees: {list}.", list=say("; ").join(facts["broker_sees"]))),
+        *(line for told in not_hidden for line in _wrap(told)),
+    ]
+
+
+def _spent_lines(facts: CampaignFacts) -> list[str]:
+    ever = _wrap(in_all(facts))
+    if not facts["reports"]:
+        first = say(
+            "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",
+            epsilon=number(first_charge(facts)),
+        )
+        return [first, *ever]
+    revealed = say(
+        "Ledger: {drawn}. Revealed so far at most epsilon {exact};",
+        drawn=drawn_text(facts),
+        exact=number(facts["epsilon_exact"], ".4f"),
+    )
+    return [revealed, _booked(facts), *ever]
+
+
+def _booked(facts: CampaignFacts) -> str:
+    booked = number(facts["epsilon_charged"])
+    if facts["reporting"] == "once":
+        each = number(facts["eps_1"])
+        return say("booked {booked}, {each} for each of them.", booked=booked, each=each)
+    return say("booked {booked}, the most that any number of them can reveal.", booked=booked)
+
+
+def _report_lines(rows: list[ReportFacts]) -> list[str]:
+    lines = []
+    for row in rows[-5:]:
+        told = say(
+            "round {round}: {fate}; the noisy answer says: {says}",
+            round=row["round"],
+            fate=say(row["fate"]),
+            says=", ".join(row["says"][:6]) or say("nothing"),
+        )
+        lines += [f"    {told}", f"        {row['bytes']}"]
+    return lines
+
+
+def _wrap(text: str, label: str = "") -> list[str]:
+    """Lines of at most WIDTH columns, indented below their label."""
+    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=" " * len(label)) or [
+        label
+    ]
+
+
+# --- What an owner reads before agreeing: the invitation, and what is missing here to take part.
+
+
+def asked_text(facts: InvitationFacts, config: Path | None) -> str:
+    """The invitation, then the sources that cannot be read, if there are any."""
+    missing = facts["sources"]
+    told = [sources_text(missing, config)] if missing else []
+    return "\n\n".join([invitation_text(facts), *told])
+
+
+def sources_text(sources: Sequence[SourceFacts], config: Path | None) -> str:
+    """Each with what is wrong, and the lines to add. No value is in it, nor does any change it."""
+    lines = [
+        say_count(
+            len(sources),
+            "Not ready: one of these questions has no source that can be read on this device.",
+            "Not ready: {count} of these questions have no source that can be read on this device.",
+        ),
+        *(f"  {each['attribute']}: {each['problem']}" for each in sources),
+    ]
+    to_add = [each["lines"] for each in sources if each["lines"]]
+    if to_add:
+        file = config or USERS_FILE
+        lines += [say("Add to {file}, and write your own:", file=file), "", "\n\n".join(to_add), ""]
+    told = say(
+        "Add it before the first round: without it this device answers as one whose value is none "
+        "of the others, and that answer may be kept for life."
+    )
+    return "\n".join([*lines, *textwrap.wrap(told, WIDTH)])
