@@ -1,35 +1,51 @@
-"""What the agent costs a device: memory, start-up, bytes on the wire, syncs of the disk."""
+"""What the agent costs a device (memory, start-up, bytes on the wire, syncs of the disk), and the
+CPU time of short commands over that of Python doing nothing."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from benchmarks import syscalls
-from benchmarks.campaign import manifest
-from benchmarks.measurements import Measurement
+from benchmarks.report import Measurement, median_of, ratio_of
+from benchmarks.workload import manifest
+from collector.data_dir import open_store
+from collector.health import Heartbeat, Status
 from edge_client import EdgeClient, Policy
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
 from protocol_spec import BodyFormat, Manifest, Report
 from testbed import processes
 from testbed.brokers import Nats, Tally
-from testbed.processes import find_program
+from testbed.processes import find_program, resident_bytes
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
 AGENT: Final = "import edge_client.__main__, edge_client.cli.report"
-LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the longest that they get
+LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the largest numbers there are
+ROOT: Final = Path(__file__).resolve().parents[2]
+NOTHING: Final = ("-c", "pass")
+STARTUP_LIMIT: Final = 10.0  # for --help and --version, and for what monitors run every few seconds
+CALLS: Final = "pwrite64,write,fdatasync,fsync,sendto"
+_LINE: Final = re.compile(r"(?:\d+ +)?(\w+)\(\d+<(.*?)>(.*)", re.DOTALL)
+_ENDED: Final = ("+++ exited with", "+++ killed by")
+
+Words = tuple[str, ...]
 
 
 def measure(repeat: int = 7) -> list[Measurement]:
@@ -56,9 +72,9 @@ def running(directory: Path, environment: dict[str, str]) -> list[Measurement]:
     """Memory of `allomfree-edge run`, connected, after several rounds; and no numpy in it."""
     with _agent(directory, environment) as (process, tally, _):
         tally.wait_for(ROUNDS)
-        resident = _resident_kib(process.pid) / 1024
+        resident = resident_bytes(process.pid) / (1 << 20)
         maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
-    installed = "installed" if find_spec("numpy") else "not even installed"
+    installed = "installed" if find_spec("numpy") else "not installed at all"
     return [
         Measurement("resident memory, running", resident, "MiB", 30, f"after {ROUNDS} rounds"),
         Measurement("numpy loaded", float("numpy" in maps), "", 0, f"numpy is {installed}"),
@@ -67,32 +83,35 @@ def running(directory: Path, environment: dict[str, str]) -> list[Measurement]:
 
 def disk_syncs(directory: Path, environment: dict[str, str]) -> list[Measurement]:
     """How often a round of the running agent waits for the disk."""
-    names = ("disk syncs before a report is sent", "disk syncs of a round in all")
-    limits = (2, 3)
-    missing = syscalls.why_not()
-    if missing:
-        return [Measurement(n, None, "", limit, missing) for n, limit in zip(names, limits)]
+    limits = {"disk syncs before a report is sent": 2, "disk syncs of a round in all": 3}
+    if missing := why_not():
+        return [Measurement(name, None, "", limit, missing) for name, limit in limits.items()]
     output = directory.with_suffix(".strace")
     with _agent(directory, environment, output) as (_, tally, state):
         tally.wait_for(ROUNDS)
-    counts = syncs_per_round(syscalls.calls(output), payloads(state))
+    counts = syncs_per_round(calls(output), payloads(state))
     medians = [statistics.median(column) for column in zip(*counts)]
+    note = f"median of {len(counts)} rounds"
     return [
-        Measurement(n, value, "", limit, f"median of {len(counts)} rounds")
-        for n, value, limit in zip(names, medians, limits)
+        Measurement(name, value, "", limit, note)
+        for (name, limit), value in zip(limits.items(), medians)
     ]
 
 
-def syncs_per_round(trace: list[syscalls.Call], sent: list[bytes]) -> list[tuple[int, int]]:
+def syncs_per_round(trace: list[Call], sent: list[bytes]) -> list[tuple[int, int]]:
     """Before the send and in all, for each round that is neither the first nor the last.
 
-    A receipt that comes only after the next draw is booked there; the median does not mind.
+    A receipt that comes only after the next draw counts there; the median is not affected.
     """
-    written = [syscalls.first(trace, "pwrite64", "state.db-wal", payload) for payload in sent]
+    written = [first(trace, "pwrite64", "state.db-wal", payload) for payload in sent]
     counts = []
     for payload, begin, end in list(zip(sent, written, written[1:]))[1:]:
-        leaves = syscalls.first(trace, "sendto", "socket:", payload)
-        counts.append((syscalls.syncs(trace, begin, leaves), syscalls.syncs(trace, begin, end)))
+        leaves = first(trace, "sendto", "socket:", payload)
+        before, in_all = (
+            sum(call.name in ("fsync", "fdatasync") for call in trace[begin:stop])
+            for stop in (leaves, end)
+        )
+        counts.append((before, in_all))
     return counts
 
 
@@ -110,13 +129,14 @@ def _agent(
     asked = manifest(4, period_seconds=1, rounds=1000, grace_seconds=3600)
     state, config = directory / "state", directory / "edge.toml"
     with Nats(directory / "nats") as nats, Tally(nats.port, asked) as tally:
-        _join(state, asked, nats.url)
+        with EdgeClient(state, policy=Policy(min_period=1)) as client:
+            _join(client, asked, nats.url)
         config.write_text(f'state_dir = "{state}"\n[sources.a]\nvalue = "v0"\n')
         program = find_program("allomfree-edge")
         start = [program] if program else [sys.executable, "-m", "edge_client"]
         command = [*start, "run", "--config", str(config), "--log-level", "error"]
         process = subprocess.Popen(
-            syscalls.traced(command, trace_to) if trace_to else command, env=environment
+            traced(command, trace_to) if trace_to else command, env=environment
         )
         try:
             yield process, tally, state
@@ -125,25 +145,66 @@ def _agent(
             process.wait(30)
 
 
-def _join(state: Path, asked: Manifest, broker: str) -> None:
-    with EdgeClient(state, policy=Policy(min_period=1)) as client:
-        client.join(
-            client.invitation(manifest=asked, broker=broker),
-            device="device",
-            accept_silence=asked.campaign,
-        )
+def _join(client: EdgeClient, asked: Manifest, broker: str) -> None:
+    client.join(
+        client.invitation(manifest=asked, broker=broker),
+        device="device",
+        accept_silence=asked.campaign,
+    )
 
 
-def _resident_kib(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+# --- what strace saw -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its name, the file or socket, and the rest of the line with the bytes decoded."""
+
+    name: str
+    where: str
+    rest: str
+
+
+def why_not() -> str:
+    """Why strace cannot be used here, or empty."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
+    return "" if tried.returncode == 0 else "strace may not trace here"
+
+
+def traced(command: list[str], output: Path) -> list[str]:
+    """The command under strace, which keeps its process id (-D: the tracer is the child)."""
+    options = ["-D", "-f", "-y", "-xx", "-s", "100000", "-e", f"trace={CALLS}", "-o", str(output)]
+    return ["strace", *options, *command]
+
+
+def calls(output: Path, timeout: float = 30.0) -> list[Call]:
+    """All calls in order, once the traced process has ended and strace has written everything."""
+    limit = time.monotonic() + timeout
+    while not output.exists() or not any(e in output.read_text()[-200:] for e in _ENDED):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"strace did not finish {output}")
+        time.sleep(0.02)
+    lines = output.read_text(encoding="ascii").splitlines()
+    plain = (re.sub(r"\\x([0-9a-f]{2})", lambda h: chr(int(h[1], 16)), line) for line in lines)
+    return [Call(*match.groups()) for match in map(_LINE.fullmatch, plain) if match]
+
+
+def first(trace: list[Call], name: str, where: str, content: bytes = b"", *, after: int = 0) -> int:
+    """Index of the first such call, from `after` on; `where` may be the end of a path."""
+    wanted = content.decode("latin-1")
+    for index, call in enumerate(trace[after:], start=after):
+        if call.name == name and where in call.where and wanted in call.rest:
+            return index
+    raise LookupError(f"no {name} of {where}")
 
 
 # --- imports, bytes, draws -----------------------------------------------------------------------
 
 
 def import_times(environment: dict[str, str], repeat: int) -> list[Measurement]:
-    """The agent's imports beside those of its libraries alone, in turns, each in a new process."""
+    """The agent's imports against those of its libraries alone, in turns, in new processes."""
     pairs = [(_import_ms(BARE, environment), _import_ms(AGENT, environment)) for _ in range(repeat)]
     bare, agent = (statistics.median(column) for column in zip(*pairs))
     ratio = statistics.median(mine / theirs for theirs, mine in pairs)
@@ -155,9 +216,8 @@ def import_times(environment: dict[str, str], repeat: int) -> list[Measurement]:
 
 def _import_ms(code: str, environment: dict[str, str]) -> float:
     timed = f"import time; begin = time.perf_counter(); {code}; print(time.perf_counter() - begin)"
-    done = subprocess.run(
-        [sys.executable, "-c", timed], env=environment, capture_output=True, check=True
-    )
+    command = [sys.executable, "-c", timed]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
     return float(done.stdout) * 1000
 
 
@@ -170,13 +230,12 @@ def wire_sizes() -> list[Measurement]:
 def _wire_size(protocol: str, form: BodyFormat, limit: float) -> Measurement:
     body = form.encode(form.k - 1)
     report = Report(bytes(range(200, 208)), LAST_ROUND, LAST_ATTRIBUTE, body)
-    answer = body.hex() if form.unary else form.to_number(body)
     fields = {
         "v": 1,
         "digest": report.digest8.hex(),
         "round": report.round,
         "attribute": report.attribute,
-        "body": answer,
+        "body": body.hex() if form.unary else form.to_number(body),
     }
     text = json.dumps(fields, separators=(",", ":"))
     name = f"payload, {protocol}, k = {form.k}"
@@ -189,11 +248,7 @@ def draw_time(directory: Path, draws: int = 200) -> Measurement:
     clock = _RoundClock(asked)
     times = []
     with EdgeClient(directory, clock=clock, policy=Policy(min_period=1)) as client:
-        client.join(
-            client.invitation(manifest=asked, broker="mqtt://localhost"),
-            device="device",
-            accept_silence=asked.campaign,
-        )
+        _join(client, asked, "mqtt://localhost")
         for clock.round in range(draws):
             membership = client.find()
             begin = time.perf_counter()
@@ -206,7 +261,7 @@ def draw_time(directory: Path, draws: int = 200) -> Measurement:
 
 
 class _RoundClock(SystemClock):
-    """Stands inside the round that it is told."""
+    """A second into the round that `round` names."""
 
     def __init__(self, asked: Manifest) -> None:
         self._rounds = asked.rounds
@@ -217,3 +272,81 @@ class _RoundClock(SystemClock):
 
     def boot(self) -> str:
         return f"boot {self.round}"
+
+
+# --- short commands ------------------------------------------------------------------------------
+
+
+def measure_startup(repeat: int = 9) -> list[Measurement]:
+    """Every command in turns with Python doing nothing, in a temporary environment."""
+    with tempfile.TemporaryDirectory(prefix="allomfree-benchmark-") as name:
+        directory = Path(name)
+        python, commands = _bare_python(directory), {"": NOTHING, **_commands(directory)}
+        for words in commands.values():
+            _cpu_ms(python, words)  # compiled now, as installed packages are
+        turns = [
+            {name: _cpu_ms(python, words) for name, words in commands.items()}
+            for _ in range(repeat)
+        ]
+    columns = {name: [turn[name] for turn in turns] for name in turns[0]}
+    bare = columns.pop("")
+    rows = [
+        ratio_of(
+            name,
+            spent,
+            bare,
+            limit=None if name.endswith("status") else STARTUP_LIMIT,
+            note=f"{repeat} starts",
+        )
+        for name, spent in columns.items()
+    ]
+    return [*rows, median_of("python -c pass", bare, "ms")]
+
+
+def _bare_python(directory: Path) -> Path:
+    """A Python that finds the checkout and its libraries by their paths alone: an editable install
+    runs code at every start of Python, which would make everything else look cheap."""
+    venv.create(directory / "venv", symlinks=True)
+    paths = dict.fromkeys([str(ROOT), *(sysconfig.get_path(p) for p in ("purelib", "platlib"))])
+    inside = sysconfig.get_path("purelib", "venv", {"base": str(directory / "venv")})
+    (Path(inside) / "checkout.pth").write_text("\n".join(paths), encoding="utf-8")
+    return directory / "venv" / "bin" / "python"
+
+
+def _commands(directory: Path) -> dict[str, Words]:
+    """On a small campaign with a service, and on a device that joined none."""
+    data, state = directory / "data", directory / "state"
+    with closing(open_store(data)) as store:
+        store.open_campaign(manifest(4), int(time.time()), b"")
+    Heartbeat(data).beat(Status(connected=True, trouble=""))
+    EdgeClient(state).close()
+    settings = ("--config", os.devnull)
+    collector, edge = ("-m", "collector"), ("-m", "edge_client")
+    return {
+        "allomfree-collector --help": (*collector, "--help"),
+        "allomfree-collector --version": (*collector, "--version"),
+        "allomfree-collector health": (*collector, "health", *settings, "--data-dir", str(data)),
+        "allomfree-collector status": (*collector, "status", *settings, "--data-dir", str(data)),
+        "allomfree-edge --help": (*edge, "--help"),
+        "allomfree-edge --version": (*edge, "--version"),
+        "allomfree-edge status": (*edge, "status", *settings, "--state-dir", str(state)),
+    }
+
+
+def _cpu_ms(python: Path, words: Words) -> float:
+    """CPU time of one process, from its start to its end."""
+    variables = {k: v for k, v in processes.environment().items() if not k.startswith("PYTHON")}
+    compiled = sys.pycache_prefix or str(python.parent / "compiled")  # never in the checkout
+    child = subprocess.Popen(
+        [str(python), *words],
+        env={**variables, "PYTHONPYCACHEPREFIX": compiled},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=python.parent,
+    )
+    with child:
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode and child.stderr:
+            raise RuntimeError(f"{' '.join(words)}: {child.stderr.read().decode()}")
+    return (used.ru_utime + used.ru_stime) * 1000

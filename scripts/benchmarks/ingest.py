@@ -1,78 +1,428 @@
-"""Durable exactly-once ingest against a bare paho subscriber that only counts, in one run.
+"""Durable exactly-once ingest: against bare paho, over TLS, into PostgreSQL, while the page is
+read, and by several workers.
 
-Reports are first published to a subscriber's persistent session while nobody reads; then the time
-to drain it is taken, from the first message read to the last one counted (bare) or committed and
-acknowledged (ours). So both read the same messages from the same broker, and nothing else runs.
+Reports are published to a session, or a stream, while nobody reads; then the time to drain it is
+taken, from the first message read to the last one counted (bare) or committed and acknowledged
+(ours). So both sides read the same messages from the same broker, and nothing else runs.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
-from benchmarks import encrypted, stores
-from benchmarks.campaign import UnsyncedNats
-from benchmarks.draining import Drained, drained
-from benchmarks.measurements import Measurement, ratio_of
+import psycopg
+from psycopg import sql
+
+from benchmarks.children import SESSION
+from benchmarks.report import Measurement, in_turns, median_of, progress, ratio_of
+from benchmarks.workload import (
+    RoomyMosquitto,
+    UnsyncedNats,
+    get,
+    limited,
+    manifest,
+    page_readers,
+    pid_of,
+    reports,
+)
+from collector.data_dir import open_shared, open_store
+from collector.device_key import DeviceKey
+from collector.links.stream import StreamConnector
+from collector.records import Candidate
+from collector.rounds import sealing
+from collector.settings import parse_streams
+from collector.store import Store
+from collector.store_address import StoreAddress
+from protocol_spec import DEFAULT_NAMESPACE, Manifest
+from protocol_spec.programs.settings import Credentials
+from protocol_spec.topics import from_all_devices
+from testbed.brokers import Broker, make_session, publish, with_tls
+from testbed.collector import HOW, CollectorProcess, PostgresProcess, find_postgres
+from testbed.processes import (
+    Timing,
+    child_pids,
+    cpu_seconds,
+    environment,
+    find_program,
+    free_port,
+)
+
+B = TypeVar("B", bound=Broker)
 
 MEMORY_MIB: Final = 120.0  # with a million reports in the round
+WORKERS: Final = (1, 2, 4)
+AT_LEAST: Final = {2: 1.7, 4: 3.0}  # times the rate of one worker
+MEASURED: Final = (0.1, 0.8)  # of the reports: before, workers start; after, some are idle
+LONGEST_SECONDS: Final = 900.0
+DAY_SECONDS: Final = 86_400
+SEALED: Final = 500  # reports of the round before, so that the page has a histogram to draw
+TIMING: Final = Timing(poll_seconds=0.02, ready_seconds=300.0, stop_seconds=30.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Reports a second of both readers, in one run, and what ours took besides."""
+class Drained:
+    """What a reader took for the reports that waited for it."""
 
-    reports: int
-    bare_per_second: float
-    ours: Drained
+    per_second: float
+    cpu_microseconds: float = 0.0
+    largest_batch: int = 0
+    memory_mib: float = 0.0
+    seal_seconds: float = 0.0
+    broker_microseconds: float = 0.0
+    server_microseconds: float = 0.0  # of a database server
+    done_at: float = 0.0
 
-    @property
-    def ratio(self) -> float:
-        """How many times as fast ours is."""
-        return self.ours.per_second / self.bare_per_second
+
+def drained(
+    role: str,
+    kind: type[B],
+    count: int,
+    k: int,
+    prepare: Callable[[B], Sequence[str]] | None = None,
+) -> Drained:
+    """Run a child on reports that waited for it: in a session of its own, or wherever `prepare` has
+    them kept, which returns further arguments of the child."""
+    campaign = manifest(k)
+    with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
+        (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
+        ca_file, more = broker.ca_file, list[str]()
+        if ca_file is not None:
+            shutil.copy(ca_file, Path(scratch) / "ca.crt")
+        if prepare is None:
+            make_session(broker.url, SESSION, from_all_devices()[0], ca_file=ca_file)
+        else:
+            more += prepare(broker)
+        publish(broker.url, reports(campaign, count), ca_file=ca_file)
+        progress(f"{role}: read {count:,} reports from {broker.url}")
+        command = ["-m", "benchmarks.children", role, broker.url, str(count), scratch, *more]
+        before = cpu_seconds(pid_of(broker))
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=True,
+            env=environment(),
+        )  # fmt: skip
+        broker_seconds = cpu_seconds(pid_of(broker)) - before
+    facts = json.loads(done.stdout.splitlines()[-1])
+    return Drained(**facts, broker_microseconds=broker_seconds / count * 1e6)
 
 
-def one_run(count: int, k: int) -> Run:
-    """Both readers on the same reports, each from a broker of its own, freshly started."""
-    bare = drained("bare_reader", UnsyncedNats, count, k)["per_second"]
-    return Run(count, bare, Drained(**drained("our_reader", UnsyncedNats, count, k)))
+def _rates(runs: Sequence[Drained]) -> list[float]:
+    return [run.per_second for run in runs]
 
 
 def measure(count: int, runs: int, large: int, k: int) -> list[Measurement]:
     """Several runs of `count` reports of one round, and one of `large`."""
-    small = [one_run(count, k) for _ in range(runs)]
-    usual = statistics.median(run.ours.per_second for run in small)
-    compared = ratio_of(
-        "durable ingest / bare paho subscriber",
-        [run.ours.per_second for run in small],
-        [run.bare_per_second for run in small],
-        note=f"{runs} runs of {count:,} reports",
-        at_least=2.8,
-    )
-    rows = [compared, *_details(small[-1], usual), *encrypted.measure(count, runs, k)]
-    rows += stores.measure(count, runs, k)
-    return rows + _large(one_run(large, k), count, usual) if large else rows
 
+    def pair(size: int) -> tuple[Drained, Drained]:
+        bare = drained("bare", UnsyncedNats, size, k)
+        return drained("own", UnsyncedNats, size, k), bare
 
-def _large(run: Run, count: int, usual_per_second: float) -> list[Measurement]:
-    note = f"{run.reports:,} reports"
-    kept = run.ours.per_second / usual_per_second
-    return [
-        Measurement("the same ratio with a larger round", run.ratio, note=note, at_least=2.4),
-        Measurement(
-            "rate kept as the round fills", kept, note=f"{run.reports:,} / {count:,} reports"
+    ours, bare = zip(*(pair(count) for _ in range(runs)))
+    rate = statistics.median(_rates(ours))
+    note = f"{runs} runs of {count:,} reports"
+    rows = [
+        ratio_of(
+            "durable ingest / bare paho subscriber",
+            _rates(ours),
+            _rates(bare),
+            note=note,
+            at_least=2.8,
         ),
-        *_details(run, run.ours.per_second, MEMORY_MIB),
+        *_details(ours[-1], count, rate),
+        *_compare_tls("NATS", UnsyncedNats, count, runs, k),
     ]
+    if find_program("mosquitto") is None:
+        progress("mosquitto is not installed: not measured")
+    else:
+        rows += _compare_tls("mosquitto", RoomyMosquitto, count, runs, k)
+    rows += measure_stores(count, runs, k)
+    if large:
+        one, other = pair(large)
+        ratio, kept = one.per_second / other.per_second, one.per_second / rate
+        note = f"{large:,} reports"
+        rows += [
+            Measurement("the same ratio with a larger round", ratio, note=note, at_least=2.4),
+            Measurement(
+                "rate kept as the round fills", kept, note=f"{large:,} / {count:,} reports"
+            ),
+            *_details(one, large, one.per_second, MEMORY_MIB),
+        ]
+    return rows
 
 
-def _details(run: Run, per_second: float, memory: float | None = None) -> list[Measurement]:
-    note, ours = f"{run.reports:,} reports", run.ours
+def _details(
+    run: Drained, count: int, rate: float, memory: float | None = None
+) -> list[Measurement]:
+    note = f"{count:,} reports"
     return [
-        Measurement("reports committed and acknowledged", per_second, "/s", note=note),
-        Measurement("CPU time of a report", ours.cpu_microseconds, "µs", note=note, limit=15.0),
-        Measurement("largest batch", ours.largest_batch, "messages", note=note, limit=4_000),
-        Measurement("memory of the collector", ours.memory_mib, "MiB", note=note, limit=memory),
-        Measurement("sealing the round", ours.seal_seconds, "s", note=note),
+        Measurement("reports committed and acknowledged", rate, "/s", note=note),
+        Measurement("CPU time of a report", run.cpu_microseconds, "µs", note=note, limit=15.0),
+        Measurement("largest batch", run.largest_batch, "messages", note=note, limit=4_000),
+        Measurement("memory of the collector", run.memory_mib, "MiB", note=note, limit=memory),
+        Measurement("sealing the round", run.seal_seconds, "s", note=note),
     ]
+
+
+def _compare_tls(name: str, kind: type[Broker], count: int, runs: int, k: int) -> list[Measurement]:
+    """A broker sends nearly every message as a TLS record of its own: a reader that takes one
+    record a turn would commit one message at a time."""
+    tls, plain = in_turns(
+        runs,
+        lambda _: drained("own", with_tls(kind), count, k),
+        lambda _: drained("own", kind, count, k),
+    )
+    rows = [
+        ratio_of(
+            f"{name}: ingest over TLS / in plain text",
+            _rates(tls),
+            _rates(plain),
+            note=f"{name}, {runs} runs of {count:,} reports",
+            at_least=0.8,
+        )
+    ]
+    for how, side in (("TLS", tls), ("plain text", plain)):
+        cpu = [run.cpu_microseconds for run in side]
+        rows += [
+            median_of(f"{name}: reports a second, {how}", _rates(side), "/s"),
+            median_of(f"{name}: CPU time of a report, {how}", cpu, "µs"),
+        ]
+    return rows
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------
+
+
+def measure_stores(count: int, runs: int, k: int) -> list[Measurement]:
+    """Ingest into PostgreSQL against ingest into SQLite, one worker each, in turns, each as it is
+    run: a collector alone subscribes by MQTT, a worker pulls from NATS's own stream. The server
+    syncs every commit and shares the processors with worker and broker."""
+    if find_postgres() is None:
+        progress(f"not measured: {HOW}")
+        return []
+
+    def into_postgres(repeat: int) -> Drained:
+        url = _new_database(server, f"run_{repeat}").url
+
+        def prepare(broker: UnsyncedNats) -> tuple[str, str, str]:
+            """NATS keeps what is published for the consumer that workers share."""
+            stream = f"nats://127.0.0.1:{broker.stream_port}"
+            publish(broker.url, ())  # NATS makes its stream for the first MQTT client
+            connect = StreamConnector(
+                lambda: parse_streams(stream), Credentials(), DEFAULT_NAMESPACE
+            )
+            connect().close()
+            return stream, url, str(server.pid)
+
+        return drained("shared", UnsyncedNats, count, k, prepare)
+
+    with _postgres() as server:
+        into_sqlite = partial(drained, "own", UnsyncedNats, count, k)
+        shared, own = in_turns(runs, into_postgres, lambda _: into_sqlite())
+    note = f"one worker, {runs} runs of {count:,} reports"
+    what = "ingest into PostgreSQL / into SQLite"
+    rows = [ratio_of(what, _rates(shared), _rates(own), note=note, at_least=0.8)]
+    for name, side in (("PostgreSQL", shared), ("SQLite", own)):
+        columns = {
+            "CPU time of a report": [run.cpu_microseconds for run in side],
+            "CPU time of the broker": [run.broker_microseconds for run in side],
+            "CPU time of the server": [run.server_microseconds for run in side],
+        }
+        rows += [
+            median_of(f"{name}: reports a second", _rates(side), "/s"),
+            *(median_of(f"{name}: {w}", c, "µs") for w, c in columns.items() if any(c)),
+            median_of(f"{name}: sealing the round", [run.seal_seconds for run in side], "s"),
+        ]
+    return rows
+
+
+@contextmanager
+def _postgres() -> Iterator[PostgresProcess]:
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o755)  # the server's user, if another, has to enter
+        with PostgresProcess(Path(scratch) / "postgres", trusting=True) as server:
+            yield server
+
+
+def _new_database(server: PostgresProcess, name: str) -> StoreAddress:
+    with closing(psycopg.connect(server.address().url, autocommit=True)) as db:
+        db.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return server.address(name)
+
+
+# --- several workers -----------------------------------------------------------------------------
+
+
+def measure_workers(count: int, runs: int, share: float) -> list[Measurement]:
+    """One, two and four workers, in turns, each limited to a share of a core that is so small that
+    broker and database have time left on the machine's own cores."""
+    if find_postgres() is None:
+        progress(f"not measured: {HOW}")
+        return []
+    rates: dict[int, list[float]] = {n: [] for n in WORKERS}
+    with _postgres() as server:
+        for run in range(runs):
+            for n in WORKERS:
+                progress(f"{n} workers, {count:,} reports")
+                rates[n].append(_workers_rate(server, f"run_{run}_{n}", n, count, share))
+    note = f"{runs} runs of {count:,} reports, {share:.0%} of a core each"
+    ratios = [
+        ratio_of(f"{n} workers / one", rates[n], rates[1], note=note, at_least=AT_LEAST[n])
+        for n in WORKERS[1:]
+    ]
+    names = {n: f"{n} worker{'s' * (n > 1)}: reports a second" for n in WORKERS}
+    return ratios + [median_of(names[n], rates[n], "/s") for n in WORKERS]
+
+
+def _workers_rate(
+    server: PostgresProcess, database: str, workers: int, count: int, share: float
+) -> float:
+    address, asked = _new_database(server, database), manifest(100)
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = stack.enter_context(UnsyncedNats(place / "nats"))
+        DeviceKey(place / "device.key")
+        stream = f"nats://127.0.0.1:{broker.stream_port}"
+        flags = ("--listen", "off", "--store", address.url, "--stream", stream)
+        store = stack.enter_context(closing(open_shared(address)))
+        store.open_campaign(asked, int(time.time()))
+        pids = []
+        for number in range(workers):
+            data = place / f"worker-{number}"
+            data.mkdir(mode=0o700)
+            shutil.copy(place / "device.key", data / "device.key")
+            worker = stack.enter_context(CollectorProcess(data, *flags, broker=broker.url))
+            worker.wait_until_connected()
+            pids.append(worker.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        publish(broker.url, reports(asked, count))
+        with limited(pids, share):
+            (first, begun), (last, ended) = (_counted(store, count * part) for part in MEASURED)
+        return (last - first) / (ended - begun)
+
+
+def _counted(store: Store, least: float) -> tuple[int, float]:
+    """The number counted once it is at least `least`, and when: just after a batch."""
+    limit = time.monotonic() + LONGEST_SECONDS
+    while True:
+        counted = sum(tally.n for tally in store.tallies(1, 0).values())
+        now = time.monotonic()
+        if counted >= least:
+            return counted, now
+        if now > limit:
+            raise TimeoutError(f"{least:,.0f} reports were not counted in {LONGEST_SECONDS:.0f} s")
+        time.sleep(0.02)
+
+
+# --- with the page open --------------------------------------------------------------------------
+
+
+class _WithReaders(NamedTuple):
+    per_second: float
+    ingest_cpu_seconds: float
+    page_cpu_seconds: float
+    pages: int
+    failures: int
+    slowest_seconds: float
+
+
+def measure_with_readers(count: int, runs: int, k: int, readers: int) -> list[Measurement]:
+    """Ingest while people read the page, and while nobody does, in turns. The rate is by the clock,
+    so whatever else the machine does disturbs it; CPU time is disturbed less."""
+    read, alone = in_turns(
+        runs, lambda _: _with_readers(count, k, readers), lambda _: _with_readers(count, k, 0)
+    )
+    note = f"{readers} readers, a refresh a second each, {count:,} reports, {runs} runs"
+    rates = [arm.per_second for arm in alone]
+    return [
+        ratio_of(
+            "ingest with readers / without",
+            [arm.per_second for arm in read],
+            rates,
+            at_least=0.9,
+            note=note,
+        ),
+        ratio_of(
+            "CPU time of ingest with readers / without",
+            [arm.ingest_cpu_seconds for arm in read],
+            [arm.ingest_cpu_seconds for arm in alone],
+        ),
+        median_of("CPU time of the page, read", [arm.page_cpu_seconds for arm in read], "s"),
+        median_of("ingest without readers", rates, "/s", note="wall time"),
+        Measurement("pages that readers got", sum(arm.pages for arm in read), note="in all runs"),
+        Measurement("pages that failed", sum(arm.failures for arm in read), limit=0),
+        median_of("slowest page of a run", [arm.slowest_seconds for arm in read], "s"),
+    ]
+
+
+def _with_readers(count: int, k: int, readers: int) -> _WithReaders:
+    """The reports wait in a broker that is stopped. The collector starts and serves its page, and
+    readers begin to refresh; then the broker starts, and the drain is timed."""
+    asked = manifest(k, begun_seconds=DAY_SECONDS + 60)
+    with tempfile.TemporaryDirectory(prefix="allomfree-readers-") as scratch, ExitStack() as stack:
+        data, port = Path(scratch) / "data", free_port()
+        _seal_past_round(data, asked)
+        broker = stack.enter_context(UnsyncedNats(Path(scratch) / "broker"))
+        make_session(broker.url, SESSION, from_all_devices()[0])
+        publish(broker.url, reports(asked, count, number=1))
+        broker.stop()
+        flags = ("--listen", f"127.0.0.1:{port}", "--client-id", SESSION, "--log-level", "error")
+        process = CollectorProcess(data, *flags, broker=broker.url, timing=TIMING)
+        collector = stack.enter_context(process)
+        # Without its broker the collector is not healthy yet: its page has to do.
+        collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
+        seen = stack.enter_context(page_readers(port, asked, readers))
+        before = _ingest_and_page_cpu(collector.pid)
+        broker.start()
+        rate = _drain_rate(collector, count)
+        ingest, page = (a - b for a, b in zip(_ingest_and_page_cpu(collector.pid), before))
+        progress(f"{rate:,.0f} reports a second with {readers} readers")
+    slowest = max(seen.seconds, default=0.0)
+    return _WithReaders(rate, ingest, page, len(seen.seconds), seen.failures, slowest)
+
+
+def _seal_past_round(data: Path, asked: Manifest) -> None:
+    with closing(open_store(data)) as store:
+        DeviceKey(data / "device.key")  # the service makes none where reports were counted before
+        campaign = store.open_campaign(asked, int(time.time()))
+        body = bytes(asked.body_formats[0].length)
+        past = [Candidate(campaign.id, 0, device, 0, 0, device, body) for device in range(SEALED)]
+        store.commit(past, [])
+        sealing.seal(store, campaign, 0, int(time.time()))
+
+
+def _drain_rate(collector: CollectorProcess, count: int) -> float:
+    """Reports a second, from the first seen in the database to the last. If all came between two
+    polls, the time since polling began is the best that is known."""
+    first, began = 0, 0.0
+    polling_since = time.perf_counter()
+
+    def all_received() -> bool:
+        nonlocal first, began
+        received = store.received() - SEALED
+        if received > 0 and not first:
+            first, began = received, time.perf_counter()
+        return received >= count
+
+    with collector.store() as store:
+        collector.wait_for(f"{count:,} reports", all_received)
+    if first >= count:
+        first, began = 0, polling_since
+    return (count - first) / (time.perf_counter() - began)
+
+
+def _ingest_and_page_cpu(pid: int) -> tuple[float, float]:
+    return cpu_seconds(pid), sum(map(cpu_seconds, child_pids(pid)))

@@ -2,38 +2,46 @@
 
 `allomfree-collector run` counts reports that come at a constant rate through NATS with TLS, round
 after round, while one reader holds the page's event stream open and others refresh the page. Memory
-and open files of both processes, and the sizes of database and write-ahead log, are sampled. After
-the first half, in which caches fill, none may grow: see growth.py for the rule.
+and open files of both processes, and the sizes of database and write-ahead log, are sampled.
+
+The rule: the second half of the samples, after caches have filled, is cut into blocks, and each
+block's greatest value counts: a log that fills and is emptied has the same peak again and again,
+and blocks depend on each other less. Growth is the slope of Theil and Sen, the median of the slopes
+of all pairs of blocks, which a single jump does not move much, with Kendall's 95 % interval. A
+limit is broken when even the lower end of that interval is above it.
 """
 
 from __future__ import annotations
 
 import http.client
+import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.campaign import manifest
-from benchmarks.growth import growth
-from benchmarks.measurements import Measurement
-from benchmarks.page_readers import get, refreshing
-from benchmarks.soak_figure import draw
+import numpy as np
+
+from benchmarks.report import DOCS, Measurement
+from benchmarks.workload import get, manifest, page_readers
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8
-from testbed.brokers import Broker, Message, Nats, publish, with_tls
+from testbed.brokers import Message, Nats, publish, with_tls
 from testbed.collector import CollectorProcess
-from testbed.processes import Timing, free_port
+from testbed.processes import Timing, child_pids, free_port, resident_bytes
 
-PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "soak.svg"
+PICTURE: Final = DOCS / "pictures" / "soak.svg"
 READERS: Final = 2
 VALUES: Final = 16
 SAMPLES: Final = 600
+BLOCKS: Final = 20
+NORMAL_975: Final = 1.959964
+HOUR_SECONDS: Final = 3600.0
 MIB: Final = 1 << 20
 TIMING: Final = Timing(poll_seconds=0.1, ready_seconds=120.0, stop_seconds=60.0)
 LIMITS: Final = {  # in an hour: less would not matter within a month
@@ -44,18 +52,21 @@ LIMITS: Final = {  # in an hour: less would not matter within a month
     "write-ahead log": (8.0, "MiB/h"),
     "database": (8.0, "MiB/h"),
 }
+PANELS: Final = (
+    ("resident memory, MiB", "memory of the "),
+    ("open files", "open files of the "),
+    ("on disk, MiB", ""),
+)
 
 
 class Soak(NamedTuple):
-    """How long, at how many reports a second, in rounds of how many seconds."""
-
     seconds: float
     per_second: int
     round_seconds: int = 20
 
 
 @dataclass(slots=True)
-class Course:
+class Samples:
     """What was sampled, and what became of the reports."""
 
     seconds: list[float] = field(default_factory=list)
@@ -68,59 +79,88 @@ class Course:
     rounds: int = 0
 
 
-def measure(
-    soak: Soak, picture: Path | None = None, run: Callable[[Soak], Course] | None = None
-) -> list[Measurement]:
+def measure(soak: Soak, picture: Path | None = None) -> list[Measurement]:
     """A run, judged; with a picture, drawn into that file."""
-    course = (run or run_through)(soak)
+    samples = run(soak)
     if picture is not None:
-        draw(course.seconds, course.series, picture)
+        plot(samples.seconds, samples.series, picture)
     note = f"{soak.seconds / 60:g} minutes at {soak.per_second} reports a second"
     return [
-        Measurement("reports sent and not counted", course.sent - course.accepted, limit=0),
-        Measurement("reports counted", course.accepted, note=note),
-        Measurement("rounds sealed", course.rounds, at_least=1),
-        *(_judged(name, course) for name in LIMITS),
-        Measurement("events that the open page was told", course.events, at_least=1),
-        Measurement("pages read", course.pages),
-        Measurement("pages that failed", course.failures, limit=0),
+        Measurement("reports sent and not counted", samples.sent - samples.accepted, limit=0),
+        Measurement("reports counted", samples.accepted, note=note),
+        Measurement("rounds sealed", samples.rounds, at_least=1),
+        *(_growth_row(name, samples) for name in LIMITS),
+        Measurement("events that the open page received", samples.events, at_least=1),
+        Measurement("pages read", samples.pages),
+        Measurement("pages that failed", samples.failures, limit=0),
     ]
 
 
-def _judged(name: str, course: Course) -> Measurement:
+def _growth_row(name: str, samples: Samples) -> Measurement:
     limit, unit = LIMITS[name]
-    values, slope = course.series[name], growth(course.seconds, course.series[name])
+    values = samples.series[name]
+    slope = growth(samples.seconds, values)
     note = f"growth that is certain; estimate {slope.middle:.3g}, largest seen {max(values):.4g}"
     return Measurement(f"{name}: growth", max(0.0, slope.low), unit, limit, note)
 
 
-def run_through(soak: Soak) -> Course:
+class Slope(NamedTuple):
+    """Growth per hour: lower end of the interval, estimate, upper end."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def growth(seconds: Sequence[float], values: Sequence[float]) -> Slope:
+    first = len(seconds) // 2
+    blocks = min(BLOCKS, len(seconds) - first)
+    t = np.array([block[-1] for block in np.array_split(seconds[first:], blocks)])
+    v = np.array([block.max() for block in np.array_split(values[first:], blocks)])
+    i, j = np.triu_indices(len(t), 1)
+    if not len(i):
+        return Slope(0.0, 0.0, 0.0)
+    slopes = np.sort((v[j] - v[i]) / (t[j] - t[i])) * HOUR_SECONDS
+    n, pairs = len(t), len(slopes)
+    half = NORMAL_975 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    low = max(0, math.floor((pairs - half) / 2) - 1)
+    high = min(pairs - 1, math.ceil((pairs + half) / 2))
+    return Slope(float(slopes[low]), float(np.median(slopes)), float(slopes[high]))
+
+
+def run(soak: Soak) -> Samples:
     """Real processes, from start to end."""
-    course = Course()
+    samples = Samples()
     with tempfile.TemporaryDirectory(prefix="allomfree-soak-") as scratch, ExitStack() as stack:
         data, port = Path(scratch) / "data", free_port()
         broker = stack.enter_context(with_tls(Nats)(Path(scratch) / "broker"))
-        asked = _opened(data, soak)
-        collector = stack.enter_context(_collector(data, broker, port))
-        seen = stack.enter_context(refreshing(port, asked, READERS))
-        told = stack.enter_context(_event_stream(port))
-        with _sending(broker, asked, soak, course):
-            _sample(collector, soak, course)
-        _settle(collector, course)
-        course.events, course.pages = told[0], len(seen.page_seconds)
-        course.failures = seen.failures
+        asked = _open_campaign(data, soak)
+        flags = ("--listen", f"127.0.0.1:{port}", "--ca-file", str(broker.ca_file))
+        process = CollectorProcess(data, *flags, broker=broker.url, timing=TIMING)
+        collector = stack.enter_context(process)
+        collector.wait_until_connected()
+        collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
+        seen = stack.enter_context(page_readers(port, asked, READERS))
+        events = stack.enter_context(_event_stream(port))
+        with ThreadPoolExecutor(1) as sender:
+            messages = paced(asked, soak)
+            sending = sender.submit(publish, broker.url, messages, ca_file=broker.ca_file)
+            _sample(collector, soak, samples)
+            samples.sent = sending.result()
+        _wait_until_counted(collector, samples)
+        samples.events, samples.pages = events[0], len(seen.seconds)
+        samples.failures = seen.failures
         with collector.store() as store:
-            course.rounds = 1 + (store.last_sealed(store.campaigns()[0].id) or -1)
-    return course
+            samples.rounds = 1 + (store.last_sealed(store.campaigns()[0].id) or -1)
+    return samples
 
 
-def _opened(data: Path, soak: Soak) -> Manifest:
-    rounds = 10 + int(soak.seconds / soak.round_seconds)
+def _open_campaign(data: Path, soak: Soak) -> Manifest:
     asked = manifest(
         VALUES,
         begun_seconds=0,
         period_seconds=soak.round_seconds,
-        rounds=rounds,
+        rounds=10 + int(soak.seconds / soak.round_seconds),
         grace_seconds=soak.round_seconds,
     )
     with closing(open_store(data)) as store:
@@ -129,41 +169,22 @@ def _opened(data: Path, soak: Soak) -> Manifest:
 
 
 @contextmanager
-def _collector(data: Path, broker: Broker, port: int) -> Iterator[CollectorProcess]:
-    flags = ("--listen", f"127.0.0.1:{port}", "--ca-file", str(broker.ca_file))
-    with CollectorProcess(data, *flags, broker=broker.url, timing=TIMING) as collector:
-        collector.wait_until_connected()
-        collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
-        yield collector
-
-
-@contextmanager
 def _event_stream(port: int) -> Iterator[list[int]]:
-    """A browser that has the page open: it hears of every change. Yields how many it heard of."""
-    told, connection = [0], http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
+    """A browser that has the page open. Yields the number of events so far, in a list of one."""
+    events, connection = [0], http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
 
     def listen() -> None:
         with suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
             for line in answer:
-                told[0] += line.startswith(b"event:")
+                events[0] += line.startswith(b"event:")
 
     connection.request("GET", "/events", headers={"Accept": "text/event-stream"})
     answer = connection.getresponse()
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
+    threading.Thread(target=listen, daemon=True).start()
     try:
-        yield told
+        yield events
     finally:
         connection.close()
-
-
-@contextmanager
-def _sending(broker: Broker, asked: Manifest, soak: Soak, course: Course) -> Iterator[None]:
-    """Devices report in the background, until the time is over. What breaks there breaks here."""
-    with ThreadPoolExecutor(1) as sender:
-        sent = sender.submit(publish, broker.url, paced(asked, soak), ca_file=broker.ca_file)
-        yield
-        course.sent = sent.result()
 
 
 def paced(asked: Manifest, soak: Soak) -> Iterator[Message]:
@@ -177,41 +198,56 @@ def paced(asked: Manifest, soak: Soak) -> Iterator[Message]:
         yield topics.report(f"device-{device}"), Report(digest8(asked), number, 0, body).encode()
 
 
-def _sample(collector: CollectorProcess, soak: Soak, course: Course) -> None:
+def _sample(collector: CollectorProcess, soak: Soak, samples: Samples) -> None:
     began, every = time.monotonic(), max(0.2, soak.seconds / SAMPLES)
     while (passed := time.monotonic() - began) < soak.seconds:
         collector.check_running()
-        course.seconds.append(passed)
-        for name, value in zip(LIMITS, _look(collector)):
-            course.series[name].append(value)
+        samples.seconds.append(passed)
+        for name, value in zip(LIMITS, _sample_once(collector)):
+            samples.series[name].append(value)
         time.sleep(every)
 
 
-def _look(collector: CollectorProcess) -> tuple[float, ...]:
-    pid, data = collector.pid, collector.data / "collector.db"
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    page = int(children[0])
-    log = data.with_name("collector.db-wal")
+def _sample_once(collector: CollectorProcess) -> tuple[float, ...]:
+    """In the order of LIMITS."""
+    pids = (collector.pid, child_pids(collector.pid)[0])  # the second is the page
+    database = collector.data / "collector.db"
+    log = database.with_name("collector.db-wal")
     return (
-        *(_resident_mib(process) for process in (pid, page)),
-        *(float(len(list(Path(f"/proc/{p}/fd").iterdir()))) for p in (pid, page)),
+        *(resident_bytes(pid) / MIB for pid in pids),
+        *(float(len(list(Path(f"/proc/{pid}/fd").iterdir()))) for pid in pids),
         log.stat().st_size / MIB if log.exists() else 0.0,
-        data.stat().st_size / MIB,
+        database.stat().st_size / MIB,
     )
 
 
-def _resident_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024
-
-
-def _settle(collector: CollectorProcess, course: Course) -> None:
-    """Until everything sent is counted, or will not be."""
-
+def _wait_until_counted(collector: CollectorProcess, samples: Samples) -> None:
     def counted() -> bool:
-        course.accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
-        return store.received() >= course.sent
+        samples.accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
+        return store.received() >= samples.sent
 
     with collector.store() as store:
         collector.wait_for("all reports", counted)
+
+
+def plot(seconds: Sequence[float], series: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Memory, open files and sizes next to each other; what is judged is right of the line."""
+    import matplotlib as mpl  # noqa: PLC0415 - half a second, only when drawing
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from paper.figures import SETTINGS  # noqa: PLC0415
+
+    minutes = [second / 60 for second in seconds]
+    names = list(series)
+    with mpl.rc_context({**SETTINGS, "font.size": 9}):
+        figure = Figure(figsize=(11.0, 3.4), layout="constrained")
+        for place, axes in enumerate(figure.subplots(1, 3)):
+            title, prefix = PANELS[place]
+            for name, colour in zip(names[2 * place : 2 * place + 2], ("#0072B2", "#D55E00")):
+                axes.plot(minutes, series[name], color=colour, label=name.removeprefix(prefix))
+            axes.axvline(minutes[len(minutes) // 2], color="0.5", linewidth=0.8, linestyle=":")
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("minutes")
+            axes.set_title(title, loc="left", fontsize="medium")
+            axes.legend(frameon=False, fontsize=7, loc="lower right")
+        figure.savefig(path, metadata={"Date": None, "Creator": None})

@@ -41,7 +41,7 @@ _LABELS: Final = {
     "exact + projection": "ALLOMFREE (exact + projection)",
 }
 _UNARY: Final = ("L-OUE", "L-SUE", "L-SOUE", "L-OSUE")
-_SETTINGS: Final[dict[Any, Any]] = {
+SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",  # text stays text: small, and it can be searched and read aloud
     "svg.hashsalt": "allomfree",
     "font.family": "sans-serif",
@@ -55,7 +55,7 @@ _SETTINGS: Final[dict[Any, Any]] = {
 def draw_all(experiments: Sequence[Experiment], directory: Path, form: str = "svg") -> list[Path]:
     """Write every figure whose experiments are there, and the variance; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         return [
             _saved(figure, directory / f"paper-{name}.{form}")
             for name, figure in _figures(experiments)

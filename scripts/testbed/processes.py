@@ -81,6 +81,17 @@ def resident_bytes(pid: int) -> int:
     return _kibibytes(str(pid), "VmRSS") * 1024
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far, all its living threads together, to the nanosecond."""
+    files = (thread / "schedstat" for thread in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int(file.read_text(encoding="ascii").split()[0]) for file in files) / 1e9
+
+
+def child_pids(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in children.read_text(encoding="ascii").split()]
+
+
 def _kibibytes(process: str, field: str) -> int:
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     line = next(line for line in status.splitlines() if line.startswith(f"{field}:"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.live import Effort, one_run
-from benchmarks.live_brokers import Embedded, embedded_by
+from benchmarks.workload import Embedded
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -31,10 +29,3 @@ def test_a_burst_larger_than_the_window_is_delivered_once() -> None:
     assert (measured.again, measured.unseen) == (0, 0)
     assert 0 < measured.p50 <= measured.p99
     assert min(measured.publishing, measured.counting) > 0
-
-
-def test_another_checkout_has_its_own_configuration(tmp_path: Path) -> None:
-    """Here it is this one."""
-    other = embedded_by(ROOT)(tmp_path)
-    assert isinstance(other, Embedded)
-    assert other.configuration() == Embedded(tmp_path, other.port).configuration()

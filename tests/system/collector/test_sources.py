@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.held import on_cpu_seconds
 from collector.links.mqtt import PahoLink, SharedSubscription
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats, publish
+from testbed.processes import cpu_seconds
 from tests.support.peer import Peer, Wire
 from tests.support.shared_brokers import SharedBrokers
 from tests.support.sources import (
@@ -97,7 +97,7 @@ def test_what_devices_send_again_costs_the_broker_no_more(root: str, tmp_path: P
         assert running is not None
         ground = Streamed(root, broker)
         ground.source("a").close()  # which makes the consumer
-        costs = [on_cpu_seconds(running.pid)]
+        costs = [cpu_seconds(running.pid)]
         for devices, times in ((SENT, 1), (SENT // 2, 2)):
             messages = [(report(root, f"{times}-{d}"), b"x" * 250) for d in range(devices)] * times
             publish(broker.url, messages)
@@ -105,7 +105,7 @@ def test_what_devices_send_again_costs_the_broker_no_more(root: str, tmp_path: P
             ((*got,),) = receive([source], SENT)
             source.acknowledge(got)
             source.close()
-            costs.append(on_cpu_seconds(running.pid))
+            costs.append(cpu_seconds(running.pid))
         ground.close()
     once, twice = costs[1] - costs[0], costs[2] - costs[1]
     assert twice < 4 * once, "fifteen times as much, and growing with the square"

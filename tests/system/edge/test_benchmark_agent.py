@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import agent, syscalls
-from benchmarks.measurements import Measurement, as_json, as_text, kept
+from benchmarks import agent
+from benchmarks.report import as_json
 from testbed import processes
 from tests.support.overlap import load_what_was_put_off
 
@@ -38,20 +38,7 @@ def test_the_agent_keeps_its_limits(tmp_path: Path) -> None:
     assert facts["numpy loaded"]["note"] == "numpy is installed"
     assert facts["payload, L-GRR, k = 4096"]["value"] <= 20
     assert facts["payload, L-UE, k = 41"]["value"] <= 20 + 41 / 8
-    if not syscalls.why_not():
+    if not agent.why_not():
         assert facts["disk syncs before a report is sent"]["value"] <= 2
         assert facts["disk syncs of a round in all"]["value"] <= 3
     assert not [what for what, fact in facts.items() if fact["verdict"] == "BROKEN"]
-
-
-def test_a_broken_limit_shows() -> None:
-    good = Measurement("size", 19, "bytes", 20)
-    bad = Measurement("memory", 31.0, "MiB", 30)
-    unknown = Measurement("syncs", None, "", 2, "strace is not installed")
-    assert kept([good, unknown])
-    assert not kept([good, bad])
-    assert json.loads(as_json("agent", [good, bad]))["ok"] is False
-    table = as_text([good, bad, unknown]).splitlines()
-    assert [line.split()[0] for line in table] == ["what", "size", "memory", "syncs"]
-    assert "BROKEN" in table[2]
-    assert "not available" in table[3]

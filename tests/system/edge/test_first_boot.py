@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.syscalls import why_not
+from benchmarks.agent import why_not
 from edge_client.errors import EdgeError
 from edge_client.store import Store
 from protocol_spec import Manifest

@@ -9,8 +9,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.agent import payloads, syncs_per_round
-from benchmarks.syscalls import Call, calls, first, traced, why_not
+from benchmarks.agent import Call, calls, first, payloads, syncs_per_round, traced, why_not
 from testbed.brokers import Nats, Tally
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
