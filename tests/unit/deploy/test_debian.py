@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
-from supply import debian
-from supply.debian_files import PACKAGES, PYTHON, control
+from debian_packages import PACKAGES, PYTHON, build, control
+from supply_chain import build_distribution, build_environment, read_pins
 from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
 from tests.support.deploy_files import can_be_typed, project, unit
@@ -61,13 +62,23 @@ class Root:
         return [self.place / name.lstrip("/") for name in listed if name and name != "/."]
 
 
-def built(directory: Path, program: str, own: Path, compiled: bool = True) -> Root:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_distribution("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def packed(directory: Path, program: str, own: Path, *, compiled: bool = True) -> Path:
+    pins = {name: version for name, (version, _) in read_pins(program).items()}
+    package = PACKAGES[program]
+    return build(directory, package, own, pins, build_environment(), "none", compiled=compiled)
+
+
+def built(directory: Path, program: str, own: Path, *, compiled: bool = True) -> Root:
     need("dpkg", "dpkg-deb")
     found = subprocess.run(["/usr/bin/python3", "--version"], capture_output=True, text=True)  # noqa: PLW1510
     if not found.stdout.startswith(f"Python {PYTHON}."):
         pytest.skip(f"the packages are for Debian 12, whose Python is {PYTHON}")
-    file = debian.build(directory, PACKAGES[program], own, "none", compiled=compiled)
-    return Root(directory / "root", file)
+    return Root(directory / "root", packed(directory, program, own, compiled=compiled))
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +153,13 @@ def stubs(place: Path, known: bool) -> Iterator[Path]:
 
 @pytest.mark.parametrize("program", sorted(PACKAGES))
 def test_installing_makes_the_user_and_starts_nothing(program: str, tmp_path: Path) -> None:
-    scripts = dict(control(PACKAGES[program], "1", "all", 1))
+    scripts = control(PACKAGES[program], "1", 1)
     name = PACKAGES[program].name
     for known in (False, True):
         with stubs(tmp_path / str(known), known) as place:
             done = subprocess.run(
                 ["/bin/sh", "-s", "configure"],
-                input=scripts["postinst"][0],
+                input=scripts["postinst"],
                 env={"PATH": f"{place}:/usr/bin:/bin"},
                 capture_output=True, text=True, check=True,
             ).stdout  # fmt: skip
@@ -194,5 +205,5 @@ def test_a_library_that_was_changed_is_not_packed(
     (site / "msgpack").mkdir()
     (site / "msgpack/__init__.py").write_text("bad")
     monkeypatch.syspath_prepend(site)
-    with pytest.raises(debian.CannotBuild, match="is not as its wheel had it"):
-        debian.build(tmp_path / "out", PACKAGES["edge"], own, "none")
+    with pytest.raises(click.ClickException, match="is not as its wheel had it"):
+        packed(tmp_path / "out", "edge", own)
