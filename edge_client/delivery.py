@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from edge_client.clock import Clock
 from edge_client.errors import BrokerUnreachable, StorageFailure
-from edge_client.link import Acknowledged, Arrived, Connected, Connector, Link, Lost
+from edge_client.link import Connector, Link
 from edge_client.records import Fate, Membership, Queued, Timing, Trace, no_trace
 from edge_client.status import Problem
 from edge_client.store import Outbox, Store
@@ -32,6 +32,7 @@ from protocol_spec import (
 )
 from protocol_spec import random_below as below
 from protocol_spec.programs.mqtt import MQTT_5
+from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import parse_broker
 
 log = logging.getLogger("allomfree.edge")
@@ -224,18 +225,19 @@ class Connection:
                 self._send(link, report, now)
         return again
 
-    def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Arrived]:
+    def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
         """Let the network run, and return the messages that arrived."""
-        link, arrived = self._link, list[Arrived]()
-        for event in link.step(wait) if link else ():
-            if isinstance(event, Arrived):
-                arrived.append(event)
-            elif isinstance(event, Connected) and link:
-                self._connected(link, queues)
-            elif isinstance(event, Acknowledged):
-                self._acknowledged(event)
-            elif isinstance(event, Lost):
-                self._back_off(event.reason)
+        link = self._link
+        if link is None:
+            return []
+        was_ready = link.ready
+        arrived = link.step(wait)
+        if link.ready and not was_ready:
+            self._connected(link, queues)
+        for number, refusal in link.answers().items():
+            self._acknowledged(number, refusal)
+        if link.lost is not None:
+            self._back_off(link.lost)
         return arrived
 
     def _send(self, link: Link, report: Outgoing, now: float) -> None:
@@ -258,14 +260,14 @@ class Connection:
         self.subscribe(queues)
         log.info("connected to %s", self._broker)
 
-    def _acknowledged(self, event: Acknowledged) -> None:
+    def _acknowledged(self, number: int, refusal: str | None) -> None:
         self._trace("acknowledged")
         self._hasty = 0
-        if self._in_flight.pop(event.mid, None) is None:
+        if self._in_flight.pop(number, None) is None:
             return
         self.trouble = ""
-        if event.refusal:
-            self.trouble = f"the broker refused a report ({event.refusal})"
+        if refusal:
+            self.trouble = f"the broker refused a report ({refusal})"
             log.warning("%s; it stays queued and is tried again", self.trouble)
 
     def _back_off(self, reason: str) -> None:
@@ -429,9 +431,9 @@ class Delivery:
                 trace=self._trace,
             )
 
-    def _hear(self, message: Arrived) -> None:
+    def _hear(self, message: Message) -> None:
         for queue in list(self._queues.values()):
-            if queue.hear(message.topic, message.payload):
+            if queue.hear(message.topic or "", message.payload):
                 try:
                     self._close_campaign(queue)
                 except (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edge_client.errors import BrokerUnreachable, CampaignProblem
-from edge_client.link import Arrived, Connector, Link, Lost, connect
+from edge_client.link import Connector, Link, connect
 from edge_client.records import Invitation, Membership
 from protocol_spec import (
     Manifest,
@@ -25,6 +25,7 @@ from protocol_spec import (
     decode_signature,
     digest8,
 )
+from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, CampaignAddress, parse_broker
 
 Found = TypeVar("Found")
@@ -137,8 +138,8 @@ def ask_to_forget(
     request = Request(digest8(membership.manifest), RequestKind.FORGET, nonce)
     topics, device = membership.topics, membership.device
 
-    def answer(event: Arrived) -> Response | None:
-        response = decode_response(event.payload)
+    def answer(message: Message) -> Response | None:
+        response = decode_response(message.payload)
         if isinstance(response, Rejected) or response.nonce != nonce:
             return None
         return response
@@ -164,20 +165,20 @@ def _retained(link: Link, topic: str, timeout: float) -> bytes | None:
     found = None
     for _ in range(2):
         link.subscribe([topic])
-        found = _await(link, lambda e: e.payload if e.topic == topic else None, timeout / 2)
+        found = _await(link, lambda m: m.payload if m.topic == topic else None, timeout / 2)
         if found is not None:
             break
     return found
 
 
-def _await(link: Link, wanted: Callable[[Arrived], Found | None], timeout: float) -> Found | None:
+def _await(link: Link, wanted: Callable[[Message], Found | None], timeout: float) -> Found | None:
     """The first arriving message that is wanted, or None in time."""
     limit = time.monotonic() + timeout
     while time.monotonic() < limit:
-        for event in link.step(0.1):
-            if isinstance(event, Lost):
-                raise BrokerUnreachable(event.reason)
-            found = wanted(event) if isinstance(event, Arrived) else None
+        for message in link.step(0.1):
+            found = wanted(message)
             if found is not None:
                 return found
+        if link.lost is not None:
+            raise BrokerUnreachable(link.lost)
     return None

@@ -1,18 +1,19 @@
-"""One connection to a broker: what the agent needs of it, and the adapter to paho.
+"""One connection to a broker: what the agent needs of it, the adapter to paho, and who is shown
+which credentials.
 
 One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
 that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
-what happened, callbacks only collect. There is no network thread that could die unnoticed, and no
+what arrived, callbacks only collect. There is no network thread that could die unnoticed, and no
 lock to take inside a callback.
 
-`PahoLink` is the real one, and this the only module that knows paho's client; `MemoryLink` in
-edge_client.mqtt.memory is its twin for tests. Both pass the same contract test.
+`PahoLink` is the real one, and this the only module of the agent that knows paho's client. The
+contract test runs over it and over `MemoryBroker.link` of protocol_spec.programs.memory_broker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -44,73 +45,49 @@ WINDOW: Final = 20
 BATCH: Final = 1_000  # packets of one step
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A message from the broker."""
-
-    topic: str
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The broker answered a publish; `refusal` is its reason when it did not take it (MQTT 5)."""
-
-    mid: int
-    refusal: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The broker has accepted us."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """There is no connection, or none any more; the reason is a whole sentence."""
-
-    reason: str
-
-
-Event = Arrived | Acknowledged | Connected | Lost
-
-
 class Link(Protocol):
     """One connection, of which the caller's thread takes one step after the other."""
 
     version: Version
 
     @property
-    def broker(self) -> BrokerUrl:
-        """The broker that it connects to."""
+    def broker(self) -> BrokerUrl: ...
 
     @property
     def ready(self) -> bool:
-        """Whether the broker has accepted the connection."""
+        """Whether the broker has accepted the connection, also after its end."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why there is no connection, or none any more, as a whole sentence; else None."""
 
     @property
     def free(self) -> int:
-        """How many more messages may be on their way at once."""
+        """The number of further messages that may be unacknowledged at once."""
 
     def start(self) -> None:
-        """Reach the broker and ask to be connected; `step` brings `Connected` or `Lost`.
+        """Reach the broker and ask to be connected; after a `step` it is `ready` or `lost`.
 
         Raises `BrokerUnreachable` when it cannot even be reached. A broker that is reached but does
         not answer must not keep the caller waiting.
         """
 
-    def subscribe(self, filters: Sequence[str]) -> None:
+    def subscribe(self, filters: Iterable[str]) -> None:
         """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
 
     def publish(self, topic: str, payload: bytes) -> int:
-        """Hand a message to the broker, QoS 1; the returned number comes back acknowledged.
+        """Hand a message to the broker, QoS 1; the returned number comes back from `answers`.
 
         It never expires: what a broker has taken it keeps until the collector is back (F2), and
         the time left until a deadline would show the device's clock (P5).
         """
 
-    def step(self, timeout: float) -> list[Event]:
-        """Let the network run for up to `timeout` seconds and return what happened."""
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Let the network run for up to that long and return what arrived."""
+
+    def answers(self) -> dict[int, str | None]:
+        """Publishes the broker has answered since the last call; with its reason if it refused
+        (MQTT 5)."""
 
     def close(self) -> None:
         """Disconnect, as far as the broker still listens."""
@@ -121,17 +98,16 @@ class MakeLink(Protocol):
 
     def __call__(
         self, broker: BrokerUrl, credentials: Credentials, *, keepalive: int, version: Version
-    ) -> Link:
-        """A new connection to this broker."""
+    ) -> Link: ...
 
 
 def connect(link: Link) -> None:
     """Start a link and wait for the broker's answer. Raises `BrokerUnreachable` saying why not."""
     link.start()
     while not link.ready:
-        for event in link.step(0.1):
-            if isinstance(event, Lost):
-                raise BrokerUnreachable(event.reason)
+        link.step(0.1)
+        if link.lost is not None:
+            raise BrokerUnreachable(link.lost)
 
 
 class PahoLink:
@@ -150,14 +126,15 @@ class PahoLink:
         self.version = version
         self.window = WINDOW
         self.ready = False
+        self.lost: str | None = None
         self._credentials = credentials
         self._client_id = random_client_id("edge")
         self._keepalive = keepalive
         self._answer_seconds = answer_seconds
         self._answer_by = 0.0
-        self._events: list[Event] = []
         self._connack: ReasonCode | None = None
         self._unanswered: set[int] = set()
+        self._answered: dict[int, str | None] = {}
         self._client = self._new_client()
 
     def start(self) -> None:
@@ -169,7 +146,7 @@ class PahoLink:
             options = {"clean_start": True, "properties": properties_of_connect()}
         reach(self._client, self.broker, self._keepalive, **options)
 
-    def subscribe(self, filters: Sequence[str]) -> None:
+    def subscribe(self, filters: Iterable[str]) -> None:
         """One SUBSCRIBE for each filter."""
         for name in filters:
             self._client.subscribe(name, qos=0)
@@ -186,22 +163,27 @@ class PahoLink:
         self._client.flush()
         return sent.mid
 
-    def step(self, timeout: float) -> list[Event]:
-        """Wait on the socket, and collect what the callbacks noted."""
-        broken = self._turn(timeout)
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Wait on the socket, and return what arrived."""
+        arrived, broken = self._turn(timeout_seconds)
         if not self.ready:
             self._hear_answer(broken)
-        elif broken and not self._is_lost:
-            self._events.append(Lost(f"the connection was lost ({broken})"))
-        events, self._events = self._events, []
-        return events
+        elif broken and self.lost is None:
+            self.lost = f"the connection was lost ({broken})"
+        return arrived
 
-    @property
-    def _is_lost(self) -> bool:
-        return any(isinstance(event, Lost) for event in self._events)
+    def answers(self) -> dict[int, str | None]:
+        answered, self._answered = self._answered, {}
+        return answered
+
+    def close(self) -> None:
+        """Send DISCONNECT if the socket still takes it."""
+        self._client.disconnect()
+        if self._client.socket() is not None:
+            self._turn(0.0)
 
     def _hear_answer(self, broken: ConnectionBroken | None) -> None:
-        """What the broker answered to the request to connect, if it has."""
+        """What the broker answered to CONNECT, if it has."""
         code = self._connack
         if code is None:
             if broken is not None:
@@ -214,38 +196,27 @@ class PahoLink:
             self._fail(refused(code))
         else:
             self.ready = True
-            self._events.append(Connected())
 
     def _start_again(self) -> None:
         """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
-        self.version = MQTT_311
+        self.version, self.lost = MQTT_311, None
         self._client = self._new_client()
-        self._events.clear()
         try:
             self.start()
         except BrokerUnreachable as error:
-            self._events.append(Lost(str(error)))
+            self.lost = str(error)
 
     def _fail(self, reason: str) -> None:
-        self._events = [Lost(str(unreachable(self.broker, reason)))]
+        self.lost = str(unreachable(self.broker, reason))
 
-    def close(self) -> None:
-        """Send DISCONNECT if the socket still takes it."""
-        self._client.disconnect()
-        if self._client.socket() is not None:
-            self._turn(0.0)
-
-    def _turn(self, timeout: float) -> ConnectionBroken | None:
-        """One turn of the network; what has ended the connection, if anything has."""
+    def _turn(self, timeout: float) -> tuple[list[Message], ConnectionBroken | None]:
+        """One turn of the network: what arrived, and what has ended the connection, if it has."""
         arrived: list[Message] = []
-        broken = None
         try:
             self._client.turn(timeout, arrived, BATCH)
         except ConnectionBroken as error:
-            broken = error
-        # A topic that is no text is none of ours.
-        self._events[:0] = [Arrived(m.topic, m.payload) for m in arrived if m.topic is not None]
-        return broken
+            return arrived, error
+        return arrived, None
 
     def _new_client(self) -> BufferedClient:
         options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
@@ -265,30 +236,19 @@ class PahoLink:
     def _on_disconnect(
         self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
     ) -> None:
-        self._events.append(Lost(f"the connection was lost ({code})"))
+        self.lost = f"the connection was lost ({code})"
 
     def _on_publish(
         self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
     ) -> None:
         self._unanswered.discard(mid)
-        refusal = str(code) if code.is_failure else None
-        self._events.append(Acknowledged(mid, refusal))
-
-
-# --- The one place where a connection is made: in plain text only if the owner allows it (R18), and
-
-
-def _not_said() -> None:
-    return None
-
-
-def _nothing(_broker: BrokerUrl) -> None:
-    return None
+        self._answered[mid] = str(code) if code.is_failure else None
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """How this device connects to any broker.
+    """The one place where a connection is made: in plain text only if the owner allows it (R18),
+    and with credentials only to the brokers they are for (P2).
 
     `brokers` are those that the credentials are for, as texts; None while nobody has said so.
     `remembered` is what `join` was given for one broker; what is set for it now comes first.
@@ -298,8 +258,8 @@ class Connector:
     allow_plaintext: bool = False
     keepalive: int = 60
     make_link: MakeLink = PahoLink
-    brokers: Callable[[], Collection[str] | None] = _not_said
-    remembered: Callable[[BrokerUrl], Remembered | None] = _nothing
+    brokers: Callable[[], Collection[str] | None] = lambda: None
+    remembered: Callable[[BrokerUrl], Remembered | None] = lambda _broker: None
 
     @as_edge_errors()
     def link(self, broker: BrokerUrl, version: Version = MQTT_5) -> Link:
@@ -331,14 +291,9 @@ class Connector:
         """Whether there are credentials, and they are for this broker."""
         return self.credentials.identify and str(broker) in (self.brokers() or ())
 
-    def withholds(self, broker: BrokerUrl) -> bool:
-        """Whether there are credentials, but not for this broker."""
-        others = self.credentials.identify and not self.knows(broker)
-        return others and not self._remembers(broker)
-
     def will_know(self, broker: BrokerUrl) -> bool:
         """The same once a campaign is joined there: an owner who has not said which broker the
-        credentials are for says so by naming one beside a manifest."""
+        credentials are for says so by naming one together with a manifest."""
         return self.knows(broker) or (self.credentials.identify and self.brokers() is None)
 
     def treatment(self, broker: BrokerUrl) -> Treatment:
@@ -348,7 +303,7 @@ class Connector:
         return "withheld" if self.credentials.identify else "none"
 
     def username(self, broker: BrokerUrl) -> str | None:
-        """The name that a broker will know this device by; None where it is told none."""
+        """The name that a broker will know this device by; None for a random one."""
         if self.will_know(broker):
             return self.credentials.username
         kept = self.remembered(broker)
@@ -360,8 +315,9 @@ class Connector:
         return kept is not None and kept.identifies
 
     def note(self, broker: BrokerUrl) -> str:
-        """That credentials were withheld, to stand behind what went wrong; or nothing."""
-        if not self.withholds(broker):
+        """That credentials were withheld, to append to an error; or nothing."""
+        withheld = self.credentials.identify and not self.knows(broker)
+        if not withheld or self._remembers(broker):
             return ""
         names = ", ".join(self.brokers() or ()) or "no broker"
         return f". Your credentials are for {names} and were not shown to it"

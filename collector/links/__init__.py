@@ -2,7 +2,6 @@
 
     link.py       the paho adapter, for real brokers
     gathering.py  when it waits a moment for more
-    memory.py     a broker in this process, for tests, notebooks and simulations
 
 Claims that every link must keep:
   I7   a link is one connection: a message can only be acknowledged where it was delivered

@@ -9,7 +9,6 @@ from typing import Any
 
 from collector.device_key import DeviceKey
 from collector.links import Message
-from collector.links.memory import MemoryBroker, MemoryLink
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
@@ -26,6 +25,7 @@ from protocol_spec import (
     digest8,
     receipt_page,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import from_all_devices
 from tests.support.collector_fakes import FIRST, message

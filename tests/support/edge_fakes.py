@@ -16,7 +16,6 @@ from edge_client.agent import Agent, MakeRandomiser, ReadValue, own_randomiser
 from edge_client.daemon import Runner
 from edge_client.delivery import Delivery
 from edge_client.link import Connector, Link, MakeLink, PahoLink
-from edge_client.mqtt.memory import MemoryBroker, Message
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued, Timing, Trace, no_trace
 from edge_client.status import last_heartbeat
@@ -34,7 +33,9 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
+from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
@@ -285,7 +286,7 @@ class MemoryTally:
         self.broker.listen(self.topics.all_reports, self._count)
 
     def _count(self, message: Message) -> None:
-        origin, report = parse_from_device(message.topic), decode_report(message.payload)
+        origin, report = parse_from_device(message.topic or ""), decode_report(message.payload)
         assert origin is not None
         assert not isinstance(report, Rejected)
         self.deliveries.append((origin.device, message.payload))

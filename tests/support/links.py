@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Protocol, Self
 
 from collector.links import Link, Message, Will
-from collector.links.memory import MemoryBroker, MemoryLink
 from collector.links.mqtt import PahoLink
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import Credentials, parse_broker
 from testbed.brokers import Broker
 from tests.support.proxy import Proxy

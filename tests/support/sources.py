@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from collector.links import Link, Message, Source
-from collector.links.memory import MemoryBroker
 from collector.links.mqtt import PahoLink, SharedSubscription
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats

@@ -9,12 +9,12 @@ import psycopg
 
 from collector.device_key import DeviceKey
 from collector.links import Message, Will
-from collector.links.memory import MemoryBroker, MemoryLink
 from collector.links.mqtt import SharedSubscription
 from collector.store.postgres import PostgresStore
 from collector.timing import Clock, Timing
 from collector.workers.service import Connections, SharedService
 from protocol_spec import DEFAULT_NAMESPACE, ReceiptPage, Result, Topics, decode_receipts
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from tests.support.collector_fakes import FIRST, three_questions
 from tests.support.collector_service import watch
 from tests.support.postgres import new_schema

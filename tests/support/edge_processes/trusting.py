@@ -5,7 +5,7 @@ A negative control. The checks for lost reports must fail for it.
 
 from __future__ import annotations
 
-from edge_client.link import Acknowledged, Arrived, Event, MakeLink, PahoLink
+from edge_client.link import MakeLink, PahoLink
 from protocol_spec import (
     Manifest,
     ReceiptPage,
@@ -16,10 +16,11 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.packets import Message
 from protocol_spec.topics import Topics
 
 
-def receipt_for(manifest: Manifest, topic: str, payload: bytes) -> Arrived:
+def receipt_for(manifest: Manifest, topic: str, payload: bytes) -> Message:
     """The receipt that a collector would give for a report."""
     origin, report = parse_from_device(topic), decode_report(payload)
     assert origin is not None
@@ -27,7 +28,7 @@ def receipt_for(manifest: Manifest, topic: str, payload: bytes) -> Arrived:
     page = receipt_page(manifest, origin.device)
     tags = frozenset({receipt_tag(manifest, report.round, origin.device)})
     content = ReceiptPage(digest8(manifest), report.round, page, tags).encode()
-    return Arrived(Topics(manifest.campaign).receipt(report.round, page), content)
+    return Message(Topics(manifest.campaign).receipt(report.round, page), content)
 
 
 def trusting_link(manifest: Manifest) -> MakeLink:
@@ -41,10 +42,9 @@ def trusting_link(manifest: Manifest) -> MakeLink:
             receipts[number] = receipt_for(manifest, topic, payload)
             return number
 
-        def step(self, timeout: float) -> list[Event]:
-            events = super().step(timeout)
-            numbers = [event.mid for event in events if isinstance(event, Acknowledged)]
-            return events + [receipts[number] for number in numbers if number in receipts]
+        def step(self, timeout_seconds: float) -> list[Message]:
+            arrived = super().step(timeout_seconds)
+            return arrived + [receipts[n] for n in self._answered if n in receipts]
 
-    receipts: dict[int, Event] = {}
+    receipts: dict[int, Message] = {}
     return TrustingLink

@@ -13,8 +13,8 @@ import pytest
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Due, due
 from edge_client.daemon import CampaignSchedule
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.records import Queued, Timing
+from protocol_spec.programs.memory_broker import MemoryBroker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import (

@@ -14,20 +14,10 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.errors import BrokerUnreachable
-from edge_client.link import (
-    WINDOW,
-    Acknowledged,
-    Arrived,
-    Connected,
-    Event,
-    Link,
-    Lost,
-    MakeLink,
-    PahoLink,
-    connect,
-)
-from edge_client.mqtt.memory import MemoryBroker
+from edge_client.link import WINDOW, Link, MakeLink, PahoLink, connect
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
+from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
 from testbed.brokers import BROKERS, Broker, Mosquitto, leave
 from tests.support.needs import need
@@ -90,28 +80,31 @@ def connected(world: World) -> Iterator[Link]:
         yield link
 
 
-def events_until(link: Link, done: Callable[[list[Event]], bool]) -> list[Event]:
-    """What happens on a link until enough has."""
-    events: list[Event] = []
+def until(link: Link, done: Callable[[], bool], arrived: list[Message]) -> list[Message]:
+    """Step a link until enough has happened; returns what arrived."""
     limit = time.monotonic() + PATIENCE
-    while not done(events):
-        assert time.monotonic() < limit, events
-        events += link.step(0.1)
-    return events
+    while not done():
+        assert time.monotonic() < limit, arrived
+        arrived += link.step(0.1)
+    return arrived
 
 
-def arrived(link: Link, count: int) -> list[Arrived]:
-    def messages(events: list[Event]) -> list[Arrived]:
-        return [event for event in events if isinstance(event, Arrived)]
-
-    return messages(events_until(link, lambda events: len(messages(events)) >= count))
+def arrived(link: Link, count: int) -> list[Message]:
+    messages: list[Message] = []
+    return until(link, lambda: len(messages) >= count, messages)
 
 
 def acknowledged(link: Link, count: int) -> list[int]:
-    def numbers(events: list[Event]) -> list[int]:
-        return [event.mid for event in events if isinstance(event, Acknowledged)]
+    numbers: list[int] = []
 
-    return numbers(events_until(link, lambda events: len(numbers(events)) >= count))
+    def enough() -> bool:
+        answers = link.answers()
+        assert not any(answers.values())
+        numbers.extend(answers)
+        return len(numbers) >= count
+
+    until(link, enough, [])
+    return numbers
 
 
 def test_a_link_is_ready_when_it_says_so(world: World) -> None:
@@ -120,7 +113,8 @@ def test_a_link_is_ready_when_it_says_so(world: World) -> None:
         assert link.broker == world.url
         link.start()
         assert not link.ready
-        assert Connected() in events_until(link, lambda _: link.ready)
+        until(link, lambda: link.ready, [])
+        assert link.lost is None
         assert link.version in (MQTT_5, MQTT_311)
         assert link.step(0.0) == []
 
@@ -161,8 +155,8 @@ def test_messages_arrive_whole_and_only_those_asked_for(world: World) -> None:
         for message in sent:
             writer.publish(*message)
         acknowledged(writer, len(sent))
-        found = {(event.topic, event.payload) for event in arrived(reader, 4)}
-        assert found == {message for message in sent if message[1] != b"not asked for"}
+        found = {message[:2] for message in arrived(reader, 4)}
+        assert found == {each for each in sent if each[1] != b"not asked for"}
         assert reader.step(0.1) == []
 
 
@@ -172,7 +166,7 @@ def settle(world: World, reader: Link) -> None:
     world.retain("settled", b"now")
     limit = time.monotonic() + PATIENCE
     reader.subscribe(["settled"])
-    while Arrived("settled", b"now") not in reader.step(0.5):
+    while b"now" not in [message.payload for message in reader.step(0.5)]:
         assert time.monotonic() < limit
         reader.subscribe(["settled"])
     while reader.step(0.1):
@@ -184,7 +178,7 @@ def test_a_message_to_oneself_arrives(world: World) -> None:
         link.subscribe(["echo"])
         settle(world, link)
         link.publish("echo", b"me")
-        assert [event.payload for event in arrived(link, 1)] == [b"me"]
+        assert [message.payload for message in arrived(link, 1)] == [b"me"]
 
 
 def test_what_is_retained_arrives_with_the_subscription(world: World) -> None:
@@ -194,19 +188,18 @@ def test_what_is_retained_arrives_with_the_subscription(world: World) -> None:
     world.retain("pub/gone", b"")
     with connected(world) as link:
         link.subscribe(["pub/gone", "pub/manifest"])
-        assert [event.payload for event in arrived(link, 1)] == [b"second"]
+        assert [message.payload for message in arrived(link, 1)] == [b"second"]
         assert link.step(0.1) == []
         link.subscribe(["pub/manifest"])  # whoever asks again gets it again
-        assert [event.payload for event in arrived(link, 1)] == [b"second"]
+        assert [message.payload for message in arrived(link, 1)] == [b"second"]
 
 
 def test_a_broker_that_goes_is_noticed_and_comes_back(world: World) -> None:
     with ExitStack() as stack:
         link = stack.enter_context(connected(world))
         world.stop()
-        events = events_until(link, lambda seen: any(isinstance(e, Lost) for e in seen))
-        (lost,) = [event for event in events if isinstance(event, Lost)]
-        assert lost.reason.startswith("the connection was lost (")
+        until(link, lambda: link.lost is not None, [])
+        assert str(link.lost).startswith("the connection was lost (")
         with pytest.raises(BrokerUnreachable, match=f"the broker {world.url} cannot be used: Conn"):
             world.link().start()
         world.start()

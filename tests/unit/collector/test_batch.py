@@ -15,9 +15,9 @@ from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
 from collector.ingest.receipts import ReceiptPages
 from collector.links import Message
-from collector.links.memory import MemoryBroker
 from collector.timing import USUAL, Clock
 from protocol_spec import Outcome
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,

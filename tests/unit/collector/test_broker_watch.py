@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from collector.links import BrokerWatch
-from collector.links.memory import MemoryBroker, MemoryLink
 from collector.timing import Timing
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from tests.support.collector_service import ManualTime
 
 TIMING = Timing()

@@ -10,12 +10,12 @@ import pytest
 from collector.device_key import DeviceKey
 from collector.ingest.flood import LOOKED_AT, MOST_SUSPENDED, FloodGuard
 from collector.links import Message
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.timing import USUAL, Timing
 from protocol_spec import Outcome
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import FIRST, FUEL, HOUR, counts_of, message, three_questions
 from tests.support.collector_service import (
     ManualTime,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Presence, State, Topics, digest8
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import FIRST, three_questions
 from tests.support.collector_service import service_in_memory
 from tests.support.home_assistant import rendered

@@ -17,8 +17,7 @@ from edge_client.errors import (
     SourceFailure,
     StateBusy,
 )
-from edge_client.link import Arrived, Link, PahoLink, connect
-from edge_client.mqtt.memory import MemoryBroker
+from edge_client.link import Link, PahoLink, connect
 from edge_client.statement import campaign_facts
 from protocol_spec import (
     AllomfreeError,
@@ -30,6 +29,7 @@ from protocol_spec import (
     Topics,
     decode_request,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
@@ -282,16 +282,15 @@ def answer_forget(
     link.subscribe([topics.all_requests])
     link.step(1.0)  # the subscription is granted
     ready.set()
-    for event in (event for _ in range(100) for event in link.step(0.2)):
-        if isinstance(event, Arrived):
-            request = decode_request(event.payload)
-            assert isinstance(request, Request)
-            device = event.topic.split("/")[4]
-            for nonce, rounds in ((bytes(8), 9), (request.nonce, 3)):  # first somebody else's
-                answer = Response(request.digest8, RequestKind.FORGET, nonce, status, rounds)
-                link.publish(topics.response(device), answer.encode())
-            link.step(0.2)
-            break
+    for message in (message for _ in range(100) for message in link.step(0.2)):
+        request = decode_request(message.payload)
+        assert isinstance(request, Request)
+        device = str(message.topic).split("/")[4]
+        for nonce, rounds in ((bytes(8), 9), (request.nonce, 3)):  # first somebody else's
+            answer = Response(request.digest8, RequestKind.FORGET, nonce, status, rounds)
+            link.publish(topics.response(device), answer.encode())
+        link.step(0.2)
+        break
     link.close()
 
 

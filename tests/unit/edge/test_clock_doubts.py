@@ -19,10 +19,10 @@ from edge_client.clock import (
     is_impossible,
 )
 from edge_client.doctor import clock_finding
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.statement import show_facts
 from edge_client.text import show_text
 from protocol_spec import Presence, State, Topics, digest8
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.edge_fakes import (
     DAY,
     FIRST,

@@ -12,10 +12,11 @@ import pytest
 
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
-from edge_client.mqtt.memory import MemoryBroker, MemoryLink, Message, matches
 from edge_client.records import Timing
 from edge_client.store import Store
 from protocol_spec import Presence, Rejected, State, decode_report, digest8
+from protocol_spec.programs.memory_broker import DeviceLink, MemoryBroker, matches
+from protocol_spec.programs.packets import Message
 from tests.support.edge_fakes import (
     DAY,
     FakeClock,
@@ -164,7 +165,7 @@ def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
     """A5. One that carried something, or lasted, begins anew."""
     opened: list[float] = []
 
-    def link(*where: Any, **how: Any) -> MemoryLink:
+    def link(*where: Any, **how: Any) -> DeviceLink:
         opened.append(clock.steady())
         return broker.link(*where, **how)
 

@@ -10,11 +10,11 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.client import accept_loss
 from edge_client.errors import CampaignProblem
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.policy import Policy
 from edge_client.store import highwater
 from edge_client.store.highwater import SLOT, Mark, Participation
 from protocol_spec import Manifest, Topics
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import SettingsError, parse_campaign, parse_invitation
 from tests.support.colliding import FIRST_ROUND, A, B
 from tests.support.edge_fakes import FakeClock, draw, joined_agent, only, rows

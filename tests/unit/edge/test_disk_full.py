@@ -17,9 +17,9 @@ import pytest
 
 from edge_client.agent import Agent
 from edge_client.errors import StorageFailure
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.records import Queued
 from edge_client.store import Store
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.edge_fakes import (
     COLOUR,
     DAY,

@@ -11,12 +11,12 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.errors import CampaignProblem, PolicyRefusal, SettingsError
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.policy import Operator, Policy
 from edge_client.statement import invitation_facts
 from edge_client.text import invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.colliding import FIRST_ROUND, TEXT_A
 from tests.support.edge_fakes import NOBODY, FakeClock, draw, joined_agent, only
 from tests.support.places import ROOT
@@ -166,7 +166,7 @@ sys.modules["cryptography"] = None  # as if it were not installed
 from edge_client import EdgeClient, Policy
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Operator
-from edge_client.mqtt.memory import MemoryBroker
+from protocol_spec.programs.memory_broker import MemoryBroker
 from edge_client.statement import invitation_facts
 from edge_client.text import invitation_text
 

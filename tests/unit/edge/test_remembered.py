@@ -67,7 +67,7 @@ def test_what_is_set_for_a_broker_comes_first(kept: RememberedCredentials) -> No
     assert [c.username for c in shown(connector, RIGHT, OTHER, *SAME_HOST)] == [
         *("new", "theirs", None, None)
     ]
-    assert [connector.withholds(b) for b in (RIGHT, OTHER, SAME_HOST[0])] == [False, False, True]
+    assert [bool(connector.note(b)) for b in (RIGHT, OTHER, SAME_HOST[0])] == [False, False, True]
 
 
 def test_an_authority_alone_tells_nobody_who_we_are(kept: RememberedCredentials) -> None:

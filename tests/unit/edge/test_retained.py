@@ -3,17 +3,18 @@ and keeping it, and then says nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
-from edge_client.mqtt.memory import MemoryBroker, MemoryLink, Message
 from edge_client.records import Timing
 from protocol_spec import Topics
+from protocol_spec.programs.memory_broker import DeviceLink, MemoryBroker
 from protocol_spec.programs.mqtt import MQTT_5, Version
+from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import NOBODY, FakeClock, MemoryTally, daily, only, runner_of
@@ -30,11 +31,11 @@ def turn(runner: Runner) -> None:
         runner.tick(wait=0.0)
 
 
-class InattentiveLink(MemoryLink):
-    """Hears what is retained when it subscribes, and nothing live."""
+class InattentiveLink(DeviceLink):
+    """Hears what is retained when it subscribes, and nothing live: a page comes with QoS 0."""
 
-    def deliver(self, message: Message) -> None:
-        """It is gone: a page comes with QoS 0."""
+    def step(self, timeout_seconds: float) -> list[Message]:
+        return [message for message in super().step(timeout_seconds) if message.retained]
 
 
 def test_a_receipt_that_passed_by_is_asked_for_again(agent: Agent, clock: FakeClock) -> None:
@@ -42,7 +43,7 @@ def test_a_receipt_that_passed_by_is_asked_for_again(agent: Agent, clock: FakeCl
 
     server = MemoryBroker()
 
-    def link(broker: BrokerUrl, *_: object, version: Version, **__: object) -> MemoryLink:
+    def link(broker: BrokerUrl, *_: object, version: Version, **__: object) -> DeviceLink:
         return InattentiveLink(server, broker, version)
 
     tally = MemoryTally(server, daily())
@@ -59,11 +60,11 @@ def test_a_manifest_that_the_broker_did_not_give_at_once(state: Path) -> None:
     """It may take a subscription just before it keeps what it has handed on."""
     campaign, server, asked = manifest(), MemoryBroker(), list[str]()
 
-    class Late(MemoryLink):
-        def subscribe(self, filters: Sequence[str]) -> None:
+    class Late(DeviceLink):
+        def subscribe(self, filters: Iterable[str], *, qos: int = 0) -> None:
             asked.extend(filters)
-            super().subscribe(filters)
-            server.keep(Topics(campaign.campaign).manifest, campaign.to_bytes())
+            super().subscribe(filters, qos=qos)
+            server.retained[Topics(campaign.campaign).manifest] = campaign.to_bytes()
 
     def link(broker: BrokerUrl, *_: object, **__: object) -> Late:
         return Late(server, broker, MQTT_5)

@@ -10,9 +10,9 @@ import pytest
 
 from edge_client import EdgeClient
 from edge_client.agent import ReadValue
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.statement import status_facts
 from protocol_spec import Manifest, Reporting
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.edge_fakes import (
     DAY,
     ROOMY,

@@ -11,7 +11,6 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.errors import SourceFailure
 from edge_client.explain import times
-from edge_client.mqtt.memory import MemoryBroker
 from edge_client.page import statement_page
 from edge_client.statement import (
     attribute_facts,
@@ -22,6 +21,7 @@ from edge_client.statement import (
 )
 from edge_client.text import campaign_text, invitation_text, joined_text, status_text
 from protocol_spec import Reporting, lifetime_odds, report_odds
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.command_line import Cli
 from tests.support.edge_fakes import (
     DAY,

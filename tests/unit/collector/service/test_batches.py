@@ -9,7 +9,6 @@ import pytest
 
 from collector.device_key import DeviceKey
 from collector.links import Message
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
@@ -23,6 +22,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import (
     FIRST,
     FUEL,

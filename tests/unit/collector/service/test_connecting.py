@@ -10,7 +10,6 @@ import pytest
 
 from collector.device_key import DeviceKey
 from collector.links import Link, Will
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.service import Service
 from collector.store import Store
@@ -25,6 +24,7 @@ from protocol_spec import (
     digest8,
     thresholds_fault,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import BrokerUnreachable
 from tests.support.collector_fakes import (
     FIRST,

@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.rounds.sealing import BACKLOG
 from protocol_spec import DEFAULT_NAMESPACE, Outcome
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.topics import from_all_devices, is_device, marker
 from tests.support.collector_fakes import FIRST, HOUR, three_questions

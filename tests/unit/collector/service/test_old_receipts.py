@@ -8,10 +8,10 @@ import pytest
 
 from collector.device_key import DeviceKey
 from collector.links import WINDOW
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from collector.store import Store
 from protocol_spec import Topics
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import FIRST, HOUR, three_questions
 from tests.support.collector_service import (
     ServiceInMemory,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from collector.device_key import DeviceKey
-from collector.links.memory import MemoryBroker
 from collector.records import Campaign
 from protocol_spec import (
     Outcome,
@@ -15,6 +14,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector_fakes import (
     COLOUR,
     HOUR,

@@ -8,7 +8,6 @@ import pytest
 
 from collector.commands.reading import status_text
 from collector.links import BATCH
-from collector.links.memory import MemoryBroker
 from collector.metrics import exposition, registry
 from collector.results.facts import overview, role_of, status_facts
 from protocol_spec import (
@@ -20,6 +19,7 @@ from protocol_spec import (
     decode_response,
     decode_state,
 )
+from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.topics import marker
 from tests.support.collector_fakes import FIRST, HOUR, message
 from tests.support.collector_service import forget, reports
