@@ -171,10 +171,9 @@ def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) 
     made = {name: value for name, value in document.items() if name not in _DROPPED}
     rounds = {"first": "now", "period": period_seconds, "count": ROUNDS}
     rounds["grace"] = max(1, period_seconds // 4)
-    if document.get("format") != 1:
-        rounds["drain"] = max(10, period_seconds)
-        if document["rounds"].get("each"):
-            rounds["each"] = min(ROUNDS, document["rounds"]["each"])
+    rounds["drain"] = max(10, period_seconds)
+    if document["rounds"].get("each"):
+        rounds["each"] = min(ROUNDS, document["rounds"]["each"])
     return made | {
         "slug": document["slug"][: MAX_SLUG_LENGTH - len(_SUFFIX)].strip("-") + _SUFFIX,
         "title": (TRIAL_MARK + document["title"])[:MAX_TITLE_LENGTH].strip(),

@@ -479,14 +479,9 @@ class Case:
         return self.width(rounds) if enough else math.inf
 
 
-def changing(attribute: Attribute) -> bool:
-    """Whether its values change over time. Format 1 does not say: numbers do."""
-    return attribute.changes if attribute.total else attribute.edges is not None
-
-
 def warnings(attribute: Attribute, reporting: Reporting) -> Iterator[str]:
     """What is wrong about asking this question in this way."""
-    if reporting in STEADY and changing(attribute):
+    if reporting in STEADY and attribute.changes:
         yield (
             f'{attribute.name} may change over time, but with reporting = "{reporting}" a device '
             "goes on answering with its first value, and intervals do not know that: choose "
@@ -496,7 +491,7 @@ def warnings(attribute: Attribute, reporting: Reporting) -> Iterator[str]:
 
 def rounds_read(attribute: Attribute, terms: Terms) -> int:
     """How many rounds are read together: all, unless values change meanwhile."""
-    if not changing(attribute):
+    if not attribute.changes:
         return terms.rounds
     return min(TREND_ROUNDS, terms.rounds) if terms.reporting == "once" else 1
 
@@ -586,7 +581,7 @@ def _more_epsilon(case: Case, target: float, together: int) -> Iterator[Suggesti
 
 def _more_rounds(case: Case, target: float, together: int) -> Iterator[Suggestion]:
     """More rounds together; for one round for life, no more than there are."""
-    if changing(case.attribute) and case.terms.reporting != "once":
+    if case.attribute.changes and case.terms.reporting != "once":
         return
     once = case.terms.reporting == "once"
     most = case.terms.rounds if once else MOST_ROUNDS
@@ -614,7 +609,7 @@ def _fewer_values(case: Case, target: float, together: int) -> Iterator[Suggesti
 
 def _another_way(case: Case, target: float, together: int) -> Iterator[Suggestion]:
     """Ways that suit the question and cost a device no more."""
-    changes = changing(case.attribute)
+    changes = case.attribute.changes
     bound = way_of(case.attribute, case.terms).lifetime_epsilon
     for reporting in WAYS:
         terms = alternative(case.terms, reporting)
@@ -741,7 +736,7 @@ def _attribute(attribute: Attribute, asked: _Asked) -> AttributePlan:
         devices_for_precision=_devices_needed(case, asked.precision),
         split_budget_ratio=_split_ratio(case),
         reporting=terms.reporting,
-        changes=changing(attribute),
+        changes=attribute.changes,
         difference=difference_width(one, f),
         difference_all=difference_width(one, f, pairs),
         verdict=verdict(case),
@@ -749,7 +744,7 @@ def _attribute(attribute: Attribute, asked: _Asked) -> AttributePlan:
         suggestions=suggestions(case, target),
         warnings=tuple(warnings(attribute, terms.reporting)),
         advice=tuple(bin_advice(attribute)),
-        ways=alternatives(attribute, terms, changing(attribute), devices, f),
+        ways=alternatives(attribute, terms, attribute.changes, devices, f),
         choices=choices(attribute, terms, devices, f),
         unit=attribute.unit,
         numbers=numbers_plan(attribute, way, terms, devices, (1, rounds_read(attribute, terms))),

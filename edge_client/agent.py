@@ -7,7 +7,6 @@ one case, without a message, and it is answered for wherever that is possible.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from edge_client.clock import Clock, SystemClock, is_too_early
-from edge_client.errors import CampaignProblem, PolicyRefusal, SettingsError, SourceFailure
-from edge_client.language import say
+from edge_client.errors import CampaignProblem, SettingsError
 from edge_client.policy import Policy, affords_memo, check_draw, check_joining
 from edge_client.records import Draw, Membership, Memo, Queued, Trace, no_trace
 from edge_client.store import Store
@@ -39,52 +37,13 @@ def place_of(attribute: Attribute, read: ReadValue) -> int | None:
         return None
 
 
-def stand_in(attribute: Attribute, entropy: Entropy) -> int | None:
-    """What a device without a usable value answers before it has any memo; None for nothing.
+def stand_in(attribute: Attribute, entropy: Entropy) -> int:
+    """What a device without a usable value answers before it has any memo.
 
     The value that stands for everything else. Bins from -inf to inf have none: there it is a bin
     drawn uniformly, which is as private as any value and favours none of them.
     """
-    if attribute.otherwise is not None:
-        return attribute.otherwise
-    return below(attribute.k, entropy) if _is_endless(attribute) else None
-
-
-def _is_endless(attribute: Attribute) -> bool:
-    edges = attribute.edges
-    return edges is not None and math.isinf(edges[0]) and math.isinf(edges[-1])
-
-
-def silent_about(manifest: Manifest) -> list[str]:
-    """The attributes that some value has no answer to: a device that holds it is silent at first.
-
-    Only campaigns of format 1 have such.
-    """
-    return [a.name for a in manifest.attributes if a.otherwise is None and not _is_endless(a)]
-
-
-def silence_text(manifest: Manifest) -> str:
-    """What an owner should know before joining such a campaign; empty for all others."""
-    names = silent_about(manifest)
-    if not names:
-        return ""
-    return say(
-        "What noise cannot hide: silence. This campaign is of an old format, and not every value "
-        "has an answer in it ({names}). Until yours first is one of the answers, nothing is sent, "
-        "and anyone who watches can see that. From then on a report leaves in every round, from "
-        "the last value that had an answer.",
-        names=", ".join(names),
-    )
-
-
-def check_silence(manifest: Manifest, accepted: str | None) -> None:
-    """Refuse a campaign in which silence tells, unless its name shows that the owner knows."""
-    why, name = silence_text(manifest), manifest.campaign
-    if why and accepted != name:
-        raise PolicyRefusal(
-            f"{name} was not joined; nothing was drawn, sent or spent. {why} If you agree to that, "
-            f"add --accept-silence {name}; better, ask its owner for a campaign of format 2"
-        )
+    return below(attribute.k, entropy) if attribute.otherwise is None else attribute.otherwise
 
 
 # --- A device as its owner looks at it: memory, clock and policy. It knows no broker.
@@ -254,7 +213,6 @@ class Agent:
         device: str | None = None,
         operator: bytes = b"",
         known_broker: bool = True,
-        accept_silence: str | None = None,
     ) -> Membership:
         """Take part: check the policy, draw attribute and rounds for life, remember them.
 
@@ -262,8 +220,6 @@ class Agent:
         """
         self.check(manifest, operator)
         known = {m.name: m for m in self.store.campaigns.all()}.get(manifest.campaign)
-        if not known:
-            check_silence(manifest, accept_silence)
         kept = self.store.campaigns.before_loss(manifest.campaign)
         if known:
             digest = known.manifest.digest.hex()
@@ -370,18 +326,12 @@ class Agent:
     def _read(self, membership: Membership, read: ReadValue) -> int | None:
         """The value's place in the domain; None to report from the last memo.
 
-        A value that cannot be read is answered for as well, so that silence tells nothing (P1), and
-        where it cannot be, what is said of it is always the same.
+        A value that cannot be read is answered for as well, so that silence tells nothing (P1).
         """
         attribute = membership.attribute
         place = place_of(attribute, read)
         if place is None and not self.store.memos.of(membership.name):
             place = stand_in(attribute, self._entropy)
-            if place is None:
-                raise SourceFailure(
-                    f"attribute {attribute.name!r}, which this device drew for life, has no usable "
-                    "value; nothing was drawn or sent. allomfree-edge doctor tells why"
-                )
         return place
 
     def _answer(self, membership: Membership, index: int | None) -> Answer:

@@ -157,13 +157,11 @@ class EdgeClient(Device):
         device: str | None = None,
         timeout: float = 20.0,
         again: bool = False,
-        accept_silence: str | None = None,
     ) -> Membership:
         """Agree to a campaign. Draws the attribute for life; spends nothing yet.
 
         A device with a name of its own that was forgotten in the campaign is refused, because no
         report under that name would be counted; with `again` it joins all the same.
-        `accept_silence` is the name of a campaign of format 1 in which silence may tell something.
         """
         if isinstance(campaign, str):
             campaign = self.invitation(campaign, timeout=timeout, again=again)
@@ -177,7 +175,6 @@ class EdgeClient(Device):
             device=device or self.connector.username(campaign.broker),
             operator=campaign.operator,
             known_broker=self.connector.will_know(campaign.broker),
-            accept_silence=accept_silence,
         )
 
     def _brokers_of_credentials(self) -> list[str] | None:

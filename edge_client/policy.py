@@ -219,9 +219,7 @@ def _read(name: str, value: Any) -> Any:
 
 
 def needed_to_join(manifest: Manifest, shown: Participation | None) -> float:
-    """What must be affordable before a campaign is joined: one memo (format 1), or all of it."""
-    if manifest.format == 1:
-        return manifest.eps_inf
+    """What must be affordable before a campaign is joined: all that it may ever spend."""
     if shown is not None and manifest.reporting == "once":
         return (manifest.rounds.each - shown.answers) * manifest.eps_1
     return manifest.lifetime_epsilon
@@ -234,9 +232,9 @@ def check_joining(
     names = [asked.name for asked in manifest.attributes]
     needed, campaign = needed_to_join(manifest, kept), manifest.campaign
     for name in names if kept is None else [names[kept.attribute]]:
-        already = used(store, name, campaign, now, joining=True)
+        already = used(store, name, campaign, now)
         policy.check_budget(campaign, name, needed, already)
-    policy.check_total(campaign, needed, used_in_all(store, campaign, now, joining=True))
+    policy.check_total(campaign, needed, used_in_all(store, campaign, now))
 
 
 def check_draw(
@@ -250,41 +248,29 @@ def check_draw(
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:
     """Whether one more value may be charged; what a campaign was promised it always may be."""
     source, name, needed = membership.attribute.name, membership.name, membership.manifest.eps_inf
-    if membership.manifest.format > 1:  # format 1 was promised its first memo only
-        policy = policy.for_joined
+    policy = policy.for_joined
     return policy.allows_charge(needed, used(store, source, name, now)) and (
         policy.allows_total(needed, used_in_all(store, name, now))
     )
 
 
-def used(
-    store: Store, source: str, campaign: str | None, now: float, *, joining: bool = False
-) -> float:
+def used(store: Store, source: str, campaign: str | None, now: float) -> float:
     """What a source was charged ever, and what is promised to other campaigns than this one."""
-    promised = _promised(store, campaign, now, joining)
+    promised = _promised(store, campaign, now)
     return store.ledger.charged(source) + sum(
         epsilon for member, epsilon in promised if member.attribute.name == source
     )
 
 
-def used_in_all(store: Store, campaign: str | None, now: float, *, joining: bool = False) -> float:
+def used_in_all(store: Store, campaign: str | None, now: float) -> float:
     """The same of all sources together."""
-    promised = sum(epsilon for _, epsilon in _promised(store, campaign, now, joining))
+    promised = sum(epsilon for _, epsilon in _promised(store, campaign, now))
     return store.ledger.charged_in_all() + promised
 
 
-def _promised(
-    store: Store, campaign: str | None, now: float, joining: bool
-) -> Iterator[tuple[Membership, float]]:
-    """What other campaigns may still spend. Whoever joins leaves them also their first memos."""
+def _promised(store: Store, campaign: str | None, now: float) -> Iterator[tuple[Membership, float]]:
+    """What other campaigns may still spend."""
     for member in store.campaigns.all():
-        is_bound = joining or member.manifest.format > 1
-        if is_bound and member.name != campaign and now < member.manifest.expires:
-            yield member, _unspent(store, member)
-
-
-def _unspent(store: Store, membership: Membership) -> float:
-    charged, manifest = store.spent(membership).charged, membership.manifest
-    if manifest.format == 1:
-        return 0.0 if charged else manifest.eps_inf
-    return max(0.0, membership.way.lifetime_epsilon - charged)
+        if member.name != campaign and now < member.manifest.expires:
+            unspent = member.way.lifetime_epsilon - store.spent(member).charged
+            yield member, max(0.0, unspent)

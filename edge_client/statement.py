@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from edge_client.agent import Device, Wait, due, silence_text
+from edge_client.agent import Device, Wait, due
 from edge_client.clock import Clock, first_doubt
 from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
@@ -86,7 +86,6 @@ class InvitationFacts(AboutFacts):
     attributes: list[AttributeFacts]
     never_leaves: list[str]
     broker_sees: list[str]
-    silence: str
     sources: list[SourceFacts]
 
 
@@ -295,7 +294,6 @@ def invitation_facts(
         "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
         "never_leaves": [say(line) for line in NEVER_LEAVES],
         "broker_sees": [say(line) for line in BROKER_SEES],
-        "silence": silence_text(manifest),
         "sources": [
             {"attribute": each.attribute, "problem": each.problem, "lines": each.lines}
             for each in sources
@@ -440,12 +438,12 @@ def budget_facts(client: Device) -> list[BudgetFacts]:
     each: list[BudgetFacts] = [
         {
             "source": name,
-            "used": used(store, name, None, now, joining=True),
+            "used": used(store, name, None, now),
             "allowed": _finite(policy.lifetime_budget),
         }
         for name in names
     ]
-    in_all = used_in_all(store, None, now, joining=True)
+    in_all = used_in_all(store, None, now)
     return [*each, {"source": "*", "used": in_all, "allowed": _finite(policy.total_budget)}]
 
 

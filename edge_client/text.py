@@ -136,7 +136,6 @@ def invitation_text(facts: InvitationFacts) -> str:
         f"    {facts['topic']}",
         *_credentials_lines(facts),
         *_limits_lines(facts, facts["attributes"]),
-        *(_wrap(facts["silence"]) if facts["silence"] else []),
         *_wrap(say("All of it together can cost {bound}.", bound=facts["bound"])),
         say("You can `pause`, `leave` or `forget` at any time."),
     ]

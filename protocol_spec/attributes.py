@@ -1,6 +1,6 @@
 """One question of a campaign: its domain, and how a device's value finds its place in it.
 
-Claim: the domain of a question of format 2 is total. Every value has a place, so that a device
+Claim: the domain of a question is total. Every value has a place, so that a device
 answers in every round and its silence tells nothing about the value.
 """
 
@@ -30,8 +30,8 @@ class Attribute:
     end, and the last one a finite upper end as well. `low` and `high` are where bins without an
     end are taken to end, for a mean; `changes` says whether a device's value changes over time.
 
-    With `total` the last of `values` stands for everything that is none of the others, unless
-    there are bins from -inf to inf.
+    The last of `values` stands for everything that is none of the others, unless there are bins
+    from -inf to inf.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Attribute:
     unit: str = ""
     protocol: str = "auto"
     method: Method = "exact"
-    total: bool = False
     low: float | None = None
     high: float | None = None
     changes: bool = False
@@ -69,7 +68,7 @@ class Attribute:
     def otherwise(self) -> int | None:
         """The index of the value that catches everything else, if there is one."""
         endless = self.edges is not None and self.bins == self.k
-        return self.k - 1 if self.total and not endless else None
+        return None if endless else self.k - 1
 
     @property
     def bins(self) -> int:

@@ -36,7 +36,6 @@ def decode(
     *,
     limit: int,
     binary: int,
-    versions: tuple[int, ...] = (WIRE_VERSION,),
 ) -> Message | Rejected:
     """A message of so many items, built from them, or why the bytes are none."""
     if len(payload) > limit:
@@ -45,7 +44,7 @@ def decode(
         items = unpack(payload, array=fields, binary=binary)
         if type(items) is not tuple or len(items) != fields:
             raise Bad(f"shape: not an array of {fields}")
-        if type(items[0]) is not int or items[0] not in versions:
+        if type(items[0]) is not int or items[0] != WIRE_VERSION:
             raise Bad("version")
         message = build(items)
     except Undecodable:

@@ -76,25 +76,21 @@ class Version:
     def __call__(self, value: Any) -> int:
         if type(value) is not int or value not in self.known:
             known = " or ".join(map(str, self.known))
-            raise Wrong(f"must be {known}: no other format is read by this version")
+            raise Wrong(f"must be {known}: this version reads no other format")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text that is seen as it is; its length is counted in code points.
-
-    `invisible` lets marks pass that change how other text looks, as format 1 does.
-    """
+    """One line of text that is seen as it is; its length is counted in code points."""
 
     longest: int
     shortest: int = 1
-    invisible: bool = False
 
     def __call__(self, value: Any) -> str:
         if not isinstance(value, str) or value != value.strip(" ") or _find(CONTROLS, value):
             raise Wrong("must be one line of printable text without blanks around it")
-        hidden = None if self.invisible else _find(INVISIBLE, value)
+        hidden = _find(INVISIBLE, value)
         if hidden:
             raise Wrong(f"must not hold the invisible character U+{ord(hidden[0]):04X}; delete it")
         if not self.shortest <= len(value) <= self.longest:

@@ -26,7 +26,7 @@ from protocol_spec.calibration import Calibration
 from protocol_spec.canonical import pack, unpack_manifest
 from protocol_spec.errors import ManifestError, Problem
 from protocol_spec.limits import MAX_MANIFEST_BYTES
-from protocol_spec.manifest_fields import FORMATS
+from protocol_spec.manifest_fields import FIELDS
 from protocol_spec.manifest_reader import read_manifest, with_first
 from protocol_spec.schedule import Schedule
 from protocol_spec.ways import Budget, Reporting, Way, make_way
@@ -38,8 +38,8 @@ __all__ = ["Manifest"]
 class Manifest:
     """A valid campaign. Build one with `from_toml`, `from_file` or `from_bytes`.
 
-    The fields with a default do not exist in format 1. `devices` is the expected number of them, 0
-    if it is not stated; `operator` is the public key of whoever signs, empty if nobody does.
+    `devices` is the expected number of them, 0 if it is not stated; `operator` is the public key
+    of whoever signs, empty if nobody does.
     """
 
     format: int
@@ -58,10 +58,10 @@ class Manifest:
     receipt_pages: int
     rounds: Schedule
     attributes: tuple[Attribute, ...]
-    reporting: Reporting = "memoized"
-    choose_for: ChooseFor = "round"
-    devices: int = 0
-    operator: bytes = b""
+    reporting: Reporting
+    choose_for: ChooseFor
+    devices: int
+    operator: bytes
 
     @classmethod
     def from_toml(cls, text: str, *, now: int | None = None) -> Manifest:
@@ -115,17 +115,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The one canonical encoding: every field, in this order, shortest integers, float64."""
-        fields = FORMATS[self.format]
-        document: dict[str, Any] = {name: getattr(self, name) for name in fields.manifest}
-        document["rounds"] = {name: getattr(self.rounds, name) for name in fields.rounds}
-        document["attributes"] = [
-            {
-                name: value
-                for name, value in _attribute(attribute).items()
-                if name in fields.attribute
-            }
-            for attribute in self.attributes
-        ]
+        document: dict[str, Any] = {name: getattr(self, name) for name in FIELDS.manifest}
+        document["rounds"] = {name: getattr(self.rounds, name) for name in FIELDS.rounds}
+        document["attributes"] = [_attribute(attribute) for attribute in self.attributes]
         return pack(document)
 
     @cached_property
@@ -168,20 +160,14 @@ class Manifest:
         return tuple(way.counted for way in self.ways)
 
     @cached_property
-    def body_lengths(self) -> tuple[int, ...]:
-        """Bytes of a report's body, for each attribute: all the same, but in format 1."""
-        answers = self.answer_lengths
-        return answers if self.format == 1 else (max(answers),) * len(answers)
-
-    @cached_property
     def answer_lengths(self) -> tuple[int, ...]:
         """Bytes of the answer in a body, for each attribute; zeros may stand behind it."""
         return tuple(way.answer_bytes for way in self.ways)
 
-    @property
+    @cached_property
     def body_bytes(self) -> int:
-        """Bytes of the longest body; in format 2, of every body."""
-        return max(self.body_lengths)
+        """Bytes of every report's body: those of the longest answer to any of the questions."""
+        return max(self.answer_lengths)
 
     @cached_property
     def lifetime_epsilon(self) -> float:
@@ -190,7 +176,7 @@ class Manifest:
 
 
 def _attribute(attribute: Attribute) -> dict[str, Any]:
-    """In the order of the wire; fields that the format does not have are left out by the caller."""
+    """In the order of the wire."""
     domain: dict[str, Any] = {"values": list(attribute.values)}
     if attribute.edges is not None:
         ends = {"low": attribute.low, "high": attribute.high}

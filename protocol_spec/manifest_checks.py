@@ -42,24 +42,22 @@ def check_together(fields: MutableMapping[str, Any], problems: list[Problem]) ->
         if not wrong & {"reporting", "eps_inf", "eps_1"}:
             problems += _not_smaller(fields)
         return
-    ruled: list[Problem] = []
-    if fields["format"] != 1:
-        ruled = list(_rules_of_the_way(fields))
-        problems += ruled
+    ruled = list(_rules_of_the_way(fields))
+    problems += ruled
     if not ruled:
         fields["attributes"] = tuple(_with_levels(fields))
         problems += _infeasible(fields)
 
 
 def budget_of(fields: Fields) -> Budget:
-    """What the attributes' noise follows from, of fields of either format."""
+    """What the attributes' noise follows from."""
     rounds = fields["rounds"]
     return Budget(
-        reporting=fields.get("reporting", "memoized"),
+        reporting=fields["reporting"],
         eps_inf=fields["eps_inf"],
         eps_1=fields["eps_1"],
         max_values=fields["max_values"],
-        choose_for=fields.get("choose_for", "round"),
+        choose_for=fields["choose_for"],
         rounds=rounds.count,
         each=rounds.each,
     )
@@ -177,7 +175,7 @@ def _eps_1(fields: Fields) -> Iterator[Problem]:
 def _not_smaller(fields: Fields) -> Iterator[Problem]:
     """This needs no other field than the two, and the way of reporting."""
     eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
-    if fields.get("reporting") != "once" and eps_1 >= eps_inf:
+    if fields["reporting"] != "once" and eps_1 >= eps_inf:
         remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
         yield Problem("eps_1", eps_1, remedy)
 
@@ -200,7 +198,7 @@ def _of_attribute(fields: Fields, attribute: Attribute) -> Iterator[tuple[str, o
 
 def _with_levels(fields: Fields) -> Iterator[Attribute]:
     for attribute in fields["attributes"]:
-        if fields.get("reporting") == "nested" and not attribute.levels:
+        if fields["reporting"] == "nested" and not attribute.levels:
             levels = ask_levels(attribute.k, fields["eps_inf"], fields["eps_1"])
             yield replace(attribute, levels=levels)
         else:

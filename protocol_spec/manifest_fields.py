@@ -1,4 +1,4 @@
-"""The fields of a manifest in each format: what each may hold, and what it is when left out.
+"""The fields of a manifest: what each may hold, and what it is when left out.
 
 The order is that of the wire. The tables of the specification are made from these.
 """
@@ -34,7 +34,7 @@ from protocol_spec.reporting import NESTABLE
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.ways import WAYS
 
-__all__ = ["AUTHORED", "FORMATS", "MISSING", "Field", "Fields"]
+__all__ = ["FIELDS", "MISSING", "Field", "Fields"]
 
 MISSING: Final = object()
 
@@ -52,7 +52,7 @@ class Field(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The tables of one format."""
+    """The tables of a manifest."""
 
     manifest: Mapping[str, Field]
     rounds: Mapping[str, Field]
@@ -60,102 +60,56 @@ class Fields(NamedTuple):
 
 
 _MORE: Final = limits.MAX_NAME_LENGTH - 1
-_VERSION: Final = Field(Version((1, 2)))
+_VERSION: Final = Field(Version((1,)))
 _SLUG: Final = Name(SLUG, f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens")
 _NAME: Final = Name(ATTRIBUTE, f"use a-z first, then up to {_MORE} of a-z, 0-9, _ and -")
 _EPSILON: Final = Number(limits.MIN_EPSILON, limits.MAX_EPS_INF)
 _DEFAULT_PAGES: Final = 16
 
 
-def _texts(invisible: bool) -> dict[str, Field]:
-    lengths = {
-        "title": limits.MAX_TITLE_LENGTH,
-        "purpose": limits.MAX_PURPOSE_LENGTH,
-        "owner": limits.MAX_OWNER_LENGTH,
-        "contact": limits.MAX_CONTACT_LENGTH,
-    }
-    return {name: Field(Text(most, invisible=invisible)) for name, most in lengths.items()}
-
-
-# `created`, `expires` and `grace` have defaults too, that follow from the rounds.
-_TIMES: Final = {
-    "created": Field(Instant()),
-    "expires": Field(Instant()),
-    "retention": Field(Duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
+_TEXTS: Final = {
+    "title": Field(Text(limits.MAX_TITLE_LENGTH)),
+    "purpose": Field(Text(limits.MAX_PURPOSE_LENGTH)),
+    "owner": Field(Text(limits.MAX_OWNER_LENGTH)),
+    "contact": Field(Text(limits.MAX_CONTACT_LENGTH)),
 }
-_ROUNDS: Final = {
-    "first": Field(Instant(or_now=True)),
-    "period": Field(Duration(1, limits.MAX_PERIOD_SECONDS)),
-    "count": Field(Whole(1, limits.MAX_ROUNDS)),
-    "grace": Field(Duration(0, limits.MAX_PERIOD_SECONDS)),
-}
-_MIN_REPORTS: Final = Field(Whole(1, limits.MAX_MIN_REPORTS), 200)
-_MAX_VALUES: Final = Field(Whole(1, limits.MAX_VALUES), 1)
-_PAGES: Final = Field(Whole(1, limits.MAX_RECEIPT_PAGES), _DEFAULT_PAGES)
-_TABLES: Final = {"rounds": Field(Table()), "attributes": Field(Tables())}
 
-
-def _domain(invisible: bool) -> dict[str, Field]:
-    """`values`, or `edges` and `unit`."""
-    unit = Text(limits.MAX_UNIT_LENGTH, shortest=0, invisible=invisible)
-    return {
-        "name": Field(_NAME),
-        "question": Field(Text(limits.MAX_QUESTION_LENGTH, invisible=invisible)),
-        "values": Field(Values(each=Text(limits.MAX_VALUE_LENGTH, invisible=invisible))),
-        "edges": Field(Edges()),
-        "unit": Field(unit, ""),
-    }
-
-
-def _first(invisible: bool) -> Fields:
-    return Fields(
-        manifest={
-            "format": _VERSION,
-            "slug": Field(_SLUG),
-            **_texts(invisible=invisible),
-            **_TIMES,
-            "eps_inf": Field(_EPSILON),
-            "eps_1": Field(_EPSILON),
-            "min_reports": _MIN_REPORTS,
-            "max_values": _MAX_VALUES,
-            "receipt_pages": _PAGES,
-            **_TABLES,
-        },
-        rounds=_ROUNDS,
-        attribute={
-            **_domain(invisible=invisible),
-            "protocol": Field(OneOf(("auto", *LONGITUDINAL)), "auto"),
-            "calibration": Field(OneOf(METHODS), "exact"),
-        },
-    )
-
-
-# `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels` have defaults that follow from
-# other fields.
-_SECOND: Final = Fields(
+# `created`, `expires`, `grace`, `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels`
+# have defaults that follow from other fields.
+FIELDS: Final = Fields(
     manifest={
         "format": _VERSION,
         "slug": Field(_SLUG),
-        **_texts(invisible=False),
-        **_TIMES,
+        **_TEXTS,
+        "created": Field(Instant()),
+        "expires": Field(Instant()),
+        "retention": Field(Duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
         "reporting": Field(OneOf(WAYS), "memoized"),
         "eps_inf": Field(_EPSILON),
         "eps_1": Field(_EPSILON),
         "choose_for": Field(OneOf(READINGS), "round"),
-        "min_reports": _MIN_REPORTS,
-        "max_values": _MAX_VALUES,
+        "min_reports": Field(Whole(1, limits.MAX_MIN_REPORTS), 200),
+        "max_values": Field(Whole(1, limits.MAX_VALUES), 1),
         "devices": Field(Whole(0, limits.MAX_DEVICES), 0),
-        "receipt_pages": _PAGES,
+        "receipt_pages": Field(Whole(1, limits.MAX_RECEIPT_PAGES), _DEFAULT_PAGES),
         "operator": Field(Key(), b""),
-        **_TABLES,
+        "rounds": Field(Table()),
+        "attributes": Field(Tables()),
     },
     rounds={
-        **_ROUNDS,
+        "first": Field(Instant(or_now=True)),
+        "period": Field(Duration(1, limits.MAX_PERIOD_SECONDS)),
+        "count": Field(Whole(1, limits.MAX_ROUNDS)),
+        "grace": Field(Duration(0, limits.MAX_PERIOD_SECONDS)),
         "each": Field(Whole(0, limits.MAX_ROUNDS), 0),
         "drain": Field(Duration(1, limits.MAX_DRAIN_SECONDS), DEFAULT_DRAIN_SECONDS),
     },
     attribute={
-        **_domain(invisible=False),
+        "name": Field(_NAME),
+        "question": Field(Text(limits.MAX_QUESTION_LENGTH)),
+        "values": Field(Values()),
+        "edges": Field(Edges()),
+        "unit": Field(Text(limits.MAX_UNIT_LENGTH, shortest=0), ""),
         "low": Field(Finite(), None),
         "high": Field(Finite(), None),
         "changes": Field(Flag()),
@@ -164,8 +118,3 @@ _SECOND: Final = Fields(
         "levels": Field(Levels(), ()),
     },
 )
-
-FORMATS: Final[Mapping[int, Fields]] = {1: _first(invisible=True), 2: _SECOND}
-# What an author may write: campaigns of format 1 that are on their way may hold invisible
-# characters, but no new one does.
-AUTHORED: Final[Mapping[int, Fields]] = {1: _first(invisible=False), 2: _SECOND}

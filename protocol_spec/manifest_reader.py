@@ -17,7 +17,7 @@ from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
 from protocol_spec.errors import ManifestError, Problem
 from protocol_spec.fields import Wrong
 from protocol_spec.manifest_checks import check_together
-from protocol_spec.manifest_fields import AUTHORED, FORMATS, MISSING, Field
+from protocol_spec.manifest_fields import FIELDS, MISSING, Field
 from protocol_spec.schedule import Schedule
 from protocol_spec.shown import nearest
 
@@ -93,26 +93,31 @@ def with_first(document: Mapping[str, Any], now: int) -> Mapping[str, Any]:
 
 
 def _hint(name: str, known: list[str], here: str) -> str:
-    """What its author may have meant: a name much like it here, or the same in another table or
-    format."""
+    """What its author may have meant: a name much like it here, or the same in another table."""
     near = nearest(name, known)
     if near:
         return near
-    newest = FORMATS[max(FORMATS)]
     places = (
-        (newest.manifest, "of a manifest", "before [rounds] and [[attributes]]"),
-        (newest.rounds, "of [rounds]", "below [rounds]"),
-        ({**newest.attribute, "otherwise": None}, "of [[attributes]]", "below [[attributes]]"),
+        (FIELDS.manifest, "of a manifest", "before [rounds] and [[attributes]]"),
+        (FIELDS.rounds, "of [rounds]", "below [rounds]"),
+        ({**FIELDS.attribute, "otherwise": None}, "of [[attributes]]", "below [[attributes]]"),
     )
     found = {table: where for fields, table, where in places if name in fields}
     if here in found:
-        return f"; it needs format = {max(FORMATS)}, or another kind of question"
+        return "; it is for another kind of question"
     return next((f"; it belongs {where}" for where in found.values()), "")
 
 
 _PLAIN: Final = ("slug", "title", "purpose", "owner", "contact", "eps_inf")
-_PLAIN_WITH_DEFAULT: Final = ("min_reports", "max_values", "retention")
-_NEW_IN_2: Final = ("reporting", "choose_for", "devices", "operator")
+_PLAIN_WITH_DEFAULT: Final = (
+    "min_reports",
+    "max_values",
+    "retention",
+    "reporting",
+    "choose_for",
+    "devices",
+    "operator",
+)
 
 
 def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dict[str, Any]:
@@ -123,7 +128,7 @@ def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dic
     fields, problems = read_fields(document, authored=authored)
     check_together(fields, problems)
     if problems:
-        places = [*FORMATS[_format(document)].manifest]
+        places = [*FIELDS.manifest]
         raise ManifestError(sorted(problems, key=lambda problem: _place(problem, places)))
     return fields
 
@@ -133,7 +138,8 @@ def read_fields(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Each field by itself: checked or a stand-in, and every problem found."""
     problems: list[Problem] = []
-    return _Document(document, _format(document), problems, authored).read(), problems
+    _check_format(document)
+    return _Document(document, problems, authored).read(), problems
 
 
 def _place(problem: Problem, fields: list[str]) -> int:
@@ -142,26 +148,23 @@ def _place(problem: Problem, fields: list[str]) -> int:
     return fields.index(top) if top in fields else len(fields)
 
 
-def _format(document: Mapping[str, Any]) -> int:
-    """What it says, or the newest if it says nothing: then that is one problem of perhaps many."""
+def _check_format(document: Mapping[str, Any]) -> None:
+    """Of another format nothing but the format is a problem: its other fields are not known."""
     problems: list[Problem] = []
-    number = _Reader(FORMATS[1].manifest, document, "", problems).read("format", max(FORMATS))
+    _Reader(FIELDS.manifest, document, "", problems).read("format", 1)
     if problems:
-        raise ManifestError(problems)  # what the other fields should be is not known
-    return int(number)
+        raise ManifestError(problems)
 
 
 class _Document:
     """One manifest, read table by table."""
 
     def __init__(
-        self, document: Mapping[str, Any], number: int, problems: list[Problem], authored: bool
+        self, document: Mapping[str, Any], problems: list[Problem], authored: bool
     ) -> None:
-        self._format = number
-        self._fields = (AUTHORED if authored else FORMATS)[number]
         self._problems = problems
         self._authored = authored
-        self._top = self._table(self._fields.manifest, document, "")
+        self._top = self._table(FIELDS.manifest, document, "")
 
     def _table(
         self, fields: Mapping[str, Field], document: Mapping[str, Any], path: str
@@ -171,8 +174,7 @@ class _Document:
     def read(self) -> dict[str, Any]:
         """All fields, sound by themselves or stand-ins beside noted problems."""
         top = self._top
-        names = (*_PLAIN, *_PLAIN_WITH_DEFAULT, *(_NEW_IN_2 if self._format > 1 else ()))
-        fields = {name: top.read(name) for name in ("format", *names)}
+        fields = {name: top.read(name) for name in ("format", *_PLAIN, *_PLAIN_WITH_DEFAULT)}
         once = fields.get("reporting") == "once"
         rounds = fields["rounds"] = self._rounds(once)
         fields["eps_1"] = top.read("eps_1", _share(fields["eps_inf"], rounds) if once else MISSING)
@@ -188,37 +190,36 @@ class _Document:
         if not isinstance(document, Mapping):  # absent or wrong: noted already
             return None
         before = len(self._problems)
-        table = self._table(self._fields.rounds, document, "rounds.")
+        table = self._table(FIELDS.rounds, document, "rounds.")
         first, period, count = (table.read(name) for name in ("first", "period", "count"))
         grace = table.read("grace", period if len(self._problems) == before else 0)
-        new = (table.read("each", int(once)), table.read("drain")) if self._format > 1 else ()
+        each, drain = table.read("each", int(once)), table.read("drain")
         table.finish()
-        return (
-            Schedule(first, period, count, grace, *new) if len(self._problems) == before else None
-        )
+        if len(self._problems) > before:
+            return None
+        return Schedule(first, period, count, grace, each, drain)
 
     def _attributes(self) -> tuple[Attribute, ...]:
         documents = self._top.read("attributes")
         if not isinstance(documents, list | tuple):
             return ()
         return tuple(
-            self._attribute(self._table(self._fields.attribute, document, f"attributes[{i}]."))
+            self._attribute(self._table(FIELDS.attribute, document, f"attributes[{i}]."))
             for i, document in enumerate(documents)
         )
 
     def _attribute(self, table: _Reader) -> Attribute:
         name, question = table.read("name"), table.read("question")
-        numeric, total = table.has("edges"), self._format > 1
+        numeric = table.has("edges")
         domain = self._bins(table) if numeric else self._named_values(table)
         protocol, method = table.read("protocol"), table.read("calibration")
-        if total:
-            domain |= {"changes": table.read("changes", numeric), "levels": table.read("levels")}
+        domain |= {"changes": table.read("changes", numeric), "levels": table.read("levels")}
         table.finish()
-        return Attribute(name, question, protocol=protocol, method=method, total=total, **domain)
+        return Attribute(name, question, protocol=protocol, method=method, **domain)
 
     def _named_values(self, table: _Reader) -> dict[str, Any]:
         values = table.read("values")
-        if self._format > 1 and self._authored:
+        if self._authored:
             if isinstance(values, tuple):
                 values = _with_otherwise(table, values)
             elif table.has("values"):
@@ -228,14 +229,13 @@ class _Document:
     def _bins(self, table: _Reader) -> dict[str, Any]:
         read, unit = table.read("edges", None), table.read("unit")
         edges = read or (0.0, 1.0, 2.0)
-        values, ends = bin_labels(edges, unit), {}
+        values = bin_labels(edges, unit)
         if table.has("values"):
             table.note("values", None, "give either values or edges, not both")
-        if self._format > 1:
-            ends = {"low": table.read("low"), "high": table.read("high")}
-            if read:
-                _check_ends(table, edges, **ends)
-            values = _with_not_known(table, edges, values)
+        ends = {"low": table.read("low"), "high": table.read("high")}
+        if read:
+            _check_ends(table, edges, **ends)
+        values = _with_not_known(table, edges, values)
         return {"values": values, "edges": edges, "unit": unit, **ends}
 
 

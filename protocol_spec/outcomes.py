@@ -2,17 +2,14 @@
 
 Every message the collector receives ends in exactly one of these, so their sum is the number
 received. The names are part of the protocol: they stand in results, metrics and documentation.
-Those of `LATER` came after the first results were written: a result names them only if they
-occurred, so that one without them has the bytes it always had.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
-__all__ = ["HELP", "LATER", "Outcome", "Rejected"]
+__all__ = ["HELP", "Outcome", "Rejected"]
 
 
 class Outcome(StrEnum):
@@ -37,9 +34,6 @@ class Outcome(StrEnum):
     REVOKED = "revoked"
     FORGOTTEN = "forgotten"
     SUSPENDED = "suspended"
-
-
-LATER: Final = (Outcome.FORGOTTEN, Outcome.SUSPENDED)
 
 
 HELP: dict[Outcome, str] = {

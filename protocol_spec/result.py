@@ -4,33 +4,27 @@ It is self-describing (a map) because dashboards and people read it, and it alwa
 needed to judge it: n, how many devices of equal weight that amounts to, both kinds of error, both
 kinds of interval, what one dishonest device can shift, the outcome counters and the manifest's
 digest. When too few devices answered, the histogram is withheld: the same message with empty lists.
-
-New results are of version 2. Those of version 1 that are kept or met are read, and written again
-byte for byte as they were.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from protocol_spec.canonical import Undecodable, pack, unpack
+from protocol_spec.decoding import WIRE_VERSION
 from protocol_spec.limits import MAX_RESULT_BYTES, MAX_VALUES
-from protocol_spec.outcomes import LATER, Outcome, Rejected
+from protocol_spec.outcomes import Outcome, Rejected
 from protocol_spec.result_checks import FIELDS, fault_of
 from protocol_spec.ways import Reporting
 
 __all__ = [
-    "RESULT_VERSION",
     "HalfWidths",
     "Numbers",
     "Result",
     "ResultQuantile",
     "decode_result",
 ]
-
-RESULT_VERSION: Final = 2
-_NAMED: Final = tuple((outcome, str(outcome), outcome in LATER) for outcome in Outcome)
 
 
 class HalfWidths(NamedTuple):
@@ -76,20 +70,19 @@ class Result:
     """Estimated frequencies of one attribute. All series have one number per value, or none.
 
     `device_bound` is the furthest that one device can move any of `raw` by sending other reports.
-    The fields with a default are new in version 2: a result without `n_eff` is one of version 1.
     """
 
     digest: bytes
     attribute: str
-    reporting: Reporting = "memoized"
+    reporting: Reporting
     round: int | None
-    first: int | None = None
-    last: int | None = None
+    first: int
+    last: int
     rounds: int
     protocol: str
     n: int
     devices: int
-    n_eff: float | None = None
+    n_eff: float
     min_reports: int
     confidence: float
     device_bound: float
@@ -107,11 +100,6 @@ class Result:
     outcomes: dict[Outcome, int]
 
     @property
-    def version(self) -> int:
-        """Of the message."""
-        return 1 if self.n_eff is None else RESULT_VERSION
-
-    @property
     def withheld(self) -> bool:
         """Too few devices to release a histogram."""
         return not self.counts
@@ -119,20 +107,12 @@ class Result:
     def encode(self) -> bytes:
         """Canonical bytes."""
         said: dict[str, Any] = {
-            "v": self.version,
-            "outcomes": _counters(self.outcomes),
+            "v": WIRE_VERSION,
+            "outcomes": {str(outcome): self.outcomes.get(outcome, 0) for outcome in Outcome},
             "difference": self.difference and self.difference._asdict(),
             "numbers": self.numbers and _plain(self.numbers),
         }
-        names = FIELDS[self.version]
-        return pack({name: said[name] if name in said else getattr(self, name) for name in names})
-
-
-def _counters(outcomes: dict[Outcome, int]) -> dict[str, int]:
-    """Every outcome, in order; one that came later only if it occurred."""
-    return {
-        name: n for outcome, name, later in _NAMED if (n := outcomes.get(outcome, 0)) or not later
-    }
+        return pack({name: said[name] if name in said else getattr(self, name) for name in FIELDS})
 
 
 def _plain(numbers: Numbers) -> dict[str, Any]:
@@ -159,11 +139,10 @@ def decode_result(payload: bytes) -> Result | Rejected:
 def _built(document: dict[str, Any]) -> Result:
     """From fields that were checked."""
     said = {name: value for name, value in document.items() if name != "v"}
-    counted = document["outcomes"]
-    said["outcomes"] = {outcome: counted.get(name, 0) for outcome, name, _ in _NAMED}
-    if said.get("difference") is not None:
+    said["outcomes"] = {outcome: document["outcomes"][outcome] for outcome in Outcome}
+    if said["difference"] is not None:
         said["difference"] = HalfWidths(**said["difference"])
-    if said.get("numbers") is not None:
+    if said["numbers"] is not None:
         rows = [ResultQuantile(*row) for row in said["numbers"]["quantiles"]]
         said["numbers"] = Numbers(**{**said["numbers"], "quantiles": tuple(rows)})
     return Result(**said)

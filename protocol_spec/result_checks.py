@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from protocol_spec.chances import LONGITUDINAL
+from protocol_spec.decoding import WIRE_VERSION
 from protocol_spec.limits import MAX_COUNT, MAX_ROUNDS
 from protocol_spec.names import ATTRIBUTE
-from protocol_spec.outcomes import LATER, Outcome
+from protocol_spec.outcomes import Outcome
 from protocol_spec.reporting import LOLOHA, NESTABLE
 from protocol_spec.ways import WAYS
 
@@ -40,15 +41,10 @@ PROTOCOLS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def fault_of(document: Any) -> str | None:
     """The first field that is not as it should be, or None."""
-    version = document.get("v") if type(document) is dict else None
-    if type(version) is not int or version not in _CHECKS:
-        return "fields" if version is None else "v"
-    checks = _CHECKS[version]
-    if tuple(document) != tuple(checks):
+    if type(document) is not dict or tuple(document) != FIELDS:
         return "fields"
-    unsound = (name for name, sound in checks.items() if not sound(document[name]))
-    contradictions = _contradictions_1 if version == 1 else _contradictions_2
-    return next(unsound, None) or next(contradictions(document), None)
+    unsound = (name for name, sound in _CHECKS.items() if not sound(document[name]))
+    return next(unsound, None) or next(_contradictions(document), None)
 
 
 def _count(value: Any) -> bool:
@@ -76,10 +72,10 @@ def _round(value: Any) -> bool:
 
 
 def _outcomes(value: Any) -> bool:
-    """All of them in order; those that came later if, and only if, they are not 0."""
-    if type(value) is not dict or not all(map(_count, value.values())):
-        return False
-    return tuple(value) == tuple(name for name in Outcome if name not in LATER or value.get(name))
+    """All of them, in order."""
+    return (
+        type(value) is dict and tuple(value) == tuple(Outcome) and all(map(_count, value.values()))
+    )
 
 
 def _map_of(checks: Mapping[str, Check]) -> Check:
@@ -112,58 +108,29 @@ NUMBERS: Final[Mapping[str, Check]] = {
     "quantiles": _quantiles,
 }
 
-_FIRST: Final[dict[str, Check]] = {
-    "v": lambda v: v == 1,
+_CHECKS: Final[dict[str, Check]] = {
+    "v": lambda v: type(v) is int and v == WIRE_VERSION,
     "digest": lambda v: type(v) is bytes and len(v) == 32,
     "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
-    "round": lambda v: v is None or _round(v),
-    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
-    "protocol": lambda v: v in LONGITUDINAL,
-    "n": _count,
-    "devices": _count,
-    "min_reports": _count,
-    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
-    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
-    "counts": _counts,
-    **dict.fromkeys(SERIES, _numbers),
-    "outcomes": _outcomes,
-}
-
-_SECOND: Final[dict[str, Check]] = {
-    "v": lambda v: v == 2,
-    "digest": _FIRST["digest"],
-    "attribute": _FIRST["attribute"],
     "reporting": lambda v: type(v) is str and v in WAYS,
-    "round": _FIRST["round"],
+    "round": lambda v: v is None or _round(v),
     "first": _round,
     "last": _round,
-    "rounds": _FIRST["rounds"],
+    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
     "protocol": lambda v: type(v) is str,
     "n": _count,
     "devices": _count,
     "n_eff": lambda v: type(v) is float and 0.0 <= v < math.inf,
     "min_reports": _count,
-    "confidence": _FIRST["confidence"],
-    "device_bound": _FIRST["device_bound"],
+    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
+    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
     "counts": _counts,
     **dict.fromkeys(SERIES, _numbers),
     "difference": _map_of({"pair": _number, "tallest": _number}),
     "numbers": _map_of(NUMBERS),
     "outcomes": _outcomes,
 }
-
-_CHECKS: Final = {1: _FIRST, 2: _SECOND}
-FIELDS: Final[Mapping[int, tuple[str, ...]]] = {v: tuple(each) for v, each in _CHECKS.items()}
-
-
-def _contradictions_1(document: Any) -> Iterator[str]:
-    """Fields that are right by themselves but not beside the others."""
-    if document["rounds"] < 1 or (document["round"] is not None and document["rounds"] != 1):
-        yield "rounds"
-    if document["devices"] > document["n"]:
-        yield "devices"
-    withheld = document["devices"] < document["min_reports"] or document["devices"] == 0
-    yield from _withheld(document, withheld)
+FIELDS: Final = tuple(_CHECKS)
 
 
 def _withheld(document: Any, withheld: bool) -> Iterator[str]:
@@ -174,7 +141,7 @@ def _withheld(document: Any, withheld: bool) -> Iterator[str]:
         yield "device_bound"
 
 
-def _contradictions_2(document: Any) -> Iterator[str]:
+def _contradictions(document: Any) -> Iterator[str]:
     n, devices, n_eff = document["n"], document["devices"], document["n_eff"]
     yield from _rounds(document)
     if document["protocol"] not in PROTOCOLS[document["reporting"]]:

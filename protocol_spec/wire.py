@@ -11,7 +11,7 @@ and what it accepts, it would have encoded to the same bytes.
     response   [v, digest8, kind, nonce, status, rounds]  rounds: how many were withdrawn
     result     a map, see `protocol_spec.result`
 
-`digest8` is the first 8 bytes of the manifest's digest; v is 1 but for reports and results.
+`digest8` is the first 8 bytes of the manifest's digest; v is 1.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def _signature(settings: Settings, store: Store, manifest: Manifest, unsigned: b
     if manifest.operator:
         digests = {c.manifest.digest: c.id for c in store.campaigns()}
         return store.signature(digests.get(manifest.digest, NO_CAMPAIGN)) or key.sign(manifest)
-    if manifest.format > 1 and not unsigned and key.public:
+    if not unsigned and key.public:
         raise CollectorError(
             "you have an operator key, but the manifest does not name it, so it would be unsigned; "
             f'nothing was opened. Add operator = "{key.public.hex()}" to it before [rounds], or '

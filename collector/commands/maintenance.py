@@ -253,7 +253,7 @@ def operator_text(facts: OperatorFacts) -> str:
             *replaced,
             f"Operator {facts['operator']}",
             f"Its secret is in {facts['file']}: back it up, and show it to nobody.",
-            "In each manifest (format 2), before [rounds]:",
+            "In each manifest, before [rounds]:",
             f'    operator = "{facts["operator"]}"',
             "Publish the key where owners trust you. They add to their edge.toml:",
             "    [policy]",

@@ -133,7 +133,7 @@ class ReportPrefixCache:
         known, payload = sender.known, message.payload
         manifest = known.campaign.manifest
         number, attribute = admitted.round, admitted.attribute
-        cut = len(payload) - manifest.body_lengths[attribute]
+        cut = len(payload) - manifest.body_bytes
         if payload[:cut] in known.heads:
             return
         if len(known.heads) >= HEADS:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypedDict
 import numpy as np
 
 from collector.errors import UnknownCampaign
-from protocol_spec import HalfWidths, Manifest, Result, Way
+from protocol_spec import Manifest, Result, Way
 from protocol_spec.estimation import (
     Array,
     Channel,
@@ -25,16 +25,8 @@ from protocol_spec.estimation import (
     difference,
     estimate,
     estimate_pooled,
-    smallest_difference,
 )
 from protocol_spec.programs.output import quoted, shown
-
-
-def half_widths(manifest: Manifest, result: Result) -> HalfWidths:
-    """How far apart two bars must be; results of version 1 do not say it, but it follows."""
-    if result.difference is not None:
-        return result.difference
-    return HalfWidths(*smallest_difference(estimate_of(manifest, result), result.confidence))
 
 
 def estimate_of(manifest: Manifest, result: Result) -> Estimate:
@@ -47,7 +39,7 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
         raise ValueError("a withheld result has no estimate")
     index = [each.name for each in manifest.attributes].index(result.attribute)
     way, raw = manifest.ways[index], np.array(result.raw)
-    diluted = 1.0 / _effective(result)
+    diluted = 1.0 / result.n_eff
     if way.reporting == "nested":
         one = _mixed(way, result)
     else:
@@ -59,18 +51,6 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
         )
     known = replace(one.moments, n_eff=1.0 / diluted, dilution=diluted)
     return replace(one, raw=raw, moments=known)
-
-
-def _effective(result: Result) -> float:
-    """Effective devices; results of version 1 say it by their sampling error."""
-    if result.n_eff is not None:
-        return result.n_eff
-    held = np.clip(result.raw, 0.0, 1.0)
-    spread = held * (1.0 - held)
-    best = int(spread.argmax())
-    if spread[best] == 0.0:
-        return float(result.devices)
-    return float(spread[best] / result.sampling_error[best] ** 2)
 
 
 def _repeated(way: Way, result: Result) -> bool:
@@ -161,7 +141,7 @@ class Comparison(TypedDict):
     rounds: int
     n: int
     devices: int
-    n_eff: float | None
+    n_eff: float
     confidence: float
     difference: float | None
     privacy_error: float | None

@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple, TypedDict
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
 from collector.opening import is_for_others, join_link, trial_warnings
-from collector.planning import changing, floor, terms_of, warnings, why
+from collector.planning import floor, terms_of, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
-from collector.results.estimates import half_widths, most_interesting
+from collector.results.estimates import most_interesting
 from collector.results.tables import Row, bin_ends, histogram, instant, times
 from collector.rounds.results import round_result
 from collector.store import Store, StoreReader
@@ -270,7 +270,7 @@ class ResultFacts(TypedDict):
     reporting: Reporting
     first: int | None
     last: int | None
-    n_eff: float | None
+    n_eff: float
     difference: DifferenceFacts | None
     numbers: NumbersFacts | None
     warnings: list[str]
@@ -357,7 +357,7 @@ def filling(store: Store, campaign: Campaign, number: int) -> FillingFacts:
 def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) -> ResultFacts:
     """One histogram with everything needed to read it; final once its round is sealed."""
     attribute = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
-    far = None if result.withheld else half_widths(campaign.manifest, result)
+    far = result.difference
     opens, closes = times(campaign, result)
     return {
         "campaign": campaign.name,
@@ -615,7 +615,7 @@ def _attribute(found: Campaign, index: int) -> AttributeFacts:
         "why": why(attribute, way, terms_of(found.manifest)),
         "one_report": one_report,
         "all_reports": all_reports,
-        "changes": changing(attribute),
+        "changes": attribute.changes,
         "warnings": [
             *trial_warnings(found.manifest),
             *warnings(attribute, found.manifest.reporting),
@@ -795,8 +795,7 @@ def _interesting(
 
 def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
     way, terms = found.manifest.ways[index], terms_of(found.manifest)
-    heard = pooled.devices if pooled.n_eff is None else pooled.n_eff
-    return [floor(way, terms, heard, f) for f in pooled.projected]
+    return [floor(way, terms, pooled.n_eff, f) for f in pooled.projected]
 
 
 def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | None:

@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, TypedDict, get_type_hints
 
 from collector.errors import MissingPackage
 from collector.records import Campaign
-from collector.results.estimates import half_widths
 from protocol_spec import Attribute, Manifest, Numbers, Reporting, Result, ResultQuantile
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
@@ -60,7 +59,7 @@ class Row(RowHead):
     reporting: Reporting
     first: int | None
     last: int | None
-    n_eff: float | None
+    n_eff: float
     difference_pair: float | None
     difference_tallest: float | None
     cdf: float | None
@@ -97,7 +96,7 @@ class WithheldRow(RowHead):
     reporting: Reporting
     first: int | None
     last: int | None
-    n_eff: float | None
+    n_eff: float
     difference_pair: None
     difference_tallest: None
     cdf: None
@@ -133,7 +132,9 @@ def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row | Withhe
 
 def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
     """One row per value of a result that is not withheld."""
-    difference, numbers = half_widths(campaign.manifest, result), result.numbers or NO_NUMBERS
+    difference, numbers = result.difference, result.numbers or NO_NUMBERS
+    if difference is None:
+        raise ValueError("a withheld result has no histogram")
     middle = next(q for q in numbers.quantiles if q.tau == 0.5)
     asked, (opens, closes) = _attribute(campaign.manifest, result), times(campaign, result)
     for i, value in enumerate(asked.values):
@@ -241,13 +242,10 @@ def _attribute(manifest: Manifest, result: Result) -> Attribute:
     return next(a for a in manifest.attributes if a.name == result.attribute)
 
 
-def times(campaign: Campaign, result: Result) -> tuple[str | None, str | None]:
-    """When the first of a result's rounds begins and the last ends; old pooled ones do not say."""
-    rounds, number = campaign.manifest.rounds, result.round
-    first, last = (number, number) if number is not None else (result.first, result.last)
-    if first is None or last is None:
-        return None, None
-    return instant(rounds.opens(first)), instant(rounds.closes(last))
+def times(campaign: Campaign, result: Result) -> tuple[str, str]:
+    """When the first of a result's rounds begins and the last ends."""
+    rounds = campaign.manifest.rounds
+    return instant(rounds.opens(result.first)), instant(rounds.closes(result.last))
 
 
 def bin_ends(attribute: Attribute, i: int) -> tuple[float | None, float | None]:

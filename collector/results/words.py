@@ -42,14 +42,14 @@ def _trial(facts: ResultFacts) -> str:
 def _effective(facts: ResultFacts) -> str:
     """Said where it is not simply their number."""
     n_eff = facts["n_eff"]
-    alike = n_eff is None or round(n_eff) == facts["devices"]
+    alike = round(n_eff) == facts["devices"]
     return "" if alike else f" (as good as {n_eff:,.0f})"
 
 
 def withheld_text(facts: ResultFacts) -> str:
     """Why there is no histogram."""
     n, devices, needed = facts["n"], facts["devices"], facts["min_reports"]
-    n_eff = devices if facts["n_eff"] is None else facts["n_eff"]
+    n_eff = facts["n_eff"]
     if devices == n and round(n_eff) == devices:
         return f"not enough reports: {n:,} of {needed:,}"
     if round(n_eff) == devices:

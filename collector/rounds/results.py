@@ -314,7 +314,7 @@ class Summary(TypedDict):
     protocol: str
     n: int
     devices: int
-    n_eff: float | None
+    n_eff: float
     withheld: bool
     min_reports: int
     digest: str

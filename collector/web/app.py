@@ -108,7 +108,6 @@ def make_plan(asked: Parameters, store: Store | None) -> Plan:
             "",
             values,
             protocol=asked.protocol if asked.reporting == "memoized" else "auto",
-            total=True,
             changes=asked.changes,
         )
         for i in range(asked.d)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_client.agent import check_silence
 from edge_client.cli.common import agree_or_exit, command, naming_the_file, open_client
 from edge_client.clock import doubt, first_round_to_come
 from edge_client.credentials import Remembered
@@ -129,11 +128,6 @@ class Asking:
 @click.option("--yes", is_flag=True, help="Agree without being asked, for fleets.")
 @click.option("--preview", is_flag=True, help="Only show what joining would mean.")
 @click.option("--again", is_flag=True, help="Join although this device was forgotten there.")
-@click.option(
-    "--accept-silence",
-    metavar="CAMPAIGN",
-    help="Its name: join a campaign of the old format although silence may tell something.",
-)
 @click.option("--timeout", default=20.0, show_default=True, help="Seconds to wait for the broker.")
 @AS_JSON
 def join(
@@ -146,7 +140,6 @@ def join(
     yes: bool,
     preview: bool,
     again: bool,
-    accept_silence: str | None,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -175,12 +168,10 @@ def join(
             client.check(invitation, again=again)
             return
         asking.tell(quiet=as_json and yes)  # with --json, standard output is one object
-        if invitation.manifest.campaign not in (m.name for m in client.memberships()):
-            check_silence(invitation.manifest, accept_silence)
         if not yes:
             asking.ask()
         asking.remember()
-        asking.joined(client.join(invitation, again=again, accept_silence=accept_silence))
+        asking.joined(client.join(invitation, again=again))
 
 
 def _check_one_way_to_join(address: str | None, manifest: Path | None, broker: str | None) -> None:

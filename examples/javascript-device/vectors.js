@@ -90,7 +90,7 @@ each("manifests", "good", manifests.good, (entry) => {
     k: attribute.k,
     runs: attribute.runs,
     answer_bytes: attribute.answerBytes,
-    body_bytes: attribute.bodyBytes,
+    body_bytes: manifest.bodyBytes,
   }));
   return [
     [hex(manifest.digest), entry.digest],

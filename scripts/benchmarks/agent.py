@@ -149,7 +149,6 @@ def _join(client: EdgeClient, asked: Manifest, broker: str) -> None:
     client.join(
         client.invitation(manifest=asked, broker=broker),
         device="device",
-        accept_silence=asked.campaign,
     )
 
 

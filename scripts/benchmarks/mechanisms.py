@@ -176,7 +176,7 @@ def changing_manifest(design: Design, budget: Budget) -> Manifest:
     report = "" if design.reporting == "once" else f"eps_1 = {budget.eps_1}"
     memos = f"max_values = {design.memos}" if design.reporting == "memoized" else ""
     return Manifest.from_toml(f"""
-format = 2
+format = 1
 slug = "changing"
 title = "A value that changes"
 purpose = "Measure errors"

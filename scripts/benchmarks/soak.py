@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.report import DOCS, Measurement
 from benchmarks.workload import get, manifest, page_readers
 from collector.data_dir import open_store
-from protocol_spec import Manifest, Outcome, Report, Topics, digest8
+from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.brokers import Message, Nats, publish, with_tls
 from testbed.collector import CollectorProcess
 from testbed.processes import Timing, child_pids, free_port, resident_bytes
@@ -195,7 +195,7 @@ def paced(asked: Manifest, soak: Soak) -> Iterator[Message]:
         time.sleep(max(0.0, began + count / soak.per_second - time.monotonic()))
         now = int((time.time() - asked.rounds.first) // asked.rounds.period)
         number, device = (number, device + 1) if now == number else (now, 0)
-        yield topics.report(f"device-{device}"), Report(digest8(asked), number, 0, body).encode()
+        yield topics.report(f"device-{device}"), make_report(asked, number, 0, body).encode()
 
 
 def _sample(collector: CollectorProcess, soak: Soak, samples: Samples) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
-from protocol_spec import Manifest, Report, Topics, digest8
+from protocol_spec import Manifest, Topics, make_report
 from testbed.brokers import Broker, Message, Mosquitto, Nats
 from testbed.processes import cpu_seconds
 
@@ -65,6 +65,7 @@ def manifest(
         question = "Which?"
         protocol = "{protocol}"
         values = [{values}]
+        otherwise = "v{k - 1}"
         """
     )
 
@@ -72,7 +73,7 @@ def manifest(
 def reports(campaign: Manifest, count: int, *, number: int = 0) -> Iterator[Message]:
     """One identical report of round `number` from each of `count` devices."""
     topics, body = Topics(campaign.campaign), bytes(campaign.body_formats[0].length)
-    payload = Report(digest8(campaign), number, 0, body).encode()
+    payload = make_report(campaign, number, 0, body).encode()
     return ((topics.report(f"device-{device}"), payload) for device in range(count))
 
 

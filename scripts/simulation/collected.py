@@ -86,7 +86,7 @@ class Simulated:
 
     def _truth_of(self, index: int, result: Result) -> npt.NDArray[np.float64]:
         """In the rounds that the result is about."""
-        if result.round is not None or result.first is None or result.last is None:
+        if result.round is not None:
             return self.true_frequencies(index, result.round)
         held = self.attributes[index].truth[result.first : result.last + 1].sum(axis=0)
         return np.asarray(held / max(1, int(held.sum())), dtype=np.float64)

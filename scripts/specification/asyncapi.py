@@ -52,22 +52,18 @@ NAMED = {
     "eps_1": "epsilon",
     "name": "attributeName",
     "calibration": "calibration",
-}
-NAMED_IN = {
-    1: {**NAMED, "format": "version", "protocol": "askedProtocol"},
-    2: {**NAMED, "format": "version2", "protocol": "askedProtocol2", "reporting": "reporting"},
+    "format": "version",
+    "protocol": "askedProtocol",
+    "reporting": "reporting",
 }
 # Kinds of attributes, and which fields those do not have; `levels` are of nested reporting.
 NOT_BINS = ("values",)
 NOT_NAMED_VALUES = ("edges", "unit", "low", "high")
 ATTRIBUTES = {
-    1: {"namedValues": NOT_NAMED_VALUES, "bins": NOT_BINS},
-    2: {
-        "namedValues2": (*NOT_NAMED_VALUES, "levels"),
-        "bins2": (*NOT_BINS, "levels"),
-        "nestedValues": NOT_NAMED_VALUES,
-        "nestedBins": NOT_BINS,
-    },
+    "namedValues": (*NOT_NAMED_VALUES, "levels"),
+    "bins": (*NOT_BINS, "levels"),
+    "nestedValues": NOT_NAMED_VALUES,
+    "nestedBins": NOT_BINS,
 }
 KEPT = ("description", "summary", "examples")
 
@@ -197,18 +193,11 @@ def shared_parts(inside: str) -> str:
 
 
 def manifest(inside: str) -> str:
-    formats = [reference(f"manifest{number}") for number in manifest_fields.FORMATS]
-    made: dict[str, Schema] = {"manifest": {"oneOf": formats}}
-    for number, fields in manifest_fields.FORMATS.items():
-        kinds = ATTRIBUTES[number]
-        inner = {
-            "rounds": _map(number, fields.rounds),
-            "attributes": tables(Tables(), *kinds),
-        }
-        made[f"manifest{number}"] = _map(number, fields.manifest, **inner)
-        for kind, without in kinds.items():
-            rest = {name: each for name, each in fields.attribute.items() if name not in without}
-            made[kind] = _map(number, rest)
+    fields = manifest_fields.FIELDS
+    inner = {"rounds": _map(fields.rounds), "attributes": tables(Tables(), *ATTRIBUTES)}
+    made = {"manifest": _map(fields.manifest, **inner)}
+    for kind, without in ATTRIBUTES.items():
+        made[kind] = _map({n: each for n, each in fields.attribute.items() if n not in without})
     for name, properties in ((n, m.get("properties", {})) for n, m in made.items()):
         before = _before(inside).get(name, {}).get("properties", {})
         for field, each in properties.items():
@@ -218,10 +207,9 @@ def manifest(inside: str) -> str:
     return _dumped({name: {**_words(inside, name), **each} for name, each in made.items()})
 
 
-def _map(number: int, fields: Mapping[str, manifest_fields.Field], **inner: Schema) -> Schema:
-    named = NAMED_IN[number]
+def _map(fields: Mapping[str, manifest_fields.Field], **inner: Schema) -> Schema:
     properties = {
-        name: inner.get(name) or (reference(named[name]) if name in named else schema(field.kind))
+        name: inner.get(name) or (reference(NAMED[name]) if name in NAMED else schema(field.kind))
         for name, field in fields.items()
     }
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from edge_client.records import Timing
@@ -89,22 +89,19 @@ def limits_table(_inside: str) -> str:
 
 
 def fields_table(inside: str) -> str:
-    """Fields of the last format, which are those of earlier ones and more."""
     words = written(inside)
-    earlier, fields = (_fields(number) for number in manifest_fields.FORMATS)
     rows = []
-    for name, field in fields.items():
+    for name, field in _fields().items():
         kind, bounds = in_words(field.kind)
         key = f"`{name}`"
         default = DEFAULTS.get(name) or _default(field)
-        since = "1" if name in earlier else "2"
-        rows.append((key, since, kind, bounds, default, explained(words, key)))
-    return table(("field", "since", "type", "limits", "default", "meaning"), rows)
+        rows.append((key, kind, bounds, default, explained(words, key)))
+    return table(("field", "type", "limits", "default", "meaning"), rows)
 
 
-def _fields(number: int) -> dict[str, manifest_fields.Field]:
+def _fields() -> dict[str, manifest_fields.Field]:
     """Every field in the order of the wire, those of inner maps in their place."""
-    known = manifest_fields.FORMATS[number]
+    known = manifest_fields.FIELDS
     inner = {"rounds": ("rounds.", known.rounds), "attributes": ("attributes[].", known.attribute)}
     found: dict[str, manifest_fields.Field] = {}
     for name, field in known.manifest.items():
@@ -155,20 +152,16 @@ def outcomes_table(_inside: str) -> str:
     return table(("outcome", "meaning"), rows)
 
 
-def result_table(
-    schema: Mapping[str, Any], first: str, names: Mapping[str, str], earlier: Sequence[str] = ()
-) -> Any:
+def result_table(schema: Mapping[str, Any], first: str, names: Mapping[str, str]) -> Any:
     """A table of the fields that a schema of asyncapi.yaml lists, in its order."""
-    since = ("since",) if earlier else ()
 
     def made(inside: str) -> str:
         words = written(inside)
         rows = []
         for field in schema["required"]:
             key = f"`{field}`"
-            version = ("1" if field in earlier else "2",) if earlier else ()
-            rows.append((key, *version, names[field], explained(words, key)))
-        return table((first, *since, "type", "meaning"), rows)
+            rows.append((key, names[field], explained(words, key)))
+        return table((first, "type", "meaning"), rows)
 
     return made
 
@@ -245,12 +238,7 @@ def blocks(readme: str, asyncapi: str) -> Blocks:
         "outcomes": outcomes_table,
         "pauses": pauses_table,
         "protocol numbers": protocol_numbers_table,
-        "result": result_table(
-            schemas["result2"],
-            "field",
-            _types(schemas, "result2", MSGPACK),
-            schemas["result1"]["required"],
-        ),
+        "result": result_table(schemas["result"], "field", _types(schemas, "result", MSGPACK)),
         "numbers": result_table(
             schemas["numbers"], "of numbers", _types(schemas, "numbers", MSGPACK)
         ),

@@ -8,7 +8,6 @@ from functools import singledispatch
 from typing import Any
 
 from protocol_spec import (
-    LONGITUDINAL,
     Outcome,
     Presence,
     RequestKind,
@@ -38,8 +37,6 @@ from protocol_spec.fields import (
     Version,
     Whole,
 )
-from protocol_spec.outcomes import LATER
-from protocol_spec.report import MAX_BODY
 
 Schema = dict[str, Any]
 
@@ -252,27 +249,17 @@ def _most_tags() -> int:
 
 def parts() -> dict[str, Schema]:
     """Named parts; what an array's or a map's schema says in numbers, it says by one of these."""
-    top, attribute = manifest_fields.FORMATS[1].manifest, manifest_fields.FORMATS[1].attribute
-    top_2, attribute_2 = manifest_fields.FORMATS[2].manifest, manifest_fields.FORMATS[2].attribute
+    top, attribute = manifest_fields.FIELDS.manifest, manifest_fields.FIELDS.attribute
     count = reference("count")
     ran = dict.fromkeys(name for names in result_checks.PROTOCOLS.values() for name in names)
     return {
-        "version": _version(1),
-        "version2": _version(2),
+        "version": {"type": "integer", "const": WIRE_VERSION},
         "digest8": _binary(limits.DIGEST_BYTES),
         "roundNumber": _whole(0, limits.MAX_ROUNDS - 1),
-        "roundCount": _whole(1, limits.MAX_ROUNDS),
         "roundsWithReports": _whole(0, limits.MAX_ROUNDS),
         "withdrawnRounds": _whole(0, limits.MAX_ROUNDS),
         "attributeNumber": _whole(0, limits.MAX_ATTRIBUTES - 1),
-        **{
-            f"body{'' if version == 1 else version}": {
-                "type": "string",
-                "format": "binary",
-                "maxLength": longest,
-            }
-            for version, longest in MAX_BODY.items()
-        },
+        "body": {"type": "string", "format": "binary", "maxLength": limits.MAX_BODY_BYTES},
         "pageNumber": _whole(0, limits.MAX_RECEIPT_PAGES - 1),
         "tags": {
             "type": "string",
@@ -302,17 +289,15 @@ def parts() -> dict[str, Schema]:
         "outcomes": {
             "type": "object",
             "propertyNames": reference("outcome"),
-            "minProperties": len(Outcome) - len(LATER),
+            "minProperties": len(Outcome),
             "additionalProperties": count,
         },
         "instant": schema(top["created"].kind),
         "epsilon": schema(top["eps_inf"].kind),
         "attributeName": schema(attribute["name"].kind),
-        "reporting": schema(top_2["reporting"].kind),
-        "protocol": {"type": "string", "enum": list(LONGITUDINAL)},
-        "protocol2": {"type": "string", "enum": list(ran)},
+        "reporting": schema(top["reporting"].kind),
+        "protocol": {"type": "string", "enum": list(ran)},
         "askedProtocol": schema(attribute["protocol"].kind),
-        "askedProtocol2": schema(attribute_2["protocol"].kind),
         "calibration": schema(attribute["calibration"].kind),
         "valueCount": _whole(limits.MIN_VALUES, limits.MAX_VALUES),
         "count": _whole(0, limits.MAX_COUNT),
@@ -330,7 +315,3 @@ def parts() -> dict[str, Schema]:
             "enum": list(result_checks.QUANTILES),
         },
     }
-
-
-def _version(number: int) -> Schema:
-    return {"type": "integer", "const": number}

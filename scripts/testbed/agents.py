@@ -125,7 +125,6 @@ def join(
     client.join(
         client.invitation(manifest=manifest, broker=broker),
         device=None if secrets is None else name,
-        accept_silence=manifest.campaign,
     )
     return client
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 
 from protocol_spec import Manifest
+
+_LIST = re.compile(r"""^values = \[.*?("[^"\n]*"|'[^'\n]*')\]$(?!\notherwise)""", re.M)
+_LAST = r"\g<0>\notherwise = \1"
 
 
 def manifest_text(
@@ -20,8 +24,13 @@ def manifest_text(
     slug: str = "test",
     attributes: str = '[[attributes]]\nname = "fuel"\nquestion = "What heats your home?"\n'
     'values = ["wood", "gas", "oil", "pump"]\n',
+    not_known: bool = False,
 ) -> str:
-    """A manifest whose first round began now, unless said otherwise."""
+    """A manifest whose first round began now, unless said otherwise.
+
+    The last of named values stands for everything else, unless there is one more for what is
+    `not_known`.
+    """
     start = int(time.time()) - 5 if first is None else first
     return f"""
 format = 1
@@ -39,7 +48,7 @@ first = {start}
 period = {period}
 count = {count}
 grace = {grace}
-{attributes}"""
+{attributes if not_known else _LIST.sub(_LAST, attributes)}"""
 
 
 @lru_cache(maxsize=200)
@@ -50,9 +59,8 @@ def read_manifest(text: str) -> Manifest:
 
 
 def second_manifest(**options: object) -> Manifest:
-    """The same in format 2: every value has an answer, and all reports have one length."""
-    text = manifest_text(**options)  # type: ignore[arg-type]
-    return read_manifest(text.replace("format = 1", "format = 2"))
+    """The same, with one more value for what is none of them."""
+    return read_manifest(manifest_text(**options, not_known=True))  # type: ignore[arg-type]
 
 
 def manifest(**options: object) -> Manifest:

@@ -48,7 +48,7 @@ def asked(
 ) -> Manifest:
     """Hourly rounds from FIRST."""
     text = f"""
-format = 2
+format = 1
 slug = "{reporting}"
 title = "A test"
 purpose = "Testing"

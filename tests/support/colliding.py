@@ -12,7 +12,7 @@ from protocol_spec import Manifest
 
 FIRST_ROUND: Final = 1_700_000_000
 _TEXT: Final = """
-format = 2
+format = 1
 slug = "twins"
 title = "{title}"
 purpose = "Testing"
@@ -39,7 +39,7 @@ def _text(title: str, contact: int, *names: str) -> str:
     return _TEXT.format(title=title, contact=contact) + questions
 
 
-TEXT_A: Final = _text("First", 89550, "a", "b", "c")
-TEXT_B: Final = _text("Second", 4471, "d")
+TEXT_A: Final = _text("First", 282214, "a", "b", "c")
+TEXT_B: Final = _text("Second", 5977, "d")
 A: Final = Manifest.from_toml(TEXT_A)
 B: Final = Manifest.from_toml(TEXT_B)

@@ -156,7 +156,6 @@ def agree(
         broker=broker,
         namespace="allomfree",
         device=device,
-        accept_silence=campaign.campaign,
     )
 
 

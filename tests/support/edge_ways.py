@@ -62,7 +62,7 @@ def way_text(
     """A year of daily rounds, unless said otherwise; with `first` None, from now on."""
     once, start = reporting == "once", int(time.time()) - 1 if first is None else first
     return f"""
-format = 2
+format = 1
 slug = "{slug}"
 title = "A test"
 purpose = "Testing"

@@ -1,4 +1,4 @@
-"""Results of version 2 for tests, made from counts that come out as expected, in every way."""
+"""Results for tests, made from counts that come out as expected, in every way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from protocol_spec.estimation import (
 from tests.support.campaigns import read_manifest
 
 MANIFEST = """
-format = 2
+format = 1
 slug = "rooms"
 title = "Warm rooms"
 purpose = "Testing"
@@ -115,7 +115,6 @@ def made_result(
     devices: int | None = None,
     rounds: tuple[int, int] = (0, 0),
     pooled: bool = False,
-    version: int = 2,
 ) -> Result:
     """The message, as a collector makes it."""
     series = (
@@ -135,7 +134,7 @@ def made_result(
         "numbers": _numbers(manifest.attributes[index], estimated),
     }
     stated: dict[str, Any] = {name: tuple(row.tolist()) for name, row in named.items()}
-    stated |= new if version == 2 else {}
+    stated |= new
     return Result(
         digest=manifest.digest,
         attribute=manifest.attributes[index].name,

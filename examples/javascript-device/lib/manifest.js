@@ -48,12 +48,12 @@ const INVISIBLE = new RegExp(
     "\u{13430}-\u{1345f}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{10ffff}]",
   "u",
 );
-const isText = (v, low, high, format) =>
+const isText = (v, low, high) =>
   typeof v === "string" &&
   low <= [...v].length &&
   [...v].length <= high &&
   !FORBIDDEN.test(v) &&
-  !(format > 1 && INVISIBLE.test(v));
+  !INVISIBLE.test(v);
 
 // --- the table of section 3 -----------------------------------------------------------------------
 
@@ -73,66 +73,63 @@ const END = kind(
 );
 const KEY = kind((v) => v instanceof Uint8Array && [0, 32].includes(v.length), "not 32 bytes");
 
-const text = (low, high, format) => kind((v) => isText(v, low, high, format), "not such a text");
-const since = (format, from, fields) => (format >= from ? fields : {});
+const text = (low, high) => kind((v) => isText(v, low, high), "not such a text");
 
-function manifestFields(format) {
+function manifestFields() {
   return {
-    format: oneOf(1, 2),
+    format: oneOf(1),
     slug: word(SLUG),
-    title: text(1, 100, format),
-    purpose: text(1, 1000, format),
-    owner: text(1, 100, format),
-    contact: text(1, 200, format),
+    title: text(1, 100),
+    purpose: text(1, 1000),
+    owner: text(1, 100),
+    contact: text(1, 200),
     created: INSTANT,
     expires: INSTANT,
     retention: whole(0, 100 * YEAR),
-    ...since(format, 2, { reporting: oneOf("memoized", "once", "hashed", "nested") }),
+    reporting: oneOf("memoized", "once", "hashed", "nested"),
     eps_inf: EPSILON,
     eps_1: EPSILON,
-    ...since(format, 2, { choose_for: oneOf("round", "pooled") }),
+    choose_for: oneOf("round", "pooled"),
     min_reports: whole(1, 1e12),
     max_values: whole(1, MAX_VALUES),
-    ...since(format, 2, { devices: whole(0, 1e12) }),
+    devices: whole(0, 1e12),
     receipt_pages: whole(1, 65536),
-    ...since(format, 2, { operator: KEY }),
-    rounds: table("rounds", roundFields(format)),
+    operator: KEY,
+    rounds: table("rounds", ROUNDS),
     attributes: {
       check: (v) => Array.isArray(v) && 1 <= v.length && v.length <= 128,
       why: "not from 1 to 128 attributes",
-      wire: (v) => v.map((each, i) => read(`attributes[${i}]`, attributeFields(each, format), each)),
+      wire: (v) => v.map((each, i) => read(`attributes[${i}]`, attributeFields(each), each)),
     },
   };
 }
 
-function roundFields(format) {
-  return {
-    first: INSTANT,
-    period: whole(1, YEAR),
-    count: whole(1, 65536),
-    grace: whole(0, YEAR),
-    ...since(format, 2, { each: whole(0, 65536), drain: whole(1, 86400) }),
-  };
-}
+const ROUNDS = {
+  first: INSTANT,
+  period: whole(1, YEAR),
+  count: whole(1, 65536),
+  grace: whole(0, YEAR),
+  each: whole(0, 65536),
+  drain: whole(1, 86400),
+};
 
-function attributeFields(given, format) {
+function attributeFields(given) {
   const isTable = given !== null && typeof given === "object";
   const numeric = isTable && "edges" in given;
   const nested = isTable && "levels" in given;
-  const distinct = (v) => new Set(v).size === v.length && v.every((s) => isText(s, 1, 100, format));
+  const distinct = (v) => new Set(v).size === v.length && v.every((s) => isText(s, 1, 100));
   const values = kind(
     (v) => Array.isArray(v) && 2 <= v.length && v.length <= MAX_VALUES && distinct(v),
     "not from 2 to 4096 distinct values",
   );
   return {
     name: word(NAME),
-    question: text(1, 300, format),
-    ...(numeric ? { edges: EDGES, unit: text(0, 16, format) } : { values }),
-    ...(numeric ? since(format, 2, { low: END, high: END }) : {}),
-    ...since(format, 2, { changes: flag }),
-    protocol: oneOf("auto", ...LONGITUDINAL, ...(format > 1 ? ["GRR", "OUE"] : [])),
+    question: text(1, 300),
+    ...(numeric ? { edges: EDGES, unit: text(0, 16), low: END, high: END } : { values }),
+    changes: flag,
+    protocol: oneOf("auto", ...LONGITUDINAL, "GRR", "OUE"),
     calibration: oneOf("exact", "paper"),
-    ...(nested ? since(format, 2, { levels: floats(2, 32, levelsAreSound) }) : {}),
+    ...(nested ? { levels: floats(2, 32, levelsAreSound) } : {}),
   };
 }
 
@@ -233,16 +230,14 @@ export function readManifest(bytes) {
   if (given === undefined || given === null || typeof given !== "object" || Array.isArray(given)) {
     refuse("manifest", "not a msgpack map");
   }
-  if (![1, 2].includes(given.format)) refuse("format", `${given.format} is not known here`);
-  const wire = read("", manifestFields(given.format), given);
+  if (given.format !== 1) refuse("format", `${given.format} is not known here`);
+  const wire = read("", manifestFields(), given);
   if (!encode(wire).equals(Buffer.from(bytes))) refuse("manifest", "not the canonical encoding");
   return completed(given, bytes);
 }
 
 function completed(given, bytes) {
-  const m = { reporting: "memoized", choose_for: "round", operator: new Uint8Array(), ...given };
-  m.rounds = { each: 0, ...given.rounds };
-  m.attributes = given.attributes.map((attribute) => withDomain(attribute, m.format));
+  const m = { ...given, attributes: given.attributes.map(withDomain) };
   checkTogether(m);
   m.digest = createHash("sha256").update(bytes).digest();
   m.digest8 = m.digest.subarray(0, 8);
@@ -252,21 +247,17 @@ function completed(given, bytes) {
     attribute.unary = m.reporting === "hashed" ? false : isUnary(attribute.runs);
     attribute.answerBytes = lengthOf(m, attribute);
   }
-  const longest = Math.max(...m.attributes.map((attribute) => attribute.answerBytes));
-  for (const attribute of m.attributes) {
-    attribute.bodyBytes = m.format === 1 ? attribute.answerBytes : longest; // M68
-  }
+  m.bodyBytes = Math.max(...m.attributes.map((attribute) => attribute.answerBytes)); // M68
   return m;
 }
 
 /** k, and the place of everything else where there is one (M60). */
-function withDomain(attribute, format) {
+function withDomain(attribute) {
   const { edges, values } = attribute;
   const endless = edges !== undefined && edges[0] === -Infinity && edges.at(-1) === Infinity;
   const bins = edges === undefined ? 0 : edges.length - 1;
-  const catches = format > 1 && !endless;
-  const k = edges === undefined ? values.length : bins + (catches ? 1 : 0);
-  return { ...attribute, k, endless, otherwise: catches ? k - 1 : null };
+  const k = edges === undefined ? values.length : bins + (endless ? 0 : 1);
+  return { ...attribute, k, endless, otherwise: endless ? null : k - 1 };
 }
 
 function protocolOf(m, { protocol, k, calibration }) {
@@ -292,7 +283,7 @@ function asNumber(value) {
   return typeof value === "string" && NUMBER.test(value) ? Number(value) : NaN;
 }
 
-/** The index of a value, or null where it has none (M9, M60). Every domain of format 2 is total. */
+/** The index of a value (M9, M60), or null for what is no number, with bins from -inf to inf. */
 export function placeOf(attribute, value) {
   const { edges, values, otherwise } = attribute;
   if (edges === undefined) {

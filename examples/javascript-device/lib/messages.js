@@ -20,18 +20,17 @@ function ascending(tags) {
 }
 
 const ROUND = uint(65536);
-const body = (v, [version]) => v instanceof Uint8Array && v.length <= (version === 1 ? 512 : 513);
-// Of each kind: its limit in bytes, the versions, and names and checks of the items behind them.
+const BODY = sized(0, 513, 1);
+// Of each kind: its limit in bytes, and names and checks of the items behind the version.
 const KINDS = {
-  report: [533, [1, 2], { digest8: DIGEST8, round: ROUND, attribute: uint(128), body }],
-  signature: [78, [1], { digest8: DIGEST8, signature: bytes(64) }],
-  thresholds: [65683, [1], { digest8: DIGEST8, protocols: sized(1, 128, 1), steps: sized(16, 65536, 16) }],
-  state: [64, [1], { digest8: DIGEST8, presence: uint(3), last_sealed: (v) => v === null || ROUND(v) }],
-  receipts: [1 << 20, [1], { digest8: DIGEST8, round: ROUND, page: uint(65536), tags: ascending }],
-  request: [64, [1], { digest8: DIGEST8, kind: (v) => v === 1, nonce: bytes(8) }],
+  report: [533, { digest8: DIGEST8, round: ROUND, attribute: uint(128), body: BODY }],
+  signature: [78, { digest8: DIGEST8, signature: bytes(64) }],
+  thresholds: [65683, { digest8: DIGEST8, protocols: sized(1, 128, 1), steps: sized(16, 65536, 16) }],
+  state: [64, { digest8: DIGEST8, presence: uint(3), last_sealed: (v) => v === null || ROUND(v) }],
+  receipts: [1 << 20, { digest8: DIGEST8, round: ROUND, page: uint(65536), tags: ascending }],
+  request: [64, { digest8: DIGEST8, kind: (v) => v === 1, nonce: bytes(8) }],
   response: [
     64,
-    [1],
     {
       digest8: DIGEST8,
       kind: (v) => v === 1,
@@ -44,32 +43,31 @@ const KINDS = {
 
 /** The named items of a message, or why it is none: any bytes give one of them (M6). */
 export function decodeMessage(kind, payload) {
-  const [limit, versions, items] = KINDS[kind];
+  const [limit, items] = KINDS[kind];
   if (payload.length > limit) return { outcome: "oversize" };
   const given = decodeWithin(payload, { array: 1 + Object.keys(items).length, binary: limit });
   const checks = Object.entries(items);
   const sound =
     Array.isArray(given) &&
     given.length === 1 + checks.length &&
-    versions.includes(given[0]) &&
-    checks.every(([, check], i) => check(given[i + 1], given));
+    given[0] === 1 &&
+    checks.every(([, check], i) => check(given[i + 1]));
   if (!sound || !encode(given).equals(Buffer.from(payload))) return { outcome: "malformed" };
   const named = checks.map(([name], i) => [name, given[i + 1]]);
-  return { version: given[0], ...Object.fromEntries(named) };
+  return Object.fromEntries(named);
 }
 
 /** The bytes of a message from its named items. */
 export function encodeMessage(kind, fields) {
-  const items = Object.keys(KINDS[kind][2]).map((name) => fields[name]);
-  return encode([fields.version ?? 1, ...items]);
+  const items = Object.keys(KINDS[kind][1]).map((name) => fields[name]);
+  return encode([1, ...items]);
 }
 
-/** M67, M68: the format's version, and zero bytes behind the answer up to the one length. */
+/** M68: zero bytes behind the answer, up to the campaign's one length. */
 export function reportOf(manifest, round, attribute, answer) {
-  const filled = Buffer.alloc(manifest.attributes[attribute].bodyBytes);
+  const filled = Buffer.alloc(manifest.bodyBytes);
   filled.set(answer);
-  const fields = { version: manifest.format, digest8: manifest.digest8, round, attribute };
-  return encodeMessage("report", { ...fields, body: filled });
+  return encodeMessage("report", { digest8: manifest.digest8, round, attribute, body: filled });
 }
 
 const uint32 = (number) => {

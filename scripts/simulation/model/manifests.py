@@ -17,17 +17,17 @@ def for_dataset(
     rounds: int = 365,
     reporting: Reporting = "memoized",
 ) -> str:
-    """TOML that asks for every attribute of a data set; of format 1 where that has the way.
+    """TOML that asks for every attribute of a data set.
 
     With `once` eps_1 follows from eps_inf and is not written.
     """
     data = datasets.load(name)
-    paper = reporting == "memoized"
-    way = f"format = {1 if paper else 2}\n" + ("" if paper else f'reporting = "{reporting}"\n')
     budget = f"eps_inf = {eps_inf!r}\n" + ("" if reporting == "once" else f"eps_1 = {eps_1!r}\n")
     head = f"""\
 # Made for the data set {data.title}. {data.note}
-{way}slug = "{name.replace("_", "-")}"
+format = 1
+reporting = "{reporting}"
+slug = "{name.replace("_", "-")}"
 title = "{data.title}"
 purpose = "Simulate a fleet that holds the data set {data.title}"
 owner = "The simulation"
@@ -45,9 +45,11 @@ count = {rounds}
 
 def _attribute(marginal: datasets.Marginal) -> str:
     values = json.dumps(marginal.values, ensure_ascii=False)
+    last = json.dumps(marginal.values[-1], ensure_ascii=False)
     return f"""
 [[attributes]]
 name = "{attribute_name(marginal.name)}"
 question = "What is the {marginal.name}?"
 values = {values}
+otherwise = {last}
 """

@@ -38,7 +38,7 @@ def of_round(
 
 def _around(manifest: Manifest, reports: Reports) -> tuple[bytes, bytes]:
     """What stands before and behind the answer in every report of an attribute and round."""
-    length = manifest.body_lengths[reports.attribute]
+    length = manifest.body_bytes
     blank = make_report(manifest, reports.round, reports.attribute, b"").encode()
     answer = manifest.ways[reports.attribute].answer_bytes
     return blank[:-length], bytes(length - answer)

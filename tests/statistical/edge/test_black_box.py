@@ -107,7 +107,6 @@ def run_both(
     with EdgeClient(joined, clock=RoundClock(asked), entropy=entropy) as client:
         client.join(
             client.invitation(manifest=asked, broker="mqtt://localhost"),
-            accept_silence=asked.campaign,
         )
     files, state = files_of(joined), directory / "device"
     return [

@@ -24,6 +24,7 @@ from protocol_spec import (
     Topics,
     decode_report,
     digest8,
+    make_report,
     receipt_tag,
 )
 from protocol_spec.programs.system import random_client_id
@@ -123,7 +124,7 @@ class Collection:
     def report(self, device: int, number: int = 0, *, bit: int | None = None) -> Message:
         """A clean report: the device's own bit and no other, nothing randomised."""
         body = self.manifest.body_formats[0].encode(device if bit is None else bit)
-        payload = Report(digest8(self.manifest), number, 0, body).encode()
+        payload = make_report(self.manifest, number, 0, body).encode()
         return self.topics.report(f"device-{device}"), payload
 
     def reports(self, number: int = 0) -> list[Message]:

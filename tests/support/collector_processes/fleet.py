@@ -61,7 +61,6 @@ def _join(state: Path, manifest: Manifest, broker: str) -> None:
         client.join(
             client.invitation(manifest=manifest, broker=broker),
             device=state.name,
-            accept_silence=manifest.campaign,
         )
 
 

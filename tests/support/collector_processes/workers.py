@@ -14,7 +14,7 @@ from collector.device_key import DeviceKey
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from collector.store import Store, Worker
-from protocol_spec import Manifest, ReceiptPage, Report, Topics, decode_receipts, digest8
+from protocol_spec import Manifest, ReceiptPage, Topics, decode_receipts, make_report
 from protocol_spec.programs.settings import Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats
@@ -97,7 +97,7 @@ class Site:
     def report(self, device: int, number: int = 0) -> Message:
         """The device's own bit and no other."""
         body = self.manifest.body_formats[0].encode(device)
-        payload = Report(digest8(self.manifest), number, 0, body).encode()
+        payload = make_report(self.manifest, number, 0, body).encode()
         return self.topics.report(f"device-{device}"), payload
 
     def reports(self, devices: range, number: int = 0) -> list[Message]:

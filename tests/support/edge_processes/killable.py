@@ -151,7 +151,7 @@ def _run(run: Run, tell: TextIO) -> None:
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
         if not client.memberships():
             invitation = client.invitation(manifest=manifest, broker=run.broker)
-            client.join(invitation, device=run.device, accept_silence=manifest.campaign)
+            client.join(invitation, device=run.device)
         reported = client.report(run.values, timeout=run.timeout)
         print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
         print(json.dumps([r.text for r in reported]), file=tell, flush=True)

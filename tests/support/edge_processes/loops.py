@@ -14,7 +14,7 @@ from edge_client.daemon import Runner
 from edge_client.link import MakeLink, PahoLink
 from edge_client.records import Draw, Membership, Queued, Timing
 from edge_client.store import Store
-from protocol_spec import Manifest, Randomiser, Report, digest8
+from protocol_spec import Manifest, Randomiser, make_report
 from tests.support.campaigns import manifest
 from tests.support.edge_fakes import QUICK, ROOMY
 from tests.support.edge_processes.processes import joined
@@ -38,7 +38,7 @@ def one_queued(
     with EdgeClient(state, policy=ROOMY, timing=timing, make_link=make_link) as client:
         invitation = client.invitation(manifest=asked or manifest(), broker=url)
         drawn = client.agent.draw(
-            client.join(invitation, device="device", accept_silence=invitation.manifest.campaign),
+            client.join(invitation, device="device"),
             lambda _: "wood",
         )
         assert isinstance(drawn, Queued)
@@ -89,7 +89,7 @@ def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> 
     memo = randomiser.memoize(0)
     for number in rounds:
         body = randomiser.report(memo)
-        report = Report(digest8(membership.manifest), number, membership.attribute_index, body)
+        report = make_report(membership.manifest, number, membership.attribute_index, body)
         payloads.append(report.encode())
         draw = Draw(
             round=number,

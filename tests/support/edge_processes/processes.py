@@ -69,7 +69,6 @@ def joined(
         client.join(
             client.invitation(manifest=manifest, broker=broker),
             device=device,
-            accept_silence=manifest.campaign,
         )
     config = state.with_suffix(".toml")
     sources = "".join(f'[sources.{a.name}]\nvalue = "{value}"\n' for a in manifest.attributes)

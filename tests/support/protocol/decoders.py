@@ -35,5 +35,5 @@ MANIFESTS = {
 
 
 def fleet() -> Manifest:
-    """Of format 1, with every protocol."""
+    """With every longitudinal protocol."""
     return MANIFESTS["fleet"]

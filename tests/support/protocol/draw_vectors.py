@@ -1,7 +1,7 @@
 """Vectors of whole devices: random bytes in, attribute, rounds, memo and final reports out.
 
-Made from the reference alone. `ways.json` has draws of single answers; here every way, in both
-formats, goes from joining to the bytes on the wire.
+Made from the reference alone. `ways.json` has draws of single answers; here every way goes from
+joining to the bytes on the wire.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.protocol import manifest_cases, manifest_cases_2, way_vectors
+from tests.support.protocol import manifest_cases, way_vectors
 from tests.support.protocol import reference_ways as ways
 from tests.support.protocol import reference_wire as wire
 
 Entry = dict[str, Any]
 
-DOCUMENTS: dict[str, Entry] = {
-    case.name: dict(case.document) for case in (*manifest_cases.GOOD, *manifest_cases_2.GOOD)
-}
+DOCUMENTS: dict[str, Entry] = {case.name: dict(case.document) for case in manifest_cases.GOOD}
 
 
 def document() -> Entry:
@@ -38,7 +36,7 @@ def _cases() -> Iterator[tuple[str, int, int, int]]:
     """Every attribute of every campaign, with its first and last value, early and late."""
     for name, found in DOCUMENTS.items():
         for index, attribute in enumerate(found["attributes"]):
-            k = ways.domain_size(attribute, found["format"])
+            k = ways.domain_size(attribute)
             for value, open_round in ((0, 0), (k - 1, 20)):
                 yield name, index, value, open_round
 
@@ -48,7 +46,7 @@ def _device(name: str, index: int, value: int, open_round: int) -> Entry:
     device = f"{name}-{index}"
     stream = _joined(found, f"{name}/{index}/{value}", index)
     rounds = None
-    if found.get("reporting") == "once":
+    if found["reporting"] == "once":
         count, each = found["rounds"]["count"], found["rounds"]["each"]
         rounds = ways.draw_rounds(open_round, count, each, stream)
     drawn = way_vectors.drawn(found, index, value, stream, device)
@@ -91,12 +89,11 @@ def _joined(found: Entry, label: str, index: int) -> ways.Stream:
 
 def _report(found: Entry, digest: bytes, number: int, index: int, answer: bytes) -> bytes:
     longest = max(_answer_bytes(found, i) for i in range(len(found["attributes"])))
-    body = answer.ljust(longest, b"\0") if found["format"] > 1 else answer
-    return wire.packed([found["format"], digest[:8], number, index, body])
+    return wire.report(digest, number, index, answer.ljust(longest, b"\0"))
 
 
 def _answer_bytes(found: Entry, index: int) -> int:
     attribute = found["attributes"][index]
-    reporting = found.get("reporting", "memoized")
-    k = ways.domain_size(attribute, found["format"])
+    reporting = found["reporting"]
+    k = ways.domain_size(attribute)
     return wire.answer_bytes(reporting, way_vectors.runs(found, attribute), k)

@@ -9,24 +9,93 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.support.protocol import reference_wire as wire
-from tests.support.protocol.manifest_cases import FLEET_DOCUMENT
+from tests.support.protocol.manifest_cases import BY_NAME
 
-FLEET = wire.packed(FLEET_DOCUMENT)
-DIGEST = wire.digest_of(FLEET)
+DIGESTS = {name: wire.digest_of(wire.packed(found)) for name, found in BY_NAME.items()}
+DIGEST = DIGESTS["fleet"]
 NONCE = bytes(range(8))
 
 Fields = dict[str, Any]
 Good = tuple[str, Fields, bytes]
 Bad = tuple[str, str, bytes, str]  # kind, why, bytes, outcome
 
-RESULT: Fields = {
+# Manifest, round, attribute, body: the answer and what stands behind it.
+REPORTS: tuple[tuple[str, int, int, bytes], ...] = (
+    ("plain", 0, 0, b"\x02"),
+    ("fleet", 0, 0, b"\x02\x00"),
+    ("fleet", 127, 1, b"\xf0\x00"),
+    ("fleet", 128, 2, b"\x01\x2b"),
+    ("fleet", 256, 3, b"\xff\xc0"),
+    ("fleet", 1458, 4, b"\x07\x00"),
+    ("fleet", 1458, 5, b"\x00\x00"),
+    ("fleet", 0, 6, b"\xf0\x00"),
+    ("tour", 29, 0, b"\x02\x00"),
+    ("tour", 0, 1, b"\x08\x00"),
+    ("tour", 0, 2, b"\xe0\x00"),
+    ("tour", 0, 3, b"\xff\xf0"),
+    ("trend", 7, 0, b"\x0c"),
+    ("trend", 7, 1, b"\x00"),
+    ("rare", 29, 0, b"\x08"),
+    ("cells", 0, 0, b"\x00"),
+    ("cells", 0, 1, b"\x01"),
+    ("steps", 0, 0, b"\x01\x02\x00\x00\x00"),
+    ("steps", 5, 1, b"\x04\xff\xff\xff\xfe"),
+    ("steps", 5, 2, b"\x01\x00\x80\x00\x00"),
+)
+
+NUMBERS: Fields = {
+    "mean": 11.5,
+    "mean_low": 10.25,
+    "mean_high": 12.75,
+    "mean_bias": 1.0,
+    "cdf": [0.5],
+    "cdf_low": [0.25],
+    "cdf_high": [0.75],
+    "quantiles": [
+        [0.1, None, None, 2.0],
+        [0.25, 1.5, 0.0, 4.0],
+        [0.5, 3.0, 2.0, 4.0],
+        [0.75, 5.0, 2.0, None],
+        [0.9, None, 4.0, None],
+    ],
+}
+NO_MEAN: Fields = {
+    **NUMBERS,
+    **dict.fromkeys(("mean", "mean_low", "mean_high", "mean_bias")),
+    "cdf": [0.25, 0.5],
+    "cdf_low": [0.125, 0.25],
+    "cdf_high": [0.5, 0.75],
+}
+
+
+SERIES = (
+    "raw",
+    "projected",
+    "privacy_error",
+    "sampling_error",
+    "low",
+    "high",
+    "low_all",
+    "high_all",
+)
+_EMPTY: Fields = {
+    **{name: [] for name in ("counts", *SERIES)},
+    "device_bound": 0.0,
+    "difference": None,
+}
+_WITHHELD = {**_EMPTY, "numbers": None}
+ROUND: Fields = {
     "digest": DIGEST,
     "attribute": "model",
+    "reporting": "memoized",
     "round": 7,
+    "first": 7,
+    "last": 7,
     "rounds": 1,
     "protocol": "L-GRR",
     "n": 1000,
     "devices": 1000,
+    "n_eff": 1000.0,
     "min_reports": 200,
     "confidence": 0.95,
     "device_bound": 0.005,
@@ -39,33 +108,49 @@ RESULT: Fields = {
     "high": [0.875, 0.4375, 0.1],
     "low_all": [0.4375, 0.0625, 0.0],
     "high_all": [0.9375, 0.5, 0.125],
+    "difference": {"pair": 0.125, "tallest": 0.1875},
+    "numbers": NUMBERS,
     "outcomes": {"accepted": 1000, "duplicate": 3, "late": 2},
 }
-SERIES = tuple(RESULT)[11:19]  # raw to high_all: one number for each value
-WITHHELD: Fields = {
-    **RESULT,
-    **{name: [] for name in ("counts", *SERIES)},
-    "n": 3,
-    "devices": 3,
-    "device_bound": 0.0,
-    "outcomes": {"accepted": 3},
+_NAMED = {**ROUND, "numbers": None}
+_POOLED = {**ROUND, "round": None, "first": 2, "last": 13, "rounds": 12, "n": 11_000}
+RESULTS: dict[str, Fields] = {
+    "one round": ROUND,
+    "named values": _NAMED,
+    "pooled": {**_POOLED, "n_eff": 900.5, "device_bound": 0.006, "numbers": NO_MEAN},
+    "once": {**_NAMED, "reporting": "once", "protocol": "OUE"},
+    "hashed": {**_NAMED, "reporting": "hashed", "protocol": "LOLOHA"},
+    "nested": {**_NAMED, "reporting": "nested", "protocol": "GRR", "n_eff": 950.0},
+    "few": {**ROUND, **_WITHHELD, "n": 3, "devices": 3, "n_eff": 3.0, "outcomes": {"accepted": 3}},
+    "many devices, few that weigh": {**ROUND, **_WITHHELD, "n": 2000, "n_eff": 199.99},
+    "nobody": {
+        **ROUND,
+        **_WITHHELD,
+        "outcomes": {},
+        "n": 0,
+        "devices": 0,
+        "n_eff": 0.0,
+        "rounds": 0,
+    },
+    "from devices that were forgotten": {
+        **_NAMED,
+        "outcomes": {"accepted": 1000, "forgotten": 1, "suspended": 90_000},
+    },
 }
-POOLED: Fields = {**RESULT, "round": None, "rounds": 12, "n": 11_000, "device_bound": 0.006}
 
 
 def good() -> Iterator[Good]:
-    for number, attribute, body in (
-        (0, 0, b"\x02"),
-        (127, 1, b"\xf0"),
-        (128, 2, b"\x01\x2b"),
-        (256, 3, b"\xff\xc0"),
-        (1458, 5, b"\x00"),
-        (65_535, 6, b"\xe0"),
-        (65_535, 127, b"\xff" * 512),
-        (0, 0, b""),
-    ):
-        fields: Fields = {"round": number, "attribute": attribute, "body": body}
-        yield "report", fields, wire.report(DIGEST, number, attribute, body)
+    more = (
+        ("fleet", 65_535, 127, b"\xff" * 512),
+        ("fleet", 0, 0, b""),
+        ("plain", 1, 127, b"\x20" + b"\xff" * 512),
+    )
+    for name, number, attribute, body in (*REPORTS, *more):
+        fields: Fields = {"manifest": name, "round": number, "attribute": attribute, "body": body}
+        yield "report", fields, wire.report(DIGESTS[name], number, attribute, body)
+    for protocols, steps in ((b"\x00", 2), (b"\x03\x07", 4), (bytes(128), 9)):
+        fields = {"protocols": protocols, "steps": bytes(16 * steps)}
+        yield "thresholds", fields, wire.thresholds(DIGEST, protocols, bytes(16 * steps))
     for secret in (bytes(32), bytes(range(32))):
         signed = Ed25519PrivateKey.from_private_bytes(secret).sign(
             b"allomfree manifest signature, version 1\0" + DIGEST
@@ -82,7 +167,7 @@ def good() -> Iterator[Good]:
     for status, rounds in ((0, 65_536), (1, 0)):
         fields = {"kind": 1, "nonce": NONCE, "status": status, "rounds": rounds}
         yield "response", fields, wire.response(DIGEST, 1, NONCE, status, rounds)
-    for result in (RESULT, WITHHELD, POOLED):
+    for result in RESULTS.values():
         yield "result", result, wire.result(result)
 
 
@@ -113,7 +198,7 @@ FOUR_GB = {
 _WRONG_PIECES: dict[str, dict[str, bytes]] = {
     "version": {
         "0": b"\x00",
-        "3": b"\x03",
+        "2": b"\x02",
         "negative": b"\xff",
         "true": b"\xc3",
         "float": b"\xcb" + struct.pack(">d", 1.0),
@@ -162,7 +247,7 @@ _WRONG_PIECES: dict[str, dict[str, bytes]] = {
         "an integer": b"\x02",
         "an array": b"\x91\x02",
         "nil": b"\xc0",
-        "of 513 bytes": b"\xc5\x02\x01" + b"\x00" * 513,
+        "of 514 bytes": b"\xc5\x02\x02" + b"\x00" * 514,
         "shorter than its length": b"\xc4\x05\x02",
         "invalid UTF-8": b"\xa2\xff\xfe",
         "an empty extension": b"\xc7\x00\x05",
@@ -210,6 +295,8 @@ def bad() -> Iterator[Bad]:
     yield "report", "longer than any report", too_long, "oversize"
     yield "report", "long and no msgpack", b"\xc1" * 534, "oversize"
     yield from _bad_control()
+    for why, items in _THRESHOLDS.items():
+        yield "thresholds", why, wire.packed(items), "malformed"
     yield from _bad_result()
 
 
@@ -262,57 +349,15 @@ def _bad_control() -> Iterator[Bad]:
 
 
 def _bad_result() -> Iterator[Bad]:
-    changes: dict[str, Fields] = {
-        "fields of version 1 as version 2": {"v": 2},
-        "version 3": {"v": 3},
-        "version true": {"v": True},
-        "digest of 31 bytes": {"digest": DIGEST[:31]},
-        "digest as text": {"digest": "a" * 32},
-        "attribute with a slash": {"attribute": "a/b"},
-        "attribute empty": {"attribute": ""},
-        "round 65536": {"round": 65_536},
-        "round true": {"round": True},
-        "rounds 0": {"rounds": 0},
-        "rounds 2 of one round": {"rounds": 2},
-        "a histogram of too few": {"devices": 199},
-        "withheld though there are enough": {
-            "device_bound": 0.0,
-            **{name: [] for name in ("counts", *SERIES)},
-        },
-        "protocol one-time": {"protocol": "GRR"},
-        "n negative": {"n": -1},
-        "n float": {"n": 1000.0},
-        "n 2^63": {"n": 1 << 63},
-        "more devices than reports": {"devices": 1001},
-        "confidence 0": {"confidence": 0.0},
-        "confidence 1": {"confidence": 1.0},
-        "confidence an integer": {"confidence": 1},
-        "device_bound 0": {"device_bound": 0.0},
-        "device_bound negative": {"device_bound": -0.005},
-        "device_bound an integer": {"device_bound": 1},
-        "device_bound nil": {"device_bound": None},
-        "device_bound NaN": {"device_bound": float("nan")},
-        "device_bound infinite": {"device_bound": float("inf")},
-        "device_bound of a withheld one": {**WITHHELD, "device_bound": 0.005},
-        "counts negative": {"counts": [-1, 0, 0]},
-        "counts float": {"counts": [1.0, 0.0, 0.0]},
-        "counts of another length": {"counts": [1, 2]},
-        "one value": {"counts": [1], **{name: [0.5] for name in SERIES}},
-        "raw NaN": {"raw": [0.5, float("nan"), 0.5]},
-        "raw infinite": {"raw": [0.5, float("inf"), 0.5]},
-        "raw integers": {"raw": [0, 1, 0]},
-        "raw nil": {"raw": None},
-        "low shorter": {"low": [0.0, 0.0]},
-        "unknown field": {"host": "pi"},
-    }
-    for why, change in changes.items():
-        counters = {"outcomes": dict.fromkeys(wire.OUTCOMES, 0)}
-        fields = {"v": 1, **RESULT, **change, **counters}
-        yield "result", why, wire.packed(fields), "malformed"
-    fields = {"v": 1, **RESULT, "outcomes": dict.fromkeys(wire.OUTCOMES, 0)}
-    without = {name: value for name, value in fields.items() if name != "n"}
-    yield "result", "a field missing", wire.packed(without), "malformed"
-    backwards = dict(reversed(fields.items()))
+    for why, change in _RESULT_CHANGES.items():
+        yield "result", why, wire.packed({**_WRITTEN, **change}), "malformed"
+    for why, change in _NUMBERS_CHANGES.items():
+        fields = {**_WRITTEN, "numbers": {**NUMBERS, **change}}
+        yield "result", f"numbers: {why}", wire.packed(fields), "malformed"
+    for field in ("n", "numbers"):
+        without = {name: value for name, value in _WRITTEN.items() if name != field}
+        yield "result", f"{field} missing", wire.packed(without), "malformed"
+    backwards = dict(reversed(_WRITTEN.items()))
     yield "result", "fields in another order", wire.packed(backwards), "malformed"
     for why, outcomes in (
         ("outcomes missing", {"accepted": 0}),
@@ -320,31 +365,155 @@ def _bad_result() -> Iterator[Bad]:
         ("outcomes unknown", dict.fromkeys((*wire.OUTCOMES, "lost"), 0)),
         ("outcomes negative", dict.fromkeys(wire.OUTCOMES, -1)),
     ):
-        yield "result", why, wire.packed({**fields, "outcomes": outcomes}), "malformed"
+        yield "result", why, wire.packed({**_WRITTEN, "outcomes": outcomes}), "malformed"
 
 
-def unfit() -> Iterator[tuple[str, bytes, str]]:
-    """Well-formed reports that the fleet's manifest does not allow: why, bytes, outcome."""
-    other = bytes(8)
-    yield "another digest", wire.report(other, 0, 0, b"\x02"), "wrong_manifest"
-    yield "the digest is looked at first", wire.report(other, 0, 9, b""), "wrong_manifest"
-    yield "attribute 7 of 7", wire.report(DIGEST, 0, 7, b"\x02"), "bad_attribute"
-    yield "attribute 127", wire.report(DIGEST, 0, 127, b"\x02"), "bad_attribute"
-    yield "round 1459 of 1459", wire.report(DIGEST, 1459, 0, b"\x02"), "early"
-    yield "the last round of all", wire.report(DIGEST, 65_535, 0, b"\x02"), "early"
-    for attribute, size in enumerate((1, 1, 2, 2, 1, 1, 1)):
-        for length in sorted({0, size - 1, size + 1, 512}):
-            payload = wire.report(DIGEST, 0, attribute, bytes(length))
-            yield f"attribute {attribute}, {length} bytes", payload, "bad_length"
-    for attribute, body in ((1, b"\x01"), (1, b"\xf8"), (3, b"\x00\x20"), (6, b"\x10")):
-        payload = wire.report(DIGEST, 0, attribute, body)
-        yield f"attribute {attribute}, padding set", payload, "bad_padding"
-    for attribute, body in (
-        (0, b"\x03"),
-        (0, b"\xff"),
-        (2, b"\x01\x2c"),
-        (2, b"\xff\xff"),
-        (4, b"\x08"),
-    ):
-        payload = wire.report(DIGEST, 0, attribute, body)
-        yield f"attribute {attribute}, value beyond the last", payload, "bad_value"
+_WRITTEN: Fields = {"v": 1, **ROUND, "outcomes": dict.fromkeys(wire.OUTCOMES, 0)}
+_D8 = bytes(8)
+_THRESHOLDS: dict[str, list[Any]] = {
+    "version 2": [2, _D8, b"\x00", bytes(16)],
+    "three fields": [1, _D8, b"\x00"],
+    "no protocol": [1, _D8, b"", bytes(16)],
+    "129 protocols": [1, _D8, bytes(129), bytes(16)],
+    "protocols as text": [1, _D8, "L-GRR", bytes(16)],
+    "no steps": [1, _D8, b"\x00", b""],
+    "half a step": [1, _D8, b"\x00", bytes(24)],
+    "steps in an array": [1, _D8, b"\x00", [1, 2]],
+    "digest8 of 7 bytes": [1, bytes(7), b"\x00", bytes(16)],
+}
+_RESULT_CHANGES: dict[str, Fields] = {
+    "an unknown way": {"reporting": "daily"},
+    "a protocol of another way": {"protocol": "GRR"},
+    "no protocol": {"protocol": None},
+    "first after the round": {"first": 8},
+    "last before the round": {"last": 6},
+    "first 65536": {"first": 65_536},
+    "last nil": {"last": None},
+    "pooled, last before first": {"round": None, "first": 8, "last": 7},
+    "more rounds than there are": {"rounds": 2},
+    "rounds 0 though there are reports": {"rounds": 0},
+    "nobody, and a round": {"n": 0, "devices": 0, "n_eff": 0.0, **_WITHHELD},
+    "no devices though there are reports": {"devices": 0},
+    "more devices than reports": {"devices": 1001},
+    "n_eff an integer": {"n_eff": 1000},
+    "n_eff nil": {"n_eff": None},
+    "n_eff NaN": {"n_eff": float("nan")},
+    "n_eff infinite": {"n_eff": float("inf")},
+    "n_eff negative": {"n_eff": -1.0},
+    "n_eff 0 though there are reports": {"n_eff": 0.0, **_WITHHELD},
+    "a histogram of too few": {"n_eff": 199.5},
+    "withheld though there are enough": _WITHHELD,
+    "a difference of a withheld one": {
+        "n_eff": 199.5,
+        **_WITHHELD,
+        "difference": {"pair": 0.5, "tallest": 0.5},
+    },
+    "numbers of a withheld one": {"n_eff": 199.5, **_WITHHELD, "numbers": NUMBERS},
+    "no difference": {"difference": None},
+    "a difference in an array": {"difference": [0.125, 0.1875]},
+    "a difference in another order": {"difference": {"tallest": 0.1875, "pair": 0.125}},
+    "an infinite difference": {"difference": {"pair": float("inf"), "tallest": 0.1875}},
+    "half a difference": {"difference": {"pair": 0.125}},
+    "device_bound 0": {"device_bound": 0.0},
+    "counts of another length": {"counts": [1, 2]},
+    "numbers an array": {"numbers": [0.5]},
+    "numbers empty": {"numbers": {}},
+    "version 2": {"v": 2},
+    "version true": {"v": True},
+    "digest of 31 bytes": {"digest": DIGEST[:31]},
+    "digest as text": {"digest": "a" * 32},
+    "attribute with a slash": {"attribute": "a/b"},
+    "attribute empty": {"attribute": ""},
+    "round 65536": {"round": 65_536},
+    "round true": {"round": True},
+    "protocol one-time": {"protocol": "GRR"},
+    "n negative": {"n": -1},
+    "n float": {"n": 1000.0},
+    "n 2^63": {"n": 1 << 63},
+    "confidence 0": {"confidence": 0.0},
+    "confidence 1": {"confidence": 1.0},
+    "confidence an integer": {"confidence": 1},
+    "device_bound negative": {"device_bound": -0.005},
+    "device_bound an integer": {"device_bound": 1},
+    "device_bound nil": {"device_bound": None},
+    "device_bound NaN": {"device_bound": float("nan")},
+    "device_bound infinite": {"device_bound": float("inf")},
+    "device_bound of a withheld one": {"n_eff": 199.5, **_WITHHELD, "device_bound": 0.005},
+    "counts negative": {"counts": [-1, 0, 0]},
+    "counts float": {"counts": [1.0, 0.0, 0.0]},
+    "one value": {"counts": [1], **{name: [0.5] for name in SERIES}},
+    "raw NaN": {"raw": [0.5, float("nan"), 0.5]},
+    "raw infinite": {"raw": [0.5, float("inf"), 0.5]},
+    "raw integers": {"raw": [0, 1, 0]},
+    "raw nil": {"raw": None},
+    "low shorter": {"low": [0.0, 0.0]},
+    "unknown field": {"host": "pi"},
+}
+_ROWS = NUMBERS["quantiles"]
+_NUMBERS_CHANGES: dict[str, Fields] = {
+    "half a mean": {"mean_low": None},
+    "a mean that is infinite": {"mean": float("inf")},
+    "a mean that is an integer": {"mean": 11},
+    "one share too many": {"cdf": [0.1, 0.2, 0.3]},
+    "limits of another length": {"cdf_low": []},
+    "shares NaN": {"cdf": [float("nan")]},
+    "four quantiles": {"quantiles": _ROWS[:4]},
+    "quantiles in another order": {"quantiles": _ROWS[::-1]},
+    "a quantile of another share": {"quantiles": [[0.2, 1.0, 0.0, 2.0], *_ROWS[1:]]},
+    "a quantile of three": {"quantiles": [[0.1, 1.0, 0.0], *_ROWS[1:]]},
+    "an infinite end": {"quantiles": [[0.1, 1.0, float("-inf"), 2.0], *_ROWS[1:]]},
+    "a quantile in a map": {"quantiles": [{"tau": 0.1}, *_ROWS[1:]]},
+}
+
+
+def unfit() -> Iterator[tuple[str, str, bytes, str]]:
+    """Well-formed reports that a manifest does not allow: manifest, why, bytes, outcome."""
+    for name, number, attribute, body in REPORTS:
+        digest = DIGESTS[name]
+
+        def made(
+            body: bytes, digest: bytes = digest, place: tuple[int, int] = (number, attribute)
+        ) -> bytes:
+            return wire.report(digest, *place, body)
+
+        yield name, f"attribute {attribute}, a byte more", made(body + b"\x00"), "bad_length"
+        yield name, f"attribute {attribute}, a byte less", made(body[:-1]), "bad_length"
+    for name, why, attribute, body, outcome in _FAULTS:
+        yield name, why, wire.report(DIGESTS[name], 0, attribute, body), outcome
+    yield (
+        "plain",
+        "the digest is looked at first",
+        wire.report(bytes(8), 0, 9, b""),
+        "wrong_manifest",
+    )
+    yield (
+        "plain",
+        "then the attribute",
+        wire.report(DIGESTS["plain"], 99, 1, b""),
+        "bad_attribute",
+    )
+    yield "plain", "then the round", wire.report(DIGESTS["plain"], 30, 0, b"\x02"), "early"
+
+
+_FAULTS: tuple[tuple[str, str, int, bytes, str], ...] = (
+    ("plain", "value beyond the last", 0, b"\x03", "bad_value"),
+    ("fleet", "value beyond the last", 0, b"\x03\x00", "bad_value"),
+    ("fleet", "value 300 of 300", 2, b"\x01\x2c", "bad_value"),
+    ("fleet", "value 65535", 2, b"\xff\xff", "bad_value"),
+    ("fleet", "value 8 of 8", 4, b"\x08\x00", "bad_value"),
+    ("fleet", "a bit behind four values is set", 1, b"\x01\x00", "bad_padding"),
+    ("fleet", "a bit behind ten values is set", 3, b"\x00\x20", "bad_padding"),
+    ("tour", "a byte behind the answer is set", 0, b"\x00\x01", "bad_padding"),
+    ("tour", "a bit behind the last value is set", 3, b"\x00\x08", "bad_padding"),
+    ("tour", "a bit behind three values is set", 2, b"\x10\x00", "bad_padding"),
+    ("tour", "bad value before bad padding", 0, b"\x03\x01", "bad_value"),
+    ("trend", "value beyond the last", 0, b"\x0d", "bad_value"),
+    ("cells", "cell 2", 0, b"\x02", "bad_value"),
+    ("cells", "cell 255", 1, b"\xff", "bad_value"),
+    ("steps", "level 0", 0, b"\x00\x01\x00\x00\x00", "bad_value"),
+    ("steps", "level 5 of 4", 1, b"\x05\x00\x00\x00\x00", "bad_value"),
+    ("steps", "level 255", 2, b"\xff\x00\x00\x00\x00", "bad_value"),
+    ("steps", "value beyond the last", 0, b"\x01\x03\x00\x00\x00", "bad_value"),
+    ("steps", "a bit behind the last value is set", 1, b"\x01\x00\x00\x00\x01", "bad_padding"),
+    ("steps", "a byte behind the answer is set", 2, b"\x01\x00\x80\x00\x01", "bad_padding"),
+)

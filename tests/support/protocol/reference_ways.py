@@ -159,9 +159,9 @@ def bins(attribute: dict[str, Any]) -> int:
     return len(attribute["edges"]) - 1
 
 
-def domain_size(attribute: dict[str, Any], number: int) -> int:
-    """k of an attribute as it stands on the wire, in a manifest of that format."""
+def domain_size(attribute: dict[str, Any]) -> int:
+    """k of an attribute as it stands on the wire."""
     if "values" in attribute:
         return len(attribute["values"])
     ends = attribute["edges"][0], attribute["edges"][-1]
-    return bins(attribute) + (number > 1 and not all(map(math.isinf, ends)))
+    return bins(attribute) + (not all(map(math.isinf, ends)))

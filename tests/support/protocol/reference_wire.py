@@ -25,8 +25,9 @@ OUTCOMES = (
     "topic_mismatch",
     "retained",
     "revoked",
+    "forgotten",
+    "suspended",
 )
-LATER = ("forgotten", "suspended")  # written only when they occurred
 
 
 def packed(value: Any) -> bytes:
@@ -63,8 +64,8 @@ def _integer(value: int) -> bytes:
     return bytes([code]) + value.to_bytes(size, signed=value < 0)
 
 
-def report(digest: bytes, number: int, attribute: int, body: bytes, version: int = 1) -> bytes:
-    return packed([version, digest[:8], number, attribute, body])
+def report(digest: bytes, number: int, attribute: int, body: bytes) -> bytes:
+    return packed([1, digest[:8], number, attribute, body])
 
 
 def signature(digest: bytes, signed: bytes) -> bytes:
@@ -91,13 +92,10 @@ def response(digest: bytes, kind: int, nonce: bytes, status: int, rounds: int) -
     return packed([1, digest[:8], kind, nonce, status, rounds])
 
 
-def result(fields: Mapping[str, Any], version: int = 1) -> bytes:
-    """`fields` in their order; every outcome is written, those not given as 0; later ones are
-    written when they are given."""
-    given = fields["outcomes"]
-    counters = {name: given.get(name, 0) for name in OUTCOMES}
-    counters |= {name: given[name] for name in LATER if name in given}
-    return packed({"v": version, **fields, "outcomes": counters})
+def result(fields: Mapping[str, Any]) -> bytes:
+    """`fields` in their order; every outcome is written, those not given as 0."""
+    counters = {name: fields["outcomes"].get(name, 0) for name in OUTCOMES}
+    return packed({"v": 1, **fields, "outcomes": counters})
 
 
 def digest_of(manifest: bytes) -> bytes:

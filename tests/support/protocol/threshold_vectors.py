@@ -44,8 +44,8 @@ def less(epsilon: float) -> Real:
 
 def steps_of(found: Entry, index: int) -> list[Step]:
     attribute = found["attributes"][index]
-    k = ways.domain_size(attribute, found["format"])
-    runs, reporting = way_vectors.runs(found, attribute), found.get("reporting", "memoized")
+    k = ways.domain_size(attribute)
+    runs, reporting = way_vectors.runs(found, attribute), found["reporting"]
     if reporting == "once":
         return [ways.rounded(*reference.first_step(runs, k, less(found["eps_1"])))]
     if reporting == "nested":
@@ -118,11 +118,11 @@ def _longer(name: str, by: int) -> bytes:
 
 def _other_steps(found: Entry, place: int) -> Iterator[tuple[str, bool, list[Step]]]:
     attribute = found["attributes"][place]
-    k = ways.domain_size(attribute, found["format"])
+    k = ways.domain_size(attribute)
     sound, runs = steps_of(found, place), way_vectors.runs(found, attribute)
     cells = 2 if runs == "LOLOHA" else k
     unary = "GRR" not in runs and runs != "LOLOHA"
-    drawn_first = -1 if found.get("reporting") == "nested" else 0
+    drawn_first = -1 if found["reporting"] == "nested" else 0
     yield "those of M28", False, _own(found, place)
     yield "nothing is told", True, [(HALF, HALF) if unary else (2 * HALF // cells, 0)] * len(sound)
     yield "no noise", False, [(TOP, 1)] * len(sound)
@@ -145,8 +145,8 @@ def _with(steps: list[Step], place: int, step: Step) -> list[Step]:
 def _own(found: Entry, place: int) -> list[Step]:
     """The thresholds that a device with 80 digits calculates itself."""
     attribute = found["attributes"][place]
-    k = ways.domain_size(attribute, found["format"])
-    runs, reporting = way_vectors.runs(found, attribute), found.get("reporting", "memoized")
+    k = ways.domain_size(attribute)
+    runs, reporting = way_vectors.runs(found, attribute), found["reporting"]
     if reporting == "once":
         return [ways.once_thresholds(runs, k, found["eps_1"])]
     if reporting == "nested":

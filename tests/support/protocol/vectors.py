@@ -16,9 +16,7 @@ from tests.support.protocol import (
     address_vectors,
     draw_vectors,
     manifest_cases,
-    manifest_cases_2,
     message_cases,
-    message_cases_2,
     reference,
     refused_fields,
     threshold_vectors,
@@ -140,7 +138,7 @@ def _choices() -> Iterator[Entry]:
 
 
 def manifests_document() -> Document:
-    refused = (*manifest_cases.refused(), *manifest_cases_2.refused())
+    refused = manifest_cases.refused()
     return {
         "note": (
             "good: the TOML an analyst writes and the canonical bytes it becomes. "
@@ -148,10 +146,10 @@ def manifests_document() -> Document:
             "refused_bytes: bytes that are no manifest. refused_fields: the same, with the field "
             "that the reference names, for each fault that a field can have."
         ),
-        "good": [_good_manifest(c) for c in (*manifest_cases.GOOD, *manifest_cases_2.GOOD)],
+        "good": [_good_manifest(c) for c in manifest_cases.GOOD],
         "refused": [{"field": field, "toml": toml} for toml, field in refused],
         "refused_bytes": [
-            {"why": why, "hex": payload.hex()} for why, payload in manifest_cases_2.refused_bytes()
+            {"why": why, "hex": payload.hex()} for why, payload in manifest_cases.refused_bytes()
         ],
         "refused_fields": [
             {"why": why, "field": field, "hex": payload.hex()}
@@ -184,9 +182,9 @@ def _good_manifest(case: manifest_cases.GoodManifest) -> Entry:
 
 
 def _attributes(document: Mapping[str, Any]) -> Iterator[Entry]:
-    reporting = document.get("reporting", "memoized")
+    reporting = document["reporting"]
     found = [
-        (attribute["name"], domain_size(attribute, document["format"]), runs)
+        (attribute["name"], domain_size(attribute), runs)
         for attribute in document["attributes"]
         for runs in [way_vectors.runs(dict(document), attribute)]
     ]
@@ -198,7 +196,7 @@ def _attributes(document: Mapping[str, Any]) -> Iterator[Entry]:
             "k": k,
             "runs": runs,
             "answer_bytes": answer,
-            "body_bytes": answer if document["format"] == 1 else longest,
+            "body_bytes": longest,
         }
 
 
@@ -213,18 +211,15 @@ def messages_document() -> Document:
         "digest8": message_cases.DIGEST[:8].hex(),
         "good": [
             {"kind": kind, "fields": _as_json(fields), "hex": payload.hex()}
-            for kind, fields, payload in (*message_cases.good(), *message_cases_2.good())
+            for kind, fields, payload in message_cases.good()
         ],
         "bad": [
             {"kind": kind, "why": why, "outcome": outcome, "hex": payload.hex()}
-            for kind, why, payload, outcome in (*message_cases.bad(), *message_cases_2.bad())
+            for kind, why, payload, outcome in message_cases.bad()
         ],
         "unfit": [
             {"manifest": name, "why": why, "outcome": outcome, "hex": payload.hex()}
-            for name, why, payload, outcome in (
-                *(("fleet", *case) for case in message_cases.unfit()),
-                *message_cases_2.unfit(),
-            )
+            for name, why, payload, outcome in message_cases.unfit()
         ],
     }
 

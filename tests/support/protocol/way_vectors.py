@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.protocol import manifest_cases_2, reference
+from tests.support.protocol import manifest_cases, reference
 from tests.support.protocol import reference_ways as ways
 from tests.support.protocol import reference_wire as wire
 from tests.support.protocol.reference import digits, mp
@@ -149,7 +149,7 @@ def _draws() -> Iterator[Entry]:
 
 
 def _drawn(name: str, index: int, value: int, first: int) -> Entry:
-    found = manifest_cases_2.BY_NAME[name]
+    found = manifest_cases.BY_NAME[name]
     stream = ways.Stream(f"{name}/{index}/{value}/{first}")
     rounds = None
     if found["reporting"] == "once":
@@ -169,7 +169,7 @@ def _drawn(name: str, index: int, value: int, first: int) -> Entry:
 
 def drawn(found: Entry, index: int, value: int, stream: ways.Stream, device: str = DEVICE) -> Entry:
     """The memo of a value, and the answers drawn from it."""
-    reporting = found.get("reporting", "memoized")
+    reporting = found["reporting"]
     if reporting == "hashed":
         return _cells(found, index, value, stream, device)
     draw = {"memoized": _memoized, "once": _once_answer, "nested": _levels_of}
@@ -178,17 +178,17 @@ def drawn(found: Entry, index: int, value: int, stream: ways.Stream, device: str
 
 def runs(found: Entry, attribute: Entry) -> str:
     """The protocol that runs for an attribute."""
-    k = ways.domain_size(attribute, found["format"])
+    k = ways.domain_size(attribute)
     eps_inf, eps_1 = found["eps_inf"], found["eps_1"]
-    if found.get("reporting") == "hashed":
+    if found["reporting"] == "hashed":
         return "LOLOHA"
     if attribute["protocol"] != "auto":
         return str(attribute["protocol"])
-    if found.get("reporting") == "once":
+    if found["reporting"] == "once":
         return ways.better_once(k, eps_1)
-    if found.get("reporting") == "nested":
+    if found["reporting"] == "nested":
         return ways.better_once(k, eps_inf)
-    if found.get("choose_for") == "pooled":
+    if found["choose_for"] == "pooled":
         rounds = found["rounds"]["count"]
         return ways.better_pooled(k, eps_inf, eps_1, rounds, attribute["calibration"])
     return reference.adaptive(k, eps_inf, eps_1, attribute["calibration"])
@@ -196,7 +196,7 @@ def runs(found: Entry, attribute: Entry) -> str:
 
 def _told(found: Entry, index: int) -> tuple[str, int]:
     attribute = found["attributes"][index]
-    return runs(found, attribute), ways.domain_size(attribute, found["format"])
+    return runs(found, attribute), ways.domain_size(attribute)
 
 
 def _memoized(found: Entry, index: int, value: int, stream: ways.Stream) -> Entry:
@@ -270,7 +270,7 @@ def _domains() -> Iterator[Entry]:
         ("tour", 3),
         ("trend", 0),
     ):
-        attribute = manifest_cases_2.BY_NAME[name]["attributes"][index]
+        attribute = manifest_cases.BY_NAME[name]["attributes"][index]
         yield {
             "manifest": name,
             "attribute": index,

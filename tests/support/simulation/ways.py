@@ -30,7 +30,7 @@ def campaign(
     answers = f"each = {each}" if reporting == "once" else ""
     memos = f"max_values = {max_values}" if reporting == "memoized" else ""
     return Manifest.from_toml(f"""
-format = 2
+format = 1
 slug = "ways"
 title = "Ways"
 purpose = "Testing"

@@ -18,7 +18,7 @@ import pytest
 
 from collector.brokers.config import COLLECTOR
 from collector.data_dir import read_store, session_name
-from protocol_spec import Manifest, Outcome, Report, Topics, digest8
+from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.processes import free_port
 from tests.support.broker_setup import BOTH, NATS, ConfiguredBroker, Guest, Setup, broker_config
 from tests.support.campaigns import manifest_text
@@ -60,7 +60,7 @@ class Product:
         """Send a report and see it arrive; sent again it is a duplicate, but it has come."""
         before = sum(self.outcomes().values())
         body = self.manifest.body_formats[0].encode(0)
-        report = Report(digest8(self.manifest), 0, 0, body)
+        report = make_report(self.manifest, 0, 0, body)
         sender.say(Topics(self.manifest.campaign).report(SENDER), report.encode())
         wait_until(lambda: sum(self.outcomes().values()) == before + 1)
 
@@ -94,9 +94,7 @@ def test_a_device_is_enrolled_joins_and_is_counted(cli: Cli, product: Product) -
     before = product.outcomes()[Outcome.ACCEPTED]
     flags = ("--config", product.carry("kitchen"), "--state-dir", product.devices / "state")
     assert product.address.startswith("mqtts://localhost:")
-    joined = edge(
-        "join", product.address, "--yes", "--accept-silence", product.manifest.campaign, *flags
-    )
+    joined = edge("join", product.address, "--yes", *flags)
     assert joined.returncode == 0, joined.stderr
     sent = edge("report", "--value", "fuel=gas", *flags)
     assert sent.stdout == f"{product.manifest.campaign}: round 0: counted\n", sent.stderr

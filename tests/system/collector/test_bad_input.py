@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from collector.data_dir import open_store
-from protocol_spec import Manifest, Outcome, Report, Topics, digest8
+from protocol_spec import Manifest, Outcome, Report, Topics, digest8, make_report
 from protocol_spec.limits import MAX_REPORT_BYTES
 from testbed.brokers import Broker
 from tests.support.campaigns import manifest
@@ -71,6 +71,7 @@ def raw(*fields: object) -> bytes:
 def bodies(collection: Collection) -> dict[str, tuple[bytes, Outcome]]:
     """Payloads that no device should send, and what becomes of each."""
     digest, unary = digest8(collection.manifest), collection.manifest.body_formats[0].encode(0)
+    beyond = bytes([K]).ljust(len(unary), b"\0")
     good = raw(1, digest, NOW, 0, unary)
     bad = Outcome.MALFORMED
 
@@ -108,7 +109,7 @@ def bodies(collection: Collection) -> dict[str, tuple[bytes, Outcome]]:
         "a long body": (report(body=unary + b"\0"), Outcome.BAD_LENGTH),
         "no body": (report(body=b""), Outcome.BAD_LENGTH),
         "padding bits": (report(body=unary[:-1] + b"\x01"), Outcome.BAD_PADDING),
-        "an index too large": (report(attribute=1, body=bytes([K])), Outcome.BAD_VALUE),
+        "an index too large": (report(attribute=1, body=beyond), Outcome.BAD_VALUE),
     }
 
 
@@ -140,8 +141,8 @@ def still_counts(collection: Collection, publisher: Publisher, before: dict[Outc
 
 def test_histories(collection: Collection, broker: Broker, running: CollectorRun) -> None:
     """What only the past makes wrong: other bits, another attribute, a name taken back."""
-    other = Report(digest8(collection.manifest), NOW, 1, b"\0").encode()
-    before = Report(digest8(collection.manifest), NOW - 1, 1, b"\0").encode()
+    other = make_report(collection.manifest, NOW, 1, b"\0").encode()
+    before = make_report(collection.manifest, NOW - 1, 1, b"\0").encode()
     earlier = Report(
         digest8(collection.manifest), NOW, 0, collection.manifest.body_formats[0].encode(2)
     )

@@ -51,8 +51,8 @@ class Owner:
             f'state_dir = "{place / name}"\n[sources.{ATTRIBUTE}]\nvalue = "v1"\n'
         )
 
-    def joins_and_reports(self, address: str, campaign: str) -> None:
-        self.says("join", address, "--yes", "--accept-silence", campaign)
+    def joins_and_reports(self, address: str) -> None:
+        self.says("join", address, "--yes")
         assert "counted" in self.says("report")
 
     def says(self, *words: str) -> str:
@@ -75,9 +75,7 @@ def test_from_open_to_close(broker: Broker, launcher: Launcher, tmp_path: Path) 
             wait_until_open(collection, broker.port)
             with Publisher(broker.port) as publisher:
                 publisher.send(collection.reports(PAST))
-            all_at_once(
-                lambda owner: owner.joins_and_reports(address, collection.manifest.campaign), owners
-            )
+            all_at_once(lambda owner: owner.joins_and_reports(address), owners)
             collection.wait_for(3, PAST)
             all_is_well(collection, typing)
             seal_and_read(typing, tmp_path)

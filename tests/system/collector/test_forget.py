@@ -168,7 +168,7 @@ def test_the_owner_s_words(
     config.write_text(f'state_dir = "{tmp_path / "state"}"\n[sources.bit]\nvalue = "v1"\n')
     address = f"{broker.url}/{collection.namespace}/{collection.manifest.campaign}"
     flags = ("--config", config)
-    join = ("join", address, "--yes", "--accept-silence", collection.manifest.campaign, *flags)
+    join = ("join", address, "--yes", *flags)
     assert edge(*join).returncode == 0
     reported = edge("report", *flags)
     assert "counted" in reported.stdout, reported.stderr

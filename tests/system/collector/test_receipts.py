@@ -115,7 +115,6 @@ def reported(collection: Collection, broker: Broker, place: Path) -> str:
     config = place / "edge.toml"
     config.write_text(f'state_dir = "{place / "state"}"\n[sources.bit]\nvalue = "v1"\n')
     address = f"{broker.url}/{collection.namespace}/{collection.manifest.campaign}"
-    silence = ("--accept-silence", collection.manifest.campaign)  # format 1 says so
-    joined = edge("join", address, "--yes", *silence, "--config", config)
+    joined = edge("join", address, "--yes", "--config", config)
     assert joined.returncode == 0, joined.stderr
     return edge("report", "--config", config).stdout

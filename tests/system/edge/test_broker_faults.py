@@ -123,7 +123,6 @@ def test_frames_split_into_single_bytes(broker: Broker, tmp_path: Path) -> None:
             client.join(
                 client.invitation(manifest=asked, broker=proxy.url),
                 device="device",
-                accept_silence=asked.campaign,
             )
             assert [r.state for r in client.report({"fuel": "gas"})] == ["counted"]
         assert [len(found) for found in tally.payloads.values()] == [1]

@@ -50,7 +50,6 @@ def test_the_moment_is_uniform_in_the_round(tmp_path: Path) -> None:
     with EdgeClient(tmp_path / "state", clock=clock) as client:
         membership = client.join(
             client.invitation(manifest=asked, broker="mqtt://localhost"),
-            accept_silence=asked.campaign,
         )
     for clock.round in range(ROUNDS):
         allowed = due(membership, clock)
@@ -76,7 +75,6 @@ def test_every_value_gives_the_same_length(protocol: str, k: int, tmp_path: Path
     with EdgeClient(tmp_path / "state", clock=clock, policy=policy) as client:
         client.join(
             client.invitation(manifest=asked, broker="mqtt://localhost"),
-            accept_silence=asked.campaign,
         )
         for clock.round, name in enumerate(names, start=300):  # numbers of the same length
             drawn = client.agent.draw(client.find(), lambda _, name=name: name)  # type: ignore[misc]

@@ -48,7 +48,7 @@ def test_a_clock_half_a_year_ahead_at_its_first_draw(broker: Broker, tmp_path: P
     ):
         tally.publish(tally.topics.state, state.encode(), retain=True)
         invitation = client.invitation(manifest=asked, broker=broker.url)
-        client.join(invitation, device="device", accept_silence=asked.campaign)
+        client.join(invitation, device="device")
         heartbeat = tmp_path / "state" / "heartbeat"
         with closing(client.runner(lambda _: "wood")) as runner:
             runner.tick()

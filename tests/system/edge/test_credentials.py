@@ -111,8 +111,7 @@ def test_run_report_doctor_and_forget_show_them_to_no_other(config: Path) -> Non
     stranger = Stranger(asked)
     with Peer(stranger) as peer:
         address = f"{peer.url}/allomfree/{asked.campaign}"
-        accepted = ("--accept-silence", asked.campaign)
-        joined = edge("join", address, "--yes", *accepted, "--config", config)
+        joined = edge("join", address, "--yes", "--config", config)
         assert joined.returncode == 0, joined.stderr
         edge("report", "--timeout", "1", "--config", config)
         doctor = edge("doctor", "--config", config).stdout
@@ -132,7 +131,7 @@ def test_a_broker_joined_without_them_never_gets_them(config: Path, tmp_path: Pa
     with Peer(stranger) as peer:
         with EdgeClient(tmp_path / "state") as client:
             address = f"{peer.url}/allomfree/{asked.campaign}"
-            client.join(address, accept_silence=asked.campaign)
+            client.join(address)
         add_source(config)
         edge("report", "--timeout", "1", "--config", config)
         doctor = edge("doctor", "--config", config).stdout
@@ -182,11 +181,9 @@ def test_the_right_broker_gets_them_and_another_one_does_not(
         secrets = Credentials(USER, PASSWORD)
         with EdgeClient(tmp_path / "state", credentials=secrets) as client:
             invitation = client.invitation(manifest=asked, broker=broker.url)
-            client.join(invitation, accept_silence=asked.campaign)
+            client.join(invitation)
             assert client.find().device == USER
-            joined = client.join(
-                f"{peer.url}/allomfree/{elsewhere.campaign}", accept_silence=elsewhere.campaign
-            )
+            joined = client.join(f"{peer.url}/allomfree/{elsewhere.campaign}")
             assert joined.device != USER
         with AgentProcess(config) as agent:
             agent.wait_for(f"connected to {broker.url}")

@@ -30,7 +30,7 @@ asked = Manifest.from_bytes(bytes.fromhex(manifest))
 with EdgeClient(state) as client:
     os.write(9, b"opened")
     invitation = client.invitation(manifest=asked, broker="mqtt://127.0.0.1:1")
-    client.join(invitation, device="device", accept_silence=asked.campaign)
+    client.join(invitation, device="device")
     os.write(9, b"joined")
     client.agent.draw(client.find(), lambda _: "wood")
     os.write(9, b"sent")

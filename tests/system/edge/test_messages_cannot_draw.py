@@ -100,7 +100,6 @@ def test_a_hostile_broker(tmp_path: Path) -> None:
         client.join(
             client.invitation(manifest=asked, broker=peer.url),
             device="device",
-            accept_silence=asked.campaign,
         )
         drawn = client.agent.draw(client.find(), lambda _: "wood")
         assert isinstance(drawn, Queued)

@@ -107,7 +107,7 @@ def printed(place: Path, source: str) -> list[Printed]:
     shutil.rmtree(state, ignore_errors=True)
     with EdgeClient(state, policy=ROOMY, clock=RoundClock(ASKED)) as client:
         invitation = client.invitation(manifest=ASKED, broker="mqtt://127.0.0.1:1")
-        client.join(invitation, device="device", accept_silence=ASKED.campaign)
+        client.join(invitation, device="device")
         client.agent.draw(client.find(), lambda _: "oil")
     config.write_text(f'state_dir = "{state}"\n[sources.fuel]\n{source}\n')
     told: list[Printed] = []

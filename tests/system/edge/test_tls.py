@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from edge_client import Credentials, EdgeClient
-from protocol_spec import Manifest
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.certificates import FAULTS, Files
@@ -71,7 +70,7 @@ def attempt(
         url = f"mqtts://{host}:{broker.port}"
         asked = manifest()
         invitation = client.invitation(manifest=asked, broker=url)
-        client.join(invitation, device="device", accept_silence=asked.campaign)
+        client.join(invitation, device="device")
         client.agent.draw(client.find(), lambda _: "gas")
         with closing(client.runner(lambda _: "gas")) as runner:
             tick_until(runner, lambda: "acknowledged" in points or bool(runner.delivery.trouble))
@@ -148,7 +147,7 @@ def test_all_of_it_by_flags(files: Files, tmp_path: Path) -> None:
         with EdgeClient(state) as client:
             asked = manifest()
             invitation = client.invitation(manifest=asked, broker=url)
-            client.join(invitation, accept_silence=asked.campaign)
+            client.join(invitation)
         look = ("doctor", "--state-dir", state, "--credentials-for", url, *flags)
         assert "--cert-file" in edge(*look).stdout
         assert (
@@ -181,8 +180,7 @@ def test_a_broker_that_does_not_speak_tls(nats: Nats, tmp_path: Path) -> None:
 def test_plain_text_leaves_this_machine_only_when_asked_for(tmp_path: Path) -> None:
     asked = tmp_path / "campaign.toml"
     asked.write_text(manifest_text())
-    accepted = ("--accept-silence", Manifest.from_file(asked).campaign)
-    words: tuple[str | Path, ...] = ("join", "--yes", *accepted, "--state-dir", tmp_path / "state")
+    words: tuple[str | Path, ...] = ("join", "--yes", "--state-dir", tmp_path / "state")
     words = (*words, "--manifest", asked, "--broker")
     refused = edge(*words, "mqtt://192.0.2.1")
     assert refused.returncode == 2

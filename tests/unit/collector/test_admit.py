@@ -50,7 +50,7 @@ def packed(*fields: Any) -> bytes:
 
 def report(**changed: Any) -> bytes:
     """A good report with some fields replaced by anything."""
-    fields = {"v": 1, "digest": digest8(MANIFEST), "round": 0, "attribute": FUEL, "body": b"\0"}
+    fields = {"v": 1, "digest": digest8(MANIFEST), "round": 0, "attribute": FUEL, "body": b"\0\0"}
     return packed(*{**fields, **changed}.values())
 
 
@@ -110,14 +110,14 @@ BAD_PAYLOADS: dict[str, tuple[bytes, Outcome]] = {
     "attribute out of range": (report(attribute=3), Outcome.BAD_ATTRIBUTE),
     "last attribute of all": (report(attribute=127), Outcome.BAD_ATTRIBUTE),
     "empty body": (report(body=b""), Outcome.BAD_LENGTH),
-    "long index": (report(body=b"\0\0"), Outcome.BAD_LENGTH),
+    "long index": (report(body=b"\0\0\0"), Outcome.BAD_LENGTH),
     "short index": (report(attribute=TOWN, body=b"\0"), Outcome.BAD_LENGTH),
     "short bits": (report(attribute=COLOUR, body=b"\0"), Outcome.BAD_LENGTH),
     "long bits": (report(attribute=COLOUR, body=bytes(3)), Outcome.BAD_LENGTH),
     "last padding bit": (report(attribute=COLOUR, body=b"\0\x01"), Outcome.BAD_PADDING),
     "first padding bit": (report(attribute=COLOUR, body=b"\0\x10"), Outcome.BAD_PADDING),
-    "value k": (report(body=b"\x04"), Outcome.BAD_VALUE),
-    "value -1 in one byte": (report(body=b"\xff"), Outcome.BAD_VALUE),
+    "value k": (report(body=b"\x04\0"), Outcome.BAD_VALUE),
+    "value -1 in one byte": (report(body=b"\xff\0"), Outcome.BAD_VALUE),
     "value k in two bytes": (
         report(attribute=TOWN, body=struct.pack(">H", 300)),
         Outcome.BAD_VALUE,

@@ -38,9 +38,7 @@ def test_a_device_joins_what_was_opened(broker: Broker, tmp_path: Path) -> None:
         assert (told["published"], told["running"], told["trouble"]) == (True, False, None)
         address = str(told["join"]).removeprefix("allomfree-edge join ")
         with EdgeClient(tmp_path / "device") as client:
-            assert (
-                client.join(address, accept_silence=str(told["campaign"])).name == told["campaign"]
-            )
+            assert client.join(address).name == told["campaign"]
 
 
 def test_a_broker_that_is_away_is_said_and_the_campaign_is_open(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collector.errors import UnknownCampaign
-from collector.results.estimates import compare, estimate_of, half_widths
+from collector.results.estimates import compare, estimate_of
 from protocol_spec import Manifest, Result, calibrate
 from protocol_spec.estimation import Estimate, cdf, contrast, difference, estimate_window
 from tests.support.results import (
@@ -31,10 +31,10 @@ def of_round(manifest: Manifest, index: int, n: int = 800) -> tuple[Estimate, Re
     return made, made_result(manifest, index, made, counts, n=n)
 
 
-def of_pooled(manifest: Manifest, index: int, version: int = 2) -> tuple[Estimate, Result]:
+def of_pooled(manifest: Manifest, index: int) -> tuple[Estimate, Result]:
     made, counts = pooled_estimate(manifest.ways[index], UNEQUAL, SHARES[index])
     n = int(np.dot(*UNEQUAL))
-    options = {"n": n, "devices": 525, "rounds": (0, 39), "pooled": True, "version": version}
+    options = {"n": n, "devices": 525, "rounds": (0, 39), "pooled": True}
     return made, made_result(manifest, index, made, counts, **options)  # type: ignore[arg-type]
 
 
@@ -55,17 +55,13 @@ def test_the_estimate_of_a_round_comes_back(reporting: str, index: int) -> None:
     assert_same(estimate_of(manifest, result), made)
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("index", [ROOM, FUEL])
 @pytest.mark.parametrize("reporting", ["memoized", "hashed"])
-def test_the_estimate_of_pooled_rounds_comes_back(reporting: str, index: int, version: int) -> None:
+def test_the_estimate_of_pooled_rounds_comes_back(reporting: str, index: int) -> None:
     """Devices that reported very unequally, whose numbers of reports the result does not hold."""
     manifest = rooms(reporting)
-    made, result = of_pooled(manifest, index, version)
+    made, result = of_pooled(manifest, index)
     assert_same(estimate_of(manifest, result), made)
-    assert half_widths(manifest, result).pair == pytest.approx(
-        half_widths(manifest, of_pooled(manifest, index)[1]).pair
-    )
 
 
 def test_a_unary_protocol_comes_back_too() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -109,8 +108,6 @@ def test_a_row_says_when_its_rounds_were() -> None:
         for row in table:
             assert datetime.fromisoformat(row["opens"] or "") == begins + first * hour
             assert datetime.fromisoformat(row["closes"] or "") == begins + (last + 1) * hour
-    old = replace(results()[2], first=None, last=None, n_eff=None)
-    assert {(row["opens"], row["closes"]) for row in rows(CAMPAIGN, [old])} == {(None, None)}
 
 
 def test_a_row_of_a_numeric_attribute_says_where_its_bin_ends() -> None:

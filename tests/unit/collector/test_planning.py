@@ -158,7 +158,7 @@ def test_impossible_parameters_are_refused_by_name(options: dict[str, float], fi
 
 def numeric(*edges: float, **options: Any) -> Attribute:
     labels = tuple(f"bin {i}" for i in range(len(edges) - 1))
-    return Attribute("room", "?", labels, edges, "°C", total=True, changes=True, **options)
+    return Attribute("room", "?", labels, edges, "°C", changes=True, **options)
 
 
 def plan_way(
@@ -198,8 +198,6 @@ def test_a_changing_question_is_warned_of(reporting: Reporting, warned: int) -> 
     assert len(warnings) == warned
     assert all('choose reporting = "once"' in warning for warning in warnings)
     assert plan_way(replace(numeric(0, 1, 2, 3), changes=False), reporting).warnings == ()
-    old = Attribute("a", "?", ("x", "y"), (0.0, 1.0, 2.0))  # format 1: numbers change
-    assert len(plan_way(old, reporting).warnings) == warned
 
 
 def test_both_choices_are_shown_and_may_differ() -> None:

@@ -135,7 +135,7 @@ def test_names_may_be_shortened_if_they_are_unique(tmp_path: Path) -> None:
         for slug in ("heat-east", "heat-west"):
             one = manifest(slug=slug)
             invitation = client.invitation(manifest=one, broker=NOBODY)
-            client.join(invitation, accept_silence=one.campaign)
+            client.join(invitation)
         assert client.find("heat-w").name.startswith("heat-west-")
         for name, said in (("heat", "could be several"), (None, "no name could be several")):
             with pytest.raises(LookupError, match=said):

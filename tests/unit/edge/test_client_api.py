@@ -14,7 +14,6 @@ from edge_client.errors import (
     CampaignProblem,
     PolicyRefusal,
     SettingsError,
-    SourceFailure,
     StateBusy,
 )
 from edge_client.link import Link, PahoLink, connect
@@ -73,7 +72,7 @@ def test_the_public_door() -> None:
 def test_join_report_close_and_go_on(state: Path, nats: Nats, campaign: Manifest) -> None:
     with Tally(nats.port, campaign) as tally:
         with EdgeClient(state) as client:
-            membership = client.join(address(nats, campaign), accept_silence=campaign.campaign)
+            membership = client.join(address(nats, campaign))
             (reported,) = client.report({"fuel": "wood"})
         assert (reported.campaign, reported.round) == (campaign.campaign, 0)
         assert reported.state == "counted"
@@ -108,7 +107,7 @@ def test_looking_at_an_invitation_draws_nothing(
         assert invitation.manifest == campaign
         assert client.memberships() == []
         with pytest.raises(NoEntropy):
-            client.join(invitation, accept_silence=campaign.campaign)
+            client.join(invitation)
         assert client.memberships() == []
 
 
@@ -118,20 +117,9 @@ def test_only_the_drawn_attribute_is_looked_at(state: Path, nats: Nats) -> None:
         attributes=FUEL + FUEL.replace("fuel", "stove") + FUEL.replace("fuel", "oven"),
     )
     with Tally(nats.port, several), EdgeClient(state) as client:
-        drawn = client.join(address(nats, several), accept_silence=several.campaign).attribute.name
+        drawn = client.join(address(nats, several)).attribute.name
         (reported,) = client.report({drawn: "gas"})
         assert reported.state == "counted"
-
-
-def test_a_missing_value_is_said_before_anything_is_drawn(state: Path, campaign: Manifest) -> None:
-    with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
-        for values in ({"stove": "wood"}, {"fuel": "coal"}):
-            with pytest.raises(SourceFailure, match=r"'fuel', .* has no usable value; nothing was"):
-                client.report(values)
-        assert rows(state)["memo"] == []
 
 
 def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
@@ -140,12 +128,11 @@ def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
     other = manifest(slug=f"api-{os.urandom(4).hex()}", attributes=FUEL.replace("fuel", "stove"))
     with EdgeClient(state) as client:
         for one in (campaign, other):
-            client.join(
-                client.invitation(manifest=one, broker=nats.url), accept_silence=one.campaign
-            )
+            client.join(client.invitation(manifest=one, broker=nats.url))
         first = client.agent.draw(client.find(campaign.campaign), lambda _: "wood")
         with Tally(nats.port, campaign) as tally:
-            with pytest.raises(SourceFailure, match="'stove'"):
+            client.agent.policy = Policy(lifetime_budget=1.0)
+            with pytest.raises(PolicyRefusal, match="stove"):
                 client.report({"fuel": "wood"}, timeout=20.0)
             tally.wait_for(1)
     assert [payload for _, payload in tally.deliveries] == [getattr(first, "payload", None)]
@@ -153,9 +140,7 @@ def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
 
 def test_a_broker_that_is_away_is_told_as_queued(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
         (reported,) = client.report({"fuel": "wood"}, timeout=0.1)
         assert reported.round == 0
         assert reported.state is ReportState.QUEUED
@@ -168,18 +153,14 @@ def test_a_report_that_had_no_time_is_not_told_as_sent(
     state: Path, nats: Nats, campaign: Manifest
 ) -> None:
     with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
         (reported,) = client.report({"fuel": "wood"}, timeout=0.0)
         assert (reported.state, reported.reason) == ("queued", "there was no time to send it")
 
 
 def test_a_collector_that_is_away_is_told_as_sent(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state, make_link=MemoryBroker().link, timing=QUICK) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
         (reported,) = client.report({"fuel": "wood"}, timeout=0.5)
         assert reported.state is ReportState.SENT
         assert reported.text == "sent, no receipt yet"
@@ -193,11 +174,9 @@ def test_trouble_with_one_broker_is_not_blamed_on_another(state: Path, campaign:
     with EdgeClient(state, make_link=by_port(servers), timing=QUICK) as client:
         client.join(
             client.invitation(manifest=campaign, broker="mqtt://localhost:1"),
-            accept_silence=campaign.campaign,
         )
         client.join(
             client.invitation(manifest=other, broker="mqtt://localhost:2"),
-            accept_silence=other.campaign,
         )
         told = {r.campaign: r for r in client.report({"fuel": "wood"}, timeout=0.5)}
     assert told[campaign.campaign].text == "counted"
@@ -245,9 +224,7 @@ def test_the_policy_is_asked_before_anything_is_fetched_or_drawn(
 
 def test_a_user_name_is_the_devices_name(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state, credentials=Credentials("living-room")) as client:
-        joined = client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        joined = client.join(client.invitation(manifest=campaign, broker=NOBODY))
         assert joined.device == "living-room"
 
 
@@ -261,9 +238,7 @@ def test_one_client_at_a_time(state: Path) -> None:
 
 def test_pause_resume_leave(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
         assert client.pause().status == "paused"
         (told,) = client.report({"fuel": "wood"}, timeout=0.1)
         assert (told.round, told.state) == (None, ReportState.WAITING)
@@ -309,9 +284,7 @@ def test_forget_asks_the_collector_and_wipes_here(
     collector = threading.Thread(target=answer_forget, args=(link, campaign, status, ready))
     collector.start()
     with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
         client.agent.draw(client.find(), lambda _: "wood")
         assert ready.wait(20)
         assert client.forget() == (campaign.campaign, told)
@@ -322,13 +295,9 @@ def test_forget_asks_the_collector_and_wipes_here(
 
 def test_forget_without_a_collector(state: Path, nats: Nats, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
-        client.join(
-            client.invitation(manifest=campaign, broker=nats.url), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=nats.url))
         assert client.forget(timeout=0.3)[1].startswith("did not answer")
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
         assert client.forget(timeout=0.3)[1].startswith("was not told: the broker")
 
 
@@ -337,7 +306,6 @@ def test_forget_sends_no_password_in_plain_text(state: Path, campaign: Manifest)
     with EdgeClient(state, allow_plaintext=True) as client:
         client.join(
             client.invitation(manifest=campaign, broker="mqtt://192.0.2.1"),
-            accept_silence=campaign.campaign,
         )
     with EdgeClient(state, credentials=Credentials("me", "hunter2")) as client:
         _, answer = client.forget(timeout=0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,10 @@ def test_a_loss_of_unknown_size_counts_once_in_all(state: Path, clock: FakeClock
 
 
 def test_a_new_value_beyond_the_total_is_frozen_not_silent(state: Path, clock: FakeClock) -> None:
-    policy = Policy(max_values=3, lifetime_budget=6.0, total_budget=4.0)
+    """The owner lowered the total after joining."""
+    policy = Policy(max_values=3, lifetime_budget=6.0, total_budget=6.0)
     agent = joined_agent(state, clock, daily(max_values=3), policy=policy)
+    agent.policy = replace(policy, total_budget=4.0)
     for value in ("wood", "gas", "oil"):
         draw_rounds(agent, clock, 1, value)
     assert agent.store.ledger.charged_in_all() == 4.0

@@ -251,9 +251,7 @@ def test_report_of_a_silent_round_is_not_that_of_an_earlier_one(
 ) -> None:
     campaign = way_manifest("once", count=30)
     with EdgeClient(state, clock=clock, entropy=bytes) as client:  # not the last round
-        client.join(
-            client.invitation(manifest=campaign, broker=NOBODY), accept_silence=campaign.campaign
-        )
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
         (drawn,) = client.find().drawn_rounds or ()
         clock.pass_time(drawn * DAY)
         assert isinstance(client.agent.draw(client.find(), lambda _: "wood"), Queued)

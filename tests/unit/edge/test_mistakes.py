@@ -10,7 +10,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ import pytest
 from click.testing import Result
 
 from edge_client.store import Store
-from protocol_spec import Manifest, ManifestError
 from testbed.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import FUEL, NOBODY, rows
+from tests.support.edge_fakes import NOBODY, rows
 from tests.support.needs import need, path_of
 
 SOMEWHERE = "allomfree/home-heat-1a2b3c4d"
@@ -37,8 +35,6 @@ def asked(directory: Path, **options: Any) -> Path:
 
 def join(cli: Cli, state: Path, *words: object, broker: str = NOBODY, **options: Any) -> Result:
     file = asked(state.parent, **options)
-    with suppress(ManifestError):
-        words = (*words, "--accept-silence", Manifest.from_file(file).campaign)
     return cli(
         "join", "--manifest", file, "--broker", broker, "--yes", "--state-dir", state, *words
     )
@@ -210,26 +206,10 @@ def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
 # --- 7: the value ------------------------------------------------------------------------------
 
 
-def test_an_unknown_value(cli: Cli, state: Path) -> None:
-    join(cli, state)
-    result = cli("report", "--value", "fuel=marmalade", "--state-dir", state)
-    assert_one_clear_line(result, 1, "attribute 'fuel'", "nothing was drawn or sent")
-    assert "marmalade" not in result.output
-    assert rows(state)["memo"] == rows(state)["outbox"] == rows(state)["ledger"] == []
-
-
 def test_a_value_without_its_attribute(cli: Cli, state: Path) -> None:
     result = cli("report", "--value", "marmalade", "--state-dir", state)
     assert_one_clear_line(result, 2, "--value: write ATTRIBUTE=VALUE", "nothing was drawn")
     assert "marmalade" not in result.output
-
-
-def test_no_value_at_all(cli: Cli, state: Path) -> None:
-    join(cli, state, attributes=FUEL)
-    result = cli("report", "--state-dir", state)
-    assert_one_clear_line(
-        result, 1, "'fuel', which this device drew", "allomfree-edge doctor --state-dir"
-    )
 
 
 # --- 8: the state directory --------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent
 from edge_client.store import Store
-from protocol_spec import Manifest, Presence, State, digest8
+from protocol_spec import Presence, State, digest8
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
@@ -139,14 +139,6 @@ def test_a_running_agent_tells_nothing(
     agent.store.close()
 
 
-@pytest.mark.parametrize("value", [f"{SECRET}!", [SECRET]])
-def test_a_refused_first_value_tells_nothing(state: Path, clock: FakeClock, value: object) -> None:
-    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
-    error = error_of(lambda: agent.draw(only(agent), lambda _: value))
-    assert told("".join(chain(error)), {SECRET}) == []
-    agent.store.close()
-
-
 def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
     connections = Connections()
     agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE), connect=connections)
@@ -215,7 +207,7 @@ def test_the_command_line_tells_nothing(cli: Cli, state: Path, tmp_path: Path, t
     asked.write_text(manifest_text(attributes=ATTRIBUTE), encoding="utf-8")
     config.write_text("")
     here = ("--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
-    cli("join", *here, "--accept-silence", Manifest.from_file(asked).campaign)
+    cli("join", *here)
     with EdgeClient(state) as client:
         client.agent.draw(client.find(), lambda _: SECRET)
         secrets = private(client.agent)

@@ -18,7 +18,6 @@ from tests.support.edge_fakes import (
     ROOMY,
     FakeClock,
     MemoryTally,
-    daily,
     joined_agent,
     runner_of,
 )
@@ -76,30 +75,11 @@ def told(place: Path, asked: Manifest, read: ReadValue, caplog: pytest.LogCaptur
 def test_from_the_first_round_on(
     tmp_path: Path, reporting: Reporting, attribute: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Format 2: also a source that never worked."""
+    """Also of a source that never worked."""
     caplog.set_level(logging.DEBUG)
     asked = way_manifest(reporting, attributes=attribute, count=ROUNDS, each=ROUNDS, max_values=2)
     sources = {**SOURCES, "alternating": alternating()}
     found = {n: told(tmp_path / n, asked, read, caplog) for n, read in sources.items()}
-    expected = found["first"]
-    for name, said in found.items():
-        assert said == expected, name
-
-
-@pytest.mark.parametrize("attribute", [daily(max_values=3), daily(attributes=ROOM)])
-def test_from_the_first_memo_on(
-    tmp_path: Path, attribute: Manifest, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Format 1."""
-    caplog.set_level(logging.DEBUG)
-    found = {}
-    for name, read in SOURCES.items():
-        first: Iterator[object] = iter(["wood" if attribute.attributes[0].edges is None else 21.5])
-
-        def reading(asked: str, read: ReadValue = read, first: Iterator[object] = first) -> object:
-            return next(first, None) or read(asked)
-
-        found[name] = told(tmp_path / name, attribute, reading, caplog)
     expected = found["first"]
     for name, said in found.items():
         assert said == expected, name

@@ -20,7 +20,7 @@ from edge_client.statement import (
 )
 from edge_client.store import Store
 from edge_client.text import campaign_text, invitation_text, ledger_text, status_text
-from protocol_spec import LONGITUDINAL, Manifest, Randomiser, Report, digest8, report_odds
+from protocol_spec import LONGITUDINAL, Manifest, Randomiser, make_report, report_odds
 from tests.support.edge_fakes import (
     COLOUR,
     DAY,
@@ -165,7 +165,7 @@ def test_a_payload_has_the_same_length_for_every_value(protocol: str, k: int) ->
     randomiser, lengths = Randomiser(campaign.calibrations[0]), set()
     for number in range(k):
         body = randomiser.report(randomiser.memoize(number))
-        lengths.add(len(Report(digest8(campaign), 5, 0, body).encode()))
+        lengths.add(len(make_report(campaign, 5, 0, body).encode()))
     assert len(lengths) == 1
 
 

@@ -18,6 +18,7 @@ FUEL = Attribute("fuel", "What heats it?", ("wood", "gas", "7", "true", "false")
 
 
 def binned(*edges: float, unit: str = "") -> Attribute:
+    """Without a value for what is outside."""
     return Attribute("warm", "How warm?", bin_labels(edges, unit), edges, unit)
 
 
@@ -26,19 +27,6 @@ def binned(*edges: float, unit: str = "") -> Attribute:
 )
 def test_named_values(value: Any, index: int) -> None:
     assert FUEL.index_of(value) == index
-
-
-@pytest.mark.parametrize("value", ["secret", "Wood", " wood", "", None, 7.0, b"wood", ["wood"]])
-def test_other_values_are_refused_and_not_shown(value: Any) -> None:
-    with pytest.raises(UnknownValue) as caught:
-        FUEL.index_of(value)
-    assert caught.value.attribute == "fuel"
-    assert isinstance(caught.value, AllomfreeError)
-    assert isinstance(caught.value, ValueError)
-    text = str(caught.value)
-    assert "'fuel'" in text
-    assert "secret" not in text
-    assert "nothing was drawn or sent" in text
 
 
 WARM = binned(-INF, 0.0, 40.0, 55.5, INF, unit="°C")
@@ -71,17 +59,14 @@ def test_the_last_bin_includes_a_finite_upper_end() -> None:
     assert [load.index_of(x) for x in (0, 0.499, 0.5, 1.0)] == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("value", [-0.001, 1.001, INF, -INF, "1e400"])
-def test_numbers_outside_are_refused_and_not_shown(value: Any) -> None:
-    with pytest.raises(UnknownValue, match=r"outside \[0, 1\]") as caught:
-        binned(0.0, 0.5, 1.0).index_of(value)
-    assert str(value) not in str(caught.value)
-
-
 @pytest.mark.parametrize("value", [math.nan, "nan", "warm", "", None, [1], b"\xff", 1j])
 def test_what_is_no_number_is_refused(value: Any) -> None:
-    with pytest.raises(UnknownValue, match="not a number") as caught:
+    """With bins from -inf to inf; every other domain has a place for it."""
+    with pytest.raises(UnknownValue, match="not a number; nothing was drawn or sent") as caught:
         WARM.index_of(value)
+    assert isinstance(caught.value, AllomfreeError)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.attribute == "warm"
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 
@@ -93,15 +78,14 @@ EDGES = st.lists(st.floats(allow_nan=False), min_size=3, max_size=20, unique=Tru
 def test_every_number_between_the_ends_has_the_bin_that_holds_it(
     edges: list[float], data: st.DataObject
 ) -> None:
-    attribute = Attribute("x", "?", ("",) * (len(edges) - 1), tuple(edges))
+    attribute = Attribute("x", "?", ("",) * len(edges), tuple(edges))
     number = data.draw(st.floats(edges[0], edges[-1]) | st.sampled_from(edges))
     index = attribute.index_of(number)
     low, high = edges[index], edges[index + 1]
-    last = index == attribute.k - 1
+    last = index == attribute.bins - 1
     assert low <= number
     assert number < high or (last and number == high)
-    assert 0 <= index < attribute.k
-    assert index == min(bisect_right(edges, number) - 1, attribute.k - 1)
+    assert index == min(bisect_right(edges, number) - 1, attribute.bins - 1)
 
 
 def test_labels() -> None:

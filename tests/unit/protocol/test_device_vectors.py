@@ -50,9 +50,8 @@ def test_random_bytes_become_these_reports(entry: dict[str, Any]) -> None:
     assert receipt_page(manifest, entry["device"]) == entry["page"]
 
 
-def test_every_way_protocol_and_format_has_a_device() -> None:
-    told = {(MANIFESTS[e["manifest"]].reporting, MANIFESTS[e["manifest"]].format) for e in DEVICES}
-    assert told == {("memoized", 1), *((way, 2) for way in WAYS)}
+def test_every_mechanism_and_protocol_has_a_device() -> None:
+    assert {MANIFESTS[e["manifest"]].reporting for e in DEVICES} == set(WAYS)
     runs = {MANIFESTS[e["manifest"]].ways[e["attribute"]].protocol for e in DEVICES}
     assert runs == {"L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA"}
 
@@ -68,4 +67,4 @@ def test_every_fault_of_a_field_is_refused_by_its_name() -> None:
         else:
             read.append(entry["why"])
     assert read == []
-    assert len({entry["hex"] for entry in REFUSED}) == len(REFUSED) > 300
+    assert len({entry["hex"] for entry in REFUSED}) == len(REFUSED) > 200

@@ -19,7 +19,7 @@ from protocol_spec import (
     spending,
 )
 from protocol_spec.estimation import critical_value, estimate, estimate_pooled
-from tests.support.protocol.manifest_cases import MINIMAL_TOML
+from tests.support.protocol.manifest_cases import PLAIN_TOML
 
 
 def test_nesting_beyond_all_reason_in_a_retained_manifest() -> None:
@@ -34,7 +34,7 @@ def test_toml_beyond_all_reason(text: str) -> None:
 
 
 def test_a_budget_that_is_wrong_for_every_protocol_is_named_as_the_budget() -> None:
-    text = MINIMAL_TOML.replace("values =", 'protocol = "L-OUE"\nvalues =')
+    text = PLAIN_TOML.replace("values =", 'protocol = "L-OUE"\nvalues =')
     with pytest.raises(ManifestError) as refused:
         Manifest.from_toml(text.replace("eps_1 = ", "eps_1 = 19.0 #"))
     assert [problem.field for problem in refused.value.problems] == ["eps_1"]

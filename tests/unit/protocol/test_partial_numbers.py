@@ -51,7 +51,7 @@ def attribute(*edges: float, low: float | None = None, high: float | None = None
     labels = bin_labels(edges, "")
     if not math.isinf(edges[0]) or not math.isinf(edges[-1]):
         labels = (*labels, NOT_KNOWN)
-    return Attribute("x", "?", labels, edges, total=True, low=low, high=high)
+    return Attribute("x", "?", labels, edges, low=low, high=high)
 
 
 @protocols
@@ -168,7 +168,7 @@ def test_half_widths_are_those_of_the_worst_pair() -> None:
 
 
 def test_named_values_have_no_numbers() -> None:
-    assert numbers_of(estimated(), Attribute("x", "?", tuple("abcde"), total=True)) is None
+    assert numbers_of(estimated(), Attribute("x", "?", tuple("abcde"))) is None
 
 
 def test_numbers_with_finite_ends() -> None:

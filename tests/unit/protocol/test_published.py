@@ -80,7 +80,7 @@ def campaign(protocol: str, k: int, eps_inf: float, eps_1: float) -> Manifest:
         f'protocol = "{protocol}"\n'
     )
     text = manifest_text(first=0, eps_inf=eps_inf, eps_1=eps_1, attributes=attributes)
-    return Manifest.from_toml(text.replace("format = 1", "format = 2"))
+    return Manifest.from_toml(text)
 
 
 def feasible() -> Iterator[tuple[str, int, float, float]]:
@@ -202,9 +202,7 @@ def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
 
 def _nested_campaign(protocol: str, k: int) -> Manifest:
     text = manifest_text(first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes="")
-    text = text.replace("format = 1", "format = 2").replace(
-        "eps_inf", 'reporting = "nested"\neps_inf'
-    )
+    text = text.replace("eps_inf", 'reporting = "nested"\neps_inf')
     values = [f"v{i}" for i in range(k - 1)]
     return Manifest.from_toml(
         f'{text}[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
@@ -264,4 +262,4 @@ def test_the_formulas_of_the_specification_are_those_of_the_check() -> None:
 def test_a_manifest_of_another_campaign_is_named() -> None:
     published = published_thresholds(MANIFESTS["plain"])
     assert published.digest8 == digest8(MANIFESTS["plain"])
-    assert "another manifest" in (thresholds_fault(published, MANIFESTS["minimal"]) or "")
+    assert "another manifest" in (thresholds_fault(published, MANIFESTS["tour"]) or "")

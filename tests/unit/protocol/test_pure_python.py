@@ -28,7 +28,7 @@ def entropy(size):
 asked = Manifest.from_toml(manifest_text(first=int(sys.argv[2])))
 with EdgeClient(sys.argv[1], policy=Policy(min_period=1), entropy=entropy) as client:
     invitation = client.invitation(manifest=asked, broker="mqtt://localhost")
-    client.join(invitation, device="device", accept_silence=asked.campaign)
+    client.join(invitation, device="device")
     client.agent.draw(client.find(), lambda _: "gas")
     print(asked.to_bytes().hex(), asked.digest.hex())
     print(*[row.payload.hex() for row in client.store.outbox.rows(asked.campaign)])

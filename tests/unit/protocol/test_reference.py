@@ -48,7 +48,7 @@ def test_the_root_found_spends_exactly_both_budgets(protocol: str) -> None:
 
 
 INDEPENDENT = ["reference", "reference_wire", "reference_ways", "vectors", "way_vectors"]
-INDEPENDENT += ["manifest_cases", "manifest_cases_2", "message_cases", "message_cases_2"]
+INDEPENDENT += ["manifest_cases", "message_cases"]
 
 
 @pytest.mark.parametrize("module", INDEPENDENT)

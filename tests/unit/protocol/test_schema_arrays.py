@@ -37,7 +37,6 @@ NONCE = bytes(range(8))
 TAGS = frozenset({b"\0\0\0\1", b"\0\0\0\2", b"\xff\xff\xff\xff"})
 ARRAYS: dict[str, tuple[Any, Callable[[bytes], Any]]] = {
     "report": (Report(D8, 3, 1, b"\x40"), decode_report),
-    "report of version 2": (Report(D8, 3, 1, b"\x40\x00", 2), decode_report),
     "signature": (Signature(D8, bytes(64)), decode_signature),
     "thresholds": (PublishedThresholds(D8, b"\x00", bytes(32)), decode_thresholds),
     "state": (State(D8, Presence.ONLINE, None), decode_state),
@@ -58,7 +57,7 @@ def _unpacked(payload: bytes) -> list[Any]:
 @pytest.mark.parametrize("name", ARRAYS)
 def test_a_real_message_fits_its_schema(name: str) -> None:
     message, decode = ARRAYS[name]
-    assert fits(_unpacked(message.encode()), SCHEMAS[name.split(maxsplit=1)[0]])
+    assert fits(_unpacked(message.encode()), SCHEMAS[name])
     assert decode(message.encode()) == message
 
 
@@ -72,7 +71,7 @@ def test_schema_and_decoder_take_the_same_arrays(name: str) -> None:
     taken = 0
     for other in others:
         accepted = not isinstance(decode(canonical.pack(other)), Rejected)
-        assert fits(other, SCHEMAS[name.split(maxsplit=1)[0]]) == accepted, other
+        assert fits(other, SCHEMAS[name]) == accepted, other
         taken += accepted
     assert 0 < taken < len(others)
 

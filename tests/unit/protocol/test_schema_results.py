@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from protocol_spec import (
     RESULT_QUANTILES,
@@ -22,16 +19,19 @@ from protocol_spec import (
 )
 from tests.support.protocol.asyncapi import SCHEMAS, fits
 from tests.support.protocol.oddities import ODDITIES
-from tests.support.protocol.reference_wire import LATER
 
-FIRST = Result(
+RESULT = Result(
     digest=bytes(range(32)),
     attribute="model",
+    reporting="memoized",
     round=3,
+    first=3,
+    last=3,
     rounds=1,
     protocol="L-GRR",
     n=(1 << 63) - 1,
-    devices=0,
+    devices=2,
+    n_eff=2.0,
     min_reports=2,
     confidence=0.95,
     device_bound=0.5,
@@ -45,13 +45,6 @@ FIRST = Result(
     high=(0.25, 0.5, 0.25),
     low_all=(0.25, 0.5, 0.25),
     high_all=(0.25, 0.5, 0.25),
-)
-SECOND = replace(
-    FIRST,
-    devices=2,
-    first=3,
-    last=3,
-    n_eff=2.0,
     difference=HalfWidths(0.5, 1.0),
     numbers=Numbers(
         *(1.0, 0.5, 1.5, 0.25),
@@ -61,28 +54,24 @@ SECOND = replace(
         quantiles=tuple(ResultQuantile(tau, None, 0.5, None) for tau in RESULT_QUANTILES),
     ),
 )
-VERSIONS = {1: FIRST, 2: SECOND}
-versions = pytest.mark.parametrize("version", VERSIONS)
 
 
 def _map_of(payload: bytes) -> dict[str, Any]:
     return dict(canonical.unpack(payload, array=4097, text=4096, binary=64, maps=32))
 
 
-@versions
-def test_a_result_has_the_fields_of_its_schema_in_order(version: int) -> None:
-    schema = SCHEMAS[f"result{version}"]
-    document = _map_of(VERSIONS[version].encode())
+def test_a_result_has_the_fields_of_its_schema_in_order() -> None:
+    schema = SCHEMAS["result"]
+    document = _map_of(RESULT.encode())
     assert list(document) == schema["required"] == list(schema["properties"])
     assert fits(document, schema)
-    assert [*document["outcomes"], *LATER] == SCHEMAS["outcome"]["enum"]
-    if version == 2:
-        for name in ("difference", "numbers"):
-            assert list(document[name]) == SCHEMAS[name]["required"]
+    assert list(document["outcomes"]) == SCHEMAS["outcome"]["enum"]
+    for name in ("difference", "numbers"):
+        assert list(document[name]) == SCHEMAS[name]["required"]
 
 
-def _changed_results(version: int) -> Iterator[dict[str, Any]]:
-    good = _map_of(VERSIONS[version].encode())
+def _changed_results() -> Iterator[dict[str, Any]]:
+    good = _map_of(RESULT.encode())
     arrays = ("counts", *RESULT_SERIES)
     for field in good:
         yield {name: item for name, item in good.items() if name != field}
@@ -95,14 +84,13 @@ def _changed_results(version: int) -> Iterator[dict[str, Any]]:
             yield {**good, field: [good[field][0], odd, good[field][2]]}
     for length in (0, 2, 4096, 4097):
         alike = {"counts": [1] * length, **dict.fromkeys(RESULT_SERIES, [0.5] * length)}
-        yield {**good, **alike, **({"numbers": None} if version == 2 else {})}
+        yield {**good, **alike, "numbers": None}
     outcomes = good["outcomes"]
     for odd in ODDITIES:
         yield {**good, "outcomes": {**outcomes, "late": odd}}
     yield {**good, "outcomes": {**outcomes, "lost": 0}}
     yield {**good, "outcomes": {name: n for name, n in outcomes.items() if name != "late"}}
-    if version == 2:
-        yield from _changed_parts(good)
+    yield from _changed_parts(good)
 
 
 def _changed_parts(good: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -122,16 +110,6 @@ def _changed_parts(good: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _contradicts_itself(document: dict[str, Any]) -> bool:
     """What no schema sees: fields that are right by themselves but not together."""
-    if document["v"] == 2:
-        return _second_contradicts_itself(document)
-    withheld = document["devices"] < max(1, document["min_reports"])
-    one_round = document["round"] is None or document["rounds"] == 1
-    counted = document["devices"] <= document["n"]
-    told = withheld == (not document["counts"]) == (document["device_bound"] == 0.0)
-    return not (one_round and counted and told)
-
-
-def _second_contradicts_itself(document: dict[str, Any]) -> bool:
     n, first, last = (document[name] for name in ("n", "first", "last"))
     one = document["round"] in (None, first) and first <= last
     one &= document["round"] in (None, last) and document["rounds"] <= last - first + 1
@@ -159,10 +137,9 @@ def _numbers_fit(numbers: Any, withheld: bool, k: int) -> bool:
     return not withheld and whole == 1 and fitting and shares == list(RESULT_QUANTILES)
 
 
-@versions
-def test_schema_and_decoder_take_the_same_results(version: int) -> None:
+def test_schema_and_decoder_take_the_same_results() -> None:
     taken = refused = 0
-    for document in _changed_results(version):
+    for document in _changed_results():
         accepted = not isinstance(decode_result(canonical.pack(document)), Rejected)
         fitting = fits(document, SCHEMAS["result"]) and not _contradicts_itself(document)
         assert fitting == accepted, document

@@ -1,4 +1,4 @@
-"""P1: in format 2 every value has a place, so that silence tells nothing about it."""
+"""P1: every value has a place, so that silence tells nothing about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocol_spec import NOT_KNOWN, Manifest, ManifestError, UnknownValue
 from protocol_spec.limits import MAX_VALUES
-from tests.support.protocol.manifest_cases_2 import (
+from tests.support.protocol.manifest_cases import (
     PLAIN,
     PLAIN_TOML,
     TOUR,

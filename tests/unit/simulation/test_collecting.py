@@ -8,7 +8,7 @@ import pytest
 
 from collector.data_dir import read_store
 from collector.results.facts import read_truth
-from protocol_spec import Outcome, Report, decode_report, digest8, parse_from_device
+from protocol_spec import Outcome, Report, decode_report, make_report, parse_from_device
 from simulation.depths.collecting import into
 from simulation.depths.reports import as_reports
 from simulation.errors import SimulationError
@@ -35,7 +35,7 @@ def test_the_messages_are_those_of_the_real_encoder(unruly: Fleet) -> None:
         late = list(messages(manifest, sent, late=True))
         assert len(on_time) + len(late) == len(sent.bodies) + sent.twice.sum()
         wanted = {
-            (name, Report(digest8(manifest), 1, batch.attribute, body.tobytes()).encode())
+            (name, make_report(manifest, 1, batch.attribute, body.tobytes()).encode())
             for name, body in zip(sent.names(), sent.bodies)
         }
         found = set()

@@ -49,14 +49,8 @@ def test_the_longest_texts_still_fit() -> None:
     assert is_trial(made)
 
 
-def test_a_first_format_and_a_round_for_life() -> None:
+def test_a_round_for_life() -> None:
     document = tomllib.loads(HEAT.read_text())
-    del document["reporting"]
-    first = {**document, "format": 1, "attributes": [dict(document["attributes"][0])]}
-    with pytest.raises(ManifestError, match=r"otherwise = .*it needs format = 2"):
-        Manifest.from_authored(first, now=NOW)
-    del first["attributes"][0]["otherwise"]
-    assert Manifest.from_authored(trial_of(first), now=NOW).format == 1
     rounds = {**document["rounds"], "each": 300}
     once = {**document, "reporting": "once", "rounds": rounds}
     del once["eps_1"]

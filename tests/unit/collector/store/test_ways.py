@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,7 +162,7 @@ def test_results_of_real_reports_decode_and_keep_their_bytes(
         decoded = decode_result(result.encode())
         assert isinstance(decoded, Result), decoded
         assert decoded.encode() == result.encode()
-        assert (decoded.version, decoded.withheld) == (2, False)
+        assert not decoded.withheld
         assert decoded.reporting == opened.campaign.manifest.reporting
         assert (decoded.numbers is not None) <= (decoded.attribute == "power")
     stored = [result.encode() for result in opened.store.results(opened.campaign.id)]
@@ -171,14 +170,6 @@ def test_results_of_real_reports_decode_and_keep_their_bytes(
 
 
 # --- refused --------------------------------------------------------------------------------------
-
-
-def test_a_report_of_version_1_is_malformed(opened: Opened) -> None:
-    message = opened.device("kitchen-7").message(0, 1)
-    report = decode_report(message.payload)
-    assert isinstance(report, Report)
-    old = replace(report, version=1)
-    assert opened.outcome(Message(message.topic, old.encode())) is Outcome.MALFORMED
 
 
 def test_all_bodies_have_one_length_and_end_in_zeros(opened: Opened) -> None:
@@ -198,7 +189,7 @@ def test_all_bodies_have_one_length_and_end_in_zeros(opened: Opened) -> None:
         ]:
             if why is Outcome.BAD_PADDING and answer == manifest.body_bytes:
                 continue
-            bad = Report(digest8(manifest), 0, attribute, body, 2)
+            bad = Report(digest8(manifest), 0, attribute, body)
             assert opened.outcome(Message(topic, bad.encode())) is why
     assert len(lengths) == 1
 
@@ -212,7 +203,7 @@ def test_cells_and_levels_that_do_not_exist_are_refused(
     opened = Opened(store, reporting, DeviceKey(tmp_path / "device.key"))
     manifest = opened.campaign.manifest
     body = start.ljust(manifest.body_bytes, b"\0")
-    bad = Report(digest8(manifest), 0, FUEL, body, 2).encode()
+    bad = Report(digest8(manifest), 0, FUEL, body).encode()
     assert opened.outcome(Message(Topics(manifest.campaign).report("d-1"), bad)) is (
         Outcome.BAD_VALUE
     )
