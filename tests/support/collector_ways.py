@@ -1,4 +1,4 @@
-"""Campaigns of format 2, in every way of reporting, and devices that answer them."""
+"""Campaigns with every mechanism, and devices that answer them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns of format 2, one for each way of reporting, and what the agent made of them."""
+"""Campaigns, one for each mechanism, and what the agent made of them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ def campaign(
     min_reports: int = 1,
     max_values: int = 1,
 ) -> Manifest:
-    """A campaign of format 2."""
     answers = f"each = {each}" if reporting == "once" else ""
     memos = f"max_values = {max_values}" if reporting == "memoized" else ""
     return Manifest.from_toml(f"""

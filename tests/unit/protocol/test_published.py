@@ -79,7 +79,9 @@ def campaign(protocol: str, k: int, eps_inf: float, eps_1: float) -> Manifest:
         f'[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
         f'protocol = "{protocol}"\n'
     )
-    text = manifest_text(first=0, eps_inf=eps_inf, eps_1=eps_1, attributes=attributes)
+    text = manifest_text(
+        not_known=True, first=0, eps_inf=eps_inf, eps_1=eps_1, attributes=attributes
+    )
     return Manifest.from_toml(text)
 
 
@@ -201,7 +203,9 @@ def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
 
 
 def _nested_campaign(protocol: str, k: int) -> Manifest:
-    text = manifest_text(first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes="")
+    text = manifest_text(
+        not_known=True, first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes=""
+    )
     text = text.replace("eps_inf", 'reporting = "nested"\neps_inf')
     values = [f"v{i}" for i in range(k - 1)]
     return Manifest.from_toml(
