@@ -14,7 +14,7 @@ import yaml
 from testbed.collector import CollectorProcess
 from testbed.processes import Process, free_port
 from tests.support.campaigns import manifest_text
-from tests.support.deploy_files import DEPLOY
+from tests.support.deployed import DEPLOY
 from tests.support.needs import path_of
 from tests.support.operator import operator
 

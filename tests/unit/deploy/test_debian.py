@@ -17,7 +17,7 @@ from debian_packages import PACKAGES, PYTHON, build, control
 from supply_chain import build_distribution, build_environment, read_pins
 from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
-from tests.support.deploy_files import can_be_typed, project, unit
+from tests.support.deployed import can_be_typed, project, unit
 from tests.support.needs import need
 
 pytestmark = pytest.mark.slow
