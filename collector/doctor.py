@@ -1,4 +1,4 @@
-"""Checks data, key, service, broker and campaigns: findings, and the next step where one failed."""
+"""Checks data, key, service, clock, broker and campaigns; each failed one names the next step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from collector.brokers.auditor import AccessProbe
 from collector.brokers.choose import choose_broker
-from collector.brokers.config import RENEW_DAYS, BrokerPlan
-from collector.brokers.directory import BrokerDirectory, altered
+from collector.brokers.config import RENEW_DAYS
+from collector.brokers.credentials import server_expires
+from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import client_id, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError
@@ -25,69 +26,69 @@ from protocol_spec.programs.system import exposed_mode, random_client_id, synchr
 
 def examine_all(settings: Settings) -> list[Finding]:
     """All checks. Nothing is changed."""
-    findings = [*_data(settings)]
     health = examine(settings.data_dir)
-    findings.append(Finding("service", health.well, health.finding))
-    findings.append(_clock(health))
-    findings += _broker(settings)
-    return findings
-
-
-def _clock(health: Health) -> Finding:
-    """Rounds end by this clock. That nothing keeps it right is no fault yet; hints are."""
-    hint = "" if health.beat is None else health.beat.status.clock
-    if hint:
-        return Finding("clock", False, f"{hint}; compare it with another one, or set up NTP")
-    kept = {
-        True: "kept right by NTP or the like",
-        False: "nothing keeps it right, as far as the system knows; rounds end by it: set up NTP",
-        None: "whether something keeps it right cannot be told here",
-    }
-    return Finding("clock", True, kept[synchronised()])
+    return [
+        *_data(settings),
+        Finding("service", health.well, health.finding),
+        _clock(health),
+        *_broker(settings),
+    ]
 
 
 def _data(settings: Settings) -> Iterator[Finding]:
-    if not settings.data_dir.exists():
-        yield Finding("data", False, f"{settings.data_dir} does not exist; open a campaign first")
+    place = settings.data_dir
+    if not place.exists():
+        yield Finding("data", False, f"{place} does not exist; open a campaign first")
         return
-    open_to_others = exposed_mode(settings.data_dir) is not None
-    private = f"{settings.data_dir} is private"
-    exposed = f"other users can read {settings.data_dir}; run: chmod 700 {settings.data_dir}"
-    yield Finding("data", not open_to_others, exposed if open_to_others else private)
+    if exposed_mode(place) is None:
+        yield Finding("data", True, f"{place} is private")
+    else:
+        yield Finding("data", False, f"other users can read {place}; run: chmod 700 {place}")
     try:
-        store = read_store(settings.data_dir, settings.store)
+        store = read_store(place, settings.store)
         known = store.campaigns()
-        names = [c.name for c in known if c.closed is None]
         received = store.received()
         sound = received == sum(store.outcomes().values())
         store.close()
     except CollectorError as error:
         yield Finding("database", False, str(error))
         return
-    yield Finding(
-        "database", sound, "every message received has one outcome" if sound else "damaged"
-    )
-    yield Finding("campaigns", bool(known), ", ".join(names) or "none open; see `open`")
-    key = settings.data_dir / "device.key"
+    text = "every message received has one outcome" if sound else "damaged"
+    yield Finding("database", sound, text)
+    names = ", ".join(c.name for c in known if c.closed is None)
+    yield Finding("campaigns", bool(known), names or "none open; see `open`")
+    key = place / "device.key"
     try:
         if received or key.exists():
             DeviceKey(key, make=False)
-        yield Finding(
-            "device key", True, "in place" if key.exists() else "created at the first run"
-        )
+        text = "in place" if key.exists() else "created at the first run"
+        yield Finding("device key", True, text)
     except CollectorError as error:
         yield Finding("device key", False, str(error))
+
+
+def _clock(health: Health) -> Finding:
+    """Rounds end by this clock. That it is not synchronised is no fault yet; signs of error are."""
+    hint = "" if health.beat is None else health.beat.status.clock
+    if hint:
+        return Finding("clock", False, f"{hint}; compare it with another clock, or set up NTP")
+    synchronisation = {
+        True: "the system clock is synchronised",
+        False: "the system clock isn't synchronised, and rounds end by it: set up NTP",
+        None: "the system does not report whether its clock is synchronised",
+    }
+    return Finding("clock", True, synchronisation[synchronised()])
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         if (settings.broker_dir / "port").exists() or BrokerDirectory.exists(settings.broker_dir):
-            settings, _ = choose_broker(settings)  # looking must not set an embedded broker up
+            settings, _ = choose_broker(settings)  # a check must not set up an embedded broker
         broker = settings.required_broker()
         yield from _streams(settings)
         if settings.username is not None:
-            yield from _named(settings, broker)
-            yield from _access(settings, broker)
+            yield from _as_user(settings, broker)
+            yield from _configured(settings, broker)
             return
         link = PahoLink(
             broker, settings.credentials(), client_id=random_client_id("doctor"), persistent=False
@@ -102,71 +103,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     link.close()
 
 
-def _access(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
-    """Whether the broker enforces the access list: tried, where it was configured here."""
-    path = settings.broker_dir.absolute()
-    if not BrokerDirectory.exists(path):
-        text = "not tried: only a broker configured by broker-config has a test device"
-        yield Finding("access", True, text)
-        return
-    configured = BrokerDirectory.load(path)
-    running = examine(settings.data_dir).running
-    # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
-    free = not running or configured.plan.kind == "nats"
-    yield from AccessProbe(configured, broker).examine(collector_free=free)
-    yield _configuration(configured)
-    yield _listener(configured.plan)
-    if configured.plan.kind == "nats":
-        yield _stored(configured)
-    yield _certificate(configured)
-
-
-def _configuration(configured: BrokerDirectory) -> Finding:
-    """Some limits show only after days or gigabytes: at least they must be written down."""
-    differing = altered(configured)
-    if not differing:
-        return Finding("configuration", True, "as broker-config writes it")
-    names = " and ".join(differing)
-    remedy = f"run: allomfree-collector broker-config {configured.plan.kind}"
-    return Finding("configuration", False, f"{names} in {configured.path} differ; {remedy}")
-
-
-def _listener(plan: BrokerPlan) -> Finding:
-    if not plan.everywhere:
-        return Finding("listener", True, f"{plan.bind} only, port {plan.port}")
-    advice = "for one network only, run broker-config again with --bind ADDRESS"
-    return Finding("listener", True, f"EVERY interface, port {plan.port}; {advice}")
-
-
-def _stored(configured: BrokerDirectory) -> Finding:
-    """NATS cannot limit a device's sessions, but they can be counted. Agents leave none."""
-    store = configured.path / "jetstream"  # in which NATS makes a directory of the same name
-    found = sum(1 for _ in store.glob("jetstream/$G/streams/$MQTT_msgs/obs/*"))
-    enrolled = len(configured.enrolled)
-    told = f"{found} stored subscriptions, {enrolled} enrolled devices"
-    if found <= 16 + 4 * enrolled:
-        return Finding("sessions", True, told)
-    return Finding(
-        "sessions",
-        False,
-        f"{told}: somebody leaves sessions behind. Revoke who does, stop the collector, delete "
-        f"{store} and start it again: devices send again what is missing",
-    )
-
-
-def _certificate(configured: BrokerDirectory) -> Finding:
-    try:
-        left = configured.certificate_days_left()
-    except AllomfreeError as error:
-        return Finding("certificate", False, str(error))
-    advice = ""
-    if left < RENEW_DAYS:
-        how = "" if configured.plan.own_certificate else " with --server-cert"
-        advice = f"; run broker-config again{how} to renew it"
-    return Finding("certificate", left >= 30, f"the broker's is valid for {left} more days{advice}")
-
-
-def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
+def _as_user(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     """A broker may use the user name as the session's: a check with it would take the session over,
     and a clean one would drop the messages in it. So ask the service, or keep the session."""
     beat = examine(settings.data_dir).beat
@@ -182,8 +119,66 @@ def _named(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     link.close()
 
 
+def _configured(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
+    """Whether a broker configured here enforces its access list, and how it is set up."""
+    path = settings.broker_dir.absolute()
+    if not BrokerDirectory.exists(path):
+        text = "not tried: only a broker configured by broker-config has a test device"
+        yield Finding("access", True, text)
+        return
+    configured = BrokerDirectory.load(path)
+    plan = configured.plan
+    running = examine(settings.data_dir).running
+    # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
+    free = not running or plan.kind == "nats"
+    yield from AccessProbe(configured, broker).examine(collector_free=free)
+    # Some limits show only after days or gigabytes: at least the files must be right.
+    altered = configured.altered()
+    if altered:
+        names, remedy = " and ".join(altered), f"run: allomfree-collector broker-config {plan.kind}"
+        yield Finding("configuration", False, f"{names} in {path} differ; {remedy}")
+    else:
+        yield Finding("configuration", True, "as broker-config writes it")
+    where = f"{plan.bind} only, port {plan.port}"
+    if plan.everywhere:
+        advice = "for one network only, run broker-config again with --bind ADDRESS"
+        where = f"EVERY interface, port {plan.port}; {advice}"
+    yield Finding("listener", True, where)
+    if plan.kind == "nats":
+        yield _sessions(configured)
+    yield _certificate(configured)
+
+
+def _sessions(configured: BrokerDirectory) -> Finding:
+    """NATS cannot limit a device's sessions, but they can be counted. Agents leave none."""
+    store = configured.path / "jetstream"  # in which NATS makes a directory of the same name
+    found = sum(1 for _ in store.glob("jetstream/$G/streams/$MQTT_msgs/obs/*"))
+    enrolled = len(configured.enrolled)
+    counts = f"{found} stored subscriptions, {enrolled} enrolled devices"
+    if found <= 16 + 4 * enrolled:
+        return Finding("sessions", True, counts)
+    return Finding(
+        "sessions",
+        False,
+        f"{counts}: a client leaves sessions behind. Revoke it, stop the collector, delete {store} "
+        "and start it again: devices send again what is missing",
+    )
+
+
+def _certificate(configured: BrokerDirectory) -> Finding:
+    expires = server_expires(configured.path / "tls")
+    if expires is None:
+        return Finding("certificate", False, "the broker's certificate cannot be read")
+    left = int((expires - time.time()) // 86_400)
+    advice = ""
+    if left < RENEW_DAYS:
+        how = "" if configured.plan.own_certificate else " with --server-cert"
+        advice = f"; run broker-config again{how} to renew it"
+    return Finding("certificate", left >= 30, f"the broker's is valid for {left} more days{advice}")
+
+
 def _streams(settings: Settings) -> Iterator[Finding]:
-    """Workers that share a store pull from NATS's own stream, where its address is known."""
+    """Workers that share a store pull from NATS's own stream, if its address is known."""
     if settings.store is not None:
         for address in settings.stream or ():
             address.check_plaintext(settings.allow_plaintext)
@@ -191,8 +186,8 @@ def _streams(settings: Settings) -> Iterator[Finding]:
 
 
 def _shared(settings: Settings, link: PahoLink) -> Iterator[Finding]:
-    """Without a stream, workers need a broker that deals reports out among them. The embedded one
-    has a stream, whose port the service finds by itself."""
+    """Without a stream, workers need a broker that distributes reports among them. The embedded
+    broker has a stream, whose port the service finds by itself."""
     embedded = (settings.broker_dir / "port").exists()
     if settings.store is None or settings.stream is not None or embedded:
         return
@@ -209,7 +204,7 @@ def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
 
 
 def _manifests(settings: Settings, link: PahoLink) -> Iterator[Finding]:
-    """Whether devices would find each open campaign: its manifest must be retained and right."""
+    """Whether devices would find each open campaign: its manifest must be retained and correct."""
     try:
         store = read_store(settings.data_dir, settings.store)
     except CollectorError:

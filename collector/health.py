@@ -1,8 +1,8 @@
-"""Which configuration a broker's directory holds: told apart by a digest of a few small files.
+"""Is the collector alive and well? Answered from a file, so that neither port nor curl is needed.
 
-They hold what a running broker or collector cannot take over by reading its files again: where the
-broker listens and with what, and how the collector connects to it. Users, passwords and access
-lists are not among them: brokers reload those.
+The service writes its status to the heartbeat file every few seconds; `examine` reads it, and
+compares the configuration that the service's broker uses with the one on disk. Nothing here knows
+the broker or the store, so the page's process can use it.
 """
 
 from __future__ import annotations
@@ -19,36 +19,20 @@ from typing import Any, Final, TypedDict
 
 from protocol_spec.programs.system import overwrite
 
-OWN: Final = "credentials/Collector/collector.toml"
-FILES: Final = ("nats.conf", "mosquitto.conf", OWN)
-
-
-def fingerprint(directory: Path) -> str:
-    """A digest of what is configured there; nothing where that cannot be seen."""
-    digest = hashlib.sha256()
-    try:
-        if not directory.is_dir():
-            return ""
-        for name in FILES:
-            file = directory / name
-            digest.update(f"{name}\0".encode())
-            if file.exists():
-                digest.update(file.read_bytes() + b"\0")
-    except OSError:
-        return ""
-    return digest.hexdigest()[:16]
-
-
-# --- Is the collector alive and well? Answered from a file, so that no port and no curl is needed.
-
-
 HEARTBEAT_FILE: Final = "heartbeat"
 EVERY_SECONDS: Final = 2.0
 STALE_SECONDS: Final = 30.0
 SHOWN: Final = 8  # campaigns that wait, in the heartbeat
 OUTDATED: Final = (
     "the broker's configuration was changed, and the running collector does not use it yet. It "
-    "takes it over within seconds, and nothing is lost; if this stays, restart the collector"
+    "switches within seconds, and nothing is lost; if this persists, restart the collector"
+)
+# What a running broker or collector cannot take over by reloading: where the broker listens and
+# with what, and how the collector connects to it. Brokers do reload users, passwords and access.
+_CONFIGURATION: Final = (
+    "nats.conf",
+    "mosquitto.conf",
+    "credentials/Collector/collector.toml",
 )
 
 
@@ -62,7 +46,7 @@ class Waiting(TypedDict):
 
 @dataclass(slots=True)
 class Status:
-    """What the running service says of itself, for `status`, `health` and the metrics."""
+    """What the running service reports, for `status`, `health` and the metrics."""
 
     connected: bool = False
     trouble: str = "starting"
@@ -76,18 +60,18 @@ class Status:
     suspended_names: list[str] = field(default_factory=list)  # of some of them
     early: int = 0
     late: int = 0
-    clock: str = ""  # what speaks against this machine's clock
+    clock: str = ""  # why this machine's clock may be wrong
     waiting: dict[str, Waiting] = field(default_factory=dict)  # by the campaign's name
     since: float = field(default_factory=time.time)
-    broker_dir: str = ""  # where the broker was configured that is used; empty if nowhere here
-    broker_config: str = ""  # which configuration of it
-    worker: int = 0  # its number, where several share a store
+    broker_dir: str = ""  # where the broker in use was configured; empty if not here
+    broker_config: str = ""  # the fingerprint of its configuration
+    worker: int = 0  # its number, if several share a store
     leads: bool = False  # whether it is the one that seals and publishes
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One heartbeat: which process wrote it, when, how large it was, and its status."""
+    """One heartbeat: which process wrote it, when, its memory in bytes, and its status."""
 
     pid: int
     at: float
@@ -105,8 +89,13 @@ class Health:
 
     @property
     def running(self) -> bool:
-        """Whether a collector's process is there, well or not."""
+        """Whether there is a collector process, well or not."""
         return self.beat is not None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the broker's configuration was changed since the service chose it."""
+        return self.beat is not None and _is_outdated(self.beat.status)
 
     def facts(self) -> dict[str, Any]:
         """What `health --json` prints."""
@@ -128,13 +117,8 @@ class Heartbeat:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every_seconds
-        record = {
-            "pid": os.getpid(),
-            "at": time.time(),
-            "memory": resident_memory(),
-            **asdict(status),
-        }
-        record["trouble"] = str(record["trouble"])[:1000]
+        process = {"pid": os.getpid(), "at": time.time(), "memory": resident_memory()}
+        record = process | asdict(status) | {"trouble": str(status.trouble)[:1000]}
         with suppress(OSError):  # a full disk must not end the service; a silent one looks stuck
             overwrite(self._path, json.dumps(record).encode().ljust(4096))
 
@@ -148,27 +132,41 @@ def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
         return Health(False, f"no collector is running on {directory}")
     age = clock() - beat.at
     if age > STALE_SECONDS:
-        beat.status.connected = False  # nobody knows: it would have to say so again
+        beat.status.connected = False  # not known: it would have to report it again
         return Health(
             False, f"the collector (process {beat.pid}) is stuck: silent for {age:.0f} s", beat
         )
-    if is_outdated(beat.status):
+    if _is_outdated(beat.status):
         return Health(False, OUTDATED, beat)
     if beat.status.trouble:
         return Health(False, beat.status.trouble, beat)
     return Health(True, "; ".join(["connected and counting", *_remarks(beat.status)]), beat)
 
 
-def is_outdated(status: Status) -> bool:
-    """Whether the broker was configured anew since the service chose it."""
+def fingerprint(directory: Path) -> str:
+    """Identifies the configuration in a broker's directory; empty if it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        if not directory.is_dir():
+            return ""
+        for name in _CONFIGURATION:
+            file = directory / name
+            digest.update(f"{name}\0".encode())
+            if file.exists():
+                digest.update(file.read_bytes() + b"\0")
+    except OSError:
+        return ""
+    return digest.hexdigest()[:16]
+
+
+def _is_outdated(status: Status) -> bool:
     if not status.broker_config:
         return False
-    found = fingerprint(Path(status.broker_dir))
-    return found not in ("", status.broker_config)
+    return fingerprint(Path(status.broker_dir)) not in ("", status.broker_config)
 
 
 def _remarks(status: Status) -> Iterator[str]:
-    """What is no fault of the collector, but wants to be known."""
+    """What is no fault of the collector, but should be known."""
     if status.waiting:
         names = ", ".join(list(status.waiting)[:SHOWN])
         yield f"a round past its deadline waits for the broker: {names}"
@@ -184,7 +182,7 @@ def _read(path: Path) -> Beat:
 
 
 def resident_memory() -> int:
-    """Memory of this process in bytes; 0 where the system does not say."""
+    """Memory of this process in bytes; 0 if the system does not report it."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:

@@ -1,13 +1,9 @@
-"""The operator's key: it signs manifests, so that owners can tell whose campaigns they join (P4).
-
-The secret is in a file of its own, outside the database, and is read by `open` and `operator-key`
-alone. Whoever has it can sign in the operator's name; see docs/security.md.
-"""
+"""What goes with a campaign: a trial of it, the operator's signature, and the link to join by."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -22,43 +18,117 @@ from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.settings import SettingsError, parse_broker
 from protocol_spec.programs.system import create_durably, exposed_mode, write_durably
 
+# --- trials ----------------------------------------------------------------------------------
+# A trial is made from the manifest of a real campaign: short rounds that begin at once, to see the
+# whole system work in minutes. Its name, title and purpose say that it is one, for the owners who
+# are asked to join and for the readers of its results.
+
+ROUNDS: Final = 15
+MIN_REPORTS: Final = 10
+PERIOD_SECONDS: Final = 60
+TRIAL_MARK: Final = "TRIAL: "
+_SUFFIX: Final = "-trial"
+_PURPOSE: Final = "A trial of the system: its results mean nothing. For: "
+_MEANING: Final = "this is a TRIAL, to see the system at work: its results mean nothing"
+_DROPPED: Final = ("created", "expires", "devices", "receipt_pages", "retention")
+
+
+def is_trial(manifest: Manifest) -> bool:
+    return manifest.slug.endswith(_SUFFIX) and manifest.title.startswith(TRIAL_MARK)
+
+
+def trial_warnings(manifest: Manifest) -> list[str]:
+    """What is shown with every result of a trial."""
+    return [_MEANING] if is_trial(manifest) else []
+
+
+def read_campaign(
+    file: Path, campaigns: Iterable[Campaign], now: int, *, trial_seconds: int | None = None
+) -> Manifest:
+    """The manifest in a file, or a trial of it with rounds of `trial_seconds`.
+
+    What begins "now" began when it was first opened: the same file is the same campaign for as
+    long as that is open and not over.
+    """
+    for campaign in campaigns:
+        first, end = campaign.manifest.rounds.first, campaign.manifest.rounds.end
+        if campaign.closed is None and end > now:
+            again = _read(file, first, trial_seconds)
+            if again.digest == campaign.manifest.digest:
+                return again
+    return _read(file, now, trial_seconds)
+
+
+def _read(file: Path, now: int, trial_seconds: int | None) -> Manifest:
+    manifest = Manifest.from_file(file, now=now)  # a trial of an invalid manifest is invalid, too
+    if trial_seconds is None:
+        return manifest
+    document = trial_of(tomllib.loads(file.read_text(encoding="utf-8")), trial_seconds)
+    try:
+        return Manifest.from_authored(document, now=now)
+    except ManifestError as error:
+        raise ManifestError(error.problems, f"{file}, as a trial") from None
+
+
+def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) -> dict[str, Any]:
+    """An authored manifest as a trial."""
+    made = {name: value for name, value in document.items() if name not in _DROPPED}
+    rounds = {"first": "now", "period": period_seconds, "count": ROUNDS}
+    rounds["grace"] = max(1, period_seconds // 4)
+    rounds["drain"] = max(10, period_seconds)
+    if document["rounds"].get("each"):
+        rounds["each"] = min(ROUNDS, document["rounds"]["each"])
+    return made | {
+        "slug": document["slug"][: MAX_SLUG_LENGTH - len(_SUFFIX)].strip("-") + _SUFFIX,
+        "title": (TRIAL_MARK + document["title"])[:MAX_TITLE_LENGTH].strip(),
+        "purpose": (_PURPOSE + document["purpose"])[:MAX_PURPOSE_LENGTH].strip(),
+        "min_reports": min(MIN_REPORTS, document.get("min_reports", MIN_REPORTS)),
+        "receipt_pages": 1,
+        "retention": 3_600,
+        "rounds": rounds,
+    }
+
+
+# --- the operator's key (P4) -----------------------------------------------------------------
+
 KEY_FILE: Final = "operator.key"
 SECRET_BYTES: Final = 32
 
 
 class OperatorKey:
-    """The key in a data directory, if there is one."""
+    """The key in a data directory, if there is one: it signs manifests, so that owners can verify
+    whose campaigns they join.
+
+    The secret is in a file of its own, outside the database, and is read by `open` and
+    `operator-key` alone. Whoever has it can sign as the operator; see docs/security.md.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / KEY_FILE
 
     @property
     def public(self) -> bytes:
-        """The public key, which manifests and owners name the operator by; empty if none."""
+        """The public key, by which manifests and owners name the operator; empty if none."""
         secret = self._secret()
-        return _public(secret) if secret else b""
+        return _with_signatures(lambda: signing.public_key(secret)) if secret else b""
 
-    def create(self) -> bytes:
-        """Make a key where there is none; returns the public one."""
+    def create(self) -> None:
         if self._secret():
             raise CollectorError(
-                f"there is an operator key in {self.path} already; nothing was changed. Owners "
+                f"there is already an operator key in {self.path}; nothing was changed. Owners "
                 "know it: replace it only if you must: allomfree-collector operator-key rotate"
             )
-        create_durably(self.path, _new_secret())
-        return self.public
+        create_durably(self.path, _with_signatures(signing.new_secret))
 
-    def rotate(self) -> bytes:
-        """Replace the key by a new one; the old secret is gone. Returns the new public key."""
+    def rotate(self) -> None:
+        """Replace the key by a new one; the old secret is gone."""
         if not self._secret():
             raise self.no_key()
-        write_durably(self.path, _new_secret())
-        return self.public
+        write_durably(self.path, _with_signatures(signing.new_secret))
 
     def sign(self, manifest: Manifest) -> bytes:
         """The signature of a manifest that names this operator. Raises if it names another."""
-        secret = self._secret()
-        own = _public(secret) if secret else b""
+        secret, own = self._secret(), self.public
         if not secret or own != manifest.operator:
             here = f"the key here, {self.path}, is {own.hex()}" if own else "there is no key here"
             raise CollectorError(
@@ -68,7 +138,6 @@ class OperatorKey:
         return signing.sign(secret, manifest.digest)
 
     def no_key(self) -> CollectorError:
-        """The error where a key is needed."""
         return CollectorError(
             f"there is no operator key in {self.path.parent}; nothing was changed. Make one with: "
             "allomfree-collector operator-key create"
@@ -94,111 +163,32 @@ class OperatorKey:
         )
 
 
-def _public(secret: bytes) -> bytes:
+def _with_signatures(step: Callable[[], bytes]) -> bytes:
     try:
-        return signing.public_key(secret)
+        return step()
     except signing.NoSignatures:
-        raise _missing() from None
+        raise SettingsError(
+            "cryptography, which signs manifests, is not installed; nothing was changed. Run: "
+            f"{install_command('verify')}"
+        ) from None
 
 
-def _new_secret() -> bytes:
-    try:
-        return signing.new_secret()
-    except signing.NoSignatures:
-        raise _missing() from None
-
-
-def _missing() -> SettingsError:
-    return SettingsError(
-        "cryptography is not installed, which signs manifests; nothing was changed. Run: "
-        f"{install_command('verify')}"
-    )
-
-
-# --- A trial: a campaign with short rounds that begins at once, to see the whole way in minutes.
-
-
-ROUNDS: Final = 15
-MIN_REPORTS: Final = 10
-PERIOD_SECONDS: Final = 60
-TRIAL_MARK: Final = "TRIAL: "
-_SUFFIX: Final = "-trial"
-_PURPOSE: Final = "A trial of the system: its results mean nothing. For: "
-_MEANING: Final = "this is a TRIAL, to see the system at work: its results mean nothing"
-_DROPPED: Final = ("created", "expires", "devices", "receipt_pages", "retention")
-
-
-def is_trial(manifest: Manifest) -> bool:
-    """Whether it says of itself that it is one."""
-    return manifest.slug.endswith(_SUFFIX) and manifest.title.startswith(TRIAL_MARK)
-
-
-def trial_warnings(manifest: Manifest) -> list[str]:
-    """What stands beside every result of a trial."""
-    return [_MEANING] if is_trial(manifest) else []
-
-
-def read_campaign(
-    file: Path, campaigns: Iterable[Campaign], now: int, *, trial_seconds: int | None = None
-) -> Manifest:
-    """The manifest in a file, or a trial of it with rounds of so many seconds.
-
-    What begins "now" began when it was opened first: the same file is the same campaign for as
-    long as that is open and not over.
-    """
-    for campaign in campaigns:
-        first, end = campaign.manifest.rounds.first, campaign.manifest.rounds.end
-        if campaign.closed is None and end > now:
-            again = _read(file, first, trial_seconds)
-            if again.digest == campaign.manifest.digest:
-                return again
-    return _read(file, now, trial_seconds)
-
-
-def _read(file: Path, now: int, trial_seconds: int | None) -> Manifest:
-    manifest = Manifest.from_file(file, now=now)  # a trial of what is wrong is wrong, too
-    if trial_seconds is None:
-        return manifest
-    document = trial_of(tomllib.loads(file.read_text(encoding="utf-8")), trial_seconds)
-    try:
-        return Manifest.from_authored(document, now=now)
-    except ManifestError as error:
-        raise ManifestError(error.problems, f"{file}, as a trial") from None
-
-
-def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) -> dict[str, Any]:
-    """What the analyst wrote, as a trial."""
-    made = {name: value for name, value in document.items() if name not in _DROPPED}
-    rounds = {"first": "now", "period": period_seconds, "count": ROUNDS}
-    rounds["grace"] = max(1, period_seconds // 4)
-    rounds["drain"] = max(10, period_seconds)
-    if document["rounds"].get("each"):
-        rounds["each"] = min(ROUNDS, document["rounds"]["each"])
-    return made | {
-        "slug": document["slug"][: MAX_SLUG_LENGTH - len(_SUFFIX)].strip("-") + _SUFFIX,
-        "title": (TRIAL_MARK + document["title"])[:MAX_TITLE_LENGTH].strip(),
-        "purpose": (_PURPOSE + document["purpose"])[:MAX_PURPOSE_LENGTH].strip(),
-        "min_reports": min(MIN_REPORTS, document.get("min_reports", MIN_REPORTS)),
-        "receipt_pages": 1,
-        "retention": 3_600,
-        "rounds": rounds,
-    }
-
-
-# --- The link by which owners join: the broker's address with a campaign's whole digest (P3).
-
+# --- the link to join by ---------------------------------------------------------------------
+# The broker's address with a campaign's whole digest (P3). The page is a process of its own and
+# knows no broker, so the address is kept in the data directory. It holds no secret: whoever has the
+# link still needs the credential that `enrol` creates, if the broker asks for one.
 
 ADDRESS_FILE: Final = "join-address"
 
 
 def remember_address(settings: Settings) -> str:
     """Keep the address that devices use, for the page; returns it."""
-    # Here and not above: the page, which only reads, does without brokers.
+    # Imported here because the page, which only reads, does without brokers.
     from collector.brokers.choose import address_for_devices, choose_broker  # noqa: PLC0415
 
     address = f"{address_for_devices(settings)}/{choose_broker(settings)[0].namespace}"
     if _remembered(settings.data_dir) != address:
-        with suppress(OSError):  # a full disk is told by whoever stores something
+        with suppress(OSError):  # a full disk is reported by what must be stored
             write_durably(settings.data_dir / ADDRESS_FILE, address)
     return address
 
@@ -210,7 +200,7 @@ def join_link(directory: Path, manifest: Manifest) -> str | None:
 
 
 def is_for_others(link: str) -> bool:
-    """Whether other machines can use a link: one to this very machine is of no use to them."""
+    """Whether other machines can use a link: one to this machine is of no use to them."""
     try:
         return not parse_broker(link).is_loopback
     except SettingsError:

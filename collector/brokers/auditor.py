@@ -1,13 +1,19 @@
-"""What NATS may keep for devices: limits that its configuration cannot express.
+"""What the auditor does at a broker: set NATS's limits, and probe what must be refused.
 
-NATS keeps retained messages and queues in streams of its own making, without limits, and changes
-back what it makes retained messages of at every start. So the auditor sets the limits whenever the
-broker has started, by NATS's own interface, which MQTT clients reach too where they are allowed to:
+Limits that NATS's configuration cannot express: it keeps retained messages and queues in streams
+that it creates itself, without limits, and resets the retained ones at every start. So the auditor
+sets the limits whenever the broker has started, by NATS's own interface, which MQTT clients can
+reach where they are allowed to:
 
-- only what is for all can be retained: a device that asks for it waits five seconds for nothing;
+- only what is for everyone can be retained; a device that asks for it waits five seconds in vain;
 - what an earlier configuration let devices retain is deleted;
-- queues together have a largest size, and an oldest message; what is oldest goes first, and a
-  report that went is sent again by its device until it is on a receipt page.
+- all queues together have a maximum size and age; the oldest messages are dropped first, and the
+  device of a dropped report sends it again until it is on a receipt page.
+
+Probing, because a broker's answers prove nothing: mosquitto grants subscriptions that its access
+list forbids, and NATS acknowledges publishes that it drops. Everything happens below a name that
+no campaign can have. A refusal is proven by what does *not* arrive before something that was sent
+later and is allowed to arrive.
 """
 
 from __future__ import annotations
@@ -44,17 +50,19 @@ from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Creden
 from protocol_spec.programs.system import random_client_id
 from protocol_spec.topics import CANARY_CAMPAIGN, VERSION, canary, everything_of, for_all
 
+log = logging.getLogger("allomfree.broker")
+
+# --- limits of NATS --------------------------------------------------------------------------
+
 ANSWER_SECONDS: Final = 10.0
-CLUSTER_SECONDS: Final = 2.0  # much less than a leader's lease, which goes on meanwhile
+CLUSTER_SECONDS: Final = 2.0  # much less than a leader's lease, which continues meanwhile
 _RETAINED, _QUEUED = "$MQTT_rmsgs", "$MQTT_msgs"
 _NANOSECONDS: Final = 10**9
 
-log = logging.getLogger("allomfree.broker")
-
 
 def limiting(directory: Path, url: BrokerUrl, connect: Connect) -> Connect:
-    """Of a cluster that was configured here, set the limits whenever we connect to a node: nobody
-    here starts its nodes, and a node sets its own when it starts."""
+    """Set the limits of a cluster configured here whenever we connect to a node: its nodes are
+    started elsewhere, and each resets its limits when it starts."""
     if not BrokerDirectory.exists(directory):
         return connect
     configured = BrokerDirectory.load(directory)
@@ -73,37 +81,33 @@ def limit_nats(
     configured: BrokerDirectory, url: BrokerUrl | None = None, seconds: float = ANSWER_SECONDS
 ) -> bool:
     """Set the limits of a broker that has just started; False, with a warning, if it refused."""
+    waiting: set[int] = set()
     try:
-        done = _ask(configured, url or configured.plan.local_url, seconds)
+        link = PahoLink(
+            url or configured.plan.local_url,
+            configured.credentials(AUDITOR),
+            client_id=random_client_id("limit"),
+            version=MQTT_311,
+            persistent=False,
+        )
+        link.connect()
+        for topic, body in limit_requests(configured.plan):
+            waiting.add(link.publish(topic, body, retain=False))
+        until = time.monotonic() + seconds
+        while waiting and link.lost is None and time.monotonic() < until:
+            link.step(0.1)
+            waiting -= link.answers().keys()
+        link.close()
     except (AllomfreeError, OSError) as error:
         log.warning("the broker's limits could not be set: %s", error)
         return False
-    if not done:
+    if waiting:
         log.warning("the broker's limits could not be set; see: allomfree-collector doctor")
-    return done
-
-
-def _ask(configured: BrokerDirectory, url: BrokerUrl, seconds: float) -> bool:
-    link = PahoLink(
-        url,
-        configured.credentials(AUDITOR),
-        client_id=random_client_id("limit"),
-        version=MQTT_311,
-        persistent=False,
-    )
-    link.connect()
-    asked = requests(configured.plan)
-    waiting = {link.publish(topic, body, retain=False) for topic, body in asked}
-    until = time.monotonic() + seconds
-    while waiting and link.lost is None and time.monotonic() < until:
-        link.step(0.1)
-        waiting -= link.answers().keys()
-    link.close()
     return not waiting
 
 
-def requests(plan: BrokerPlan) -> Iterator[tuple[str, bytes]]:
-    """Topic and body of what has to be asked for, in this order."""
+def limit_requests(plan: BrokerPlan) -> Iterator[tuple[str, bytes]]:
+    """Topic and body of each request, in this order."""
     retained = [for_all(plan.namespace)]
     if plan.home_assistant:
         retained.append(f"{plan.home_assistant}/device/+/config")
@@ -111,6 +115,8 @@ def requests(plan: BrokerPlan) -> Iterator[tuple[str, bytes]]:
     yield _request(
         "UPDATE",
         _RETAINED,
+        name=_RETAINED,
+        storage="file",
         subjects=kept,
         retention="limits",
         max_msgs_per_subject=1,
@@ -120,6 +126,8 @@ def requests(plan: BrokerPlan) -> Iterator[tuple[str, bytes]]:
     yield _request(
         "UPDATE",
         _QUEUED,
+        name=_QUEUED,
+        storage="file",
         subjects=["$MQTT.msgs.>"],
         retention="interest",
         max_bytes=LARGEST_STORE,
@@ -130,16 +138,13 @@ def requests(plan: BrokerPlan) -> Iterator[tuple[str, bytes]]:
 
 
 def _request(verb: str, stream: str, **body: Any) -> tuple[str, bytes]:
-    if verb == "UPDATE":
-        body |= {"name": stream, "storage": "file"}
     return f"$JS/API/STREAM/{verb}/{stream}", json.dumps(body).encode()
 
 
-# --- Tries what must be refused, because a broker's answers prove nothing: mosquitto grants
+# --- probing access --------------------------------------------------------------------------
 
-
-ARRIVES: Final = 5.0
-DEALT_WITH: Final = 10.0  # NATS takes five seconds to find that it cannot retain a message
+DELIVERY_SECONDS: Final = 5.0
+PUBLISH_SECONDS: Final = 10.0  # NATS takes five seconds to find that it cannot retain a message
 _OTHER: Final = "doctor-other"
 _REMEDY: Final = "use the configuration that broker-config wrote"
 
@@ -153,19 +158,17 @@ class _Client:
         self._acknowledges = acknowledges
         link.connect()
 
-    def wait(self, enough: Callable[[], bool], seconds: float = ARRIVES) -> None:
-        """Receive until there is enough, or the time is over."""
+    def wait(self, done: Callable[[], bool], seconds: float = DELIVERY_SECONDS) -> None:
         limit = time.monotonic() + seconds
-        while time.monotonic() < limit and not self.link.lost and not enough():
+        while time.monotonic() < limit and not self.link.lost and not done():
             arrived = self.link.step(0.05)
             if self._acknowledges:
                 self.link.acknowledge(arrived)
             self.received.update(message.payload for message in arrived)
 
     def subscribe(self, topic_filter: str) -> None:
-        """Subscribe, and wait for the broker's answer."""
         wanted = self.link.granted + 1
-        # NATS stores what it delivers with QoS 1, each subscription's apart: in no common order.
+        # QoS 0, because NATS stores what it delivers with QoS 1, in an order per subscription.
         self.link.subscribe([topic_filter], qos=0)
         self.wait(lambda: self.link.granted == wanted)
 
@@ -173,17 +176,12 @@ class _Client:
         """Publish a random message and wait for the broker's answer; returns the message."""
         message = random_client_id("canary").encode().ljust(size, b".")
         sent = self.link.publish(topic, message, retain=retain)
-        self.wait(lambda: sent in self.link.answers(), DEALT_WITH)
+        self.wait(lambda: sent in self.link.answers(), PUBLISH_SECONDS)
         return message
-
-    def clear(self, topic: str) -> None:
-        """Take back what was retained."""
-        self.link.publish(topic, b"", retain=True)
-        self.wait(lambda: bool(self.link.answers()))
 
 
 class AccessProbe:
-    """Connections under different names to one broker."""
+    """Tries at one broker, under different names, what each may and may not do."""
 
     def __init__(self, configured: BrokerDirectory, broker: BrokerUrl) -> None:
         self._configured = configured
@@ -194,55 +192,66 @@ class AccessProbe:
         self._stack = ExitStack()
 
     def examine(self, *, collector_free: bool) -> Iterator[Finding]:
-        """All trials; with `collector_free` also as the collector, whose session must be idle."""
+        """All probes; with `collector_free` also as the collector, whose session must be idle."""
         with self._stack:
             try:
-                self._client(AUDITOR)  # a refusal means something only where others are let in
+                self._client(AUDITOR)  # a refusal means something only if others are let in
                 self._stack.close()
             except BrokerUnreachable as error:
                 yield Finding("access", False, f"could not be tried: {error}")
                 return
-            yield self._refused("nobody enters without a credential", Credentials())
+            yield self._refused("nobody connects without a credential", Credentials())
             wrong = Credentials(PROBE, "not the password")
-            yield self._refused("nobody enters with a wrong credential", wrong)
+            yield self._refused("nobody connects with a wrong credential", wrong)
             try:
-                yield from self._trials(collector_free)
+                yield from self._devices()
+                yield from self._limits()
+                yield from self._readers()
+                yield from self._collector(collector_free)
             except BrokerUnreachable as error:
-                yield Finding("access", False, f"the trial broke off: {error}")
+                yield Finding("access", False, f"probing was interrupted: {error}")
 
-    def _trials(self, collector_free: bool) -> Iterator[Finding]:
+    def _devices(self) -> Iterator[Finding]:
         up, down = self._canary("up", PROBE, "try"), self._canary("down", PROBE, "response")
         other_up = self._canary("up", _OTHER, "report")
-        # A collector would count what the auditor writes there; NATS refuses to read it at once.
+        # A collector would count what the auditor publishes there; NATS refuses the subscription.
         read_up = self._canary("up", _OTHER, "try") if self._mosquitto else other_up
         other_down = self._canary("down", _OTHER, "response")
         pub = self._canary("pub", "other")
         yield self._write(PROBE, "a device reports as itself", up, allowed=True)
         yield self._write(PROBE, "a device does not report as another", other_up)
-        yield self._write(PROBE, "a device does not speak for the collector", pub)
-        yield self._write(PROBE, "a device does not answer devices", other_down)
-        yield self._read("a device reads what is for all", pub, allowed=True)
+        yield self._write(PROBE, "a device does not publish as the collector", pub)
+        yield self._write(PROBE, "a device does not answer other devices", other_down)
+        yield self._read("a device reads what is for everyone", pub, allowed=True)
         yield self._read("a device reads what is for itself", down, allowed=True)
         yield self._read("a device does not read reports", read_up)
         yield self._read("a device does not read what is for another", other_down)
-        yield self._take_over()
-        yield from self._limits(up)
-        yield from self._readers(pub)
-        limits = "the collector does not write reports"
-        if collector_free:
-            yield self._write(COLLECTOR, "the collector speaks to all", pub, allowed=True)
-            yield self._write(COLLECTOR, limits, other_up)
-        else:
-            text = "not tried while the service holds the session; stop it and run doctor again"
-            yield Finding(limits, True, text)
 
-    def _readers(self, pub: str) -> Iterator[Finding]:
-        """They read and never vote, neither in their own name nor in a device's."""
+    def _limits(self) -> Iterator[Finding]:
+        """How much of the broker one device can use up."""
+        up = self._canary("up", PROBE, "try")
+        yield self._take_over()
+        other = self._canary("up", PROBE, "other")
+        yield self._write(PROBE, "a device sends reports and requests only", other)
+        device = self._client(PROBE)
+        device.publish(up, size=LARGEST_PACKET + 1)  # costs the device its connection
+        yield self._verdict("a device does not send large messages", device.link.lost is not None)
+        if self._mosquitto:
+            first = self._client(PROBE)
+            self._client(PROBE)  # ends the first connection, whatever its name
+            first.wait(lambda: False)
+            yield self._verdict("a device has one session", first.link.lost is not None)
+            yield self._closed_campaign()
+        else:
+            yield self._retained(up)
+
+    def _readers(self) -> Iterator[Finding]:
+        """They read and are never counted, neither in their own name nor in a device's."""
         if READER_PROBE not in self._configured.users:
             return
+        pub = self._canary("pub", "other")
         yield self._read("a reader reads results", pub, allowed=True, name=READER_PROBE)
-        tried = ((READER_PROBE, "try"), (READER_PROBE, "report"), (PROBE, "report"))
-        for name, kind in tried:
+        for name, kind in ((READER_PROBE, "try"), (READER_PROBE, "report"), (PROBE, "report")):
             topic = self._canary("up", name, kind)
             found = self._write(READER_PROBE, "a reader does not report", topic)
             if not found.ok:
@@ -250,27 +259,20 @@ class AccessProbe:
         yield found
         request = self._canary("up", PROBE, "request")
         yield self._write(READER_PROBE, "a reader does not ask to forget", request)
-        yield self._write(READER_PROBE, "a reader does not speak for the collector", pub)
+        yield self._write(READER_PROBE, "a reader does not publish as the collector", pub)
 
-    def _limits(self, up: str) -> Iterator[Finding]:
-        """How much of the broker one device can take up."""
-        other = self._canary("up", PROBE, "other")
-        yield self._write(PROBE, "a device sends reports and requests only", other)
-        yield self._large(up)
-        if self._mosquitto:
-            yield self._one_session()
-            yield self._closed()
-        else:
-            yield self._retained(up)
-
-    def _large(self, topic: str) -> Finding:
-        """Sending it costs the device its connection."""
-        device = self._client(PROBE)
-        device.publish(topic, size=LARGEST_PACKET + 1)
-        return self._verdict("a device does not send large messages", device.link.lost is not None)
+    def _collector(self, free: bool) -> Iterator[Finding]:
+        limits = "the collector does not write reports"
+        if not free:
+            text = "not tried while the service uses the session; stop it and run doctor again"
+            yield Finding(limits, True, text)
+            return
+        pub, report = self._canary("pub", "other"), self._canary("up", _OTHER, "report")
+        yield self._write(COLLECTOR, "the collector publishes to everyone", pub, allowed=True)
+        yield self._write(COLLECTOR, limits, report)
 
     def _retained(self, topic: str) -> Finding:
-        """Whoever comes later does not find what a device wanted to be kept."""
+        """A later subscriber does not find what a device asked to be retained."""
         device = self._client(PROBE)
         word = device.publish(topic, retain=True)
         auditor = self._client(AUDITOR)
@@ -280,22 +282,28 @@ class AccessProbe:
         auditor.wait(lambda: later in auditor.received)
         kept = word in auditor.received
         if kept:
-            device.clear(topic)
+            device.link.publish(topic, b"", retain=True)
+            device.wait(lambda: bool(device.link.answers()))
         return self._verdict("a device does not store messages", not kept)
 
-    def _one_session(self) -> Finding:
-        """Entering again, under whatever name, ends the connection before."""
-        first = self._client(PROBE)
-        self._client(PROBE)
-        first.wait(lambda: False)
-        return self._verdict("a device has one session", first.link.lost is not None)
-
-    def _closed(self) -> Finding:
+    def _closed_campaign(self) -> Finding:
         """mosquitto keeps a message on each topic that a device may write: so they are few."""
         what = "a device reports to known campaigns only"
         if self._configured.plan.campaigns is None:
             return Finding(what, True, "not tried: no campaign is known here")
         return self._write(PROBE, what, self._canary("up", PROBE, "report", campaign=NO_CAMPAIGN))
+
+    def _take_over(self) -> Finding:
+        """A session cannot be taken over by its name; where the broker does not tie names to
+        users, because nobody can guess it."""
+        what = "nobody takes over another's session"
+        if not self._mosquitto:
+            return Finding(what, True, "its name is random and secret")
+        name = random_client_id("try")
+        victim = self._client(AUDITOR, name)
+        self._client(PROBE, name)
+        victim.publish(self._marker)
+        return self._verdict(what, victim.link.lost is None)
 
     def _verdict(self, what: str, refused: bool) -> Finding:
         self._stack.close()
@@ -312,7 +320,7 @@ class AccessProbe:
         return Finding(what, False, f"ACCEPTED; {_REMEDY}")
 
     def _write(self, name: str, what: str, topic: str, *, allowed: bool = False) -> Finding:
-        """A client writes; the auditor receives it, or only what it sent itself afterwards."""
+        """A client publishes; the auditor receives it, or only what it sent itself afterwards."""
         auditor, writer = self._client(AUDITOR), self._client(name)
         for campaign in (CANARY_CAMPAIGN, NO_CAMPAIGN):
             auditor.subscribe(everything_of(campaign, self._configured.plan.namespace))
@@ -320,7 +328,7 @@ class AccessProbe:
         return self._judge(what, auditor, word, auditor.publish(self._marker), allowed)
 
     def _read(self, what: str, topic: str, *, allowed: bool = False, name: str = PROBE) -> Finding:
-        """The auditor writes; the other receives it, or only what it may read afterwards."""
+        """The auditor publishes; the other receives it, or only what it may read afterwards."""
         auditor, reader = self._client(AUDITOR), self._client(name)
         reader.subscribe(topic)
         if reader.link.denied:
@@ -333,7 +341,7 @@ class AccessProbe:
     def _judge(
         self, what: str, listener: _Client, word: bytes, later: bytes, allowed: bool
     ) -> Finding:
-        # NATS serves each subscription by itself: what was sent later may come first.
+        # NATS serves each subscription separately: what was sent later may arrive first.
         ordered = self._mosquitto or not allowed
         listener.wait(lambda: later in listener.received and (ordered or word in listener.received))
         came_through = word in listener.received
@@ -344,20 +352,8 @@ class AccessProbe:
         ok = came_through == allowed
         return Finding(what, ok, fact if ok else f"{fact.upper()}; {_REMEDY}")
 
-    def _take_over(self) -> Finding:
-        """A session cannot be taken over by its name; where the broker does not tie names to
-        users, because nobody can guess it."""
-        what = "nobody takes over another's session"
-        if not self._mosquitto:
-            return Finding(what, True, "its name is random and secret")
-        name = random_client_id("try")
-        victim = self._client(AUDITOR, name)
-        self._client(PROBE, name)
-        victim.publish(self._marker)
-        return self._verdict(what, victim.link.lost is None)
-
     def _client(self, name: str, client_id: str | None = None) -> _Client:
-        """A connection that is closed after the trial. Messages that wait for the collector are
+        """A connection that is closed after the probe. Messages that wait for the collector are
         not acknowledged here, and a clean session in its name would drop them."""
         collector = name == COLLECTOR
         link = PahoLink(

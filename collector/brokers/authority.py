@@ -1,7 +1,7 @@
-"""An authority of our own, and the certificates it issues to the broker and to devices.
+"""A certificate authority of our own, and what it issues to the broker and to devices.
 
-The authority's key never leaves its directory. Everything is EC P-256 with the extensions that
-strict verifiers (Python 3.13 and newer, OpenSSL 3) insist on.
+Its key never leaves its directory. Everything is EC P-256 with the extensions that strict verifiers
+(Python 3.13 and newer, OpenSSL 3) insist on. This module needs the `broker` extra.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ _CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 class Authority:
-    """The authority in a directory; created there at the first use."""
+    """The authority in a directory; created there on first use."""
 
     def __init__(self, directory: Path) -> None:
         self.files = Pair(directory / "ca.crt", directory / "ca.key")
         if not self.files.certificate.exists():  # written last
             self._create()
         self._certificate = read_certificate(self.files.certificate)
-        self._key = _read_key(self.files.key)
+        key = serialization.load_pem_private_key(self.files.key.read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"{self.files.key} is not a key of this authority")
+        self._key = key
 
     @staticmethod
     def still_fits(files: Pair, hosts: Sequence[str]) -> bool:
@@ -44,16 +47,15 @@ class Authority:
         return days_left(files.certificate) >= RENEW_DAYS
 
     def issue_server(self, files: Pair, hosts: Sequence[str], days: int = SERVER_DAYS) -> None:
-        """Issue the broker's certificate, for these names and addresses."""
         self._issue(files, "allomfree broker", days, hosts=hosts)
 
     def issue_node(self, files: Pair, host: str) -> None:
-        """Issue the certificate of a cluster's node, which is client and server to the others."""
+        """For a node of a cluster, which is client and server to the other nodes."""
         self._issue(files, "allomfree node", SERVER_DAYS, hosts=[host], client=True)
 
     def issue_client(self, files: Pair, name: str) -> int:
-        """Issue a certificate that says who a client is; returns its serial number."""
-        return self._issue(files, name, CLIENT_DAYS)
+        """Returns the certificate's serial number, by which it can be revoked."""
+        return self._issue(files, name, CLIENT_DAYS, client=True)
 
     def revoke(self, file: Path, serials: Iterable[int]) -> None:
         """Write the list of revoked certificates."""
@@ -71,12 +73,8 @@ class Authority:
         write_durably(file, signed.public_bytes(serialization.Encoding.PEM))
 
     def _create(self) -> None:
-        key = _new_key()
-        name = _name("allomfree broker authority")
-        builder = _builder(name, name, key, AUTHORITY_DAYS)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        builder = builder.add_extension(_usage(signing=True), True)
-        _write(self.files, builder, key, key)
+        key, name = ec.generate_private_key(ec.SECP256R1()), _name("allomfree broker authority")
+        _write(self.files, _builder(name, name, key, AUTHORITY_DAYS, authority=True), key, key)
 
     def _issue(
         self,
@@ -87,19 +85,16 @@ class Authority:
         *,
         client: bool = False,
     ) -> int:
-        key = _new_key()
+        key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(subject), self._certificate.subject, key, days)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-        builder = builder.add_extension(_usage(signing=False), True)
         uses = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
-        uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if client or not hosts else []
+        uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if client else []
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if hosts:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
             builder = builder.add_extension(names, False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(issuer, False)
-        return _write(files, builder, key, self._key)
+        return _write(files, builder.add_extension(issuer, False), key, self._key)
 
 
 def read_certificate(file: Path) -> x509.Certificate:
@@ -108,33 +103,51 @@ def read_certificate(file: Path) -> x509.Certificate:
 
 
 def days_left(file: Path) -> int:
-    """How many days a certificate is still valid."""
     return (read_certificate(file).not_valid_after_utc - datetime.now(UTC)).days
 
 
 def names_of(file: Path) -> set[str]:
     """The host names and addresses a certificate is for."""
+    extensions = read_certificate(file).extensions
     try:
-        found = read_certificate(file).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
+        found = extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return set()
     return {str(name.value) for name in found.value}
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    days: int,
+    *,
+    authority: bool = False,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    return x509.CertificateBuilder(
+    builder = x509.CertificateBuilder(
         subject_name=subject,
         issuer_name=issuer,
         public_key=key.public_key(),
         serial_number=x509.random_serial_number(),
         not_valid_before=now - _CLOCK_SKEW,
         not_valid_after=now + timedelta(days=days),
-    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    )
+    usage = x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(constraints, True).add_extension(usage, True)
+    return builder.add_extension(identifier, False)
 
 
 def _write(
@@ -144,28 +157,11 @@ def _write(
     signer: ec.EllipticCurvePrivateKey,
 ) -> int:
     certificate = builder.sign(signer, hashes.SHA256())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    write_durably(files.key, pem)
-    write_durably(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    pem = serialization.Encoding.PEM
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    write_durably(files.key, key.private_bytes(pem, pkcs8, plain))
+    write_durably(files.certificate, certificate.public_bytes(pem))
     return certificate.serial_number
-
-
-def _usage(*, signing: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signing,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signing,
-        crl_sign=signing,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _name(text: str) -> x509.Name:
@@ -177,14 +173,3 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _read_key(file: Path) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(file.read_bytes(), None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError(f"{file} is not a key of this authority")
-    return key

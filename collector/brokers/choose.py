@@ -1,4 +1,9 @@
-"""Which broker to use: the one named, the one configured here, or the embedded one."""
+"""Which broker to use: the one named, the one configured here, or the embedded one.
+
+`broker-config` and `enrol` are other processes: they write files, and make the broker reload them.
+No broker changes its listeners while it runs, and NATS reports a refused reload only in its log. So
+the running service compares the configuration on disk with the one it started with.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from collector.brokers.directory import BrokerDirectory, announce_below, name_campaigns
+from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import EmbeddedBroker
 from collector.health import fingerprint
 from collector.settings import Settings
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.settings import BrokerUrl
 from protocol_spec.programs.system import try_lock
+
+EVERY_SECONDS: Final = 1.0
+
+log = logging.getLogger("allomfree.broker")
 
 
 def choose_broker(settings: Settings) -> tuple[Settings, EmbeddedBroker | None]:
@@ -34,11 +43,9 @@ def choose_broker(settings: Settings) -> tuple[Settings, EmbeddedBroker | None]:
 
 
 def address_for_devices(settings: Settings) -> BrokerUrl:
-    """The broker's address as devices use it."""
     if settings.broker is None and BrokerDirectory.exists(settings.broker_dir):
         return BrokerDirectory.load(settings.broker_dir).plan.url
-    known, _ = choose_broker(settings)
-    return known.required_broker()
+    return choose_broker(settings)[0].required_broker()
 
 
 def let_announce(settings: Settings) -> BrokerDirectory | None:
@@ -51,15 +58,13 @@ def let_announce(settings: Settings) -> BrokerDirectory | None:
         configured = BrokerDirectory.load(path)
         if configured.plan.home_assistant == (asked or None):
             return None
-        announce_below(configured, asked or None)
+        configured.announce_below(asked or None)
     return configured
 
 
 def let_report_to(settings: Settings, campaigns: Iterable[str]) -> BrokerDirectory | None:
-    """Name the campaigns in the access list of a broker configured here, where that can name them.
-
-    Returns what has to be reloaded; None if nothing changed.
-    """
+    """Name the campaigns in the access list of a broker configured here, where it can name them.
+    Returns what has to be reloaded; None if nothing changed."""
     path, names = settings.broker_dir.absolute(), tuple(sorted(campaigns))
     if not BrokerDirectory.exists(path):
         return None
@@ -67,22 +72,14 @@ def let_report_to(settings: Settings, campaigns: Iterable[str]) -> BrokerDirecto
         configured = BrokerDirectory.load(path)
         if not configured.plan.names_campaigns or configured.plan.campaigns == names:
             return None
-        name_campaigns(configured, names)
+        configured.name_campaigns(names)
     return configured
 
 
-# --- Notices that the broker was configured anew while the collector runs.
-
-
-EVERY_SECONDS: Final = 1.0
-
-log = logging.getLogger("allomfree.broker")
-
-
 class ConfigurationWatch:
-    """Which configuration is in use, and whether another one is on disk.
+    """Which configuration is in use, and whether another one is on disk (F9).
 
-    Nothing is watched where the broker was named by hand: then no directory says how to reach it.
+    Nothing is watched if the broker was named explicitly: then no directory says how to reach it.
     """
 
     def __init__(self, settings: Settings, every_seconds: float = EVERY_SECONDS) -> None:
@@ -93,22 +90,32 @@ class ConfigurationWatch:
         self.in_use = "" if settings.broker is not None else fingerprint(settings.broker_dir)
 
     def started(self, embedded: EmbeddedBroker | None) -> None:
-        """The broker chosen runs; the embedded one may have brought its files up to date."""
+        """The broker is running; the embedded one may have updated its files at its start."""
         if embedded is not None:
             self.in_use = embedded.in_use
 
     def changed(self) -> bool:
-        """Whether there is another configuration that can be used: start anew with it."""
+        """Whether another, usable configuration is on disk: restart with it."""
         if not self.in_use or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + self._every_seconds
         found = fingerprint(self._settings.broker_dir)
         if found in ("", self.in_use, self._unusable) or self._being_written():
             return False
-        return self._can_be_used(found)
+        try:
+            choose_broker(self._settings)
+        except (AllomfreeError, OSError) as error:  # must not end a service that works
+            self._unusable = found
+            log.error("the broker's new configuration cannot be used: %s", error)
+            return False
+        log.warning(
+            "the broker's configuration was changed: restarting with it. Devices reconnect, and "
+            "nothing is lost"
+        )
+        return True
 
     def _being_written(self) -> bool:
-        """A command that changes the directory holds its lock until all is written."""
+        """A command that changes the directory holds its lock until everything is written."""
         try:
             lock = try_lock(self._settings.broker_dir / "lock")
         except OSError:
@@ -116,17 +123,3 @@ class ConfigurationWatch:
         if lock is not None:
             os.close(lock)
         return lock is None
-
-    def _can_be_used(self, found: str) -> bool:
-        """What cannot be used must not end a service that works."""
-        try:
-            choose_broker(self._settings)
-        except (AllomfreeError, OSError) as error:
-            self._unusable = found
-            log.error("the broker's new configuration cannot be used: %s", error)
-            return False
-        log.warning(
-            "the broker was configured anew: starting again with it. Devices reconnect, and "
-            "nothing is lost"
-        )
-        return True

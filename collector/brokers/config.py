@@ -1,12 +1,13 @@
-"""Who may do what at the broker: least privilege, said once for every kind of broker.
+"""A broker's configuration: who may do what, the plan, and the files of mosquitto and NATS.
 
-A device writes its reports and requests, under its own name and nowhere else, and reads only what
-is for all or for itself. A reader, such as a dashboard, reads what is for all and writes nothing
-that anybody counts; its name is none that a device can have, so whatever a broker let it write
-would not be counted. The collector cannot write reports, only markers, under a name that no device
-can have. The auditor, which only `doctor` and the limits of NATS use, may do everything, but only
-below names that no campaign can have: there it shows whether the others are kept to their limits.
-(On mosquitto all can also read what every device can, because patterns apply to everyone.)
+Access follows least privilege and is stated once for every kind of broker. A device publishes its
+reports and requests under its own name and nowhere else, and reads only what is for everyone or for
+itself. A reader, such as a dashboard, reads what is for everyone and publishes nothing that is
+counted: no device can have its name. The collector cannot publish reports, only markers, under a
+name that no device can have. The auditor, used only by `doctor` and to set NATS's limits, may do
+everything, but only below names that no campaign can have: there it shows whether the others are
+kept to their limits. (On mosquitto everyone can also read what every device can, because patterns
+apply to all users.)
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ import os
 import pwd
 import re
 import socket
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from collector.links.stream import needed
 from collector.settings import StreamAddress
-from protocol_spec.programs.settings import BrokerUrl, SettingsError
+from protocol_spec.programs.settings import BrokerUrl, SettingsError, is_loopback
 from protocol_spec.topics import (
     CANARY_CAMPAIGN,
     canary,
@@ -38,19 +38,25 @@ from protocol_spec.topics import (
     to_device,
 )
 
+Kind = Literal["mosquitto", "nats"]
+Auth = Literal["password", "certificate"]
+
+KINDS: Final[tuple[Kind, ...]] = ("mosquitto", "nats")
+AUTHS: Final[tuple[Auth, ...]] = ("password", "certificate")
+
+# --- access ----------------------------------------------------------------------------------
+
 COLLECTOR: Final = "Collector"  # capitals: no device can have such a name
 AUDITOR: Final = "Auditor"
 PROBE: Final = "doctor-probe"
-READER: Final = "Reader-"  # what every reader's name begins with
+READER: Final = "Reader-"  # the prefix of every reader's name
 READER_PROBE: Final = f"{READER}doctor"
-BIRTH: Final = "homeassistant/status"  # where Home Assistant says that it is there, unless changed
+BIRTH: Final = "homeassistant/status"  # Home Assistant's default birth and will topic
 EVERY_CAMPAIGN: Final = ("+",)
-NO_CAMPAIGN: Final = f"{CANARY_CAMPAIGN}-closed"  # tried as a campaign that was never opened
+NO_CAMPAIGN: Final = f"{CANARY_CAMPAIGN}-closed"  # probed as a campaign that was never opened
 
 
 class Role(StrEnum):
-    """What kind of client a name at the broker is."""
-
     DEVICE = "device"
     COLLECTOR = "collector"
     AUDITOR = "auditor"
@@ -66,60 +72,50 @@ class Access:
 
 
 def access(role: Role, name: str, namespace: str, *, home_assistant: str | None = None) -> Access:
-    """What a name in a role may write and read."""
+    """What a client of this role and name may publish and read."""
+    everyone = for_all(namespace)
     if role is Role.DEVICE:
         return device_access(name, namespace)
     if role is Role.AUDITOR:
-        tried = (CANARY_CAMPAIGN, NO_CAMPAIGN)
-        everything = tuple(everything_of(campaign, namespace) for campaign in tried)
+        probed = (CANARY_CAMPAIGN, NO_CAMPAIGN)
+        everything = tuple(everything_of(campaign, namespace) for campaign in probed)
         return Access(everything, everything)
     if role is Role.READER:
-        return reader_access(namespace, home_assistant)
+        if not home_assistant:
+            return Access((), (everyone,))
+        # Some brokers refuse the whole connection if they refuse Home Assistant's last will.
+        written = dict.fromkeys((f"{home_assistant}/status", BIRTH))
+        return Access(tuple(written), (everyone, f"{home_assistant}/#"))
     discovery = (f"{home_assistant}/device/+/config",) if home_assistant else ()
     return Access(
-        (for_all(namespace), to_device("+", namespace), marker(namespace), *discovery),
-        (for_all(namespace), *from_all_devices(namespace)),
+        (everyone, to_device("+", namespace), marker(namespace), *discovery),
+        (everyone, *from_all_devices(namespace)),
     )
 
 
-def reader_access(namespace: str, home_assistant: str | None = None) -> Access:
-    """What a reader may do. Home Assistant also says, below its own prefix, that it is there: some
-    brokers refuse it as a whole if they refuse its last will."""
-    if not home_assistant:
-        return Access((), (for_all(namespace),))
-    written = dict.fromkeys((f"{home_assistant}/status", BIRTH))
-    return Access(tuple(written), (for_all(namespace), f"{home_assistant}/#"))
-
-
 def device_access(name: str, namespace: str, campaigns: Sequence[str] = EVERY_CAMPAIGN) -> Access:
-    """What a device may write, in these campaigns, and read, in every one. `doctor` tries it on a
-    topic of its own, which no collector reads."""
+    """What a device may publish, in these campaigns, and read, in every one. `doctor` tries it on a
+    topic of its own that no collector reads."""
     written = [topic for known in campaigns for topic in from_device(name, namespace, known)]
     written.append(canary("up", name, "try", namespace=namespace))
     return Access(tuple(written), (for_all(namespace), to_device(name, namespace)))
 
 
-# --- What a broker's configuration says, whichever broker's files it becomes.
+# --- the plan --------------------------------------------------------------------------------
 
-
-Kind = Literal["mosquitto", "nats"]
-Auth = Literal["password", "certificate"]
-
-KINDS: Final[tuple[Kind, ...]] = ("mosquitto", "nats")
-AUTHS: Final[tuple[Auth, ...]] = ("password", "certificate")
 PORT: Final = 8883
 STREAM_PORT: Final = 4222
 CLUSTER_PORT: Final = 6222
-REPLICAS: Final = 3  # of everything, in a cluster: one node may be gone, and nothing is lost
-RENEW_DAYS: Final = 240  # a third of the time that a server certificate of ours is valid
+REPLICAS: Final = 3  # in a cluster: one node may be lost without losing data
+RENEW_DAYS: Final = 240  # a third of the validity of our own server certificates
+LARGEST_PACKET: Final = 1 << 20  # a receipt page may be this large; a report has some twenty bytes
+LARGEST_QUEUE: Final = 1 << 27  # what mosquitto keeps for one session: a million larger reports
+LARGEST_STORE: Final = 1 << 30  # what NATS keeps for all sessions together, headers included
+SESSION_DAYS: Final = 30  # the session expiry that the collector asks for
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - TLS and users guard it
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
+_HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-LARGEST_PACKET: Final = 1 << 20  # a page of receipts may have this; a report has some twenty bytes
-LARGEST_QUEUE: Final = 1 << 27  # what mosquitto keeps for one session: a million larger reports
-LARGEST_STORE: Final = 1 << 30  # what NATS keeps for all sessions together, with its own headers
-SESSION_DAYS: Final = 30  # as long as the collector asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """A certificate made elsewhere; `authority` is what devices must trust, if not the system."""
+    """A certificate from elsewhere; `authority` is what devices must trust, if not the system."""
 
     files: Pair
     authority: Path | None = None
@@ -140,7 +136,7 @@ class ServerCertificate:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name the broker knows, with the hash of its password or its certificate's number."""
+    """A name the broker knows, with its password's hash or its certificate's serial number."""
 
     name: str
     role: Role
@@ -151,25 +147,21 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
-    """A broker for one namespace, reachable over TLS only, and only with a credential.
-
-    `root` is the directory as the broker sees it, which in a container is not where we write it.
-    `campaigns` are those that devices may report to; None where they are not known.
-    """
+    """A broker for one namespace, reachable over TLS only, and only with a credential."""
 
     kind: Kind
     namespace: str
     hosts: tuple[str, ...]
-    root: Path
+    root: Path  # the directory as the broker sees it; in a container, not where we write it
     port: int = PORT
     bind: str = ""
     auth: Auth = "password"
     run_as: str | None = None
     home_assistant: str | None = None
     own_certificate: bool = True
-    campaigns: tuple[str, ...] | None = None
-    stream_port: int | None = None  # NATS's own, at which workers pull reports; off if None
-    nodes: tuple[str, ...] = ()  # of a cluster, one machine each; see cluster.py
+    campaigns: tuple[str, ...] | None = None  # that devices may report to; None if not known
+    stream_port: int | None = None  # NATS's own, from which workers pull reports; None if off
+    nodes: tuple[str, ...] = ()  # of a cluster, one machine each
     cluster_port: int = CLUSTER_PORT
 
     def __post_init__(self) -> None:
@@ -177,29 +169,43 @@ class BrokerPlan:
         nodes = tuple(host_name(node, "--cluster") for node in self.nodes)
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "hosts", tuple(host_name(host) for host in self.hosts))
-        _check_nodes(self)
         if self.bind:
-            object.__setattr__(self, "bind", _address(self.bind))
-        if self.run_as is not None and not _USER.fullmatch(self.run_as):
-            raise SettingsError(
-                f"invalid user name {self.run_as!r} in --run-as; nothing was written"
+            object.__setattr__(self, "bind", _bind_address(self.bind))
+        problem = next(self._problems(), None)
+        if problem is not None:
+            raise SettingsError(problem)
+
+    def _problems(self) -> Iterator[str]:
+        nodes = self.nodes
+        if nodes and self.kind != "nats":
+            yield (
+                "--cluster needs NATS; nothing was written. mosquitto is a single server: see "
+                "broker-config nats --cluster"
             )
+        for node in nodes:
+            if nodes.count(node) > 1:
+                yield f"{node} is listed twice in --cluster; nothing was written"
+        if nodes and (len(nodes) < REPLICAS or len(nodes) % 2 == 0):
+            yield (
+                f"a cluster of {len(nodes)} is not possible; nothing was written. Name three or "
+                "five machines: each message is stored on three, and a majority must be running"
+            )
+        if self.run_as is not None and not _USER.fullmatch(self.run_as):
+            yield f"invalid user name {self.run_as!r} in --run-as; nothing was written"
         if self.stream_port is not None and self.kind != "nats":
-            raise SettingsError(
-                "--stream-port is NATS's; nothing was written. Workers share what mosquitto brings "
-                "by shared subscriptions, without another port"
+            yield (
+                "--stream-port needs NATS; nothing was written. With mosquitto, workers use shared "
+                "subscriptions on the ordinary port"
             )
         if self.stream_port == self.port:
-            raise SettingsError(
-                "--stream-port and --port are the same; nothing was written. Choose another"
-            )
-        if self.nodes and self.cluster_port in (self.port, self.stream_port):
-            raise SettingsError(
-                f"nodes of a cluster use port {self.cluster_port} among themselves, and it is "
+            yield "--stream-port and --port are the same; nothing was written. Choose another"
+        if nodes and self.cluster_port in (self.port, self.stream_port):
+            yield (
+                f"the nodes of a cluster need port {self.cluster_port} among themselves, but it is "
                 "given for something else; nothing was written. Choose another"
             )
         if not str(self.root).isprintable():
-            raise SettingsError(f"invalid path {str(self.root)!r}; nothing was written")
+            yield f"invalid path {str(self.root)!r}; nothing was written"
 
     @property
     def url(self) -> BrokerUrl:
@@ -207,14 +213,20 @@ class BrokerPlan:
         return BrokerUrl(True, self.hosts[0], self.port)
 
     @property
+    def local_url(self) -> BrokerUrl:
+        """What clients on the broker's own machine connect to, without a name server."""
+        if self.nodes or not self.own_certificate:
+            return self.url
+        return BrokerUrl(True, self.reachable_at, self.port)
+
+    @property
     def names_campaigns(self) -> bool:
-        """Whether the access list says which campaigns devices may report to. mosquitto's does in
-        a line each; NATS's would for each device, and NATS retains nothing for devices anyway."""
+        """Whether the access list names the campaigns that devices may report to. mosquitto's needs
+        one line each; NATS's would need one per device, and NATS retains nothing for devices."""
         return self.kind == "mosquitto"
 
     @property
     def everywhere(self) -> bool:
-        """Whether it listens on every interface of its machine."""
         return self.bind in _EVERYWHERE
 
     @property
@@ -234,52 +246,44 @@ class BrokerPlan:
 
     @property
     def replicas(self) -> int:
-        """How many nodes keep what it keeps."""
         return REPLICAS if self.nodes else 1
 
-    @property
-    def local_url(self) -> BrokerUrl:
-        """What clients on the broker's own machine connect to, without asking a name server."""
-        if self.nodes or not self.own_certificate:
-            return self.url
-        return BrokerUrl(True, self.reachable_at, self.port)
-
     def streams(self, host: str) -> tuple[StreamAddress, ...] | None:
-        """Where workers pull reports, by a name of this broker or by those of all nodes; None if
-        they cannot."""
+        """Where workers pull reports: at `host`, or at every node; None if they cannot."""
         port = self.stream_port
         if port is None:
             return None
         return tuple(StreamAddress(True, name, port) for name in self.nodes or (host,))
 
     def access(self, user: User) -> Access:
-        """What a user may do."""
         return access(user.role, user.name, self.namespace, home_assistant=self.home_assistant)
 
 
-def _check_nodes(plan: BrokerPlan) -> None:
-    """A majority of the nodes must be able to decide."""
-    nodes = plan.nodes
-    if not nodes:
-        return
-    if plan.kind != "nats":
+def with_nodes(given: Mapping[str, Any], before: BrokerPlan | None) -> dict[str, Any]:
+    """The options of a plan, completed for a cluster if it has nodes now or had them before."""
+    known = before.nodes if before is not None else ()
+    options = dict(given)
+    nodes = options.get("nodes")
+    if not nodes and not known:
+        return options
+    if options.get("bind") not in (None, "0.0.0.0"):  # noqa: S104 - only compared
         raise SettingsError(
-            "--cluster is NATS's; nothing was written. mosquitto is one server: see broker-config "
-            "nats --cluster"
+            "--bind is for a single broker: every node of a cluster has an address of its own. "
+            "Nothing was written; leave it out"
         )
-    twice = next((node for node in nodes if nodes.count(node) > 1), None)
-    if twice is not None:
-        raise SettingsError(f"{twice} is twice in --cluster; nothing was written")
-    if len(nodes) < REPLICAS or len(nodes) % 2 == 0:
-        raise SettingsError(
-            f"a cluster of {len(nodes)} is not possible; nothing was written. Name three machines, "
-            "or five: what is acknowledged is on three of them, and a majority must live"
-        )
+    options["bind"] = ""
+    if nodes and options.get("hosts") is None and (before is None or before.hosts == known):
+        options["hosts"] = nodes
+    if not known:  # a new cluster
+        options["root"] = options.get("root") or Path()
+        stream = options.get("stream_port") or (before.stream_port if before else None)
+        options["stream_port"] = stream or STREAM_PORT
+    return options
 
 
 def this_user() -> str | None:
-    """Whose files are written: a mosquitto that root starts must become that user, because the one
-    it becomes otherwise cannot read them. None where a configuration cannot hold the name."""
+    """The owner of the files we write: a mosquitto started by root must switch to this user, or it
+    could not read them. None if the name does not fit into the configuration."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -292,18 +296,18 @@ def host_name(text: str, option: str = "--host") -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        if len(text) <= 253 and _NAME.fullmatch(text):
+        if len(text) <= 253 and _HOST.fullmatch(text):
             return text
     raise SettingsError(
         f"invalid host name or address {text!r} in {option}; nothing was written. Write it like "
-        "broker.example or 192.168.1.10 (a name with other letters in its xn-- form)"
+        "broker.example or 192.168.1.10 (an internationalised name in its xn-- form)"
     )
 
 
 def address_of(hosts: Sequence[str]) -> str:
     """Where to listen for devices that use these names: at the one address given, if it is this
-    machine's; on this machine only, if nobody else could mean it; else on every interface, because
-    what a name leads to here need not be where it leads from elsewhere."""
+    machine's; on loopback, if all names are; else on every interface, because a name may resolve
+    differently elsewhere."""
     if set(hosts) <= set(_LOOPBACK):
         return "127.0.0.1" if hosts[0] == "localhost" else hosts[0]
     return hosts[0] if len(hosts) == 1 and _is_ours(hosts[0]) else ""
@@ -320,189 +324,176 @@ def _is_ours(host: str) -> bool:
     return True
 
 
-def _address(text: str) -> str:
+def _bind_address(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
         raise SettingsError(f"invalid address {text!r} in --bind; nothing was written") from None
 
 
-# --- mosquitto's configuration, access list and password file.
+# --- files -----------------------------------------------------------------------------------
+
+_HEAD: Final = "# Written by allomfree-collector, again at every change: do not edit.\n"
 
 
-_HEAD = "# Written by `allomfree-collector broker-config`, anew at every change: do not edit.\n"
+def files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
+    """Every file that the broker reads, by its name in the broker's directory."""
+    if plan.kind == "mosquitto":
+        return mosquitto_files(plan, users)
+    return cluster_files(plan, users) if plan.nodes else nats_files(plan, users)
+
+
+# --- mosquitto -------------------------------------------------------------------------------
 
 
 def mosquitto_files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
-    """Every file mosquitto reads, by name."""
-    written = {"mosquitto.conf": _config(plan), "acl": _access_list(plan, users)}
+    written = {"mosquitto.conf": _mosquitto_conf(plan), "acl": _access_list(plan, users)}
     if plan.auth == "password":
-        written["passwords"] = _passwords(users)
+        rows = (f"{user.name}:{user.password}\n" for user in users if not user.revoked)
+        written["passwords"] = "".join(rows)
     return written
 
 
-def _config(plan: BrokerPlan) -> str:
-    lines = [
-        f"listener {plan.port} {plan.bind}".rstrip(),
-        f"certfile {plan.root}/tls/server.crt",
-        f"keyfile {plan.root}/tls/server.key",
-        *_proof(plan),
-        "allow_anonymous false",
-        "# A session belongs to a user: nobody can take another's by naming it.",
-        "use_username_as_clientid true",
-        f"acl_file {plan.root}/acl",
-        "# Limits are for everybody: mosquitto has none for one user or one listener.",
-        f"max_packet_size {LARGEST_PACKET}",
-        "# What waits for a collector that is away: reports are small, and receipts make losses",
-        "# harmless, but an overflow costs everybody a second sending.",
-        "max_queued_messages 1000000",
-        f"max_queued_bytes {LARGEST_QUEUE}",
-        f"persistent_client_expiration {SESSION_DAYS}d",
-        "max_inflight_messages 2000",
-        "persistence true",
-        f"persistence_location {plan.root}/data/",
-        "autosave_interval 30",
-        f"pid_file {plan.root}/broker.pid",
-        f"log_dest file {plan.root}/broker.log",
-        "log_type error",
-        "log_type warning",
-        "log_type notice",
-        "connection_messages false",
-        "sys_interval 0",
-    ]
-    if plan.run_as:
-        lines.append(f"user {plan.run_as}")
-    return _HEAD + "\n".join(lines) + "\n"
-
-
-def _proof(plan: BrokerPlan) -> list[str]:
-    """How clients authenticate."""
-    if plan.auth == "password":
-        return [f"password_file {plan.root}/passwords"]
-    return [
-        f"cafile {plan.root}/tls/ca.crt",
-        f"crlfile {plan.root}/tls/revoked.crl",
-        "require_certificate true",
-        "use_identity_as_username true",
-    ]
+def _mosquitto_conf(plan: BrokerPlan) -> str:
+    root = plan.root
+    proof = f"password_file {root}/passwords"
+    if plan.auth == "certificate":
+        proof = f"""cafile {root}/tls/ca.crt
+crlfile {root}/tls/revoked.crl
+require_certificate true
+use_identity_as_username true"""
+    listener = f"listener {plan.port} {plan.bind}".rstrip()
+    run_as = f"user {plan.run_as}\n" if plan.run_as else ""
+    return f"""{_HEAD}{listener}
+certfile {root}/tls/server.crt
+keyfile {root}/tls/server.key
+{proof}
+allow_anonymous false
+# A session belongs to a user: nobody can take over another's by its name.
+use_username_as_clientid true
+acl_file {root}/acl
+# Limits are for everybody: mosquitto has none for one user or one listener.
+max_packet_size {LARGEST_PACKET}
+# What waits for a collector that is away: reports are small, and receipts make losses harmless,
+# but after an overflow every device has to send again.
+max_queued_messages 1000000
+max_queued_bytes {LARGEST_QUEUE}
+persistent_client_expiration {SESSION_DAYS}d
+max_inflight_messages 2000
+persistence true
+persistence_location {root}/data/
+autosave_interval 30
+pid_file {root}/broker.pid
+log_dest file {root}/broker.log
+log_type error
+log_type warning
+log_type notice
+connection_messages false
+sys_interval 0
+{run_as}"""
 
 
 def _access_list(plan: BrokerPlan, users: Sequence[User]) -> str:
     """Patterns serve every device; other roles and revoked devices are named. Campaigns are named
     because mosquitto retains what any writer asks it to, on each topic it may write."""
-    sections = [section for user in users for section in _named(plan, user)]
-    device = device_access("%u", plan.namespace, _campaigns(plan))
+    campaigns = EVERY_CAMPAIGN if plan.campaigns is None else plan.campaigns
+    sections = []
+    for user in users:
+        if user.revoked:  # also for a connection that is already open
+            sections.append(f"user {user.name}\ntopic deny #")
+        elif user.role is not Role.DEVICE:
+            allowed = plan.access(user)
+            granted = device_access(user.name, plan.namespace, campaigns).write  # by the patterns
+            lines = [f"user {user.name}"]
+            lines += [f"topic deny {name}" for name in granted]
+            lines += [f"topic write {name}" for name in allowed.write]
+            lines += [f"topic read {name}" for name in allowed.read]
+            sections.append("\n".join(lines))
+    device = device_access("%u", plan.namespace, campaigns)
     patterns = [f"pattern write {name}" for name in device.write]
     patterns += [f"pattern read {name}" for name in device.read]
     return _HEAD + "\n\n".join([*sections, "\n".join(patterns)]) + "\n"
 
 
-def _campaigns(plan: BrokerPlan) -> Sequence[str]:
-    return EVERY_CAMPAIGN if plan.campaigns is None else plan.campaigns
-
-
-def _named(plan: BrokerPlan, user: User) -> Iterator[str]:
-    if user.revoked:  # also for a connection that is open already
-        yield f"user {user.name}\ntopic deny #"
-    elif user.role is not Role.DEVICE:
-        allowed = plan.access(user)
-        own = device_access(user.name, plan.namespace, _campaigns(plan))  # patterns grant it
-        lines = [f"user {user.name}"]
-        lines += [f"topic deny {name}" for name in own.write]
-        lines += [f"topic write {name}" for name in allowed.write]
-        lines += [f"topic read {name}" for name in allowed.read]
-        yield "\n".join(lines)
-
-
-def _passwords(users: Sequence[User]) -> str:
-    return "".join(f"{user.name}:{user.password}\n" for user in users if not user.revoked)
-
-
-# --- NATS's configuration: with users and TLS for a network, or without for this machine only.
-
+# --- NATS ------------------------------------------------------------------------------------
 
 LIMITED: Final = ("UPDATE.$MQTT_rmsgs", "PURGE.$MQTT_rmsgs", "UPDATE.$MQTT_msgs")
-"""What the auditor may do to the streams in which NATS keeps what MQTT asks for; see limits.py."""
+"""What the auditor may do to the streams in which NATS keeps MQTT messages; see auditor.py."""
 
-SERVER: Final = "allomfree"
-RELOAD_SECONDS: Final = 10.0
-_RELOADED: Final = b"Reloaded server configuration"
-_NOT_RELOADED: Final = b"Failed to reload server configuration"
-_OWN_CLIENTS: Final = "127.0.0.1:-1"  # any port of this machine, as the file of ports says
 SYNC_SECONDS: Final = 1
 """How often NATS syncs. What it acknowledged survives its own end, kill -9 included, because the
-system holds it; a power cut takes the last second or two, and devices send that again, because they
+kernel has it; a power cut loses the last second or two, and devices send that again, because they
 have no receipt for it. Syncing every message would make each cost twenty times as much."""
 
 GO_RUNTIME: Final = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
-"""For the server of ours: it looks for garbage a fourth as often, while it is small. A live report
+"""For the embedded server: it collects garbage a quarter as often while it is small. A live report
 costs it 14 % less processor time, and the machine counts 11 % more of them (medians of four runs of
-100,000, in turns). Whoever has set these in the environment knows better."""
+100,000, alternating). Variables that are already set in the environment win."""
 
-_NATS_HEAD = "# Written by allomfree-collector, anew at every change: do not edit.\n"
+_ANY_PORT: Final = "127.0.0.1:-1"  # any free port of this machine; the ports file names it
 
 
 def nats_files(
-    plan: BrokerPlan, users: Sequence[User], *, server: str = SERVER, more: str = ""
+    plan: BrokerPlan, users: Sequence[User], server: str = "allomfree", cluster: str = ""
 ) -> dict[str, str]:
-    """Every file NATS reads, by name. In a cluster each server has a name of its own, and more."""
-    tls = [f"cert_file: {_text(plan.root / 'tls/server.crt')}"]
-    tls += [f"key_file: {_text(plan.root / 'tls/server.key')}"]
-    tls += ["timeout: 20   # seconds: small devices on slow lines need more than NATS's two"]
+    tls = f"""tls {{
+    cert_file: {_text(plan.root / "tls/server.crt")}
+    key_file: {_text(plan.root / "tls/server.key")}
+    timeout: 20   # seconds: small devices on slow networks need more than NATS's two
+"""
     if plan.auth == "certificate":
-        tls += [f"ca_file: {_text(plan.root / 'tls/ca.crt')}", "verify_and_map: true"]
-    secured = ["tls {", *(f"  {line}" for line in tls), "}"]
-    kept = [f"stream_replicas: {plan.replicas}"] if plan.nodes else []
-    body = _server(plan.root, listener(plan, plan.port), [*kept, *secured], server) + more
-    if plan.stream_port is not None:
-        body = body.replace(_OWN_CLIENTS, listener(plan, plan.stream_port), 1)
-        body += "\n".join(["# for workers, which pull reports", *secured, ""])
-    return {"nats.conf": f'{body}include "users.conf"\n', "users.conf": _users(plan, users)}
-
-
-def listener(plan: BrokerPlan, port: int) -> str:
-    """Where it listens, for a port."""
-    bind = plan.bind or "0.0.0.0"  # noqa: S104 - TLS and users guard it
-    return f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+        tls += f"    ca_file: {_text(plan.root / 'tls/ca.crt')}\n    verify_and_map: true\n"
+    tls += "  }"
+    replicas = f"stream_replicas: {plan.replicas}\n  " if plan.nodes else ""
+    clients, secured = _ANY_PORT, ""
+    if plan.stream_port is not None:  # for workers, which pull reports
+        clients, secured = _listener(plan, plan.stream_port), f"{tls}\n"
+    body = _nats_conf(
+        plan.root, _listener(plan, plan.port), f"  {replicas}{tls}\n", server, clients
+    )
+    rows = "\n".join(_nats_user(plan, user) for user in users if not user.revoked)
+    return {
+        "nats.conf": f'{body}{cluster}{secured}include "users.conf"\n',
+        "users.conf": f"{_HEAD}authorization {{\n  timeout: 30\n  users: [\n{rows}\n  ]\n}}\n",
+    }
 
 
 def on_this_machine(directory: Path, host: str, port: int) -> str:
     """A configuration without users, for a listener that no other machine can reach."""
-    return _server(directory, f"{host}:{port}", [])
+    return _nats_conf(directory, f"{host}:{port}")
 
 
-def _server(root: Path, at: str, mqtt: Sequence[str], name: str = SERVER) -> str:
-    lines = [
-        f"server_name: {_text(name) if name != SERVER else name}",
-        f'listen: "{_OWN_CLIENTS}"',
-        f"ports_file_dir: {_text(root)}",
-        f"log_file: {_text(root / 'broker.log')}",
-        "logfile_size_limit: 10MB",
-        f"pid_file: {_text(root / 'broker.pid')}",
-        f"max_payload: {LARGEST_PACKET}",
-        "max_subscriptions: 1000   # of one connection",
-        "jetstream {",
-        f"  store_dir: {_text(root / 'jetstream')}",
-        f'  sync_interval: "{SYNC_SECONDS}s"   # what a power cut costs; devices send it again',
-        "}",
-        "mqtt {",
-        f"  listen: {_text(at)}",
-        "  max_ack_pending: 20000",
-        "  reject_qos2_publish: true   # it would store them until they are released",
-        "  downgrade_qos2_subscribe: true",
-        f'  consumer_inactive_threshold: "{SESSION_DAYS * 24}h"',
-        *(f"  {line}" for line in mqtt),
-        "}",
-    ]
-    return _NATS_HEAD + "\n".join(lines) + "\n"
+def _nats_conf(
+    root: Path, mqtt: str, more: str = "", server: str = "allomfree", clients: str = _ANY_PORT
+) -> str:
+    return f"""{_HEAD}server_name: {_text(server)}
+listen: {_text(clients)}
+ports_file_dir: {_text(root)}
+log_file: {_text(root / "broker.log")}
+logfile_size_limit: 10MB
+pid_file: {_text(root / "broker.pid")}
+max_payload: {LARGEST_PACKET}
+max_subscriptions: 1000   # per connection
+jetstream {{
+  store_dir: {_text(root / "jetstream")}
+  sync_interval: "{SYNC_SECONDS}s"   # what a power cut costs; devices send it again
+}}
+mqtt {{
+  listen: {_text(mqtt)}
+  max_ack_pending: 20000
+  reject_qos2_publish: true   # they would be stored until they are released
+  downgrade_qos2_subscribe: true
+  consumer_inactive_threshold: "{SESSION_DAYS * 24}h"
+{more}}}
+"""
 
 
-def _users(plan: BrokerPlan, users: Sequence[User]) -> str:
-    rows = "\n".join(_user(plan, user) for user in users if not user.revoked)
-    return f"{_NATS_HEAD}authorization {{\n  timeout: 30\n  users: [\n{rows}\n  ]\n}}\n"
+def _listener(plan: BrokerPlan, port: int) -> str:
+    bind = plan.bind or "0.0.0.0"  # noqa: S104 - TLS and users guard it
+    return f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
 
 
-def _user(plan: BrokerPlan, user: User) -> str:
+def _nats_user(plan: BrokerPlan, user: User) -> str:
     allowed = plan.access(user)
     write = [s for name in allowed.write for s in subjects(name)]
     read = [s for name in allowed.read for s in subjects(name)]
@@ -532,30 +523,45 @@ def subjects(topic_filter: str) -> list[str]:
     return [subject]
 
 
-def has_reloaded(log: Path, size: int, seconds: float = RELOAD_SECONDS) -> bool:
-    """Whether NATS took its files over: it refuses some changes, and says so only in its log.
-
-    `size` is what the log had before NATS was asked; a smaller one was begun anew.
-    """
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        said = _said_since(log, size)
-        if _NOT_RELOADED in said:
-            return False
-        if _RELOADED in said:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _said_since(log: Path, size: int) -> bytes:
-    try:
-        with log.open("rb") as file:
-            file.seek(size if log.stat().st_size >= size else 0)
-            return file.read()
-    except OSError:
-        return b""
-
-
 def _text(value: object) -> str:
     return json.dumps(str(value))
+
+
+# --- a cluster of NATS servers ---------------------------------------------------------------
+
+
+def node_place(node: str) -> str:
+    """The name of a node's directory."""
+    return f"nodes/{node.replace(':', '-')}"
+
+
+def cluster_files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
+    """Every file that the nodes read; they differ only in the server's name and address."""
+    made: dict[str, str] = {}
+    for node in plan.nodes:
+        # Nodes on loopback are a cluster on one machine, for trials: each needs its own address.
+        local = is_loopback(node) and node != "localhost"
+        here = replace(plan, bind=node if local else "")
+        texts = nats_files(here, users, f"allomfree-{node}", _cluster(here))
+        made |= {f"{node_place(node)}/{name}": text for name, text in texts.items()}
+    return made
+
+
+def _cluster(plan: BrokerPlan) -> str:
+    hosts = [f"[{node}]" if ":" in node else node for node in plan.nodes]
+    routes = [f"tls://{host}:{plan.cluster_port}" for host in hosts]
+    tls = plan.root / "tls"
+    return f"""cluster {{
+  name: allomfree
+  listen: {_text(_listener(plan, plan.cluster_port))}
+  routes: {json.dumps(routes)}
+  no_advertise: true   # clients know all nodes already
+  tls {{
+    cert_file: {_text(tls / "route.crt")}
+    key_file: {_text(tls / "route.key")}
+    ca_file: {_text(tls / "routes.crt")}
+    verify: true   # in both directions
+    timeout: 10
+  }}
+}}
+"""

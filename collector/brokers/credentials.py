@@ -1,9 +1,16 @@
-"""One name's credential as files, to be carried to its device or kept for one of our own.
+"""The broker's certificate, and the credentials of its clients, as files.
 
+tls/ca.crt, ca.key          our own authority; the key never leaves
+tls/server.crt, server.key  what the broker serves: issued by us, or given
+tls/trusted.crt             what clients must trust; absent where the system already does
+tls/revoked.crl             client certificates that are no longer valid
 credentials/NAME/password             or client.crt and client.key
-credentials/NAME/ca.crt               what to trust; absent where the system trusts it already
+credentials/NAME/ca.crt               a copy of trusted.crt
 credentials/NAME/edge.toml            the device's configuration (collector.toml for our own,
                                       reader.toml for a reader)
+
+Passwords are long and random, so that even a cheap hash cannot be reversed. The cheap hash matters:
+a fleet that reconnects after the broker's restart means thousands of hashes at once.
 """
 
 from __future__ import annotations
@@ -14,12 +21,11 @@ import json
 import os
 import secrets
 import ssl
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collector.brokers.config import COLLECTOR, READER, BrokerPlan, Pair, ServerCertificate
+from collector.brokers.config import COLLECTOR, READER, BrokerPlan, Kind, Pair, ServerCertificate
 from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.settings import Credentials, SettingsError
 from protocol_spec.programs.system import write_durably
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
 
 ON_DEVICE: Final = Path("/etc/allomfree")
 STATE_ON_DEVICE: Final = Path("/var/lib/allomfree-edge")
+_MOSQUITTO_ROUNDS: Final = 101  # mosquitto_passwd's own
+_BCRYPT_COST: Final = 5
 _FILES: Final = {
     "password_file": "password",
     "ca_file": "ca.crt",
@@ -36,21 +44,115 @@ _FILES: Final = {
     "key_file": "client.key",
 }
 
+# --- the broker's certificate ----------------------------------------------------------------
+
+
+def authority_in(tls: Path) -> Authority:
+    """The authority in a directory, created on first use; needs the broker extra."""
+    try:
+        from collector.brokers.authority import Authority  # noqa: PLC0415 - needs an extra
+    except ImportError:
+        raise _missing("cryptography") from None
+    return Authority(tls)
+
+
+def certify(tls: Path, plan: BrokerPlan, server: ServerCertificate | None) -> None:
+    """Install the broker's certificate: the one given, or our own, renewed if it is due."""
+    pair = Pair(tls / "server.crt", tls / "server.key")
+    if server is None and not plan.own_certificate:
+        return  # the one given before stays
+    if server is None:
+        authority = authority_in(tls)
+        if not authority.still_fits(pair, plan.certified):
+            authority.issue_server(pair, plan.certified)
+        trusted = authority.files.certificate.read_bytes()
+    else:
+        certificate, key = _read(server.files.certificate), _read(server.files.key)
+        _check_pair(server.files)
+        trusted = b"" if server.authority is None else _read(server.authority)
+        write_durably(pair.key, key)
+        write_durably(pair.certificate, certificate)
+    if trusted:
+        write_durably(tls / "trusted.crt", trusted)
+    else:
+        (tls / "trusted.crt").unlink(missing_ok=True)
+
+
+def server_expires(tls: Path) -> float | None:
+    """When the broker's certificate expires, in Unix seconds; None if none can be read."""
+    file = tls / "server.crt"
+    if not file.exists():
+        return None
+    try:
+        from collector.brokers.authority import read_certificate  # noqa: PLC0415 - needs an extra
+
+        return read_certificate(file).not_valid_after_utc.timestamp()
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def _check_pair(files: Pair) -> None:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or "the key may need a passphrase"
+        raise SettingsError(
+            f"{files.certificate} and {files.key} do not work together ({reason}); the broker was "
+            "not configured. Give the certificate's own key, without a passphrase"
+        ) from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"{file} cannot be read: {error.strerror}; the broker was not configured"
+        ) from None
+
+
+# --- clients ---------------------------------------------------------------------------------
+
+
+def new_password() -> str:
+    """192 random bits as text."""
+    return secrets.token_urlsafe(24)
+
+
+def password_hash(password: str, kind: Kind) -> str:
+    """As the broker stores it: PBKDF2 with SHA-512 for mosquitto, bcrypt for NATS."""
+    if kind == "mosquitto":
+        salt = os.urandom(12)
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _MOSQUITTO_ROUNDS)
+        encoded = [base64.b64encode(part).decode() for part in (salt, digest)]
+        return f"$7${_MOSQUITTO_ROUNDS}${encoded[0]}${encoded[1]}"
+    try:
+        import bcrypt  # noqa: PLC0415 - only for NATS
+    except ImportError:
+        raise _missing("bcrypt") from None
+    hashed: bytes = bcrypt.hashpw(password.encode(), bcrypt.gensalt(_BCRYPT_COST, prefix=b"2a"))
+    return hashed.decode()
+
+
+def _missing(library: str) -> SettingsError:
+    return SettingsError(
+        f"{library} is not installed; nothing was changed. Run: {install_command('broker')}"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class CredentialFiles:
-    """The directory of one name's credential."""
+    """One client's credential, to be copied to its device or used by one of our own."""
 
     name: str
     directory: Path
 
     @property
     def certificate(self) -> Pair:
-        """Where a client certificate and its key are."""
         return Pair(self.directory / "client.crt", self.directory / "client.key")
 
     def write_password(self, password: str) -> None:
-        """Keep a password until it is carried to its device."""
         write_durably(self.directory / "password", f"{password}\n")
 
     def paths(self) -> dict[str, Path]:
@@ -95,127 +197,3 @@ class CredentialFiles:
         for setting, path in self.paths().items():
             lines.append(f"{setting} = {json.dumps(str(place / path.name))}")
         write_durably(self.directory / file, "\n".join(lines) + "\n")
-
-
-# --- Passwords, created here: long and random, so that even a cheap hash cannot be reversed.
-
-
-_MOSQUITTO_ROUNDS: Final = 101  # mosquitto_passwd's own
-_BCRYPT_COST: Final = 5
-
-
-def new_password() -> str:
-    """192 random bits as text."""
-    return secrets.token_urlsafe(24)
-
-
-def for_mosquitto(password: str) -> str:
-    """The hash in mosquitto's password file: PBKDF2 with SHA-512."""
-    salt = os.urandom(12)
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _MOSQUITTO_ROUNDS)
-    return f"$7${_MOSQUITTO_ROUNDS}${_base64(salt)}${_base64(digest)}"
-
-
-def for_nats(password: str) -> str:
-    """The hash in NATS's list of users: bcrypt."""
-    try:
-        import bcrypt  # noqa: PLC0415 - only for NATS
-    except ImportError:
-        raise missing("bcrypt") from None
-    hashed: bytes = bcrypt.hashpw(password.encode(), bcrypt.gensalt(_BCRYPT_COST, prefix=b"2a"))
-    return hashed.decode()
-
-
-def missing(library: str) -> SettingsError:
-    """The error where the broker's extra is not installed."""
-    return SettingsError(
-        f"{library} is not installed; nothing was changed. Run: {install_command('broker')}"
-    )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-# --- The broker's certificate: made here by an authority of our own, or given from elsewhere.
-
-
-def authority_in(tls: Path) -> Authority:
-    """The authority in a directory, created at the first use; needs the broker extra."""
-    try:
-        from collector.brokers.authority import Authority  # noqa: PLC0415 - needs an extra
-    except ImportError:
-        raise missing("cryptography") from None
-    return Authority(tls)
-
-
-def certify(tls: Path, plan: BrokerPlan, server: ServerCertificate | None) -> None:
-    """Put the broker's certificate in place: the one given, or our own, renewed if need be."""
-    pair = Pair(tls / "server.crt", tls / "server.key")
-    if server is None and not plan.own_certificate:
-        return  # the one given before stays
-    if server is None:
-        authority = authority_in(tls)
-        if not authority.still_fits(pair, plan.certified):
-            authority.issue_server(pair, plan.certified)
-        trusted = authority.files.certificate.read_bytes()
-    else:
-        certificate, key = _checked(server.files)
-        trusted = b"" if server.authority is None else _read(server.authority)
-        write_durably(pair.key, key)
-        write_durably(pair.certificate, certificate)
-    if trusted:
-        write_durably(tls / "trusted.crt", trusted)
-    else:
-        (tls / "trusted.crt").unlink(missing_ok=True)
-
-
-def write_revoked(tls: Path, serials: Iterable[int]) -> None:
-    """Write the list of clients' certificates that the broker must refuse."""
-    authority_in(tls).revoke(tls / "revoked.crl", serials)
-
-
-def server_days_left(tls: Path) -> int:
-    """How many days the broker's certificate is still valid."""
-    try:
-        from collector.brokers.authority import days_left  # noqa: PLC0415 - needs an extra
-    except ImportError:
-        raise missing("cryptography") from None
-    return days_left(tls / "server.crt")
-
-
-def server_expires(tls: Path) -> float | None:
-    """When the broker's certificate expires, in Unix seconds; None where none can be read."""
-    file = tls / "server.crt"
-    if not file.exists():
-        return None
-    try:
-        from collector.brokers.authority import read_certificate  # noqa: PLC0415 - needs an extra
-
-        return read_certificate(file).not_valid_after_utc.timestamp()
-    except (ImportError, OSError, ValueError):
-        return None
-
-
-def _checked(files: Pair) -> tuple[bytes, bytes]:
-    """A certificate and its key as bytes, if they belong together."""
-    contents = _read(files.certificate), _read(files.key)
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or "the key may need a passphrase"
-        raise SettingsError(
-            f"{files.certificate} and {files.key} do not work together ({reason}); the broker was "
-            "not configured. Give the certificate's own key, without a passphrase"
-        ) from None
-    return contents
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise SettingsError(
-            f"{file} cannot be read: {error.strerror}; the broker was not configured"
-        ) from None

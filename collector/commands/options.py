@@ -1,7 +1,8 @@
-"""The decorator that makes a command, and the arguments that several commands take."""
+"""The decorator that makes a command, and what several commands share."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,7 +13,8 @@ from collector.settings import SETTINGS, resolve
 from protocol_spec.programs import cli
 from protocol_spec.programs.cli import command_of, completed
 
-Facts = TypeVar("Facts")
+Facts = dict[str, Any]  # what a command prints with --json, and its text is made of
+Shown = TypeVar("Shown")
 
 
 class Duration(click.ParamType[int]):
@@ -21,12 +23,11 @@ class Duration(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """A whole number of seconds, from 1 on."""
         from protocol_spec import parse_duration  # noqa: PLC0415 - `health` does without it
 
         seconds = value if isinstance(value, int) else parse_duration(str(value))
         if not seconds:
-            self.fail(f"{value!r} is no duration such as 90s, 15m or 6h", param, ctx)
+            self.fail(f"{value!r} is not a duration such as 90s, 15m or 6h", param, ctx)
         return seconds
 
 
@@ -35,10 +36,18 @@ command: Final = command_of(SETTINGS, resolve, "collector")
 CAMPAIGN: Final = click.argument("campaign", required=False)
 MANIFEST: Final = click.argument("manifest", type=click.Path(path_type=Path))
 ATTRIBUTE: Final = click.option("--attribute", metavar="NAME", help="Only this attribute.")
+YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 DURATION: Final = Duration()
 FILE: Final = click.Path(path_type=Path)
 
 
-def show(facts: Facts, as_json: bool, text: Callable[[Facts], str]) -> None:
-    """Print facts as JSON or as text, in which every command of ours can be pasted."""
-    cli.print_facts(facts, as_json, lambda told: completed(text(told)))
+def show(facts: Shown, as_json: bool, text: Callable[[Shown], str]) -> None:
+    """Print facts as JSON or as text; our commands in it are completed, to be pasted."""
+    cli.print_facts(facts, as_json, lambda given: completed(text(given)))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, unless `--yes` was given; exit 1 if the answer is no."""
+    if not yes and not click.confirm(question, default=False, err=True):
+        click.echo("Nothing was changed.", err=True)
+        sys.exit(1)

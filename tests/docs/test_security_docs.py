@@ -86,11 +86,11 @@ def test_every_trial_of_doctor_is_told() -> None:
     lead = re.compile(r"(a device|a reader|nobody|the collector) [a-z' ]+")
     tried = {n.value for n in calls if isinstance(n.value, str) and lead.fullmatch(n.value)}
     told = {row[0] for row in rows(section(SECURITY, "## What doctor proves"))}
-    both = "a device reads what is for all, and for itself"
-    shortened = {"a device reads what is for all", "a device reads what is for itself"}
+    both = "a device reads what is for everyone, and for itself"
+    shortened = {"a device reads what is for everyone", "a device reads what is for itself"}
     assert shortened <= tried
     assert both in told
-    assert tried - shortened - {"the collector speaks to all"} == told - {
+    assert tried - shortened - {"the collector publishes to everyone"} == told - {
         *("line", "---", both, "configuration", "listener", "sessions", "certificate")
     }
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509 import ExtendedKeyUsage
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from collector.brokers.auditor import limit_nats, requests
+from collector.brokers.auditor import limit_nats, limit_requests
 from collector.brokers.authority import names_of, read_certificate
 from collector.brokers.config import COLLECTOR, BrokerPlan
 from collector.brokers.directory import BrokerDirectory
@@ -99,7 +99,7 @@ def test_run_again_it_keeps_the_nodes(cli: Cli, data: Path) -> None:
 
 def test_what_is_kept_is_kept_three_times() -> None:
     plan = BrokerPlan("nats", "allomfree", NODES, Path(), nodes=NODES)
-    asked = [json.loads(body) for topic, body in requests(plan) if "UPDATE" in topic]
+    asked = [json.loads(body) for topic, body in limit_requests(plan) if "UPDATE" in topic]
     assert [body["num_replicas"] for body in asked] == [3, 3]
 
 
@@ -142,7 +142,7 @@ def test_what_one_node_took_is_counted_through_another(cluster: Cluster) -> None
     with closing(open_store(worker.data, cluster.database.address())) as store:
         store.open_campaign(manifest, int(time.time()))
     cluster.enrol(["kitchen"])
-    assert limit_nats(cluster.broker), "the auditor's requests were refused"
+    assert limit_nats(cluster.broker), "the auditor's limit_requests were refused"
     worker.stop()
     node = cluster.nodes[2]
     report = message(manifest, "kitchen", body=b"\1")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from collector.brokers.config import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
-from collector.brokers.directory import name_campaigns
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
@@ -36,20 +35,20 @@ def failed(found: dict[str, dict[str, Any]]) -> set[str]:
 
 
 TRIALS = {
-    "nobody enters without a credential",
-    "nobody enters with a wrong credential",
+    "nobody connects without a credential",
+    "nobody connects with a wrong credential",
     "a device reports as itself",
     "a device does not report as another",
-    "a device does not speak for the collector",
-    "a device does not answer devices",
-    "a device reads what is for all",
+    "a device does not publish as the collector",
+    "a device does not answer other devices",
+    "a device reads what is for everyone",
     "a device reads what is for itself",
     "a device does not read reports",
     "a device does not read what is for another",
     "nobody takes over another's session",
     "a device sends reports and requests only",
     "a device does not send large messages",
-    "the collector speaks to all",
+    "the collector publishes to everyone",
     "the collector does not write reports",
     "configuration",
     "listener",
@@ -63,7 +62,7 @@ LIMITS = {
 def configured(setup: Setup, collection: Collection, *names: str, **more: Any) -> ConfiguredBroker:
     """A broker in the collection's directory that knows its campaign, not yet running."""
     broker = ConfiguredBroker(setup, collection.data / "broker", *names, **more)
-    name_campaigns(broker.configured, [collection.topics.campaign])
+    broker.configured.name_campaigns([collection.topics.campaign])
     return broker
 
 
@@ -100,8 +99,8 @@ def also(own: str, subjects: str) -> tuple[str, str, str]:
 MOSQUITTO_LAX = [
     ((ACL, "pattern write", "pattern read"), "a device reports as itself"),
     (may(PROBE, "write", UP), "a device does not report as another"),
-    (may(PROBE, "write", PUB), "a device does not speak for the collector"),
-    (may(PROBE, "write", DOWN), "a device does not answer devices"),
+    (may(PROBE, "write", PUB), "a device does not publish as the collector"),
+    (may(PROBE, "write", DOWN), "a device does not answer other devices"),
     (may(PROBE, "read", UP), "a device does not read reports"),
     (may(PROBE, "read", DOWN), "a device does not read what is for another"),
     (may(COLLECTOR, "write", UP), "the collector does not write reports"),
@@ -115,8 +114,8 @@ WRITES = f"allomfree.v1.canary.up.{PROBE}.try"
 READS = f"allomfree.v1.*.down.{PROBE}.response"
 NATS_LAX = [
     (also(WRITES, "allomfree.v1.*.up.>"), "a device does not report as another"),
-    (also(WRITES, "allomfree.v1.*.pub.>"), "a device does not speak for the collector"),
-    (also(WRITES, "allomfree.v1.*.down.>"), "a device does not answer devices"),
+    (also(WRITES, "allomfree.v1.*.pub.>"), "a device does not publish as the collector"),
+    (also(WRITES, "allomfree.v1.*.down.>"), "a device does not answer other devices"),
     (also(READS, "allomfree.v1.*.up.>"), "a device does not read reports"),
     (also(READS, "allomfree.v1.*.down.>"), "a device does not read what is for another"),
     (
@@ -204,7 +203,7 @@ def test_mosquitto_that_lets_anybody_in(cli: Cli, collection: Collection) -> Non
     broker.spoil(CONF, "clientid true", "clientid false")
     with broker:
         found = failed(examine(cli, collection))
-    anybody = "nobody enters without a credential"
+    anybody = "nobody connects without a credential"
     assert found == NO_SERVICE | SESSIONS | {"configuration", anybody}
 
 
@@ -215,7 +214,7 @@ def test_nats_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
     broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
     with broker:
         found = failed(examine(cli, collection))
-    assert found == NO_SERVICE | {"configuration", "nobody enters without a credential"}
+    assert found == NO_SERVICE | {"configuration", "nobody connects without a credential"}
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)

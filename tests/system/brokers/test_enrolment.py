@@ -109,7 +109,7 @@ def test_names(cli: Cli, setup: Setup, data: Path, home: Path) -> None:
     for wrong in ("Kitchen", "a b", "a/b", "+", "#", "a" * 33, "../up", "é", COLLECTOR):
         assert "invalid device name" in refused(cli, data, "fine", wrong)
     assert "is named twice" in refused(cli, data, "fine", "fine")
-    assert "garden cannot be enrolled: it is enrolled already" in refused(
+    assert "garden cannot be enrolled: it is already enrolled" in refused(
         cli, data, "fine", "garden"
     )
     assert f"{PROBE} cannot be enrolled" in refused(cli, data, PROBE)

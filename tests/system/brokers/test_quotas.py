@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from collector.brokers.config import COLLECTOR, LARGEST_PACKET
-from collector.brokers.directory import name_campaigns
 from protocol_spec.topics import from_all_devices
 from tests.support.broker_setup import (
     BOTH,
@@ -29,7 +28,7 @@ LARGE = 1_000_000
 
 def started(setup: Setup, place: Path) -> ConfiguredBroker:
     broker = ConfiguredBroker(setup, place / "broker", HOSTILE, HONEST)
-    name_campaigns(broker.configured, [CAMPAIGN])
+    broker.configured.name_campaigns([CAMPAIGN])
     return broker.hurry()
 
 

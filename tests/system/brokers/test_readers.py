@@ -11,7 +11,7 @@ import pytest
 
 from collector.brokers.choose import choose_broker, let_announce
 from collector.brokers.config import COLLECTOR, PROBE, READER_PROBE, subjects
-from collector.brokers.directory import BrokerDirectory, announce_below, enrol_readers
+from collector.brokers.directory import BrokerDirectory
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.settings import resolve
 from protocol_spec.topics import parse_from_device
@@ -42,8 +42,8 @@ def broker(
     place = tmp_path_factory.mktemp("readers") / "broker"
     broker = ConfiguredBroker(request.param, place, KITCHEN)
     configured = broker.configured
-    announce_below(configured, PREFIX)
-    enrol_readers(configured, ["tv"])
+    configured.announce_below(PREFIX)
+    configured.enrol_readers(["tv"])
     with broker as running:
         yield running
 
@@ -177,7 +177,7 @@ READERS = {
     "a reader reads results": "works",
     "a reader does not report": "refused",
     "a reader does not ask to forget": "refused",
-    "a reader does not speak for the collector": "refused",
+    "a reader does not publish as the collector": "refused",
 }
 LAX = ("up/+/report", "up/+/request", "pub/#")
 OWN_TRIAL = f"topic deny allomfree/v1/canary/up/{READER_PROBE}/try\n"
@@ -187,7 +187,7 @@ OWN_TRIAL = f"topic deny allomfree/v1/canary/up/{READER_PROBE}/try\n"
 def test_doctor_finds_a_reader_that_could_vote(cli: Cli, tmp_path: Path, setup: Setup) -> None:
     collection = Collection.opened(tmp_path / "data", 3)
     broker = ConfiguredBroker(setup, collection.data / "broker")
-    enrol_readers(broker.configured, ["tv"])
+    broker.configured.enrol_readers(["tv"])
     topics = [f"allomfree/v1/canary/{levels}" for levels in LAX]
     if setup.kind == "mosquitto":
         lines = "".join(f"topic write {topic}\n" for topic in topics)
@@ -207,7 +207,7 @@ def test_doctor_finds_a_reader_that_could_vote(cli: Cli, tmp_path: Path, setup: 
 def test_what_mosquitto_lets_everybody_do_is_denied_to_readers(cli: Cli, tmp_path: Path) -> None:
     collection = Collection.opened(tmp_path / "data", 3)
     broker = ConfiguredBroker(Setup("mosquitto", "password"), collection.data / "broker")
-    enrol_readers(broker.configured, ["tv"])
+    broker.configured.enrol_readers(["tv"])
     broker.spoil("acl", OWN_TRIAL, "")
     found = wrong(cli, collection, broker)
     assert found == {"service", "configuration", "a reader does not report"}

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.brokers import config
 from collector.brokers.choose import ConfigurationWatch, choose_broker
-from collector.brokers.directory import BrokerDirectory
+from collector.brokers.directory import BrokerDirectory, has_reloaded
 from collector.brokers.embedded import EmbeddedBroker, is_free
 from collector.health import OUTDATED, examine, fingerprint
 from collector.settings import Settings, resolve
@@ -202,9 +201,9 @@ def test_only_its_log_says_whether_nats_reloaded(tmp_path: Path, lines: str, don
     with log.open("a") as file:
         file.write(f"{lines}\n")
     patience = 0.2 if lines == "Something else" else 600.0
-    assert config.has_reloaded(log, size, patience) == done
+    assert has_reloaded(log, size, patience) == done
     log.write_text(f"{lines}\n")  # begun anew
-    assert config.has_reloaded(log, 10_000, patience) == done
+    assert has_reloaded(log, 10_000, patience) == done
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)

@@ -15,7 +15,7 @@ import pytest
 from collector.brokers.embedded import EmbeddedBroker
 from collector.health import examine
 from collector.links import Link, Will
-from collector.processes import MARK, is_stopped, left_behind, listener_of
+from collector.processes import MARK, is_stopped, listener_of, orphans
 from protocol_spec.programs.settings import BrokerUnreachable
 from testbed.processes import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
@@ -167,8 +167,8 @@ def test_no_process_but_our_own_orphans_is_touched() -> None:
     marks: tuple[dict[str, str], ...] = ({}, {MARK: str(os.getpid())}, {MARK: "1000000000"})
     started = [subprocess.Popen(command, env=environment(mark)) for mark in marks]
     try:
-        wait_until(lambda: left_behind(command) == [started[2].pid])
-        assert left_behind([*command, "more"]) == []
+        wait_until(lambda: orphans(command) == [started[2].pid])
+        assert orphans([*command, "more"]) == []
     finally:
         for process in started:
             process.kill()

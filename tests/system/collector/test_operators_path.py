@@ -47,7 +47,7 @@ def test_as_it_is_written(tmp_path: Path) -> None:
     assert "other machines reach it at mqtts://" in (tmp_path / "collector.log").read_text()
     assert told.count("ok    ") > 20
     assert "FAIL" not in told
-    assert "nobody enters without a credential: refused" in told
+    assert "nobody connects without a credential: refused" in told
 
 
 def in_an_empty_home(place: Path, script: str) -> subprocess.CompletedProcess[str]:

@@ -49,10 +49,10 @@ def test_a_device_that_nobody_enrolled_without_a_broker_here(
     told = cli("revoke", "nobody", "--data-dir", data).stdout.splitlines()
     assert told[0] == "nobody is revoked: its reports are refused."
     assert told[1].startswith("No device nobody was enrolled here: whoever runs the broker manages")
-    assert told[1].endswith("If the name is wrong, take it back:")
+    assert told[1].endswith("If the name is wrong, undo it:")
     undone = cli(*told[2].split()[1:]).stdout
     assert undone.startswith("nobody is no longer revoked"), "it can be pasted"
-    assert "take it back" not in undone
+    assert "undo it" not in undone
 
 
 def test_a_readers_name_without_its_prefix(cli: Cli, data: Path, used: Campaign) -> None:
