@@ -108,10 +108,10 @@ def test_what_is_kept_is_kept_three_times() -> None:
     [
         (("nats", "--cluster", "a", "b"), "a cluster of 2 is not possible"),
         (("nats", "--cluster", "a", "b", "c", "d"), "a cluster of 4 is not possible"),
-        (("nats", "--cluster", "a", "b", "a"), "a is twice in --cluster"),
+        (("nats", "--cluster", "a", "b", "a"), "a is listed twice in --cluster"),
         (("nats", "--cluster", "a", "b", "no/host"), "in --cluster; nothing was written"),
-        (("mosquitto", "--cluster", "a", "b", "c"), "--cluster is NATS's"),
-        (("nats", "--cluster", "a", "b", "c", "--bind", "192.0.2.1"), "Leave it out"),
+        (("mosquitto", "--cluster", "a", "b", "c"), "--cluster needs NATS"),
+        (("nats", "--cluster", "a", "b", "c", "--bind", "192.0.2.1"), "leave it out"),
         (("nats", "--cluster", "a", "b", "c", "--port", "6222"), "among themselves"),
         (("nats", "a", "b"), "unexpected extra argument"),
     ],

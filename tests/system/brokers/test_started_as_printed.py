@@ -32,7 +32,7 @@ def test_the_next_port_is_taken_said_and_kept(
     port = EmbeddedBroker(tmp_path).url.port
     assert port in PORTS[1:]
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert f"has port 1883, so the embedded broker gets port {port}. It stays" in said
+    assert f"uses port 1883, so the embedded broker gets port {port} and keeps it" in said
     assert str(tmp_path / "port") in said
     taken.close()
     assert EmbeddedBroker(tmp_path).url.port == port
@@ -57,7 +57,7 @@ def test_mosquitto_reads_its_files_whoever_starts_it(cli: Cli, data: Path) -> No
     told = cli("broker-config", "mosquitto", *words)
     assert told.exit_code == 0, told.stderr
     assert f"Start it:  mosquitto -c {data}/broker/mosquitto.conf\n" in told.stdout
-    assert ("mosquitto runs as root, too. Better: " in told.stdout) == (os.geteuid() == 0)
+    assert ("mosquitto runs as root, too." in told.stdout) == (os.geteuid() == 0)
     broker = ConfiguredBroker(Setup("mosquitto", "password"), data / "broker", "kitchen")
     with broker, broker.guest("kitchen"):
         pass

@@ -88,7 +88,7 @@ def test_a_port_that_a_stranger_holds_for_a_while(collection: Collection) -> Non
     taken.enter_context(stranger(number))
     with taken, CollectorProcess(collection.data) as process:
         process.wait_for("another program (process")
-        wait_until(lambda: f"has taken its port {number}" in finding(collection))
+        wait_until(lambda: f"uses its port {number}" in finding(collection))
         assert process.is_running
         assert process.said("connected to") == 0
         with pytest.raises(ValueError, match="not enough values"):
@@ -107,7 +107,7 @@ def test_killed_and_its_port_taken_before_it_is_back(collection: Collection) -> 
         with stranger(port(collection)):
             process.process.send_signal(signal.SIGCONT)
             process.wait_for("another program (process")
-            wait_until(lambda: "has taken its port" in finding(collection))
+            wait_until(lambda: "uses its port" in finding(collection))
         process.wait_for("embedded broker on", times=2)
         process.wait_for("connected to", times=2)
         everything_counts(collection)
@@ -151,7 +151,7 @@ def test_one_that_outlived_its_collector_is_ended(collection: Collection) -> Non
     try:
         assert not has_ended(child)
         with CollectorProcess(collection.data) as again:
-            again.wait_for(f"of an earlier collector (process {child}) still runs")
+            again.wait_for(f"of an earlier collector (process {child}) is still running")
             again.wait_for("connected to")
             assert has_ended(child)
             everything_counts(collection)
@@ -185,7 +185,7 @@ def test_nobody_connects_while_another_listens(tmp_path: Path) -> None:
         raise BrokerUnreachable("tried")
 
     checked = broker.connecting(connect)
-    with stranger(broker.url.port), broker, pytest.raises(BrokerUnreachable, match="has taken"):
+    with stranger(broker.url.port), broker, pytest.raises(BrokerUnreachable, match="uses its port"):
         checked(None)
     assert connected == []
     with broker, pytest.raises(BrokerUnreachable, match="tried"):

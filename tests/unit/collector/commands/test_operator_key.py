@@ -39,7 +39,7 @@ def test_a_key_is_made_once_and_private(cli: Cli, data: Path) -> None:
     text = cli("operator-key", "--data-dir", data).stdout
     assert f'operator = "{made["operator"]}"' in text
     assert file.read_bytes().hex() not in text
-    assert "already; nothing was changed" in mistaken(
+    assert "there is already an operator key" in mistaken(
         cli, 1, "operator-key", "create", "--data-dir", data
     )
     assert facts_of(cli("operator-key", "--data-dir", data, "--json")) == made

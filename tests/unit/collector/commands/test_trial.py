@@ -124,6 +124,6 @@ def test_a_length_that_is_none(cli: Cli, data: Path) -> None:
     for wrong in ("0s", "soon", "1.5m"):
         done = cli("open", HEAT, "--trial", "--trial-round", wrong, "--data-dir", data)
         assert done.exit_code == 2
-        assert "is no duration such as 90s, 15m or 6h" in done.stderr
+        assert "is not a duration such as 90s, 15m or 6h" in done.stderr
     assert not data.exists()
     assert "cannot be read" in mistaken(cli, 2, "open", "cold.toml", "--trial", "--data-dir", data)
