@@ -1,45 +1,160 @@
-"""Every page: links lead somewhere, Python compiles, decisions are numbered."""
+"""Every page: links lead somewhere, examples are taken by the programs, the notebook is current."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.docs import PAGES, anchors, blocks, name_of, read, without_code
+import collector.settings
+import edge_client.settings
+from edge_client.policy import Policy
+from edge_client.sources import KINDS, build_all
+from protocol_spec import LONGITUDINAL, Manifest
+from tests.support.docs import PAGES, blocks, name_of, read
 from tests.support.places import ROOT
+from tutorial_notebook import BASH, HERE, NOTEBOOK, TUTORIAL, Cell, cells, notebook
 
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
-def test_the_pages_are_found() -> None:
-    assert len(PAGES) > 20
+def without_code(page: Path) -> str:
+    return re.sub(r"(?ms)^```.*?^```", "", read(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_relative_links_resolve(page: Path) -> None:
+def anchors(page: Path) -> set[str]:
+    """The names GitHub gives to a page's headings."""
+    titles = re.findall(r"(?m)^#+ (.+)$", without_code(page))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@each_page
+def test_relative_links_resolve_and_python_compiles(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        other = (page.parent / path).resolve() if path else page
-        assert other.exists(), f"{name_of(page)} links to {target}"
-        assert not anchor or anchor in anchors(other), f"{name_of(page)} links to {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_examples_compile(page: Path) -> None:
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            other = (page.parent / path).resolve() if path else page
+            assert other.exists(), f"{name_of(page)} links to {target}"
+            assert not anchor or anchor in anchors(other), f"{name_of(page)} links to {target}"
     for block in blocks(read(page), "python"):
         compile(block, name_of(page), "exec")
 
 
-def test_the_decisions_are_there() -> None:
+def test_decisions_are_numbered_and_say_why() -> None:
     numbers = [int(page.name[:4]) for page in DECISIONS]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert numbers[-1] >= 11
+    assert numbers == sorted(set(numbers))
+    for page in DECISIONS:
+        if page.name >= "0006":
+            assert {"context", "decision", "consequences"} <= anchors(page), page.name
 
 
-@pytest.mark.parametrize("page", [p for p in DECISIONS if p.name >= "0006"], ids=name_of)
-def test_a_decision_says_why(page: Path) -> None:
-    assert {"context", "decision", "consequences"} <= anchors(page)
+# --- manifests and configurations ----------------------------------------------------------------
+
+EXAMPLES = {name: ROOT / f"deploy/{name}.toml.example" for name in ("collector", "edge")}
+
+
+def fenced(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for i, block in enumerate(blocks(read(page), language)):
+            yield f"{name_of(page)}[{i}]", block
+
+
+def uncommented(program: str) -> str:
+    """The example with every comment that is a setting taken up."""
+    return re.sub(r"(?m)^# (\[|\w+ = )", r"\1", read(EXAMPLES[program]))
+
+
+# Plain `toml` is a manifest, the agent's configuration, or a package's own file.
+PLAIN = {where: (text, tomllib.loads(text)) for where, text in fenced("toml")}
+MANIFESTS = {where: text for where, (text, found) in PLAIN.items() if "attributes" in found}
+MANIFESTS |= {name_of(file): read(file) for file in sorted(ROOT.glob("docs/examples/*.toml"))}
+CONFIGURATIONS = {
+    "edge": [t for t, found in PLAIN.values() if not found.keys() & {"attributes", "project"}],
+    "collector": [text for _, text in fenced("toml collector")],
+}
+CASES = [
+    (program, text)
+    for program, shown in CONFIGURATIONS.items()
+    for text in (*shown, read(EXAMPLES[program]), uncommented(program))
+]
+
+
+def test_there_are_examples_of_each_kind() -> None:
+    assert len(MANIFESTS) >= 2
+    assert all(CONFIGURATIONS.values())
+
+
+@pytest.mark.parametrize("where", MANIFESTS)
+def test_manifests_are_valid(where: str) -> None:
+    assert Manifest.from_toml(MANIFESTS[where]).calibrations
+
+
+def test_the_annotated_manifest_shows_every_field() -> None:
+    guide = ROOT / "docs/operator-guide.md"
+    (text,) = (block for where, block in MANIFESTS.items() if name_of(guide) in where)
+    document, manifest = tomllib.loads(text), Manifest.from_toml(text)
+    shown = {field.name for field in dataclasses.fields(Manifest)} | {"format"}
+    assert shown == document.keys() | {"format"}
+    rounds = {field.name for field in dataclasses.fields(manifest.rounds)}
+    assert rounds == document["rounds"].keys()
+    kinds = {key for attribute in document["attributes"] for key in attribute}
+    assert kinds == {
+        *("name", "question", "values", "otherwise", "edges", "low", "high", "unit"),
+        *("changes", "protocol", "calibration"),
+    }
+    assert "`levels`" in read(guide)
+    assert all(protocol in text for protocol in LONGITUDINAL)
+
+
+@pytest.mark.parametrize(("program", "text"), CASES, ids=lambda value: value[:30])
+def test_configurations_are_taken(program: str, text: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(text, encoding="utf-8")
+    if program == "collector":
+        assert collector.settings.resolve({}, config=config, environ={}).required_broker().tls
+    else:
+        settings = edge_client.settings.resolve({}, config=config, environ={})
+        build_all({n: t for n, t in settings.sources.items() if t.get("kind") != "plugin"})
+
+
+def test_the_examples_show_every_everyday_setting() -> None:
+    document = tomllib.loads(uncommented("collector"))
+    assert document.keys() == {setting.name for setting in collector.settings.SETTINGS}
+    document = tomllib.loads(uncommented("edge"))
+    known = {setting.name for setting in edge_client.settings.SETTINGS}
+    assert known - {"allow_plaintext", "keepalive", "log_level"} <= document.keys()
+    assert Policy.from_table(document["policy"]) == Policy()
+    shown = {table.get("kind", "static") for table in document["sources"].values()}
+    assert shown == KINDS.keys() - {"plugin"}
+
+
+# --- the tutorial as a notebook; tests/system/analyst runs its cells -----------------------------
+
+
+def test_the_notebook_is_what_the_tutorial_says() -> None:
+    """If this fails: python scripts/tutorial_notebook.py"""
+    assert read(NOTEBOOK) == notebook(read(TUTORIAL))
+    made = json.loads(read(NOTEBOOK))
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in made["cells"]}) == len(made["cells"])
+
+
+def test_blocks_become_cells_with_what_they_print() -> None:
+    text = (
+        "# Title\n\n```sh\nls\n```\n\n```\na file\n```\n\ntext\n\n```console\n$ one\nfirst\n"
+        "$ two\n```\n\n```python\nprint(1)\n```\n\n```sh for-real\nrun\n```\n"
+    )
+    first, title, listing, middle, both, python, last = cells(text)
+    assert first == Cell(HERE, code=True)
+    assert title.source == "# Title\n\n"
+    assert listing == Cell(BASH + "ls\n", code=True, printed="a file\n")
+    assert middle.source.strip() == "text"
+    assert both == Cell(BASH + "one\ntwo\n", code=True, printed="first\n")
+    assert python == Cell("print(1)\n", code=True)
+    assert last == Cell("\n```sh for-real\nrun\n```\n")

@@ -23,13 +23,14 @@ from protocol_spec import Manifest
 from testbed.collector import CollectorProcess
 from testbed.processes import free_port
 from tests.support.collector_cli import undisturbed
-from tests.support.docs import OWNERS_PAGE, blocks, section
+from tests.support.docs import blocks, section
 from tests.support.operator import operator
+from tests.support.places import ROOT
 
 BROKER = "mqtts://broker.example"
 NAME = re.compile(r"home-heat-[0-9a-f]{8}([0-9a-f]{56})?")
 CUT = "[...]"
-INSTALL, PATH = blocks(section(OWNERS_PAGE, "## In five minutes"), "console")
+INSTALL, PATH = blocks(section(ROOT / "docs/raspberry-pi.md", "## In five minutes"), "console")
 ASKED = """
 format = 1
 slug = "home-heat"
