@@ -368,7 +368,7 @@ FINISHES: Final[dict[str, Finish]] = {
     "projected": project_to_simplex,
 }
 HASHED: Final = next(design for design in DESIGNS if design.reporting == "hashed")
-PICTURE: Final = DOCS / "pictures" / "ways-of-reporting.svg"
+PICTURE: Final = DOCS / "pictures" / "mechanisms.svg"
 
 
 @dataclass(frozen=True, slots=True)
