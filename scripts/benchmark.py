@@ -278,15 +278,7 @@ def peers(
 def accuracy(run: Run, campaigns: int, peer_python: Path | None) -> list[Measurement]:
     """Compare the errors of the mechanisms, with each other and with multi-freq-ldpy.
 
-<<<<<<< HEAD
     With --write, the picture of docs/pictures is drawn as well. Also called `mechanisms`.
-=======
-    With --write, docs/pictures/mechanisms.svg is drawn as well.
-
-    \b
-    Examples:
-      python scripts/benchmark.py accuracy
->>>>>>> 8564e3a (Describe one first release, and mechanisms and workers plainly)
     """
     run.name = "accuracy"
     with run.peers(peer_python) as driver:
