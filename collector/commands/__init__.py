@@ -3,8 +3,8 @@
 Their modules, of which only the one that is asked for is loaded:
 
 campaigns    plan, open, invite, close
-collecting   run, seal, page
-reading      status, estimate, export
+collecting   run, seal
+reading      status, estimate, export, page
 broker       broker-config, enrol, revoke
 checks       health, doctor
 maintenance  backup, restore, migrate, operator-key
@@ -36,7 +36,7 @@ COMMANDS: Final = Verbs(
     ("status", "reading", "Show how rounds fill, and what became of every message."),
     ("estimate", "reading", "Print histograms with their intervals."),
     ("export", "reading", "Write results as rows with fixed columns, or as a figure."),
-    ("page", "collecting", "Serve the analyst's page without collecting."),
+    ("page", "reading", "Serve the analyst's page without collecting."),
     ("seal", "collecting", "Seal rounds whose deadline has passed."),
     ("close", "campaigns", "End a campaign."),
     (

@@ -1,4 +1,7 @@
-"""Checks: is the running collector healthy, and is everything around it in order?"""
+"""Checks: is the running collector well (`health`), and everything around it (`doctor`)?
+
+Containers run `health` every few seconds, so nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,7 @@ def doctor(settings: Settings, as_json: bool) -> None:
     \b
     allomfree-collector doctor --broker mqtts://broker.example
     """
-    # Here and not above: it brings the MQTT client in, which other commands do without.
-    from collector.doctor import examine_all  # noqa: PLC0415
+    from collector.doctor import examine_all  # noqa: PLC0415 - loads the MQTT client
 
     findings = examine_all(settings)
     show([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))

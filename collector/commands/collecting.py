@@ -8,26 +8,24 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 import click
 
 from collector.brokers.choose import ConfigurationWatch, choose_broker, let_announce, let_report_to
 from collector.brokers.directory import BrokerDirectory
-from collector.commands import reading
 from collector.commands.broker import must_reload_text
-from collector.commands.options import CAMPAIGN, command, show
-from collector.data_dir import device_key, existing_store, only_service, open_store, read_store
+from collector.commands.options import CAMPAIGN, Facts, command, show
+from collector.data_dir import device_key, existing_store, only_service, open_store
 from collector.health import Heartbeat, Status
 from collector.ingest.batch import search_rarely
 from collector.opening import remember_address
 from collector.records import Campaign
 from collector.rounds import sealing
 from collector.rounds.results import summary
-from collector.settings import PAGE, Settings
+from collector.settings import Settings
 from collector.store import Store
-from collector.web import process
 from collector.web.process import page_process
 from protocol_spec import Result
 from protocol_spec.programs.cli import AS_JSON
@@ -42,7 +40,7 @@ class Supervised(Protocol):
 
     @property
     def trouble(self) -> str:
-        """What is the matter with it, if that concerns counting."""
+        """What is wrong with it, if that affects counting."""
 
     def supervise(self) -> None:
         """Restart it if it has ended."""
@@ -70,7 +68,7 @@ def run(settings: Settings, quiet: bool) -> None:
 
 
 class _Running:
-    """What stays while the service runs, also when its broker is configured anew."""
+    """What persists while the service runs, even if its broker's configuration changes."""
 
     def __init__(
         self, settings: Settings, emit: Callable[[Campaign, Result], None], stack: ExitStack
@@ -91,8 +89,8 @@ class _Running:
         return [] if page is None else [self._stack.enter_context(page)]
 
     def collect(self, stopping: Callable[[], bool]) -> None:
-        """Until told to stop, or until another broker configuration is to be used."""
-        # Here and not above: it brings the MQTT client in, which other commands do without.
+        """Run until `stopping` returns true, or another broker configuration is to be used."""
+        # Imported here because it loads the MQTT client, which other commands do without.
         from collector.serving import service_for  # noqa: PLC0415
 
         search_rarely()
@@ -108,7 +106,7 @@ class _Running:
             _reload(let_report_to(known, [c.name for c in self._store.campaigns()]))
             key = device_key(known, self._store)
             service = service_for(known, self._store, key, self._emit, embedded)
-            children += self._page  # only now: what cannot collect shows nothing
+            children += self._page  # only now: a service that cannot collect shows no page
             service.status.broker_config = watch.in_use
             service.status.broker_dir = str(known.broker_dir.absolute()) if watch.in_use else ""
             notify_systemd("READY=1")
@@ -125,7 +123,7 @@ def _reload(changed: BrokerDirectory | None) -> None:
 
 
 def _stop_signals() -> Callable[[], bool]:
-    """Whether somebody asked us to stop, from now on."""
+    """Returns whether SIGTERM or SIGINT has arrived since."""
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda given, _frame: received.append(given))
@@ -167,45 +165,9 @@ def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -
         due = list(sealing.due(store, found, now))
         for number in due:
             sealing.seal(store, found, number, int(time.time()))
-    facts: reading.SealedFacts = {"campaign": found.name, "sealed": due}
-    show(facts, as_json, reading.sealed_text)
+    show({"campaign": found.name, "sealed": due}, as_json, _sealed_text)
 
 
-# --- The analyst's page by itself, without collecting.
-
-
-log_of_page = logging.getLogger("allomfree.page")
-
-
-@command
-@click.option("--link", is_flag=True, help="Print the page's address, with its token, and exit.")
-@click.option(
-    "--socket",
-    "descriptor",
-    type=int,
-    metavar="NUMBER",
-    help="File descriptor of a listening socket; `run` uses it.",
-)
-def page(settings: Settings, link: bool, descriptor: int | None) -> None:
-    """Serve the analyst's page without collecting.
-
-    `run` serves it too, as its child process.
-
-    \b
-    allomfree-collector page
-    allomfree-collector page --link
-    """
-    address = settings.listen or PAGE
-    secret = process.needed(settings, address)
-    if link:
-        click.echo(process.link(address, secret))
-        return
-    from collector.web.app import serve  # noqa: PLC0415 - the web server, only when asked for
-
-    if descriptor is None:
-        sock = process.listening(address)
-        log_of_page.info("page on %s", process.link(process.bound(address, sock), None))
-    else:
-        sock = process.inherited(descriptor)
-    opening = partial(read_store, address=settings.store)
-    serve(settings, address, secret, sock, opening)
+def _sealed_text(facts: Facts) -> str:
+    sealed = ", ".join(map(str, facts["sealed"]))
+    return f"{facts['campaign']}: " + (f"sealed {sealed}" if sealed else "nothing was due")

@@ -1,18 +1,17 @@
-"""`backup` and `restore`: everything that cannot be made again, in a directory of its own."""
+"""Looking after a collector's data: `backup`, `restore`, `migrate` and `operator-key`."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
 
 import click
 
 from collector import backups
 from collector.backups import Contents
-from collector.commands.options import FILE, command, show
+from collector.commands.options import FILE, YES, Facts, command, confirm, show
 from collector.data_dir import make_private
 from collector.data_dir import migrate as move
 from collector.opening import OperatorKey
@@ -22,24 +21,12 @@ from collector.store_address import StoreAddress
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.settings import SettingsError
 
+# --- backup and restore ----------------------------------------------------------------------
+
 DIRECTORY: Final = click.argument("directory", type=FILE)
 SECRETS: Final = click.option(
     "--secrets", type=FILE, help="Directory of keys and broker's files, apart from the database."
 )
-
-
-class BackupFacts(TypedDict):
-    """What `backup --json` and `restore --json` print."""
-
-    directory: str
-    secrets: str | None
-    data_dir: str
-    made: int
-    version: str
-    campaigns: list[str]
-    received: int
-    enrolled: int | None
-    files: int
 
 
 @command
@@ -57,7 +44,7 @@ def backup(settings: Settings, directory: Path, secrets: Path | None, as_json: b
     allomfree-collector backup /backup/monday --secrets /elsewhere/monday
     """
     made = backups.make(settings, directory, secrets)
-    show(_facts(settings, directory, secrets, made), as_json, backup_text)
+    show(_backup_facts(settings, directory, secrets, made), as_json, _backup_text)
 
 
 @command
@@ -78,16 +65,15 @@ def restore(
     """
     if check:
         found = backups.checked(directory, secrets)
-        text = checked_text
     else:
         found = backups.restore(settings, directory, secrets)
-        text = restored_text
-    show(_facts(settings, directory, secrets, found), as_json, text)
+    facts = _backup_facts(settings, directory, secrets, found)
+    show(facts, as_json, _checked_text if check else _restored_text)
 
 
-def _facts(
+def _backup_facts(
     settings: Settings, directory: Path, secrets: Path | None, found: Contents
-) -> BackupFacts:
+) -> Facts:
     return {
         "directory": str(directory),
         "secrets": None if secrets is None else str(secrets),
@@ -101,27 +87,26 @@ def _facts(
     }
 
 
-def backup_text(facts: BackupFacts) -> str:
-    """What is in it, that it was checked, and how to keep it."""
+def _backup_text(facts: Facts) -> str:
     apart = f" --secrets {shlex.quote(facts['secrets'])}" if facts["secrets"] else ""
     return (
-        f"Backed up to {facts['directory']} and checked: {_what(facts)}.\n"
+        f"Backed up to {facts['directory']} and checked: {_contents(facts)}.\n"
         "It holds noisy reports of rounds that are not sealed, and keys: keep it as secret as the "
         "original, and delete old copies.\n"
         f"To restore it: allomfree-collector restore {shlex.quote(facts['directory'])}{apart}"
     )
 
 
-def checked_text(facts: BackupFacts) -> str:
-    """That it could be restored."""
-    made = instant(facts["made"])
-    return f"{facts['directory']}, made at {made}, is whole: {_what(facts)}. Nothing was restored."
-
-
-def restored_text(facts: BackupFacts) -> str:
-    """What is there again, and what is not."""
+def _checked_text(facts: Facts) -> str:
     return (
-        f"Restored to {facts['data_dir']}: {_what(facts)}.\n"
+        f"{facts['directory']}, made at {instant(facts['made'])}, is complete: {_contents(facts)}. "
+        "Nothing was restored."
+    )
+
+
+def _restored_text(facts: Facts) -> str:
+    return (
+        f"Restored to {facts['data_dir']}: {_contents(facts)}.\n"
         f"What was counted since {instant(facts['made'])} is lost: devices have their receipts and "
         "do not send it again.\n"
         "Next: allomfree-collector doctor\n"
@@ -129,22 +114,14 @@ def restored_text(facts: BackupFacts) -> str:
     )
 
 
-def _what(facts: BackupFacts) -> str:
+def _contents(facts: Facts) -> str:
     names = ", ".join(facts["campaigns"]) or "no campaign"
     enrolled = facts["enrolled"]
     broker = "" if enrolled is None else f", a broker with {enrolled:,} enrolled devices"
     return f"{names}; {facts['received']:,} messages received{broker}; {facts['files']} files"
 
 
-# --- Moving the database: `migrate` from the file to PostgreSQL.
-
-
-class MovedFacts(TypedDict):
-    """What `migrate --json` prints."""
-
-    store: str
-    directory: str
-    rows: dict[str, int]
+# --- migrate ---------------------------------------------------------------------------------
 
 
 @command
@@ -164,50 +141,33 @@ def migrate(settings: Settings, to: str, as_json: bool) -> None:
     except ValueError as error:
         raise SettingsError(f"--to: {error}. Nothing was changed") from None
     rows = move(settings.data_dir, address)
-    facts: MovedFacts = {"store": address.url, "directory": str(settings.data_dir), "rows": rows}
-    show(facts, as_json, moved_text)
+    facts = {"store": address.url, "directory": str(settings.data_dir), "rows": rows}
+    show(facts, as_json, _migrated_text)
 
 
-def moved_text(facts: MovedFacts) -> str:
-    """What was moved, and what to do next."""
+def _migrated_text(facts: Facts) -> str:
     rows = facts["rows"]
-    return "\n".join(
-        [
-            (
-                f"Moved to {facts['store']}. Campaigns: {rows['campaign']:,}, sealed rounds: "
-                f"{rows['round']:,}, results: {rows['result']:,}, reports of open rounds: "
-                f"{rows['report']:,}."
-            ),
-            f"All {sum(rows.values()):,} rows were compared, byte by byte.",
-            f"The old file stays in {facts['directory']} and is no longer used.",
-            f"Next: allomfree-collector run --store {facts['store']}",
-            (
-                "Other workers need a copy of device.key from that directory; it is not in the "
-                "database."
-            ),
-        ]
+    return (
+        f"Moved to {facts['store']}. Campaigns: {rows['campaign']:,}, sealed rounds: "
+        f"{rows['round']:,}, results: {rows['result']:,}, reports of open rounds: "
+        f"{rows['report']:,}.\n"
+        f"All {sum(rows.values()):,} rows were compared, byte by byte.\n"
+        f"The old file stays in {facts['directory']} and is no longer used.\n"
+        f"Next: allomfree-collector run --store {facts['store']}\n"
+        "Other workers need a copy of device.key from that directory; it is not in the database."
     )
 
 
-# --- `operator-key`: the key that an operator signs manifests with.
-
-
-Action = Literal["show", "create", "rotate"]
-
-
-class OperatorFacts(TypedDict):
-    """What `operator-key --json` prints; the previous key only after `rotate`."""
-
-    operator: str
-    file: str
-    previous: str | None
+# --- operator-key ----------------------------------------------------------------------------
 
 
 @command
 @click.argument("action", type=click.Choice(("show", "create", "rotate")), default="show")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 @AS_JSON
-def operator_key(settings: Settings, action: Action, yes: bool, as_json: bool) -> None:
+def operator_key(
+    settings: Settings, action: Literal["show", "create", "rotate"], yes: bool, as_json: bool
+) -> None:
     """Make, show or replace the key that signs your manifests.
 
     Owners who list the public key accept your campaigns and no one else's.
@@ -224,39 +184,28 @@ def operator_key(settings: Settings, action: Action, yes: bool, as_json: bool) -
     elif not before:
         raise key.no_key()
     elif action == "rotate":
-        _confirm(before, yes)
+        question = (
+            f"Replace {before.hex()} for ever? Owners who list it refuse what the new key signs, "
+            "until they list the new one."
+        )
+        confirm(question, yes)
         key.rotate()
-    previous = before.hex() if action == "rotate" else None
-    facts: OperatorFacts = {
+    facts = {
         "operator": key.public.hex(),
         "file": str(key.path),
-        "previous": previous,
+        "previous": before.hex() if action == "rotate" else None,
     }
-    show(facts, as_json, operator_text)
+    show(facts, as_json, _operator_text)
 
 
-def _confirm(before: bytes, yes: bool) -> None:
-    question = (
-        f"Replace {before.hex()} for ever? Owners who list it refuse what the new key signs, until "
-        "they list the new one."
-    )
-    if not yes and not click.confirm(question, default=False, err=True):
-        click.echo("Nothing was changed.", err=True)
-        sys.exit(1)
-
-
-def operator_text(facts: OperatorFacts) -> str:
-    """The public key, and what it is for."""
-    replaced = [f"Replaced {facts['previous']}"] if facts["previous"] else []
-    return "\n".join(
-        [
-            *replaced,
-            f"Operator {facts['operator']}",
-            f"Its secret is in {facts['file']}: back it up, and show it to nobody.",
-            "In each manifest, before [rounds]:",
-            f'    operator = "{facts["operator"]}"',
-            "Publish the key where owners trust you. They add to their edge.toml:",
-            "    [policy]",
-            f'    operators = {{ YOU = "{facts["operator"]}" }}',
-        ]
+def _operator_text(facts: Facts) -> str:
+    replaced = f"Replaced {facts['previous']}\n" if facts["previous"] else ""
+    return (
+        f"{replaced}Operator {facts['operator']}\n"
+        f"Its secret is in {facts['file']}: back it up, and show it to nobody.\n"
+        "In each manifest, before [rounds]:\n"
+        f'    operator = "{facts["operator"]}"\n'
+        "Publish the key where owners trust you. They add to their edge.toml:\n"
+        "    [policy]\n"
+        f'    operators = {{ YOU = "{facts["operator"]}" }}'
     )

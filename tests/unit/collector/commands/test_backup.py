@@ -17,7 +17,7 @@ def test_there_and_back(cli: Cli, home: Path, data: Path, used: Campaign) -> Non
     again = f"restore --data-dir {data} {home / 'b'} --secrets {home / 's'}"
     assert told.endswith(f"\nTo restore it: allomfree-collector {again}\n")
     told = cli("restore", home / "b", "--secrets", home / "s", "--check").stdout
-    assert "is whole" in told
+    assert "is complete" in told
     assert told.endswith("Nothing was restored.\n")
     words = ("restore", home / "b", "--secrets", home / "s", "--data-dir", home / "again")
     told = cli(*words).stdout

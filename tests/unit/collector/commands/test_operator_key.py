@@ -84,7 +84,7 @@ def test_a_key_that_is_not_named_must_be_meant(cli: Cli, data: Path, signed: Pat
     assert f'Add operator = "{OperatorKey(data).public.hex()}"' in told
     opened = cli(*words, "--unsigned")
     assert opened.exit_code == 0
-    assert "Not signed" in opened.stdout
+    assert "Unsigned: " in opened.stdout
 
 
 def test_an_operator_without_a_key_here(cli: Cli, data: Path, signed: Path) -> None:

@@ -48,7 +48,7 @@ def test_status_names_who_floods_and_counts_requests(cli: Cli, data: Path, used:
     text = cli("status", "--data-dir", data).stdout
     assert "requests to be forgotten: 1 done, 2 invalid, 3 repeated" in text
     assert "kitchen-7 floods and is suspended until it stops; other devices are counted." in text
-    assert f"If it goes on: allomfree-collector revoke --data-dir {data} kitchen-7" in text
+    assert f"If it continues: allomfree-collector revoke --data-dir {data} kitchen-7" in text
 
 
 def test_status_before_the_first_round(cli: Cli, data: Path) -> None:
