@@ -1,4 +1,4 @@
-"""Let everything fail, and compare every count: see docs/workers.md."""
+"""Let everything fail, and compare every count."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ if find_spec("protocol_spec") is None:  # a checkout that is not installed
 
 import click
 
-from faults.brokers import BROKERS
-from faults.many_run import ManySize, run_many
-from faults.run import Size, run
+from faults.run import cluster_size, collector_size, run
+from faults.sites import BROKERS, EMBEDDED, ClusterSite, CollectorSite, Site
 from testbed.processes import TestbedError
 
 SHOWN = 20
-ROUNDS = 3  # on a cluster
+KINDS = (EMBEDDED, *BROKERS)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,10 +29,10 @@ ROUNDS = 3  # on a cluster
     type=click.FloatRange(0.4, 600),
     default=5.0,
     show_default=True,
-    help="How long things fail; a minute or two more until everything has recovered.",
+    help="How long faults happen; recovery takes another minute or two.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Which faults, and when.")
-@click.option("--broker", "kind", type=click.Choice(BROKERS), default="embedded", show_default=True)
+@click.option("--broker", "kind", type=click.Choice(KINDS), default=EMBEDDED, show_default=True)
 @click.option("--tls", is_flag=True, help="Encrypt and verify every connection.")
 @click.option(
     "--cluster",
@@ -45,7 +44,7 @@ ROUNDS = 3  # on a cluster
     type=click.IntRange(1, 40),
     default=17,
     show_default=True,
-    help="With --cluster: campaigns of so many devices.",
+    help="With --cluster: the number of campaigns.",
 )
 @click.option(
     "--devices",
@@ -70,9 +69,11 @@ def main(
     directory: Path | None,
 ) -> None:
     """Kill, pause, cut off, slow down and mislead a broker, a collector and real agents; then
-    compare every count with what the devices know. Exit status 1 if anything was lost or doubled.
+    compare every count with what the devices know. Exit status 1 if anything was lost or counted
+    twice.
+
     """
-    if tls and kind == "embedded":
+    if tls and kind == EMBEDDED:
         raise click.UsageError(
             "--tls needs --broker nats or mosquitto: the embedded broker of a "
             "fresh directory is on this machine only. Nothing was started"
@@ -88,16 +89,19 @@ def main(
         work = directory or Path(stack.enter_context(temporary))
         work.mkdir(parents=True, exist_ok=True)
         try:
+            site: Site
             if cluster:
                 work.chmod(0o711)  # the database's user, if another, has to enter
-                size = ManySize(
-                    devices, campaigns, ROUNDS, max(6, round(minutes * 60 / (ROUNDS + 1)))
-                )
-                happened, found = run_many(work / "site", size, seed, say)
+                size = cluster_size(minutes, devices, campaigns)
+                site = ClusterSite(work / "site")
             else:
-                happened, found = run(work, kind, Size(minutes, devices), seed, say, tls=tls)
+                size = collector_size(minutes, devices)
+                site = CollectorSite(work, kind, tls=tls)
+            happened, found = run(site, size, seed, say)
         except TestbedError as error:
             raise click.ClickException(str(error)) from None
+        if isinstance(site, ClusterSite) and site.hung:
+            say(f"nodes that did not come up in time and were killed again: {site.hung}")
     click.echo(", ".join(f"{n} x {name}" for name, n in sorted(happened.items())))
     for fault in found.faults[:SHOWN]:
         click.echo(f"  FAIL  {fault}")
@@ -106,7 +110,7 @@ def main(
     click.echo(
         f"{happened.total()} faults, seed {seed}: {found.counted:,} reports counted, "
         f"{found.owed:,} had to be, {found.unsure:,} could be; "
-        f"{len(found.faults)} lost, doubled or changed."
+        f"{len(found.faults)} lost, counted twice or changed."
     )
     sys.exit(1 if found.faults else 0)
 

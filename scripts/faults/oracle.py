@@ -1,4 +1,4 @@
-"""What was lost, doubled or changed: every count beside what the devices know.
+"""What was lost, counted twice or changed: every count is compared with what the devices know.
 
 A bulk device's report must be counted if the device has a receipt for it, or if the broker took it
 before the deadline and has not forgotten anything since. In every other case it may be. It must
@@ -21,24 +21,27 @@ from collector.device_key import DeviceKey
 from collector.records import Campaign, Tally
 from collector.rounds.results import round_result
 from collector.store import StoreReader
-from faults.agents import Agents
-from faults.bulk import BulkDevices
-from faults.campaigns import bulk_name
-from faults.site import Loss
+from faults.devices import Agents, BulkDevices
 from protocol_spec import Manifest, Rejected, decode_report
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What was found."""
+class Loss:
+    """The broker forgot everything; what it took before, and until the collector had subscribed
+    again, it may not have kept."""
 
+    at: float
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class Verdict:
     counted: int = 0
     owed: int = 0
-    unsure: int = 0  # neither receipt nor answer: counted or not, both are right
+    unsure: int = 0  # neither receipt nor acknowledgement: counted or not, both are right
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Verdict) -> None:
-        """Take in what was found elsewhere."""
         self.counted += other.counted
         self.owed += other.owed
         self.unsure += other.unsure
@@ -62,7 +65,7 @@ def judge_bulk(
         found.owed += len(owed)
         found.unsure += bulk.devices - len(owed)
         where = f"{campaign.name}, round {number}"
-        found.faults += _judge_counts(where, counts, owed, bulk.devices)
+        found.faults += _judge_counts(where, counts, owed, bulk)
         if tally is not None and tally.n != sum(counts):
             found.faults.append(f"{where}: {tally.n} reports, and counts of {sum(counts)}")
     return found
@@ -71,8 +74,7 @@ def judge_bulk(
 def judge_results(
     store: StoreReader, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
 ) -> list[str]:
-    """Every published histogram of a round, beside the one that a recount of the devices' own
-    values gives."""
+    """Every published histogram of a round must equal a recount of the devices' own values."""
     found = []
     for result in store.results(campaign.id, 0):
         if result.round is None or result.withheld:
@@ -87,27 +89,25 @@ def judge_results(
     return found
 
 
-def _judge_counts(where: str, counts: Sequence[int], owed: set[int], devices: int) -> Iterator[str]:
-    for device, count in enumerate(counts[:devices]):
+def _judge_counts(
+    where: str, counts: Sequence[int], owed: set[int], bulk: BulkDevices
+) -> Iterator[str]:
+    for device, count in enumerate(counts[: bulk.devices]):
         if count > 1:
-            yield f"{where}: {bulk_name(device)} was counted {count} times"
+            yield f"{where}: {bulk.names[device]} was counted {count} times"
         elif count == 0 and device in owed:
-            yield f"{where}: {bulk_name(device)} was lost"
-    if any(counts[devices:]):
+            yield f"{where}: {bulk.names[device]} was lost"
+    if any(counts[bulk.devices :]):
         yield f"{where}: something was counted that nobody sent"
 
 
 def _owed(bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> Iterator[int]:
+    """Devices whose report must have been counted."""
     for device in range(bulk.devices):
-        answered = bulk.answered.get((number, device))
-        kept = answered is not None and not any(_reaches(loss, answered) for loss in losses)
-        if kept or (number, device) in bulk.counted:
+        taken = bulk.acknowledged.get((number, device))
+        lost = any(loss.until is None or taken is None or taken <= loss.until for loss in losses)
+        if (taken is not None and not lost) or (number, device) in bulk.counted:
             yield device
-
-
-def _reaches(loss: Loss, answered: float) -> bool:
-    """Whether a loss may have taken what the broker took at that moment."""
-    return loss.until is None or answered <= loss.until
 
 
 def judge_agents(
@@ -118,9 +118,11 @@ def judge_agents(
     manifest, key = campaign.manifest, DeviceKey(data / "device.key", make=False)
     drawn = Counter(_rows(manifest, key, agents))
     allowed = Counter(_rows(manifest, key, odd))
-    held = Counter(_held(data, campaign))
-    lost, extra = drawn - held, held - drawn - allowed
-    found = Verdict(counted=held.total(), owed=drawn.total(), unsure=allowed.total())
+    with closing(sqlite3.connect(data / DATABASE)) as db:
+        sql = "SELECT round, device, body FROM report WHERE campaign = ?"
+        stored = Counter[Row](db.execute(sql, (campaign.id,)))
+    lost, extra = drawn - stored, stored - drawn - allowed
+    found = Verdict(counted=stored.total(), owed=drawn.total(), unsure=allowed.total())
     where = f"{campaign.name}, round"
     found.faults += [f"{where} {n}: an agent's report was lost" for n, _, _ in lost]
     found.faults += [f"{where} {n}: counted twice, or not what was sent" for n, _, _ in extra]
@@ -142,9 +144,3 @@ def _rows(manifest: Manifest, key: DeviceKey, agents: Iterable[Agents]) -> Itera
                 report = decode_report(row.payload)
                 body = b"" if isinstance(report, Rejected) else report.body
                 yield row.round, device, body
-
-
-def _held(data: Path, campaign: Campaign) -> list[Row]:
-    with closing(sqlite3.connect(data / DATABASE)) as db:
-        sql = "SELECT round, device, body FROM report WHERE campaign = ?"
-        return db.execute(sql, (campaign.id,)).fetchall()

@@ -15,10 +15,10 @@ RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with RST
 
 
 class Proxy:
-    """Passes bytes on, in both directions, until told otherwise.
+    """Forwards bytes in both directions, except during a fault.
 
-    A half-open connection stays so: what it sends is taken and dropped, and nothing is closed.
-    Connections made later are served again.
+    A half-open connection stays half-open: its bytes are dropped, and nothing is closed. Later
+    connections are served normally.
     """
 
     def __init__(self, upstream: int) -> None:
@@ -26,7 +26,7 @@ class Proxy:
         self.bytes_a_second: float | None = None
         self._flowing = threading.Event()
         self._flowing.set()
-        self._passages: list[Passage] = []
+        self._connections: list[Connection] = []
         self._changing = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = int(self._listener.getsockname()[1])
@@ -45,39 +45,37 @@ class Proxy:
         self._thread.join(5)
 
     def stall(self) -> None:
-        """Take and give nothing, and close nothing."""
+        """Forward nothing, and close nothing."""
         self._flowing.clear()
 
     def flow(self) -> None:
-        """Go on after a stall or a slow time."""
+        """Forward normally again."""
         self.bytes_a_second = None
         self._flowing.set()
 
     def reset(self) -> None:
         """End every connection with RST."""
-        for passage in self._open():
-            passage.reset()
+        for connection in self._open():
+            connection.reset()
 
     def go_half_open(self) -> None:
-        """Every connection of now: neither side hears of the other again, nor of an end."""
-        for passage in self._open():
-            passage.is_mute = True
+        """Drop everything on the present connections, without closing them."""
+        for connection in self._open():
+            connection.is_mute = True
 
-    def wait_to_pass(self, size: int) -> None:
-        """For a pump, before it passes so many bytes on."""
+    def wait_to_forward(self, size: int) -> None:
         self._flowing.wait()
         rate = self.bytes_a_second
         if rate is not None:
             time.sleep(size / rate)
 
     def chunk(self) -> int:
-        """For a pump: how much to read at once."""
         return CHUNK if self.bytes_a_second is None else SLOW_CHUNK
 
-    def _open(self) -> list[Passage]:
+    def _open(self) -> list[Connection]:
         with self._changing:
-            self._passages = [passage for passage in self._passages if passage.is_alive]
-            return self._passages
+            self._connections = [each for each in self._connections if each.is_alive]
+            return self._connections
 
     def _accept(self) -> None:
         while True:
@@ -91,14 +89,14 @@ class Proxy:
                 client.close()
                 continue
             broker.settimeout(None)
-            passage = Passage(self, client, broker)
+            connection = Connection(self, client, broker)
             with self._changing:  # known before a byte passes: no fault may miss it
-                self._passages = [*self._passages, passage]
-                passage.start()
+                self._connections = [*self._connections, connection]
+                connection.start()
 
 
-class Passage:
-    """One connection: a thread for each direction, so that one stuck side holds up nobody else."""
+class Connection:
+    """A thread for each direction, so that one blocked side delays nobody else."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self.is_mute = False
@@ -125,13 +123,14 @@ class Passage:
         for sock in self._sockets:
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                sock.shutdown(socket.SHUT_RD)  # wakes the pump without a word to the other side
+                sock.shutdown(socket.SHUT_RD)  # wakes the pump without a packet to the other side
             sock.close()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(self._proxy.chunk()):
-                self._proxy.wait_to_pass(len(data))
+                self._proxy.wait_to_forward(len(data))
+
                 if not self.is_mute:
                     sink.sendall(data)
         if not self.is_mute:
