@@ -29,18 +29,16 @@ from benchmarks.peers import (
     truth,
 )
 from benchmarks.report import DOCS, Measurement, progress
-from paper.pipeline import clip_and_renormalise
+from paper.gains import clip_and_renormalise
 from protocol_spec import Manifest, Result, as_drawn, calibrate
 from protocol_spec.estimation import Array, Channel, project_to_simplex
 from protocol_spec.reporting import Hashed, Nested, better_once
 from protocol_spec.ways import Reporting, ask_levels
-from simulation.collected import Simulated
-from simulation.depths.reports import as_reports
-from simulation.model.behaviour import Behaviour, chance_of_change
-from simulation.model.counts import Counts, groups, one_round
-from simulation.model.datasets import Dataset, load
-from simulation.model.fleet import Fleet
-from simulation.model.memos import Memos
+from simulation.counts import Counts, Memos, one_round, sample_groups
+from simulation.depths import as_reports
+from simulation.fleet import Fleet
+from simulation.population import Behaviour, Dataset, change_probability, load
+from simulation.results import Simulated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +123,7 @@ def static_errors(
     rng = np.random.default_rng(seed)
     d = len(data.attributes)
     sizes = rng.multinomial(data.n, [1 / d] * d, size=runs)
-    held = groups(rng, [a.counts for a in data.attributes], sizes)
+    held = sample_groups(rng, [a.counts for a in data.attributes], sizes)
     own = [h / h.sum(axis=-1, keepdims=True) for h in held]
     population = [np.asarray(a.counts) / data.n for a in data.attributes]
     found = {}
@@ -208,7 +206,7 @@ def campaign(design: Design, budget: Budget, seed: int) -> Simulated:
 def fleet(design: Design, budget: Budget, seed: int) -> Fleet:
     """The devices; they hold the same values whatever the design."""
     counts = np.round(START * DEVICES).astype(np.int64)
-    behaviour = Behaviour(changes=chance_of_change(CHANGES_PER_YEAR, DAY_SECONDS))
+    behaviour = Behaviour(changes=change_probability(CHANGES_PER_YEAR, DAY_SECONDS))
     asked = changing_manifest(design, budget)
     return Fleet(asked, (counts,), behaviour, seed, DAYS, DEVICES, (START[::-1],))
 

@@ -31,16 +31,15 @@ import numpy.typing as npt
 from benchmarks.report import Measurement, in_turns, median_of, progress, ratio_of
 from benchmarks.workload import manifest
 from collector.store.shared import count_bodies
-from paper.pipeline import clip_and_renormalise
+from paper.gains import clip_and_renormalise
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate, calibrate_once
 from protocol_spec.estimation import Array, estimate, project_to_simplex
-from simulation.depths import reports as report_depth
-from simulation.depths import statistics as statistics_depth
-from simulation.model.behaviour import Behaviour
-from simulation.model.bulk_randomiser import BulkRandomiser, count
-from simulation.model.counts import groups, one_round
-from simulation.model.datasets import Dataset, load
-from simulation.model.fleet import Fleet
+from simulation import depths as report_depth
+from simulation import depths as statistics_depth
+from simulation.bulk import BulkRandomiser, count
+from simulation.counts import one_round, sample_groups
+from simulation.fleet import Fleet
+from simulation.population import Behaviour, Dataset, load
 from testbed.processes import peak_memory_mib
 
 
@@ -80,7 +79,7 @@ def our_errors(data: Dataset, budget: Budget, runs: int, seed: int) -> dict[str,
     d = len(data.attributes)
     sizes = rng.multinomial(data.n, [1 / d] * d, size=runs)
     raw = []
-    for a, held in enumerate(groups(rng, [a.counts for a in data.attributes], sizes)):
+    for a, held in enumerate(sample_groups(rng, [a.counts for a in data.attributes], sizes)):
         nominal = calibrate("ALLOMFREE", k=data.attributes[a].k, **budget._asdict())
         calibration = as_drawn(nominal)
         counts = one_round(rng, calibration, held)
@@ -263,10 +262,12 @@ def our_campaign(
     """ALLOMFREE over several attributes: every user draws one of them and reports its value."""
     begin = time.process_time()
     drawn = np.random.default_rng(seed).integers(0, len(sizes), len(users))
-    groups = [users[drawn == a, a] for a in range(len(sizes))]
+    sample_groups = [users[drawn == a, a] for a in range(len(sizes))]
     choices = [calibrate("ALLOMFREE", k=k, eps_inf=budget[0], eps_1=budget[1]) for k in sizes]
     sampling = time.process_time() - begin
-    parts = [a_round(c, held, seed + 1 + a) for a, (c, held) in enumerate(zip(choices, groups))]
+    parts = [
+        a_round(c, held, seed + 1 + a) for a, (c, held) in enumerate(zip(choices, sample_groups))
+    ]
     return Timed(
         sampling + sum(part.randomise for part in parts),
         sum(part.aggregate for part in parts),

@@ -62,10 +62,12 @@ def manifest(
         name = "heating"
         question = "What heats your home?"
         values = [{heating}]
+        otherwise = "district"
         [[attributes]]
         name = "quiet-hour"
         question = "In which hour is your home at its quietest?"
         values = [{hours}]
+        otherwise = "23:00"
         """
     )
 

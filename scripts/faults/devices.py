@@ -65,7 +65,7 @@ def agents_manifest(first: int, period: int, count: int) -> Manifest:
 def _manifest(slug: str, first: int, period: int, count: int, grace: int, asked: str) -> Manifest:
     return Manifest.from_toml(
         f"""
-        format = 2
+        format = 1
         slug = "{slug}"
         title = "Everything fails"
         purpose = "Show that nothing is lost"

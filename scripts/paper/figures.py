@@ -15,11 +15,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paper.pipeline import Experiment
-from paper.printed import N
-from paper.printed_gains import DATA_SETS, HALVES
+from paper.gains import Experiment
+from paper.printed import DATA_SETS, HALVES, N
 from protocol_spec import calibrate
-from simulation.model.datasets import Dataset, load
+from simulation.population import Dataset, load
 
 RATIOS: Final = ("0.3", "0.6")
 BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)

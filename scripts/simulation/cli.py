@@ -12,10 +12,9 @@ import click
 from protocol_spec import Manifest
 from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
 from protocol_spec.ways import WAYS, Reporting
-from simulation import records, runs, text
-from simulation.errors import SimulationError
-from simulation.model import behaviour, datasets, manifests
-from simulation.model.fleet import BATCH
+from simulation import population, runs
+from simulation.fleet import BATCH
+from simulation.population import SimulationError
 
 FILE = click.Path(path_type=Path)
 Command = Callable[..., None]
@@ -195,17 +194,17 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
     """
 
     def show() -> None:
-        pairs = records.compare(records.Run.load(left), records.Run.load(right))
+        pairs = runs.compare(runs.Run.load(left), runs.Run.load(right))
         agree = all(pair.agree for pair in pairs)
         facts = {"agree": agree, "histograms": [pair.facts() for pair in pairs]}
-        click.echo(json.dumps(facts) if as_json else text.comparison(pairs, (left, right)))
+        click.echo(json.dumps(facts) if as_json else runs.comparison(pairs, (left, right)))
         context.exit(0 if agree else 1)
 
     with_clear_errors(show, "collector")
 
 
 @main.command()
-@click.argument("name", type=click.Choice(datasets.NAMES))
+@click.argument("name", type=click.Choice(population.NAMES))
 @click.option(
     "--eps-inf", default=2.0, show_default=True, help="Privacy budget of all reports together."
 )
@@ -227,7 +226,7 @@ def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Re
     """
 
     def show() -> None:
-        toml = manifests.for_dataset(
+        toml = population.for_dataset(
             name, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds, reporting=reporting
         )
         Manifest.from_toml(toml)
@@ -236,11 +235,11 @@ def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Re
     with_clear_errors(show, "collector")
 
 
-def _run(given: dict[str, Any], simulate: Callable[[runs.Asked], records.Run]) -> None:
+def _run(given: dict[str, Any], simulate: Callable[[runs.Asked], runs.Run]) -> None:
     def run() -> None:
-        text.check(given["figure"], given["store"])
+        runs.check(given["figure"], given["store"])
         made = simulate(_asked(given))
-        text.show(made, **{name: given[name] for name in ("form", "output", "figure", "store")})
+        runs.show(made, **{name: given[name] for name in ("form", "output", "figure", "store")})
 
     with_clear_errors(run, "collector")
 
@@ -255,16 +254,18 @@ def _asked(given: dict[str, Any]) -> runs.Asked:
     if given.get("changes_per_year") is not None:
         if rates["changes"]:
             raise SimulationError("give --changes or --changes-per-year, not both")
-        rates["changes"] = behaviour.chance_of_change(given["changes_per_year"], read.rounds.period)
+        rates["changes"] = population.change_probability(
+            given["changes_per_year"], read.rounds.period
+        )
     return runs.Asked(
         read,
         given["words"],
         given["devices"],
         given["rounds"],
         given["seed"],
-        behaviour.Behaviour(
-            dropout_by_value=behaviour.by_value(read, given.get("dropout_by_value", ())),
-            dishonest=behaviour.dishonest(read, given.get("dishonest", ())),
+        population.Behaviour(
+            dropout_by_value=population.by_value(read, given.get("dropout_by_value", ())),
+            dishonest=population.dishonest(read, given.get("dishonest", ())),
             **rates,
         ),
         given.get("drift", ()),

@@ -1,30 +1,337 @@
-"""From what was asked on the command line to a finished run, for every depth."""
+"""How far a simulation is: a bar where somebody looks, a line now and then where not."""
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from collector.charts import EVERY, MOST_BARS, Chart, Point, Series, largest, png, svg
+from collector.errors import CollectorError
+from collector.results.tables import write_rows
 from protocol_spec import Manifest
-from simulation.collected import Simulated
-from simulation.depths.agents import holdings, real_agents
-from simulation.depths.collecting import into
-from simulation.depths.live import collecting_live, retimed
-from simulation.depths.reports import as_reports
-from simulation.depths.statistics import as_statistics
-from simulation.depths.through_broker import reports_through_broker
-from simulation.errors import SimulationError
-from simulation.model.behaviour import Behaviour
-from simulation.model.fleet import Fleet
-from simulation.model.population import Population, Weights, populate, targets
-from simulation.progress import shown
-from simulation.records import Run
+from protocol_spec.estimation import critical_value
+from simulation.depths import (
+    as_reports,
+    as_statistics,
+    collecting_live,
+    holdings,
+    into,
+    real_agents,
+    reports_through_broker,
+    retimed,
+)
+from simulation.fleet import Fleet
+from simulation.population import Behaviour, Population, SimulationError, Weights, populate, targets
+from simulation.results import TRUTH_COLUMNS, Simulated
+
+LINE_SECONDS: Final = 10.0  # seconds between two lines
+
+
+@contextmanager
+def shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function to call with what has been done since; on standard error only."""
+    if sys.stderr.isatty():
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.advance(task, done)
+    else:
+        yield _lines(what, total)
+
+
+def _lines(what: str, total: int) -> Callable[[int], None]:
+    done, next_line = 0, time.monotonic() + LINE_SECONDS
+
+    def advance(more: int) -> None:
+        nonlocal done, next_line
+        done += more
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + LINE_SECONDS
+            print(f"{what}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return advance
+
+
+# --- A finished run: rows in three formats, a directory to keep them in, two runs side by side.
+
+
+FACTS, ROWS = "run.json", "results.ndjson"
+CONFIDENCE: Final = 0.999  # two runs of one thing are told apart wrongly once in a thousand
+
+Row = Mapping[str, Any]
+
+
+def write(table: Iterable[Row], form: str) -> str:
+    """Rows as CSV, JSON or NDJSON."""
+    return write_rows(table, TRUTH_COLUMNS, form)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: how it was made, and what came out."""
+
+    facts: Mapping[str, Any]
+    rows: Sequence[Row]
+
+    def save(self, directory: Path) -> None:
+        """Keep it in a directory of its own."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ROWS).write_text(write(self.rows, "ndjson"), encoding="utf-8")
+        text = json.dumps(self.facts, ensure_ascii=False, indent=1) + "\n"
+        (directory / FACTS).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> Run:
+        """Read it back."""
+        try:
+            facts = json.loads((directory / FACTS).read_text(encoding="utf-8"))
+            lines = (directory / ROWS).read_text(encoding="utf-8").splitlines()
+            return cls(facts, [json.loads(line) for line in lines])
+        except (OSError, ValueError):
+            raise SimulationError(
+                f"{directory} does not hold a run; keep one there with --store {directory}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How one histogram of a run did: errors about the truth, and z-scores over its values."""
+
+    n: int
+    mse: float
+    mse_projected: float
+    rms_z: float
+    largest_z: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same histogram in two runs; `apart` is the largest difference of two z-scores, which
+    has a standard deviation of 1 when both runs are of one law and independent."""
+
+    attribute: str
+    round: int | None
+    left: Score
+    right: Score
+    apart: float
+    limit: float
+
+    @property
+    def agree(self) -> bool:
+        """Whether chance explains the difference."""
+        return self.apart <= self.limit
+
+    def facts(self) -> dict[str, Any]:
+        """What `compare --json` prints."""
+        return {**asdict(self), "agree": self.agree}
+
+
+def score(rows: Sequence[Row]) -> Score:
+    """Of the rows of one histogram."""
+    scores = [row["z"] for row in rows if row["z"] is not None]
+    return Score(
+        rows[0]["n"],
+        _mean_square([row["raw"] - row["truth"] for row in rows]),
+        _mean_square([row["projected"] - row["truth"] for row in rows]),
+        math.sqrt(_mean_square(scores)),
+        max(map(abs, scores), default=0.0),
+    )
+
+
+def compare(left: Run, right: Run) -> list[Pair]:
+    """Every histogram that both runs released."""
+    ours, theirs = _histograms(left), _histograms(right)
+    common = [
+        key
+        for key, rows in ours.items()
+        if key in theirs and [r["value"] for r in rows] == [r["value"] for r in theirs[key]]
+    ]
+    if not common:
+        raise SimulationError("the two runs have no histogram in common; nothing can be compared")
+    comparisons = sum(len(ours[key]) for key in common)
+    return [_pair(key, ours[key], theirs[key], comparisons) for key in common]
+
+
+def pooled(rows: Iterable[Row]) -> list[Row]:
+    """All rounds of each attribute together: of what spans several rounds, that with the most."""
+    spanning = [row for row in rows if row["round"] is None]
+    most: dict[str, int] = {}
+    for row in spanning:
+        most[row["attribute"]] = max(row["n"], most.get(row["attribute"], 0))
+    chosen = {
+        (row["attribute"], row["value"]): row
+        for row in reversed(spanning)
+        if row["n"] == most[row["attribute"]]
+    }
+    return [row for row in spanning if chosen[row["attribute"], row["value"]] is row]
+
+
+def _pair(
+    key: tuple[str, int | None], ours: Sequence[Row], theirs: Sequence[Row], comparisons: int
+) -> Pair:
+    apart = [
+        abs(a["z"] - b["z"]) / math.sqrt(2.0)
+        for a, b in zip(ours, theirs)
+        if a["z"] is not None and b["z"] is not None
+    ]
+    limit = critical_value(CONFIDENCE, comparisons)
+    return Pair(*key, score(ours), score(theirs), max(apart, default=0.0), limit)
+
+
+def _histograms(run: Run) -> dict[tuple[str, int | None], list[Row]]:
+    """Of single rounds, and of all together."""
+    found: dict[tuple[str, int | None], list[Row]] = {}
+    together = set(map(id, pooled(run.rows)))
+    for row in run.rows:
+        wanted = row["round"] is not None or id(row) in together
+        if wanted and not row["withheld"]:
+            found.setdefault((row["attribute"], row["round"]), []).append(row)
+    return found
+
+
+def _mean_square(numbers: Sequence[float]) -> float:
+    return sum(x * x for x in numbers) / len(numbers) if numbers else 0.0
+
+
+# --- Estimates, their intervals and the truth as a picture, drawn as the collector draws results.
+
+
+def draw(rows: Sequence[Row], path: Path, title: str) -> None:
+    """The pooled histogram of every attribute, into an .svg or .png file."""
+    shown = [row for row in pooled(rows) if not row["withheld"]]
+    names = dict.fromkeys(row["attribute"] for row in shown)
+    if not names:
+        raise SimulationError("every histogram is withheld: there is nothing to draw")
+    made = [_chart([row for row in shown if row["attribute"] == name]) for name in names]
+    try:
+        content = svg(made, title).encode() if path.suffix == ".svg" else png(made, title)
+        path.write_bytes(content)
+    except CollectorError as error:
+        raise SimulationError(str(error)) from None
+    except OSError as error:
+        raise SimulationError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _chart(rows: Sequence[Row]) -> Chart:
+    """Bars with the intervals that hold for all of them: a reader picks a bar by its length."""
+    first, series = rows[0], [_series(row) for row in rows]
+    rounds = "1 round" if first["rounds"] == 1 else f"{first['rounds']} rounds pooled"
+    note = f"{rounds}, {first['n']:,} reports of {first['devices']:,} devices, {first['protocol']}"
+    return Chart(first["attribute"], note, largest(series, MOST_BARS), EVERY, len(series))
+
+
+def _series(row: Row) -> Series:
+    point = Point(row["round"], row["raw"], row["low_all"], row["high_all"])
+    return Series(row["value"], (point,), row["truth"])
+
+
+# --- What the simulator shows: results where they were asked for, a summary for the person.
+
+
+def check(figure: Path | None, store: Path | None) -> None:
+    """What would fail after the run fails before it."""
+    if figure is not None and figure.suffix not in (".svg", ".png"):
+        raise SimulationError(f"--figure {figure}: the name must end in .svg or .png")
+    if store is not None and (store / FACTS).exists():
+        raise SimulationError(f"{store} already holds a run; choose another directory for --store")
+
+
+def show(
+    run: Run, *, form: str, output: Path | None, figure: Path | None, store: Path | None
+) -> None:
+    """Results on standard output or in a file, the summary on standard error."""
+    if store is not None:
+        run.save(store)
+    text = write(run.rows, form)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SimulationError(f"{output} cannot be written: {error.strerror}") from None
+    if figure is not None:
+        draw(run.rows, figure, title(run))
+    click.echo(summary(run), err=True)
+
+
+def title(run: Run) -> str:
+    """One line that says what was simulated."""
+    facts = run.facts
+    rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds"
+    people = f"{facts['devices']:,} devices, {', '.join(facts['population'])}"
+    way = facts.get("reporting", "memoized")
+    name = facts["campaign"] if way == "memoized" else f"{facts['campaign']} ({way})"
+    return f"{name}: {people}, {rounds} (seed {facts['seed']})"
+
+
+def summary(run: Run) -> str:
+    """All rounds together, a line for each attribute."""
+    outcomes = ", ".join(f"{n:,} {name}" for name, n in run.facts["outcomes"].items())
+    lines = [title(run), f"{run.facts['depth']}: {outcomes} in {run.facts['seconds']:g} s"]
+    together = groupby(pooled(run.rows), key=itemgetter("attribute"))
+    groups = [(name, list(rows)) for name, rows in together]
+    width = max([len(name) for name, _ in groups] or [0])
+    lines.append(
+        f"{'attribute':<{max(width, 9)}}  protocol  values      devices  error %  projected %  "
+        "largest |z|  in intervals"
+    )
+    return "\n".join(lines + [f"{name:<{max(width, 9)}}  {_line(rows)}" for name, rows in groups])
+
+
+def _line(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    head = f"{first['protocol']:<8} {len(rows):>7} {first['devices']:>12,}"
+    if first["withheld"]:
+        return f"{head}  withheld: fewer than {first['min_reports']} devices"
+    made = score(rows)
+    inside = sum(row["low_all"] <= row["truth"] <= row["high_all"] for row in rows)
+    return (
+        f"{head} {100 * made.mse**0.5:>8.2f} {100 * made.mse_projected**0.5:>12.2f} "
+        f"{made.largest_z:>12.1f}  {inside:>6} of {len(rows)}"
+    )
+
+
+def comparison(pairs: Sequence[Pair], names: tuple[Path, Path]) -> str:
+    """Two runs, a line for each histogram."""
+    head = f"{'attribute':<24} {'round':>6} {'n':>21} {'MSE':>19} {'rms z':>11} {'apart':>6}"
+    lines = [f"left {names[0]}, right {names[1]}", head]
+    for pair in pairs:
+        number = "all" if pair.round is None else str(pair.round)
+        ours, theirs = pair.left, pair.right
+        lines.append(
+            f"{pair.attribute:<24} {number:>6} {ours.n:>10} {theirs.n:>10} {ours.mse:9.2e} "
+            f"{theirs.mse:9.2e} {ours.rms_z:5.2f} {theirs.rms_z:5.2f} {pair.apart:6.2f}"
+            f"{'' if pair.agree else '  !'}"
+        )
+    limit = max(pair.limit for pair in pairs)
+    verdict = "agree" if all(pair.agree for pair in pairs) else "do NOT agree"
+    lines.append(f"The runs {verdict}: chance keeps every difference below {limit:.2f}.")
+    return "\n".join(lines)
+
+
+# --- From what was asked on the command line to a finished run, for every depth.
+
 
 SLOWEST_PER_SECOND = 5_000  # messages that any machine publishes in a second
 

@@ -25,12 +25,9 @@ from collector.links import Message
 from collector.records import Candidate
 from collector.rounds import sealing
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
-from simulation.depths.collecting import GROUP
-from simulation.model.behaviour import Behaviour
-from simulation.model.fleet import Fleet
-from simulation.model.manifests import for_dataset
-from simulation.model.messages import of_round
-from simulation.model.population import populate
+from simulation.depths import GROUP
+from simulation.fleet import Fleet, of_round
+from simulation.population import Behaviour, for_dataset, populate
 
 Made = TypeVar("Made")
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
-from statistics import geometric_mean
+from decimal import Decimal
+from statistics import geometric_mean, mean
 
 import numpy as np
 import pytest
 
-from paper.gains import Measured, compare, compare_all, measure, reproduced
-from paper.pipeline import ARMS, Experiment, mean_squared_errors
-from paper.printed_gains import HALVES, REFERENCES, Row
-from simulation.model.datasets import load
+from paper.gains import (
+    ARMS,
+    Experiment,
+    Measured,
+    compare,
+    compare_all,
+    mean_squared_errors,
+    measure,
+    reproduced,
+)
+from paper.printed import DATA_SETS, HALVES, REFERENCES, GainRow, Half
+from simulation.population import NAMES, load
+from tests.support import places
 
 SEED = 20_220_102
 HALF = HALVES[0]
@@ -100,7 +111,7 @@ def test_agreement_is_judged_by_the_root_mean_square_of_z() -> None:
     ours = compare(HALF, runs).cells[0].ours
     for distance, agrees in [(1.4, True), (-1.4, True), (1.6, False)]:
         text = str(ours.gain + distance * ours.sd * math.sqrt(1 + 100 / 2))
-        half = replace(HALF, rows=tuple(Row(row.eps_inf, (text, text)) for row in HALF.rows))
+        half = replace(HALF, rows=tuple(GainRow(row.eps_inf, (text, text)) for row in HALF.rows))
         comparison = compare(half, runs)
         assert comparison.rms_z == pytest.approx(abs(distance))
         assert comparison.largest_z == pytest.approx(distance)
@@ -109,13 +120,13 @@ def test_agreement_is_judged_by_the_root_mean_square_of_z() -> None:
 
 def test_the_largest_z_may_be_negative() -> None:
     runs = budgets(ALLOMFREE=[1.0, 2.0])
-    rows = tuple(Row(row.eps_inf, ("26", "20")) for row in HALF.rows)  # ours is 25
+    rows = tuple(GainRow(row.eps_inf, ("26", "20")) for row in HALF.rows)  # ours is 25
     comparison = compare(replace(HALF, rows=rows), runs)
     assert comparison.largest_z == comparison.cells[1].z < -comparison.cells[0].z < 0
 
 
 def test_a_half_table_that_is_not_improved_upon_is_not_reproduced() -> None:
-    rows = tuple(Row(row.eps_inf, ("25", "25")) for row in HALF.rows)
+    rows = tuple(GainRow(row.eps_inf, ("25", "25")) for row in HALF.rows)
     same = compare(replace(HALF, rows=rows), budgets(ALLOMFREE=[1.0, 2.0], projected=[1.0, 2.0]))
     assert (same.agrees, same.improved, reproduced([same])) == (True, False, False)
 
@@ -131,3 +142,47 @@ def test_experiments_are_put_under_their_half_table() -> None:
 def test_a_missing_budget_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         compare(HALF, budgets()[1:])
+
+
+# --- The printed gains were copied without a slip.
+
+
+SOURCE = places.SHARED / "paper.tex"
+
+every_half = pytest.mark.parametrize(
+    "half", HALVES, ids=[f"{half.data_set}-{half.ratio}" for half in HALVES]
+)
+
+
+def test_four_data_sets_at_two_ratios_and_eight_budgets() -> None:
+    assert [(half.data_set, half.ratio) for half in HALVES] == [
+        (name, ratio) for ratio in ("0.3", "0.6") for name in NAMES
+    ]
+    budgets = ["0.5", "1.0", "1.5", "2.0", "2.5", "3.0", "3.5", "4.0"]
+    assert all([row.eps_inf for row in half.rows] == budgets for half in HALVES)
+
+
+@every_half
+@pytest.mark.parametrize("column", [0, 1], ids=REFERENCES)
+def test_the_means_are_those_of_the_column(half: Half, column: int) -> None:
+    """Each of nine numbers was rounded to two decimals on its own."""
+    shown = mean(Decimal(row.gains[column]) for row in half.rows)
+    assert abs(shown - Decimal(half.means[column])) <= Decimal("0.01")
+
+
+@every_half
+def test_every_digit_is_in_the_papers_source(half: Half) -> None:
+    first = 2 * DATA_SETS.index(half.data_set)
+    columns = slice(first, first + 2)
+    ours = {row.eps_inf: list(row.gains) for row in half.rows} | {"Mean": list(half.means)}
+    assert {key: cells[columns] for key, cells in _source_table(half.label).items()} == ours
+
+
+def _source_table(label: str) -> dict[str, list[str]]:
+    """The rows of one table of the LaTeX source; skips the test where there is none."""
+    if not SOURCE.exists():
+        pytest.skip("the paper's source is not beside this checkout")
+    before = SOURCE.read_text(encoding="utf-8").partition(f"label{{{label}}}")[0]
+    table = before.rpartition(r"\midrule")[2]
+    rows = re.findall(r"^\s*([\d.]+|Mean)((?:\s*&\s*[\d.]+)+)", table, re.MULTILINE)
+    return {key: re.findall(r"[\d.]+", cells) for key, cells in rows}

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paper.pipeline import (
+from paper.gains import (
     ARMS,
     Array,
     average_errors,
@@ -17,8 +17,8 @@ from paper.pipeline import (
     group_sizes,
     mean_squared_errors,
 )
-from paper.printed_gains import HALVES
-from simulation.model.datasets import Dataset, Marginal, load
+from paper.printed import HALVES
+from simulation.population import Dataset, Marginal, load
 
 SEED = 20_220_101
 TINY = Dataset(

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from paper import cli
 from paper.cli import Printed
-from paper.printed_gains import DATA_SETS, HALVES, Half, Row
+from paper.printed import DATA_SETS, HALVES, GainRow, Half
 from protocol_spec.programs.cli import install_command
-from simulation.model.datasets import NAMES
+from simulation.population import NAMES
 from tests.support.places import ROOT
 from tests.support.svg import differences
 
@@ -75,7 +75,7 @@ def test_markdown_has_the_summary_and_one_table_for_each_half() -> None:
 
 
 def test_a_half_table_that_does_not_agree_is_exit_status_1() -> None:
-    rows = tuple(Row(row.eps_inf, ("90.00", "90.00")) for row in NURSERY[1].rows)
+    rows = tuple(GainRow(row.eps_inf, ("90.00", "90.00")) for row in NURSERY[1].rows)
     wrong = replace(NURSERY[1], rows=rows)
     done = invoke("gains", "--runs", "100", "--seed", "7", halves=(NURSERY[0], wrong))
     assert done.exit_code == 1

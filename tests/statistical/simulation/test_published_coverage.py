@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from protocol_spec import Manifest, Result
-from simulation.collected import Simulated
-from simulation.depths.statistics import as_statistics
-from simulation.model.behaviour import Behaviour
+from simulation.depths import as_statistics
+from simulation.population import Behaviour
+from simulation.results import Simulated
 from tests.support.protocol.statistics import LIMIT, binomial_z, mean_z
-from tests.support.simulation.ways import campaign, questions
+from tests.support.simulation import campaign, questions
 
 RUNS, WINDOW = 100, 7
 CONFIDENCE = 0.95

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.collected import Simulated
-from tests.support.simulation.real_time import (
+from simulation.results import Simulated
+from tests.support.real_time import (
     Demonstrated,
     Finished,
     count_twice,

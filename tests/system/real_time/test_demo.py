@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.simulation.real_time import Demonstrated, Finished, demonstrate
+from tests.support.real_time import Demonstrated, Finished, demonstrate
 
 
 def processes_naming(text: str) -> list[str]:

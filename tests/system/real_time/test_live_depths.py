@@ -6,8 +6,8 @@ import pytest
 
 from collector.results.facts import read_truth
 from protocol_spec import Outcome
-from simulation.collected import Simulated
-from tests.support.simulation.real_time import AGENTS, Finished
+from simulation.results import Simulated
+from tests.support.real_time import AGENTS, Finished
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import simulate_fleet
 from simulation.cli import main
 from tests.support.campaigns import manifest_text
 from tests.support.places import ROOT
-from tests.support.simulation.campaigns import FIRST, FUEL, hours
+from tests.support.simulation import FIRST, FUEL, hours
 
 DOCS = ROOT / "docs"
 

@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 from protocol_spec import as_drawn
-from simulation.depths.reports import as_reports
-from simulation.depths.statistics import as_statistics
-from simulation.errors import SimulationError
-from simulation.model.behaviour import by_value, dishonest, liars_before
-from simulation.model.fleet import Fleet
+from simulation.depths import as_reports, as_statistics
+from simulation.fleet import Fleet
+from simulation.population import SimulationError, by_value, dishonest, liars_before
 from tests.support.protocol.statistics import LIMIT, binomial_z
-from tests.support.simulation.campaigns import FUEL, both, fleet, hours
-from tests.support.simulation.laws import same_z
+from tests.support.simulation import FUEL, both, fleet, hours, same_z
 
 SEEDS = 600
 

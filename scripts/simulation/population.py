@@ -1,27 +1,77 @@
-"""What the devices of a simulated fleet hold: from a word such as `zipf:1.2` to whole numbers.
-
-A population is a number of devices and, for every attribute of a campaign, how many of them hold
-each value. Each device draws one attribute for life, uniformly, as a real one does; what it holds
-of one attribute is taken to tell nothing of another.
-"""
+"""What a user of the simulator can fix; commands show the message alone and exit with 2."""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import NOT_KNOWN, Attribute, Manifest
-from simulation.errors import SimulationError
-from simulation.model import datasets
-from simulation.model.counts import Counts, groups
+from protocol_spec import NOT_KNOWN, AllomfreeError, Attribute, Manifest
+from protocol_spec.ways import Reporting
+from simulation.counts import Counts, sample_groups
+
+
+class SimulationError(AllomfreeError, ValueError):
+    """A population, an option or a stored run that cannot be used. Nothing was simulated."""
+
+    exit_code = 2
+
+
+# --- The four data sets of the paper, as counts per attribute.
+
+
+DATA: Final = Path(__file__).with_name("data")
+NAMES: Final = ("nursery", "adult", "ms_fimu", "census_income")
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """How many rows hold each value of one attribute."""
+
+    name: str
+    values: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def k(self) -> int:
+        """Number of values."""
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One data set: n rows, and the counts of every attribute, each adding up to n."""
+
+    name: str
+    title: str
+    note: str
+    n: int
+    attributes: tuple[Marginal, ...]
+
+
+@cache
+def load(name: str) -> Dataset:
+    """One of `NAMES`."""
+    if name not in NAMES:
+        raise LookupError(f"there is no data set {name!r}; known are {', '.join(NAMES)}")
+    document = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    marginals = tuple(
+        Marginal(a["name"], tuple(a["values"]), tuple(a["counts"])) for a in document["attributes"]
+    )
+    return Dataset(name, document["title"], document["note"], document["n"], marginals)
+
+
+# --- What the devices of a simulated fleet hold: from a word such as `zipf:1.2` to whole numbers.
+
 
 MAX_DEVICES: Final = 999_999_999  # the largest urn that numpy draws from
 KINDS: Final = {"uniform": None, "zipf": 1.0, "dirichlet": 1.0, "geometric": 0.5}
@@ -40,7 +90,9 @@ class Population:
         """Who holds what among the devices that drew each attribute; the same for every depth."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
         d = len(self.counts)
-        return tuple(groups(rng, self.counts, rng.multinomial(self.devices, np.full(d, 1.0 / d))))
+        return tuple(
+            sample_groups(rng, self.counts, rng.multinomial(self.devices, np.full(d, 1.0 / d)))
+        )
 
 
 def drifting(start: Weights, target: Weights, number: int, rounds: int) -> Weights:
@@ -116,15 +168,14 @@ def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: b
     kind, _, number = word.partition(":")
     if kind in KINDS:
         return _law(kind, _parameter(kind, number), attribute, rng)
-    if word in datasets.NAMES:
+    if word in NAMES:
         table: Mapping[str, Mapping[str, Any]] = {
-            attribute_name(m.name): dict(zip(m.values, m.counts))
-            for m in datasets.load(word).attributes
+            attribute_name(m.name): dict(zip(m.values, m.counts)) for m in load(word).attributes
         }
         return _matched(word, table, attribute)
     if Path(word).suffix in (".csv", ".json"):
         return _matched(word, _read(Path(word), attribute.name if alone else None), attribute)
-    known = ", ".join((*KINDS, *datasets.NAMES))
+    known = ", ".join((*KINDS, *NAMES))
     raise SimulationError(
         f"--population {word!r} is unknown; choose one of {known}, a .csv or a .json file"
     )
@@ -216,3 +267,163 @@ def _from_csv(text: str, alone: str | None) -> dict[str, dict[str, Any]]:
         name = row.get("attribute") or alone or ""
         found.setdefault(name, {})[row["value"]] = int(row["count"])
     return found
+
+
+# --- How the devices of a simulated fleet behave, apart from what they hold.
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """All rates are probabilities per device and round.
+
+    dropout      to miss a round; by value where `dropout_by_value[attribute][value]` says so
+    churn        to be replaced, between rounds, by a new device that holds the same value
+    changes      to hold another value, drawn anew from the population, from this round on
+    late         to report only after the round was sealed
+    duplicates   to send a report twice
+    dishonest    so many devices of an attribute support one value always: (attribute, n, value)
+    """
+
+    dropout: float = 0.0
+    dropout_by_value: dict[int, dict[int, float]] = field(default_factory=dict)
+    churn: float = 0.0
+    changes: float = 0.0
+    late: float = 0.0
+    duplicates: float = 0.0
+    dishonest: tuple[tuple[int, int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("dropout", "churn", "changes", "late", "duplicates"):
+            _check_rate(f"--{name}", getattr(self, name))
+
+    def missing(self, attribute: int, k: int) -> npt.NDArray[np.float64]:
+        """The chance to miss a round, by value held."""
+        rates = np.full(k, self.dropout)
+        for value, rate in self.dropout_by_value.get(attribute, {}).items():
+            rates[value] = rate
+        return rates
+
+    def liars(self, attribute: int, devices: int) -> tuple[int, int]:
+        """How many devices of an attribute are dishonest, and the value they support."""
+        for which, number, value in self.dishonest:
+            if which == attribute:
+                return min(number, devices), value
+        return 0, 0
+
+    def facts(self) -> dict[str, Any]:
+        """What differs from perfect behaviour, for the record of a run."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in found.items() if value}
+
+
+YEAR_SECONDS = 365.25 * 86400
+
+
+def change_probability(per_year: float, period_seconds: int) -> float:
+    """Of at least one change in a round, for changes at random at that mean rate."""
+    if not 0.0 <= per_year < math.inf:
+        raise SimulationError(f"--changes-per-year {per_year}: must be a number, 0 or more")
+    return -math.expm1(-per_year * period_seconds / YEAR_SECONDS)
+
+
+def liars_before(place: int, devices: int, liars: int) -> int:
+    """Dishonest devices among the first `place`: they are spread evenly over the fleet."""
+    return (place - 1) * liars // devices + 1 if place and liars else 0
+
+
+def by_value(manifest: Manifest, texts: Sequence[str]) -> dict[int, dict[int, float]]:
+    """Drop-out rates from texts such as `gas=0.3` or `fuel:gas=0.3`."""
+    rates: dict[int, dict[int, float]] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        attribute, value = find_value(manifest, name if equals else text)
+        rates.setdefault(attribute, {})[value] = _check_rate(f"--dropout-by-value {text}", number)
+    return rates
+
+
+def dishonest(manifest: Manifest, texts: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """Dishonest devices from texts such as `50:gas` or `50:fuel:gas`."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for text in texts:
+        number, _, name = text.partition(":")
+        if not number.isdecimal() or not name:
+            raise SimulationError(f"--dishonest {text}: write a number, a colon and a value")
+        attribute, value = find_value(manifest, name)
+        if attribute in found:
+            raise SimulationError(f"--dishonest {text}: one value for each attribute, not two")
+        found[attribute] = (attribute, int(number), value)
+    return tuple(found.values())
+
+
+def find_value(manifest: Manifest, name: str) -> tuple[int, int]:
+    """Where a value stands: (attribute, value); `attribute:value` where several have it."""
+    found = [
+        (a, v)
+        for a, attribute in enumerate(manifest.attributes)
+        for v, value in enumerate(attribute.values)
+        if name in (value, f"{attribute.name}:{value}")
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SimulationError(f"{name!r} is a value of several attributes; write attribute:value")
+    raise SimulationError(f"{name!r} is not a value of any attribute in the manifest")
+
+
+def _check_rate(what: str, number: str | float) -> float:
+    try:
+        rate = float(number)
+    except ValueError:
+        rate = -1.0
+    if not 0.0 <= rate <= 1.0:
+        raise SimulationError(f"{what} {number}: must be a probability between 0 and 1")
+    return rate
+
+
+# --- A manifest for one of the paper's data sets, to simulate with or to learn from.
+
+
+def for_dataset(
+    name: str,
+    *,
+    eps_inf: float,
+    eps_1: float,
+    rounds: int = 365,
+    reporting: Reporting = "memoized",
+) -> str:
+    """TOML that asks for every attribute of a data set.
+
+    With `once` eps_1 follows from eps_inf and is not written.
+    """
+    data = load(name)
+    budget = f"eps_inf = {eps_inf!r}\n" + ("" if reporting == "once" else f"eps_1 = {eps_1!r}\n")
+    head = f"""\
+# Made for the data set {data.title}. {data.note}
+format = 1
+reporting = "{reporting}"
+slug = "{name.replace("_", "-")}"
+title = "{data.title}"
+purpose = "Simulate a fleet that holds the data set {data.title}"
+owner = "The simulation"
+contact = "nobody@example.org"
+{budget}min_reports = 50
+receipt_pages = {max(1, data.n // 1000)}
+
+[rounds]
+first = 2027-01-01T00:00:00Z
+period = "1d"
+count = {rounds}
+"""
+    return head + "".join(_attribute(marginal) for marginal in data.attributes)
+
+
+def _attribute(marginal: Marginal) -> str:
+    values = json.dumps(marginal.values, ensure_ascii=False)
+    last = json.dumps(marginal.values[-1], ensure_ascii=False)
+    return f"""
+[[attributes]]
+name = "{attribute_name(marginal.name)}"
+question = "What is the {marginal.name}?"
+values = {values}
+otherwise = {last}
+"""

@@ -1,8 +1,4 @@
-"""Exact laws of tiny fleets by enumeration, and verdicts on samples of them.
-
-A law is a chance for every outcome; devices are independent, so the law of a fleet is the
-convolution of its devices' laws.
-"""
+"""Campaigns and fleets for these tests: one attribute of L-GRR, one of L-OSUE."""
 
 from __future__ import annotations
 
@@ -14,7 +10,43 @@ from typing import TypeVar
 
 import numpy as np
 
-from protocol_spec import Calibration
+from protocol_spec import Calibration, Manifest
+from protocol_spec.ways import Reporting
+from simulation.fleet import Fleet
+from simulation.population import Behaviour
+from tests.support.campaigns import manifest
+
+FIRST = 1_800_000_000
+FUEL = '[[attributes]]\nname = "fuel"\nquestion = "?"\nvalues = ["wood", "gas", "oil", "pump"]\n'
+
+
+def hours(k: int = 20) -> str:
+    values = ", ".join(f'"h{i}"' for i in range(k))
+    return f'[[attributes]]\nname = "hour"\nquestion = "?"\nvalues = [{values}]\n'
+
+
+def both(**options: object) -> Manifest:
+    """L-GRR for fuel, L-OSUE for hour."""
+    return manifest(**{"first": FIRST, "attributes": FUEL + hours(), **options})
+
+
+def fleet(
+    campaign: Manifest, devices: int = 400, *, seed: int = 1, rounds: int = 2, batch: int = 150,
+    **behaviour: object,
+) -> Fleet:  # fmt: skip
+    """Half the devices ask for each attribute; more of them hold the first values."""
+    truth = []
+    for attribute in campaign.attributes:
+        weights = 1.0 / np.arange(1, attribute.k + 1)
+        counts = np.floor(devices // len(campaign.attributes) * weights / weights.sum())
+        counts[0] += devices // len(campaign.attributes) - counts.sum()
+        truth.append(counts.astype(np.int64))
+    does = Behaviour(**behaviour)  # type: ignore[arg-type]
+    return Fleet(campaign, tuple(truth), does, seed, rounds, batch)
+
+
+# --- Exact laws of tiny fleets by enumeration, and verdicts on samples of them.
+
 
 Vector = tuple[int, ...]
 Law = dict[Vector, float]
@@ -82,3 +114,48 @@ def _normal(chi_square: float, freedom: int) -> float:
     """Wilson and Hilferty's cube root."""
     part = 2 / (9 * freedom)
     return float(((chi_square / freedom) ** (1 / 3) - (1 - part)) / math.sqrt(part))
+
+
+# --- Campaigns of each way of reporting, small enough to look at every report.
+
+
+BUDGETS = {"memoized": "eps_1 = 0.6", "once": "", "hashed": "eps_1 = 0.6", "nested": "eps_1 = 0.6"}
+
+
+def questions(k: int, protocol: str = "auto") -> str:
+    """One question with k values and none besides."""
+    values = ", ".join(f'"v{i}"' for i in range(k))
+    asked = f'[[attributes]]\nname = "value"\nquestion = "?"\nvalues = [{values}]\n'
+    return f'{asked}otherwise = "v{k - 1}"\nprotocol = "{protocol}"\n'
+
+
+def campaign(
+    reporting: Reporting,
+    *,
+    attributes: str = FUEL,
+    eps_inf: float = 2.0,
+    count: int = 20,
+    each: int = 1,
+    min_reports: int = 1,
+    max_values: int = 1,
+) -> Manifest:
+    answers = f"each = {each}" if reporting == "once" else ""
+    memos = f"max_values = {max_values}" if reporting == "memoized" else ""
+    return Manifest.from_toml(f"""
+format = 1
+slug = "ways"
+title = "Ways"
+purpose = "Testing"
+owner = "The tests"
+contact = "tests@example.org"
+reporting = "{reporting}"
+eps_inf = {eps_inf}
+{BUDGETS[reporting]}
+min_reports = {min_reports}
+{memos}
+[rounds]
+first = {FIRST}
+period = 86400
+count = {count}
+{answers}
+{attributes}""")

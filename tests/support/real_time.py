@@ -1,4 +1,4 @@
-"""The runs that take their time, because rounds do: each in a directory of its own."""
+"""Somebody who really runs a collector and an agent on the machine of a simulation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,33 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from protocol_spec import Manifest
-from simulation.collected import Simulated
-from simulation.depths.agents import holdings, real_agents
-from simulation.depths.live import collecting_live, retimed
-from simulation.depths.reports import as_reports
-from simulation.depths.through_broker import reports_through_broker
-from simulation.model.population import populate
+from simulation.depths import (
+    as_reports,
+    collecting_live,
+    holdings,
+    real_agents,
+    reports_through_broker,
+    retimed,
+)
+from simulation.population import populate
+from simulation.results import Simulated
 from testbed.brokers import Nats
 from tests.support.places import ROOT
-from tests.support.simulation.campaigns import FUEL, both, fleet
-from tests.support.simulation.users import real_user
+from tests.support.simulation import FUEL, both, fleet
+
+
+def real_user(home: Path) -> dict[str, str]:
+    """Variables of a user whose settings, in variables and in files, make a program that reads
+    them end at once."""
+    directory = home / ".config" / "allomfree"
+    directory.mkdir(parents=True)
+    for program in ("collector", "edge"):
+        (directory / f"{program}.toml").write_text('broker = "real"\n')
+    return {"HOME": str(home), "ALLOMFREE_BROKER": "real", "ALLOMFREE_KEEPALIVE": "real"}
+
+
+# --- The runs that take their time, because rounds do: each in a directory of its own.
+
 
 AGENTS = 24
 NUMERIC = """[[attributes]]

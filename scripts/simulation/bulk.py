@@ -1,30 +1,162 @@
-"""The four ways of reporting for many devices at once: what a `WayRandomiser` does, a row each.
+"""RR1 and RR2 for many devices at once, with the very chances that one device draws.
 
-Thresholds, codes and bodies are those of `protocol_spec`; only the random source is a seeded
-generator. What a device keeps (memos, how many reports were drawn from them, which rounds are left
-to answer) is the caller's to keep, as on a device.
+Claim: every bit is 1 with chance threshold / 2^64 exactly, where the thresholds are those of
+`protocol_spec.randomiser`, and another value of L-GRR is exactly uniform; only the random source is
+a seeded generator and not the operating system's.
+
+A unary answer stays packed. One random bit per bit and step is compared with the threshold's bits,
+the highest first; after eight steps a comparison is still open for one bit in 256, and only those
+bits draw the rest of their 64. So a bit costs about eight random bits and not 64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from protocol_spec import Way
+from protocol_spec import BodyFormat, Calibration, Way, thresholds
 from protocol_spec.reporting import nested_thresholds
 from protocol_spec.ways import HashedWay, MemoizedWay, NestedWay, OnceWay
-from simulation.model.bulk_randomiser import (
-    Bodies,
-    BulkRandomiser,
-    Indices,
-    count,
-    encode,
-    last_byte,
-    respond,
-)
-from simulation.model.counts import Counts
+from simulation.counts import Counts
+
+Bodies = npt.NDArray[np.uint8]  # [device, byte]
+Words = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+
+STEPS: Final = 8
+_REST: Final = 1 << 64 - STEPS  # what a comparison that is still open has left to see
+BLOCK: Final = 1 << 14  # words at a time: what is worked on stays in the processor's cache
+
+
+class BulkRandomiser:
+    """`protocol_spec.Randomiser` of one attribute for many devices: a row each."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.format = BodyFormat(calibration.unary, calibration.k)
+        self.thresholds = thresholds(calibration)
+
+    def memoize(self, rng: np.random.Generator, indices: Indices) -> Bodies:
+        """RR1: a memo for the value of each index."""
+        keep, add, _, _ = self.thresholds
+        return respond(rng, self.format, encode(self.format, indices), keep, add)
+
+    def report(self, rng: np.random.Generator, memos: Bodies) -> Bodies:
+        """RR2: a report from each memo."""
+        _, _, keep, add = self.thresholds
+        return respond(rng, self.format, memos, keep, add)
+
+
+def respond(
+    rng: np.random.Generator, form: BodyFormat, held: Bodies, keep: int, add: int
+) -> Bodies:
+    """One step of randomised response from the body that each device holds."""
+    if not form.unary:
+        return encode(form, _generalised(rng, decode(held), keep, form.k))
+    words = _words(held)
+    answer = np.concatenate(
+        [
+            respond_packed(rng.bit_generator, words[i : i + BLOCK], keep, add)
+            for i in range(0, words.size, BLOCK)
+        ]
+        or [words]
+    )
+    bodies: Bodies = answer.view(np.uint8)[: held.size].reshape(held.shape)
+    bodies[:, -1] &= last_byte(form)
+    return bodies
+
+
+def last_byte(form: BodyFormat) -> int:
+    """The bits of a unary body's last byte that stand for values; those behind them are 0."""
+    return 0xFF << (-form.k % 8) & 0xFF
+
+
+def encode(form: BodyFormat, indices: Indices) -> Bodies:
+    """Bodies that support exactly one value each, as `BodyFormat.encode`."""
+    bodies = np.zeros((indices.size, form.length), dtype=np.uint8)
+    if form.unary:
+        starts = np.arange(0, bodies.size, form.length)
+        bodies.reshape(-1)[starts + (indices >> 3)] = _ONE[indices & 7]
+    else:
+        for column in range(form.length):
+            bodies[:, column] = indices >> 8 * (form.length - 1 - column) & 0xFF
+    return bodies
+
+
+def decode(bodies: Bodies) -> Indices:
+    """The values of L-GRR bodies."""
+    indices = np.zeros(len(bodies), dtype=np.int64)
+    for column in bodies.T:
+        indices = indices << 8 | column
+    return indices
+
+
+def count(form: BodyFormat, bodies: Bodies) -> Indices:
+    """How many bodies support each value."""
+    if not form.unary:
+        return np.bincount(decode(bodies), minlength=form.k).astype(np.int64)
+    ones = [np.bincount(column, minlength=256) @ _BITS for column in bodies.T]
+    return np.concatenate(ones)[: form.k].astype(np.int64)
+
+
+_ONE: Final = 0x80 >> np.arange(8, dtype=np.uint8)
+# For every byte, its bits as numbers.
+_BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1).astype(np.int64)
+
+
+def _words(bodies: Bodies) -> Words:
+    flat = bodies.reshape(-1)
+    if flat.size % 8:
+        flat = np.concatenate([flat, np.zeros(-flat.size % 8, dtype=np.uint8)])
+    words: Words = flat.view(np.uint64)
+    return words
+
+
+def _generalised(rng: np.random.Generator, held: Indices, keep: int, k: int) -> Indices:
+    """Keep the value, or say one of the others, each as likely."""
+    draws = rng.bit_generator.random_raw(held.size)
+    others = rng.integers(0, k - 1, size=held.size)
+    return np.where(draws < np.uint64(keep), held, others + (others >= held))
+
+
+def respond_packed(bits: np.random.BitGenerator, held: Words, keep: int, add: int) -> Words:
+    """Ones where 64 random bits are below `keep` (held bits) or `add` (others)."""
+    if keep != add and keep + add == 1 << 64:  # held bits turn over as often as the others
+        return held ^ respond_packed(bits, np.zeros_like(held), add, add)
+    yes, still_open = np.zeros_like(held), np.full_like(held, 0xFFFF_FFFF_FFFF_FFFF)
+    for place in range(63, 63 - STEPS, -1):
+        row = bits.random_raw(held.size)
+        _compare(yes, still_open, row, held, keep >> place & 1, add >> place & 1)
+    where = np.flatnonzero(still_open)
+    while where.size:
+        rest = still_open[where]
+        bit = rest & -rest  # the lowest
+        rests = np.where(held[where] & bit, np.uint64(keep % _REST), np.uint64(add % _REST))
+        yes[where] |= bit * (bits.random_raw(where.size) % _REST < rests)
+        still_open[where] = rest ^ bit
+        where = where[rest != bit]
+    return yes
+
+
+def _compare(yes: Words, still_open: Words, row: Words, held: Words, keep: int, add: int) -> None:
+    """One binary digit of every comparison. A random 1 stands for the digit 0, so that an open
+    comparison with the digit 1 becomes "below", and one with the digit 0 stays open."""
+    if keep and add:
+        row &= still_open
+        yes |= row
+        still_open ^= row
+    elif not keep and not add:
+        still_open &= row
+    else:
+        digit = held if keep else ~held
+        yes |= row & still_open & digit
+        row ^= digit
+        still_open &= row
+
+
+# --- The four ways of reporting for many devices at once: what a `WayRandomiser` does, a row each.
 
 
 class Tallied(NamedTuple):
@@ -34,7 +166,7 @@ class Tallied(NamedTuple):
     counts: Counts
 
 
-class BulkWay(Protocol):
+class BulkMechanism(Protocol):
     """One attribute's way of reporting. `codes` has a row for each device, empty but for cells."""
 
     @property
@@ -60,7 +192,7 @@ class BulkWay(Protocol):
         """Answers, counted as a collector counts them."""
 
 
-def bulk(way: Way) -> BulkWay:
+def bulk(way: Way) -> BulkMechanism:
     """The same way for many devices."""
     if isinstance(way, HashedWay):
         return BulkHashed(way)
