@@ -1,237 +1,50 @@
-"""What a figure of results draws: bars for one result, a line with its band over rounds.
+"""Every figure: what it draws, and drawing it as SVG for the page and for files.
 
 The number of a bar or point is the raw estimate, as everywhere: it is the one that the interval
-belongs to. Where it is below 0 a bar goes to the left.
+belongs to. Where it is below 0, a bar extends to the left.
+
+Page and files share the marks. On the page a figure is as wide as the window leaves room for:
+marks are scaled horizontally, texts are not. Nothing is fetched, nothing runs, and the same results
+give the same bytes. PNG files are rendered from the SVG by resvg, which is an extra.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
 from collector.errors import CollectorError
+from collector.planning import Plan
 from collector.records import Campaign
-from collector.results.estimates import most_interesting
-from collector.results.facts import Latest, latest_results, pooled_of
-from collector.store import Store
+from collector.results.facts import NumbersFacts, attribute_index
+from collector.results.tables import needed
+from collector.results.words import in_percent, quantity
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
 
 MOST_BARS: Final = 50
 MOST_PANELS: Final = 60
+WIDTH: Final = 720  # of a file, and the unit that figures on the page are scaled from
 EACH: Final = "95 % intervals"
 EVERY: Final = "95 % intervals for all values at once"
 _DAY: Final = 86_400
+_FONTS: Final = "system-ui,'DejaVu Sans','Liberation Sans','Noto Sans',Arial,sans-serif"
 
+Number = Literal["median", "mean"]
+Span = tuple[float, float]
+Ticks = Sequence[tuple[float, str]]
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An estimate and its interval, as shares of 1; `round` is None for pooled rounds.
-
-    Of several rounds together that follow others, `round` is the last one and `first` the first.
-    `at` is the middle of these rounds, in seconds of Unix time.
-    """
-
-    round: int | None
-    share: float
-    low: float
-    high: float
-    first: int | None = None
-    at: int = 0
-
-    @property
-    def begins(self) -> int:
-        """The first round in it."""
-        return (self.round or 0) if self.first is None else self.first
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One value of an attribute, in one result or in one round after the other.
-
-    `pooled` is all rounds together, drawn behind the rounds.
-    """
-
-    name: str
-    points: tuple[Point, ...]
-    true: float | None
-    pooled: Point | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One attribute. Without series it says why: the histogram is withheld."""
-
-    question: str
-    note: str
-    series: tuple[Series, ...]
-    intervals: str = EACH
-    values: int = 0  # that the question has, of which the largest may be all that is drawn
-
-    @property
-    def caption(self) -> str:
-        """The note, and how many of the values are drawn."""
-        drawn = len(self.series)
-        more = f"; the {drawn} largest of {self.values:,} values" if drawn < self.values else ""
-        return self.note + (more if drawn else "")
-
-    @property
-    def over_time(self) -> bool:
-        """Whether rounds follow one another."""
-        return bool(self.series) and len(self.series[0].points) > 1
-
-    @property
-    def top(self) -> float:
-        """The largest number to be drawn."""
-        return max(1e-9, *(p.high for p in self._points), *self._numbers)
-
-    @property
-    def bottom(self) -> float:
-        """The smallest one, or 0."""
-        return min(0.0, *self._numbers)
-
-    @property
-    def legend(self) -> str:
-        """What is drawn, in words."""
-        pooled = "; violet: all rounds pooled" if any(s.pooled for s in self.series) else ""
-        truth = any(s.true is not None for s in self.series)
-        told = "; dotted: the truth of the simulation" if truth else ""
-        return f"raw estimates with {self.intervals}{pooled}{told}"
-
-    @property
-    def dates(self) -> tuple[str, str]:
-        """The first and the last moment over time, as short as can be told apart."""
-        times = [p.at for p in self.series[0].points]
-        form = "%Y-%m-%d" if times[-1] - times[0] >= _DAY else "%d %b %H:%M"
-        first, last = (datetime.fromtimestamp(t, UTC).strftime(form) for t in (times[0], times[-1]))
-        return first, last
-
-    @property
-    def _points(self) -> list[Point]:
-        pooled = [s.pooled for s in self.series if s.pooled is not None]
-        return [*pooled, *(p for s in self.series for p in s.points)]
-
-    @property
-    def _numbers(self) -> list[float]:
-        truths = [s.true for s in self.series if s.true is not None]
-        return [*truths, *(p.share for p in self._points)]
-
-
-def charts(
-    campaign: Campaign, results: Sequence[Result], truth: Mapping[str, Sequence[float]] | None
-) -> list[Chart]:
-    """What to draw: for each attribute its rounds if there are several, else the one result."""
-    made = []
-    for attribute in campaign.manifest.attributes:
-        mine = [r for r in results if r.attribute == attribute.name]
-        true = (truth or {}).get(attribute.name)
-        pooled = mine[0] if mine and mine[0].round is None else None  # the pooled one is first
-        rounds = mine[1:] if pooled is not None else mine
-        if len(rounds) > 1:
-            made.append(over_time(campaign, attribute.name, rounds, pooled, true))
-        elif mine:
-            made.append(histogram(campaign, mine[0], true))
-    return made
-
-
-def histogram(campaign: Campaign, result: Result, true: Sequence[float] | None = None) -> Chart:
-    """One result: a bar for each value, or for the largest of them."""
-    return _chart(campaign, result.attribute, [result], None, true)
-
-
-def over_time(
-    campaign: Campaign,
-    attribute: str,
-    rounds: Sequence[Result],
-    pooled: Result | None,
-    true: Sequence[float] | None = None,
-) -> Chart:
-    """One round after the other, and all of them pooled."""
-    return _chart(campaign, attribute, rounds, pooled, true)
-
-
-def _chart(
-    campaign: Campaign,
-    name: str,
-    results: Sequence[Result],
-    pooled: Result | None,
-    true: Sequence[float] | None,
-) -> Chart:
-    attribute = next(a for a in campaign.manifest.attributes if a.name == name)
-    shown = [r for r in results if not r.withheld]
-    if not shown:
-        return Chart(attribute.question, f"{_note(results)}; too few reports, withheld", ())
-    several, all_rounds = len(shown) > 1, None if pooled is None or pooled.withheld else pooled
-    series = [
-        Series(
-            value,
-            tuple(_point(campaign, r, i, several=several) for r in shown),
-            true[i] if true else None,
-            _point(campaign, all_rounds, i, several=False) if several and all_rounds else None,
-        )
-        for i, value in enumerate(attribute.values)
-    ]
-    most = MOST_PANELS if several else MOST_BARS
-    kept = largest(series, most)
-    return Chart(attribute.question, _note(shown), kept, values=len(series))
-
-
-def largest(series: Sequence[Series], most: int) -> tuple[Series, ...]:
-    """At most so many, those with the largest estimates, in their own order."""
-    by_size = sorted(range(len(series)), key=lambda i: -sum(p.share for p in series[i].points))
-    return tuple(series[i] for i in sorted(by_size[:most]))
-
-
-def _point(campaign: Campaign, result: Result, i: int, *, several: bool) -> Point:
-    at = result.last if several and result.round is None else result.round
-    low, high = result.low[i], result.high[i]
-    return Point(at, result.raw[i], low, high, result.first, _middle(campaign, result))
-
-
-def _middle(campaign: Campaign, result: Result) -> int:
-    """The moment that stands for a result's rounds."""
-    rounds = campaign.manifest.rounds
-    first, last = (
-        (end if result.round is None else result.round) for end in (result.first, result.last)
-    )
-    return (rounds.opens(first or 0) + rounds.closes(last or 0)) // 2
-
-
-def _note(results: Sequence[Result]) -> str:
-    first, last = results[0], results[-1]
-    if len(results) > 1:
-        least, most = (f(r.n for r in results) for f in (min, max))
-        reports = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        begin = first.first if first.round is None else first.round
-        end = last.last if last.round is None else last.round
-        return f"rounds {begin} to {end}, {reports} reports each"
-    which = f"round {first.round}" if first.round is not None else f"{first.rounds} rounds pooled"
-    return f"{which}, {first.n:,} reports of {first.devices:,} devices, {first.protocol}"
-
-
-def unbroken(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Runs of rounds without a withheld one between them."""
-    run: list[Point] = []
-    for point in points:
-        if run and point.begins > (run[-1].round or 0) + 1:
-            yield run
-            run = []
-        run.append(point)
-    yield run
-
-
-# --- The colours of every figure: the page's, those of files, and what matplotlib draws.
+# --- colours ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """`bar` is also the band of an interval over rounds, where it is lighter by `BAND`."""
+    """`bar` is also, lighter, the band of an interval over rounds."""
 
     ground: str
     panel: str
@@ -272,155 +85,639 @@ DARK: Final = Palette(
     pooled="#c3a2f0",
     truth="#5fd3a0",
 )
-BAND: Final = 0.35  # opacity of the band of a round's interval
-POOLED_BAND: Final = 0.2  # of the pooled one
 
 
-# --- Charts as SVG. The same results give the same bytes; nothing is fetched and nothing runs.
-
-
-WIDTH: Final = 720
-_LABEL, _NUMBERS, _ROW = 180, 150, 26
-_PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 240, 150, 3
-_LONGEST_NAME: Final = 26
-
-STYLE: Final = (
-    f"text{{font:13px system-ui,sans-serif;fill:{LIGHT.ink}}}"
-    f".title{{font-size:16px;font-weight:600}}.soft{{fill:{LIGHT.quiet};font-size:12px}}"
-    f".bar{{fill:{LIGHT.bar}}}.band{{fill:{LIGHT.bar};fill-opacity:{BAND}}}"
-    f".line{{fill:none;stroke:{LIGHT.accent};stroke-width:1.6}}.dot{{fill:{LIGHT.accent}}}"
-    f".interval{{stroke:{LIGHT.interval};stroke-width:1.4}}.axis{{stroke:{LIGHT.line}}}"
-    f".pooled{{stroke:{LIGHT.pooled};stroke-width:1.4}}"
-    f".pooled-band{{fill:{LIGHT.pooled};fill-opacity:{POOLED_BAND}}}"
-    f".true{{stroke:{LIGHT.truth};stroke-width:1.6;stroke-dasharray:2 3}}"
-)
-
-
-def svg(made: Sequence[Chart], title: str) -> str:
-    """All charts below one another in one file."""
-    y, body = 16.0, []
-    for chart in made:
-        drawn, height = draw(chart)
-        body.append(f'<g transform="translate(0 {_n(y)})">{drawn}</g>')
-        y += height + 24
+def style(colour: Callable[[str], str]) -> str:
+    """The rules for all marks; `colour` gives the colour of a name in `Palette`."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{_n(y)}" '
-        f'viewBox="0 0 {WIDTH} {_n(y)}" role="img"><title>{escape(title)}</title>'
-        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="{LIGHT.panel}"/>'
-        f"{''.join(body)}</svg>\n"
+        f".bar{{fill:{colour('bar')}}}.band{{fill:{colour('bar')};fill-opacity:.35}}"
+        f".pooled-band{{fill:{colour('pooled')};fill-opacity:.2}}"
+        ".line,.interval,.axis,.grid,.pooled,.floor,.true,.median"
+        "{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}"
+        f".line{{stroke:{colour('accent')};stroke-width:2;stroke-linejoin:round}}"
+        f".interval{{stroke:{colour('interval')}}}.axis{{stroke:{colour('quiet')}}}"
+        f".grid{{stroke:{colour('line')};stroke-width:1}}.pooled{{stroke:{colour('pooled')}}}"
+        f".floor{{stroke:{colour('pooled')};stroke-dasharray:6 5}}"
+        f".true{{stroke:{colour('truth')};stroke-width:2;stroke-dasharray:2 3}}"
+        f".median{{stroke:{colour('projected')};stroke-width:3}}"
+        ".dot,.projected{stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke}"
+        f".dot{{stroke:{colour('accent')}}}.projected,.dot.median{{stroke:{colour('projected')}}}"
+        f".dot.median{{stroke-width:9}}.b1{{stroke:{colour('projected')}}}"
+        f".b2{{stroke:{colour('pooled')}}}.b3{{stroke:{colour('truth')}}}"
     )
 
 
-def draw(chart: Chart) -> tuple[str, float]:
-    """A chart's elements from the origin, and its height."""
-    head = _text(16, 16, chart.question, "title") + _text(16, 36, chart.caption, "soft")
-    if not chart.series:
-        return head, 44
-    body, height = _lines(chart) if chart.over_time else _bars(chart)
-    return head + body, height
+def variables() -> str:
+    """The colours as variables of a style sheet, by day and by night."""
+
+    def listed(palette: Palette) -> str:
+        return "".join(f"--{name}:{value};" for name, value in asdict(palette).items())
+
+    return f":root{{{listed(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{listed(DARK)}}}}}"
 
 
-def _bars(chart: Chart) -> tuple[str, float]:
-    left, span = _LABEL + 16, WIDTH - _LABEL - _NUMBERS - 32
-    scale = span / (chart.top - chart.bottom)
+def page_style() -> str:
+    """What every page needs that has figures."""
+    return f"{variables()}\n{style(lambda name: f'var(--{name})')}\n"
+
+
+# --- what a figure draws ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One value of a histogram; all numbers are shares of 1."""
+
+    name: str
+    raw: float
+    low: float
+    high: float
+    true: float | None = None
+    projected: float | None = None
+
+    @property
+    def numbers(self) -> str:
+        return f"{in_percent(self.raw)} % ({in_percent(self.low)} … {in_percent(self.high)})"
+
+    @property
+    def title(self) -> str:
+        """All that is known of it, for a tooltip."""
+        more = (("projected", self.projected), ("simulated truth", self.true))
+        said = [f"{name} {in_percent(x)} %" for name, x in more if x is not None]
+        return "; ".join([f"{self.name}: {self.numbers}", *said])
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The rounds `first` to `last`, in percent or in the unit of a numeric question.
+
+    `opens` and `closes` are their times, in seconds of Unix time.
+    """
+
+    value: float
+    low: float
+    high: float
+    first: int
+    last: int
+    opens: int
+    closes: int
+
+    @property
+    def at(self) -> float:
+        return (self.opens + self.closes) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One value, or a median or mean, over rounds; `pooled` is all rounds together.
+
+    `floor` is the half-width that no number of rounds goes below.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    pooled: Point | None = None
+    true: float | None = None
+    floor: float | None = None
+    unit: str = "%"
+
+    @property
+    def times(self) -> Span:
+        return self.points[0].opens, self.points[-1].closes
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """The first and the last moment, as short as can be told apart."""
+        begins, _, ends = _moments(self.times)
+        return begins, ends
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One attribute: bars of one result, or lines over rounds.
+
+    Without either the histogram is withheld, and the note says so. `values` is how many the
+    question has, of which the largest may be all that is drawn.
+    """
+
+    question: str
+    note: str
+    bars: tuple[Bar, ...] = ()
+    lines: tuple[Line, ...] = ()
+    intervals: str = EACH
+    values: int = 0
+
+    @property
+    def caption(self) -> str:
+        """The note, and how many of the values are drawn."""
+        drawn = len(self.bars) + len(self.lines)
+        more = f"; the {drawn} largest of {self.values:,} values" if drawn < self.values else ""
+        return self.note + (more if drawn else "")
+
+    @property
+    def legend(self) -> str:
+        """What is drawn, in words."""
+        pooled = "; violet: all rounds pooled" if any(line.pooled for line in self.lines) else ""
+        truths = [bar.true for bar in self.bars] + [line.true for line in self.lines]
+        known = any(true is not None for true in truths)
+        truth = "; dotted: the truth of the simulation" if known else ""
+        return f"raw estimates with {self.intervals}{pooled}{truth}"
+
+
+# --- from results -------------------------------------------------------------------------------
+
+
+def charts(
+    campaign: Campaign, results: Sequence[Result], truth: Mapping[str, Sequence[float]] | None
+) -> list[Chart]:
+    """What to draw: for each attribute its rounds if there are several, else the one result."""
+    made = []
+    for attribute in campaign.manifest.attributes:
+        mine = [r for r in results if r.attribute == attribute.name]
+        pooled = mine[0] if mine and mine[0].round is None else None  # the pooled one is first
+        rounds = mine[1:] if pooled is not None else mine
+        if mine:
+            rows = rounds if len(rounds) > 1 else mine[:1]
+            made.append(_chart(campaign, rows, pooled, (truth or {}).get(attribute.name)))
+    return made
+
+
+def _chart(
+    campaign: Campaign,
+    results: Sequence[Result],
+    pooled: Result | None,
+    true: Sequence[float] | None,
+) -> Chart:
+    attribute = campaign.manifest.attributes[attribute_index(campaign, results[0].attribute)]
+    shown = [r for r in results if not r.withheld]
+    if not shown:
+        return Chart(attribute.question, f"{_note(results)}; too few reports, withheld")
+    if len(shown) > 1:
+        lines = tuple(panels(campaign, shown, pooled, true))
+        return Chart(attribute.question, _note(shown), lines=lines, values=attribute.k)
+    return bar_chart(campaign, shown[0], true)
+
+
+def bar_chart(
+    campaign: Campaign, result: Result, true: Sequence[float] | None, most: int = MOST_BARS
+) -> Chart:
+    """The largest values of one result."""
+    attribute = campaign.manifest.attributes[attribute_index(campaign, result.attribute)]
+    bars = tuple(largest(histogram(result, attribute.values, true), most))
+    return Chart(attribute.question, _note([result]), bars, values=attribute.k)
+
+
+def histogram(
+    result: Result,
+    names: Sequence[str],
+    true: Sequence[float] | None = None,
+    *,
+    every: bool = False,
+    projected: bool = False,
+) -> list[Bar]:
+    """A bar for each value; `every` for the intervals that hold for all values at once."""
+    low, high = (result.low_all, result.high_all) if every else (result.low, result.high)
+    truths: Sequence[float | None] = true or [None] * len(names)
+    nearest: Sequence[float | None] = result.projected if projected else [None] * len(names)
+    rows = zip(names, result.raw, low, high, truths, nearest, strict=True)
+    return [Bar(*row) for row in rows]
+
+
+def largest(bars: Sequence[Bar], most: int) -> list[Bar]:
+    """The `most` largest, in their own order."""
+    kept = sorted(range(len(bars)), key=lambda i: -bars[i].raw)[:most]
+    return [bars[i] for i in sorted(kept)]
+
+
+def panels(
+    campaign: Campaign,
+    rounds: Sequence[Result],
+    pooled: Result | None,
+    true: Sequence[float] | None,
+) -> list[Line]:
+    """A line for each value, or for the largest of very many; none before the second round."""
+    shown = [r for r in rounds if not r.withheld]
+    if len(shown) < 2:
+        return []
+    sums = [sum(r.raw[i] for r in shown) for i in range(len(shown[0].raw))]
+    kept = sorted(range(len(sums)), key=lambda i: -sums[i])[:MOST_PANELS]
+    return [line(campaign, shown, pooled, i, true) for i in sorted(kept)]
+
+
+def line(
+    campaign: Campaign,
+    rounds: Sequence[Result],
+    pooled: Result | None,
+    chosen: int | Number,
+    true: Sequence[float] | None = None,
+    floor: float | None = None,
+) -> Line:
+    """One value by its index, or the median or mean of a numeric question, over rounds."""
+    found = tuple(p for r in rounds if (p := _point(campaign, r, chosen)) is not None)
+    together = None if pooled is None else _point(campaign, pooled, chosen)
+    asked = campaign.manifest.attributes[attribute_index(campaign, rounds[0].attribute)]
+    if isinstance(chosen, str):
+        return Line(chosen, found, together, unit=asked.unit)
+    truth = None if true is None else 100 * true[chosen]
+    reach = None if floor is None else 100 * floor
+    return Line(asked.values[chosen], found, together, truth, reach)
+
+
+def _point(campaign: Campaign, result: Result, chosen: int | Number) -> Point | None:
+    """None where it is withheld, or the number cannot be known."""
+    ends = _estimate(result, chosen)
+    if ends is None:
+        return None
+    rounds, number = campaign.manifest.rounds, result.round
+    first, last = (result.first or 0, result.last or 0) if number is None else (number, number)
+    return Point(*ends, first, last, rounds.opens(first), rounds.closes(last))
+
+
+def _estimate(result: Result, chosen: int | Number) -> tuple[float, float, float] | None:
+    if result.withheld:
+        return None
+    if isinstance(chosen, int):
+        return 100 * result.raw[chosen], 100 * result.low[chosen], 100 * result.high[chosen]
+    if result.numbers is None:
+        return None
+    known = result.numbers
+    value, low, high = known.mean, known.mean_low, known.mean_high
+    if chosen == "median":
+        middle = next(q for q in known.quantiles if q.tau == 0.5)
+        value, low, high = middle.value, middle.low, middle.high
+    if value is None:
+        return None
+    return value, value if low is None else low, value if high is None else high
+
+
+def _note(results: Sequence[Result]) -> str:
+    first, last = results[0], results[-1]
+    if len(results) > 1:
+        least, most = (f(r.n for r in results) for f in (min, max))
+        reports = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        begin = first.first if first.round is None else first.round
+        end = last.last if last.round is None else last.round
+        return f"rounds {begin} to {end}, {reports} reports each"
+    which = f"round {first.round}" if first.round is not None else f"{first.rounds} rounds pooled"
+    return f"{which}, {first.n:,} reports of {first.devices:,} devices, {first.protocol}"
+
+
+def unbroken(found: Sequence[Point]) -> Iterator[list[Point]]:
+    """Runs of rounds without a withheld one between them."""
+    run: list[Point] = []
+    for point in found:
+        if run and point.first > run[-1].last + 1:
+            yield run
+            run = []
+        run.append(point)
+    yield run
+
+
+# --- bars ---------------------------------------------------------------------------------------
+
+
+def bar_list(bars: Sequence[Bar]) -> str:
+    """A histogram as a list of names, bars and numbers, which wraps in narrow windows."""
+    span = _bar_span(bars)
+    rows = (
+        f'<li data-bar="{escape(bar.name)}"><span class="bar-name">{escape(bar.name)}</span>'
+        f'<svg class="plot" aria-hidden="true" focusable="false">{_bar(bar, span)}</svg>'
+        f'<span class="bar-number">{in_percent(bar.raw)} % '
+        f"<small>{in_percent(bar.low)} … {in_percent(bar.high)}</small></span></li>"
+        for bar in bars
+    )
+    return f'<ul class="bars">{"".join(rows)}</ul>'
+
+
+def bar_legend(bars: Sequence[Bar], intervals: str) -> str:
+    known = [("true", "simulated truth")] if bars[0].true is not None else []
+    return legend(
+        [("bar", "raw"), ("interval", intervals), ("projected", "projected"), *known],
+    )
+
+
+def _bar_span(bars: Sequence[Bar]) -> Span:
+    ends = [x for b in bars for x in (b.raw, b.high, b.true or 0.0, b.projected or 0.0)]
+    return min(0.0, *ends), max(1e-9, *ends)
+
+
+def _bar(bar: Bar, span: Span) -> str:
+    """The marks of one value, in percent of the width and height of whatever they are put in."""
+    bottom, top = span
 
     def x(share: float) -> float:
-        return left + (share - chart.bottom) * scale
+        return round(100 * (share - bottom) / (top - bottom), 2)
 
-    rows = [part for i, s in enumerate(chart.series) for part in _bar(s, 52.0 + i * _ROW, x)]
-    bottom = 52 + len(chart.series) * _ROW
-    rows.append(_line("axis", x(0.0), 46, x(0.0), bottom))
-    rows.append(_text(16, bottom + 16, chart.legend, "soft"))
-    return "".join(rows), bottom + 20
-
-
-def _bar(series: Series, y: float, x: Callable[[float], float]) -> Iterator[str]:
-    (point,), middle = series.points, y + 9
-    low, high, begin = x(point.low), x(point.high), x(min(0.0, point.share))
-    width = _n(abs(x(point.share) - x(0.0)))
-    yield _text(_LABEL + 6, y + 13, _short(series.name), "", anchor="end")
-    yield f'<rect class="bar" x="{_n(begin)}" y="{_n(y)}" width="{width}" height="18"/>'
-    yield _line("interval", low, middle, high, middle)
-    yield _line("interval", low, middle - 4, low, middle + 4)
-    yield _line("interval", high, middle - 4, high, middle + 4)
-    yield _text(WIDTH - 16, y + 13, _numbers(point), "soft", anchor="end")
-    if series.true is not None:
-        yield _line("true", x(series.true), y - 2, x(series.true), y + 20)
-
-
-def _lines(chart: Chart) -> tuple[str, float]:
-    """A small panel for each value, all of one scale, so that they can be compared."""
-    panels = []
-    for i, series in enumerate(chart.series):
-        x, y = (i % _COLUMNS) * _PANEL_WIDTH, 48 + (i // _COLUMNS) * _PANEL_HEIGHT
-        panels.append(f'<g transform="translate({x} {y})">{_panel(series, chart)}</g>')
-    bottom = 48 + -(-len(chart.series) // _COLUMNS) * _PANEL_HEIGHT
-    return "".join(panels) + _text(16, bottom + 12, chart.legend, "soft"), bottom + 16
-
-
-def _panel(series: Series, chart: Chart) -> str:
-    left, right, base, height = 44, _PANEL_WIDTH - 12, _PANEL_HEIGHT - 28, _PANEL_HEIGHT - 52
-    first, last = series.points[0].at, series.points[-1].at
-
-    def x(at: int) -> float:
-        return left + (at - first) / max(1, last - first) * (right - left)
-
-    def y(share: float) -> float:
-        return base - (share - chart.bottom) / (chart.top - chart.bottom) * height
-
-    begins, ends = chart.dates
+    begin, end = sorted((x(0.0), x(bar.raw)))
+    low, high = x(bar.low), x(bar.high)
     parts = [
-        _text(left, 14, _short(series.name), ""),
-        _line("axis", left, y(0.0), right, y(0.0)),
-        _text(left - 6, y(0.0) + 4, "0", "soft", anchor="end"),
-        _text(left - 6, base - height + 4, f"{100 * chart.top:.0f} %", "soft", anchor="end"),
-        _text(left, base + 16, begins, "soft"),
-        _text(right, base + 16, ends, "soft", anchor="end"),
-        *([] if series.pooled is None else _pooled(series.pooled, left, right, y)),
+        f"<title>{escape(bar.title)}</title>",
+        f'<rect class="bar" x="{begin}%" width="{round(end - begin, 2)}%" y="12%" height="76%"/>',
+        _upright("axis", x(0.0), 0, 100),
+        f'<line class="interval" x1="{low}%" x2="{high}%" y1="50%" y2="50%"/>',
+        _upright("interval", low, 28, 72),
+        _upright("interval", high, 28, 72),
     ]
-    for run in unbroken(series.points):
-        parts += _run([x(p.at) for p in run], run, y)
-    if series.true is not None:
-        parts.append(_line("true", left, y(series.true), right, y(series.true)))
+    if bar.projected is not None:
+        parts.append(_upright("projected", x(bar.projected), 50, 50))
+    if bar.true is not None:
+        parts.append(_upright("true", x(bar.true), 0, 100))
     return "".join(parts)
 
 
-def _pooled(point: Point, left: float, right: float, y: Callable[[float], float]) -> Iterator[str]:
-    """All rounds together, with their interval, behind the rounds."""
-    top, height = y(point.high), y(point.low) - y(point.high)
-    size = f'width="{_n(right - left)}" height="{_n(height)}"'
-    yield f'<rect class="pooled-band" x="{_n(left)}" y="{_n(top)}" {size}/>'
-    yield _line("pooled", left, y(point.share), right, y(point.share))
+def _upright(kind: str, x: float, y1: int, y2: int) -> str:
+    return f'<line class="{kind}" x1="{x}%" x2="{x}%" y1="{y1}%" y2="{y2}%"/>'
 
 
-def _run(at: Sequence[float], run: Sequence[Point], y: Callable[[float], float]) -> Iterator[str]:
-    """Rounds without a gap; one alone, between two that are withheld, is a dot."""
-    upper = [f"{_n(a)},{_n(y(p.high))}" for a, p in zip(at, run)]
-    lower = [f"{_n(a)},{_n(y(p.low))}" for a, p in zip(at, run)]
-    middle = [f"{_n(a)},{_n(y(p.share))}" for a, p in zip(at, run)]
-    if len(run) == 1:
-        yield _line("interval", at[0], y(run[0].low), at[0], y(run[0].high))
-        yield f'<circle class="dot" cx="{_n(at[0])}" cy="{_n(y(run[0].share))}" r="2.5"/>'
-    yield f'<polygon class="band" points="{" ".join(upper + lower[::-1])}"/>'
-    yield f'<polyline class="line" points="{" ".join(middle)}"/>'
+def spectrum(bars: Sequence[Bar], label: str) -> str:
+    """Very many values: thin bars side by side, all of them, without room for every name."""
+    height, (bottom, top) = 300, _bar_span(bars)
+    step = WIDTH / len(bars)
+
+    def y(share: float) -> str:
+        return _n(height * (top - share) / (top - bottom))
+
+    drawn = []
+    for i, bar in enumerate(bars):
+        left, middle, width = _f(i * step), _f((i + 0.5) * step), _f(0.7 * step)
+        drawn.append(
+            f'<g><title>{escape(bar.title)}</title><path class="bar" '
+            f'd="M{left} {y(0.0)}V{y(bar.raw)}h{width}V{y(0.0)}z"/>'
+            f'<path class="interval" d="M{middle} {y(bar.low)}V{y(bar.high)}"/></g>'
+        )
+    last = len(bars) - 1
+    names = [(i / last * WIDTH, bars[i].name) for i in (0, last // 2, last)]
+    return _framed("".join(drawn), label, (100 * bottom, 100 * top), names, height)
 
 
-def _numbers(point: Point) -> str:
-    return f"{100 * point.share:.1f} % ({100 * point.low:.1f} … {100 * point.high:.1f})"
+# --- curves -------------------------------------------------------------------------------------
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points from left to right, and a band of (x, low, high); `kind` is a class of `style`.
+
+    `name` and `band_name` stand in the legend; each title belongs to a dot.
+    """
+
+    kind: str
+    points: Sequence[Span]
+    name: str = ""
+    band: Sequence[tuple[float, float, float]] = ()
+    band_kind: str = "band"
+    band_name: str = ""
+    titles: Sequence[str] = ()
 
 
-def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(text)}</text>'
+def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) -> list[Curve]:
+    """A line with its band over rounds, and the pooled result, the floor and the truth."""
+    begins, ends = drawn.times
+
+    def level(kind: str, value: float, name: str) -> Curve:
+        return Curve(kind, [(begins, value), (ends, value)], name)
+
+    made, pooled = [], drawn.pooled
+    if pooled is not None:
+        band = [(x, pooled.low, pooled.high) for x in (begins, ends)]
+        said = f"95 % interval, {together}"
+        made.append(Curve("pooled", (), band=band, band_kind="pooled-band", band_name=said))
+        made.append(level("pooled", pooled.value, together))
+        if drawn.floor is not None:
+            ends_of_floor = (pooled.value - drawn.floor, pooled.value + drawn.floor)
+            made += [level("floor", end, "floor of first-stage noise") for end in ends_of_floor]
+    windows = any(p.first != p.last for p in drawn.points)
+    which = "window" if windows else "round"
+    for run in unbroken(drawn.points):
+        edges = [
+            (x, p.low, p.high)
+            for p in run
+            for x in ((p.opens, p.closes) if windows or len(run) == 1 else (p.at,))
+        ]
+        titles = [_point_title(p, drawn.unit) for p in run] if dots or len(run) == 1 else ()
+        name = "raw" if drawn.unit == "%" else drawn.name
+        made.append(
+            Curve(
+                "line",
+                [(p.at, p.value) for p in run],
+                name,
+                edges,
+                "band",
+                f"95 % interval of a {which}",
+                titles,
+            )
+        )
+    if drawn.true is not None:
+        made.append(level("true", drawn.true, "simulated truth"))
+    return made
 
 
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    ends = f'x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"'
-    return f'<line class="{kind}" {ends}/>'
+def _point_title(point: Point, unit: str) -> str:
+    rounds = f"round {point.last}"
+    if point.first != point.last:
+        rounds = f"rounds {point.first} to {point.last}"
+    when = datetime.fromtimestamp(point.at, UTC).strftime("%Y-%m-%d %H:%M")
+    numbers = [f"{x:.4g}" for x in (point.value, point.low, point.high)]
+    if unit == "%":
+        numbers = [in_percent(x / 100) for x in (point.value, point.low, point.high)]
+    return f"{rounds}, {when}: {numbers[0]} {unit} ({numbers[1]} … {numbers[2]})"
+
+
+def over_time(drawn: Line, label: str, together: str) -> str:
+    """One value over time with its axes and legend."""
+    curves = line_curves(drawn, together=together, dots=True)
+    begins, ends = drawn.times
+    ticks = list(zip((begins, (begins + ends) / 2, ends), _moments(drawn.times)))
+    return _plot(curves, label, drawn.times, ticks, around=("", f" {drawn.unit}"))
+
+
+def distribution(numbers: NumbersFacts, true: Sequence[float] | None, label: str) -> str:
+    """The distribution function at the edges of bins, with the band that holds for all of them."""
+    kept = [(e, i) for i, e in enumerate(numbers["edges"]) if e is not None]
+    if len(kept) < 2:
+        return ""
+    edges = [edge for edge, _ in kept]
+
+    def percent(shares: Sequence[float]) -> list[float]:
+        return [100 * shares[i] for _, i in kept]
+
+    low, share, high = (percent(numbers[n]) for n in ("cdf_low", "cdf", "cdf_high"))
+    titles = [f"below {quantity(e, numbers['unit'])}: {s:.1f} %" for e, s in zip(edges, share)]
+    band = list(zip(edges, low, high))
+    said = "95 % band for all edges"
+    curves = [Curve("line", list(zip(edges, share)), "share below", band, "band", said, titles)]
+    median = next(q for q in numbers["quantiles"] if q["tau"] == 0.5)
+    if median["value"] is not None:
+        ends = (
+            edges[0] if median["low"] is None else median["low"],
+            edges[-1] if median["high"] is None else median["high"],
+        )
+        named = f"median {quantity(median['value'], numbers['unit'])}"
+        curves.append(Curve("median", [(x, 50.0) for x in ends], "median and its interval"))
+        curves.append(Curve("median", [(median["value"], 50.0)], titles=[named]))
+    if true is not None:
+        bins = true[: len(numbers["cdf"]) + (numbers["cdf"][-1] != 1.0)]
+        below = [sum(bins[: i + 1]) / sum(bins) for i in range(len(bins))]
+        curves.append(Curve("true", list(zip(edges, percent(below))), "simulated truth"))
+    some = edges[:: -(-len(edges) // 6)]
+    ticks = [(edge, quantity(edge)) for edge in some]
+    margin = 0.02 * (edges[-1] - edges[0])
+    span = (edges[0] - margin, edges[-1] + margin)
+    return _plot(curves, label, span, ticks, y=(0.0, 100.0), height=280)
+
+
+def plan_curves(plan: Plan, label: str) -> str:
+    """Half-widths by the number of pooled rounds, and what no number of rounds goes below."""
+    kinds = {(a.k, a.protocol, *a.half_width_pooled.values()): a for a in reversed(plan.attributes)}
+    distinct = list(reversed(kinds.values()))
+    curves, top = [], 0.0
+    for i, a in enumerate(distinct):
+        colour = f" b{i % 4}" if i else ""
+        name = f"{a.name}: " if len(distinct) > 1 else ""
+        widths = [100 * width for width in a.half_width_pooled.values()]
+        titles = [f"{name}{t} rounds: ±{w:.2f} points" for t, w in zip(a.half_width_pooled, widths)]
+        curves.append(
+            Curve(f"line{colour}", list(enumerate(widths)), f"{name}half-width", titles=titles)
+        )
+        ends = (0, len(widths) - 1)
+        curves.append(Curve(f"floor{colour}", [(x, 100 * a.floor) for x in ends], f"{name}floor"))
+        top = max(top, *widths)
+    ticks = [(i, f"{t}") for i, t in enumerate(distinct[0].half_width_pooled)]
+    span = (-0.1, len(ticks) - 0.9)
+    return _plot(
+        curves, label, span, ticks, y=(0.0, 1.05 * top), around=("±", ""), height=260
+    )
+
+
+def sparkline(drawn: Line, y: Span | None = None) -> str:
+    """A line without axes, as large as the style sheet says."""
+    curves = line_curves(drawn)
+    span = y or _spread(curves)
+    if span[0] <= 0.0:
+        curves.insert(0, Curve("grid", [(x, 0.0) for x in drawn.times]))
+    marks = _curves(curves, drawn.times, span, 240, 64)
+    size = 'viewBox="0 0 240 64" preserveAspectRatio="none"'
+    return f'<svg class="plot" {size} aria-hidden="true" focusable="false">{marks}</svg>'
+
+
+def common_scale(lines: Iterable[Line]) -> Span:
+    """From 0 or below to the largest number, so that panels can be compared."""
+    bottom, top = _spread([curve for each in lines for curve in line_curves(each)])
+    return min(0.0, bottom), top
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> str:
+    """What each kind of mark is; the keys are drawn like the marks."""
+    made = []
+    for kind, name in dict.fromkeys(entries):
+        key = '<line class="{0}" x1="1" x2="25" y1="6" y2="6"/>'
+        if kind in ("bar", "band", "pooled-band"):
+            key = '<rect class="{0}" width="26" height="12"/>'
+        elif kind == "projected":
+            key = '<line class="{0}" x1="13" x2="13" y1="6" y2="6"/>'
+        drawn = f'<svg class="key" aria-hidden="true" focusable="false">{key.format(kind)}</svg>'
+        made.append(f"<li>{drawn} {escape(name)}</li>")
+    return f'<ul class="legend">{"".join(made)}</ul>'
+
+
+def _plot(
+    curves: Sequence[Curve],
+    label: str,
+    x: Span,
+    ticks: Ticks,
+    *,
+    y: Span | None = None,
+    around: tuple[str, str] = ("", " %"),
+    height: int = 320,
+) -> str:
+    """Curves with a legend above, a grid behind and numbers at the grid's lines."""
+    y = y or _spread(curves)
+    entries = []
+    for curve in curves:
+        entries += [(curve.kind, curve.name)] if curve.name else []
+        entries += [(curve.band_kind, curve.band_name)] if curve.band_name else []
+    entries.sort(key=lambda entry: (entry[0] != "line", entry[0] != "band"))
+    scaled = [(WIDTH * (at - x[0]) / (x[1] - x[0]), name) for at, name in ticks]
+    marks = _curves(curves, x, y, WIDTH, height)
+    return legend(entries) + _framed(marks, label, y, scaled, height, around)
+
+
+def _framed(
+    marks: str,
+    label: str,
+    y: Span,
+    ticks: Ticks,
+    height: int,
+    around: tuple[str, str] = ("", " %"),
+) -> str:
+    """Marks that are scaled to the width, and around them texts that are not."""
+    grid, texts = [], []
+    before, after = map(escape, around)
+    for number in _steps(*y):
+        line_y = _n(12 + height * (y[1] - number) / (y[1] - y[0]))
+        grid.append(f'<line class="grid" x1="0" x2="100%" y1="{line_y}" y2="{line_y}"/>')
+        said = f"{before}{number:g}{after}"
+        texts.append(f'<text x="2" y="{line_y}" dy="-3">{said}</text>')
+    for at, name in ticks:
+        share = round(100 * at / WIDTH, 2)
+        anchor = "start" if share < 5 else "end" if share > 95 else "middle"
+        texts.append(
+            f'<text x="{share}%" y="{height + 32}" text-anchor="{anchor}">{escape(name)}</text>'
+        )
+    inner = (
+        f'<svg y="12" width="100%" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'preserveAspectRatio="none">{marks}</svg>'
+    )
+    return (
+        f'<svg class="plot framed" width="100%" height="{height + 40}" role="img" '
+        f'aria-label="{escape(label)}">{"".join(grid)}{inner}{"".join(texts)}</svg>'
+    )
+
+
+def _curves(curves: Sequence[Curve], x: Span, y: Span, width: float, height: float) -> str:
+    def place(at: float, value: float) -> str:
+        across = width * (at - x[0]) / max(1e-9, x[1] - x[0])
+        return f"{_n(across)},{_n(height * (y[1] - value) / max(1e-9, y[1] - y[0]))}"
+
+    parts = []
+    for curve in curves:
+        if curve.band:
+            upper = [place(at, high) for at, _, high in curve.band]
+            lower = [place(at, low) for at, low, _ in reversed(curve.band)]
+            corners = " ".join(upper + lower)
+            parts.append(f'<polygon class="{curve.band_kind}" points="{corners}"/>')
+        if len(curve.points) > 1:
+            corners = " ".join(place(*point) for point in curve.points)
+            parts.append(f'<polyline class="{curve.kind}" points="{corners}"/>')
+        kind = curve.kind.replace("line", "").strip()
+        for point, title in zip(curve.points, curve.titles):
+            named = f"dot {kind}".rstrip()
+            drawn = f'd="M{place(*point)}h0"><title>{escape(title)}</title></path>'
+            parts.append(f'<path class="{named}" {drawn}')
+    return "".join(parts)
+
+
+def _spread(curves: Iterable[Curve]) -> Span:
+    """All that is drawn, and a little more."""
+    ends = [value for curve in curves for _, value in curve.points]
+    ends += [end for curve in curves for _, low, high in curve.band for end in (low, high)]
+    margin = 0.04 * max(1e-9, max(ends) - min(ends))
+    return min(ends) - margin, max(ends) + margin
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Round numbers between two, at most eight of them."""
+    unit = 10.0 ** math.floor(math.log10((high - low) / 7))
+    step = next(m * unit for m in (1, 2, 5, 10) if (high - low) / (m * unit) <= 7)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _moments(times: Span) -> tuple[str, str, str]:
+    begins, ends = times
+    form = "%Y-%m-%d" if ends - begins >= 3 * _DAY else "%d %b %H:%M"
+    first, middle, last = (
+        datetime.fromtimestamp(t, UTC).strftime(form) for t in (begins, (begins + ends) / 2, ends)
+    )
+    return first, middle, last
 
 
 def _n(number: float) -> str:
@@ -428,153 +725,11 @@ def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-# --- Charts and their numbers as one HTML page that needs nothing else and runs nothing.
+def _f(number: float) -> str:
+    return f"{number:.3f}".rstrip("0").removesuffix(".")
 
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-_PAGE_STYLE: Final = (
-    f"body{{font:15px/1.5 system-ui,sans-serif;color:{LIGHT.ink};background:{LIGHT.panel};"
-    "margin:2rem auto;max-width:46rem;padding:0 1rem}svg{max-width:100%;height:auto}"
-    "table{border-collapse:collapse;margin:1rem 0 2.5rem}"
-    f"caption{{text-align:left;color:{LIGHT.quiet}}}"
-    "th,td{padding:.15rem .8rem .15rem 0;text-align:right;"
-    f"border-bottom:1px solid {LIGHT.line}}}"
-    "th:first-child{text-align:left}th[scope=row]{font-weight:400}"
-    f"@media(prefers-color-scheme:dark){{body{{color:{DARK.ink};background:{DARK.ground}}}"
-    f"svg text{{fill:{DARK.ink}}}svg .soft,caption{{fill:{DARK.quiet};color:{DARK.quiet}}}"
-    f"svg .bar,svg .band{{fill:{DARK.bar}}}svg .line{{stroke:{DARK.accent}}}"
-    f"svg .dot{{fill:{DARK.accent}}}svg .interval{{stroke:{DARK.interval}}}"
-    f"svg .pooled{{stroke:{DARK.pooled}}}svg .pooled-band{{fill:{DARK.pooled}}}"
-    f"svg .axis{{stroke:{DARK.line}}}svg .true{{stroke:{DARK.truth}}}"
-    f"th,td{{border-color:{DARK.line}}}}}"
-)
-
-
-def html(made: Sequence[Chart], title: str) -> str:
-    """A page of figures and their numbers."""
-    head = (
-        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{_PAGE_STYLE}</style>"
-    )
-    body = "".join(map(_section, made))
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>'
-        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
-    )
-
-
-def _section(chart: Chart) -> str:
-    drawn, height = draw(chart)
-    picture = (
-        f'<svg width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}" role="img">'
-        f"<title>{escape(chart.question)}</title>{drawn}</svg>"
-    )
-    rows = [_row(series, point) for series in chart.series for point in series.points]
-    columns = "".join(
-        f'<th scope="col">{name}</th>' for name in ("value", "round", "raw", "low", "high")
-    )
-    caption = f"<caption>{escape(chart.caption)}; {escape(chart.legend)}, in per cent</caption>"
-    table = f"<table>{caption}<tr>{columns}</tr>{''.join(rows)}</table>" if rows else ""
-    return f"<section>{picture}{table}</section>"
-
-
-def _row(series: Series, point: Point) -> str:
-    numbers = "".join(f"<td>{100 * x:.2f}</td>" for x in (point.share, point.low, point.high))
-    which = "pooled" if point.round is None else point.round
-    return f'<tr><th scope="row">{escape(series.name)}</th><td>{which}</td>{numbers}</tr>'
-
-
-# --- Charts as PNG, drawn by matplotlib, which only some installations have.
-
-
-def png(made: Sequence[Chart], title: str) -> bytes:
-    """All charts below one another in one file."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise CollectorError(
-            "a PNG needs matplotlib, which is not installed; nothing was written. Run pip "
-            "install matplotlib, or choose a name that ends in .svg or .html"
-        )
-    from matplotlib.figure import Figure  # noqa: PLC0415 - not part of the collector's extra
-
-    heights = [_inches(chart) for chart in made]
-    sheet = Figure(figsize=(7.2, sum(heights) + 0.4), dpi=150, layout="constrained")
-    sheet.suptitle(_plain(title), fontsize=9, color=LIGHT.ink)
-    parts = sheet.subfigures(len(made), 1, height_ratios=heights, squeeze=False)
-    for chart, part in zip(made, parts[:, 0]):
-        _paint(chart, part)
-    content = io.BytesIO()
-    sheet.savefig(content, format="png", metadata={"Software": None})
-    return content.getvalue()
-
-
-def _inches(chart: Chart) -> float:
-    if chart.over_time:
-        return 0.7 + 1.5 * -(-len(chart.series) // 3)
-    return 0.9 + 0.26 * len(chart.series)
-
-
-def _paint(chart: Chart, part: Any) -> None:
-    part.suptitle(_plain(f"{chart.question}\n{chart.caption}"), fontsize=8, color=LIGHT.ink)
-    if not chart.series:
-        return
-    part.supxlabel(_plain(f"per cent; {chart.legend}"), fontsize=7, color=LIGHT.quiet)
-    if not chart.over_time:
-        _paint_bars(chart, _bare(part.subplots()))
-        return
-    rows = -(-len(chart.series) // 3)
-    axes = part.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat
-    for series, ax in zip(chart.series, axes):
-        _paint_line(series, _bare(ax))
-        ax.set_xticks([series.points[0].at, series.points[-1].at], chart.dates)
-        for label, side in zip(ax.get_xticklabels(), ("left", "right")):
-            label.set_horizontalalignment(side)
-    for ax in list(axes.base.flat)[len(chart.series) :]:
-        ax.set_visible(False)
-
-
-def _bare(ax: Any) -> Any:
-    """Axes as on the page: a soft line at the left and below, and nothing around."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(LIGHT.line)
-    ax.tick_params(colors=LIGHT.quiet, labelsize=7)
-    return ax
-
-
-def _paint_bars(chart: Chart, ax: Any) -> None:
-    places = range(len(chart.series))
-    points = [series.points[0] for series in chart.series]
-    ax.barh(places, [100 * p.share for p in points], color=LIGHT.bar, height=0.65)
-    for y, point, series in zip(places, points, chart.series):
-        ax.plot([100 * point.low, 100 * point.high], [y, y], "|-", color=LIGHT.interval, lw=1.1)
-        if series.true is not None:
-            x = 100 * series.true
-            ax.plot([x, x], [y - 0.45, y + 0.45], ":", color=LIGHT.truth, lw=1.4)
-    ax.set_yticks(places, [_plain(s.name) for s in chart.series], fontsize=7, color=LIGHT.ink)
-    ax.invert_yaxis()
-
-
-def _paint_line(series: Series, ax: Any) -> None:
-    if series.pooled is not None:
-        low, share, high = (100 * getattr(series.pooled, n) for n in ("low", "share", "high"))
-        ax.axhspan(low, high, color=LIGHT.pooled, alpha=POOLED_BAND, lw=0)
-        ax.axhline(share, color=LIGHT.pooled, lw=1.0)
-    for run in unbroken(series.points):
-        times = [p.at for p in run]
-        lows, shares, highs = ([100 * getattr(p, n) for p in run] for n in ("low", "share", "high"))
-        ax.fill_between(times, lows, highs, color=LIGHT.bar, alpha=BAND, lw=0)
-        ax.plot(times, shares, ".-" if len(run) == 1 else "-", color=LIGHT.accent, lw=1.2)
-    if series.true is not None:
-        ax.axhline(100 * series.true, color=LIGHT.truth, lw=1.2, ls=":")
-    ax.set_title(_plain(series.name), fontsize=7, color=LIGHT.ink)
-
-
-def _plain(text: str) -> str:
-    """Dollar signs begin a formula in matplotlib; a name is none."""
-    return text.replace("$", r"\$")
-
-
-# --- Figures as files: the ending of the name chooses SVG, HTML or PNG.
+# --- files --------------------------------------------------------------------------------------
 
 
 def figure(
@@ -583,7 +738,7 @@ def figure(
     truth: Mapping[str, Sequence[float]] | None,
     path: Path,
 ) -> bytes:
-    """The file's content; its kind is that of the path's ending."""
+    """A file's content; the ending of its name chooses SVG, HTML or PNG."""
     kinds: dict[str, Callable[[Sequence[Chart], str], bytes]] = {
         ".svg": lambda made, title: svg(made, title).encode(),
         ".html": lambda made, title: html(made, title).encode(),
@@ -602,216 +757,141 @@ def figure(
     return kinds[path.suffix](charts(campaign, results, truth), title)
 
 
-# --- Pictures that need no script: bars of a histogram, and lines over time, as marks to be placed.
+def svg(made: Sequence[Chart], title: str) -> str:
+    """All charts below one another in one file."""
+    y, body = 16.0, []
+    for chart in made:
+        drawn, height = _drawn(chart)
+        body.append(f'<g transform="translate(0 {_n(y)})">{drawn}</g>')
+        y += height + 24
+    rules = f"text{{font:13px {_FONTS};fill:{LIGHT.ink}}}{_TEXTS}" + style(
+        lambda name: getattr(LIGHT, name)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{_n(y)}" '
+        f'viewBox="0 0 {WIDTH} {_n(y)}" role="img"><title>{escape(title)}</title>'
+        f'<style>{rules}</style><rect width="100%" height="100%" fill="{LIGHT.panel}"/>'
+        f"{''.join(body)}</svg>\n"
+    )
 
 
-HOME_BARS: Final = 5
-CARD_BARS: Final = 8
-SPARK_ROUNDS: Final = 60
-SPARK_ROWS: Final = 5_000  # of all rounds in a sparkline: with many values it has fewer rounds
-_MARGIN: Final = 4.0  # per cent above and below a line
+_TEXTS: Final = (
+    f".title{{font-size:16px;font-weight:600}}.soft{{fill:{LIGHT.quiet};font-size:12px}}"
+)
+_LABEL, _NUMBERS, _ROW = 180, 150, 26
+_PANEL: Final = (240, 150)
+_LONGEST_NAME: Final = 26
 
 
-@dataclass(frozen=True, slots=True)
-class BarMark:
-    """One value: where its bar lies, where its interval, and what it says."""
-
-    name: str
-    share: float
-    low: float
-    high: float
-    begin: float
-    width: float
-    interval: tuple[float, float]
-    true: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """A histogram, or the largest values of one."""
-
-    question: str
-    note: str
-    zero: float
-    marks: tuple[BarMark, ...]
-    values: int  # that the question has
+def _drawn(chart: Chart) -> tuple[str, float]:
+    """A chart's elements from the origin, and its height."""
+    head = _text(16, 16, chart.question, "title") + _text(16, 36, chart.caption, "soft")
+    if not chart.bars and not chart.lines:
+        return head, 44
+    rows = [_panel(chart, i) for i in range(len(chart.lines))]
+    bottom = 48 + -(-len(rows) // 3) * _PANEL[1]
+    if chart.bars:
+        span, bottom = _bar_span(chart.bars), 52 + len(chart.bars) * _ROW
+        rows = [_bar_row(bar, 52 + i * _ROW, span) for i, bar in enumerate(chart.bars)]
+    return head + "".join(rows) + _text(16, bottom + 16, chart.legend, "soft"), bottom + 20
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One value over time: lines and bands, a pooled one behind them, and what it says."""
-
-    name: str
-    latest: Point
-    pooled: Point | None
-    bands: tuple[str, ...]
-    lines: tuple[str, ...]
-    dots: tuple[tuple[float, float], ...]
-    pooled_band: tuple[float, float] | None  # its upper edge and its height
-    pooled_line: float | None
-    zero: float
-    true: float | None
-    dates: tuple[str, str]
+def _bar_row(bar: Bar, y: float, span: Span) -> str:
+    place = f'x="{_LABEL + 16}" y="{y}" width="{WIDTH - _LABEL - _NUMBERS - 32}" height="{_ROW}"'
+    return (
+        _text(_LABEL + 6, y + 17, _short(bar.name), "", anchor="end")
+        + f"<svg {place}>{_bar(bar, span)}</svg>"
+        + _text(WIDTH - 16, y + 17, bar.numbers, "soft", anchor="end")
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """A histogram, and where it stands by itself."""
-
-    bars: Bars
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A question so far: what is None has nothing to show yet."""
-
-    bars: Bars | None
-    line: Line | None
-
-
-def of_campaigns(store: Store) -> dict[str, Linked | None]:
-    """For each campaign the first question that has something to show."""
-    return {campaign.name: _first(store, campaign) for campaign in store.campaigns()}
-
-
-def _first(store: Store, campaign: Campaign) -> Linked | None:
-    for i, attribute in enumerate(campaign.manifest.attributes):
-        made = _bars_of(store, campaign, i, None, HOME_BARS)
-        if made is not None:
-            at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
-            return Linked(made, at)
-    return None
+def _panel(chart: Chart, i: int) -> str:
+    """One value over time; all panels of a chart have one scale."""
+    drawn, (width, height) = chart.lines[i], _PANEL
+    bottom, top = common_scale(chart.lines)
+    left, right, base = 44, width - 12, height - 28
+    zero = base - (base - 24) * (0.0 - bottom) / (top - bottom)
+    place = f'x="{left}" y="24" width="{right - left}" height="{base - 24}"'
+    marks = _curves(line_curves(drawn), drawn.times, (bottom, top), right - left, base - 24)
+    begins, ends = drawn.dates
+    return (
+        f'<g transform="translate({i % 3 * width} {48 + i // 3 * height})">'
+        + _text(left, 14, _short(drawn.name), "")
+        + f'<line class="grid" x1="{left}" x2="{right}" y1="{_n(zero)}" y2="{_n(zero)}"/>'
+        + _text(left - 6, zero + 4, "0", "soft", anchor="end")
+        + _text(left - 6, 30, f"{top:.0f} %", "soft", anchor="end")
+        + _text(left, base + 16, begins, "soft")
+        + _text(right, base + 16, ends, "soft", anchor="end")
+        + f"<svg {place}>{marks}</svg></g>"
+    )
 
 
-def of_questions(
-    store: Store, campaign: Campaign, truth: Mapping[str, Sequence[float]]
-) -> dict[str, Drawn]:
-    """For each question its histogram so far, and its most interesting value over time."""
-    return {
-        a.name: Drawn(
-            _bars_of(store, campaign, i, truth.get(a.name), CARD_BARS),
-            _sparkline(store, campaign, i, truth.get(a.name)),
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_PAGE_STYLE: Final = (
+    f"body{{font:15px/1.5 {_FONTS};color:var(--ink);background:var(--panel);"
+    "margin:2rem auto;max-width:46rem;padding:0 1rem}svg{max-width:100%;height:auto}"
+    f"svg text{{font:13px {_FONTS};fill:var(--ink)}}"
+    "svg .title{font-size:16px;font-weight:600}svg .soft{fill:var(--quiet);font-size:12px}"
+    "table{border-collapse:collapse;margin:1rem 0 2.5rem}"
+    "caption{text-align:left;color:var(--quiet)}th,td{padding:.15rem .8rem .15rem 0;"
+    "text-align:right;border-bottom:1px solid var(--line)}"
+    "th:first-child{text-align:left}th[scope=row]{font-weight:400}"
+)
+
+
+def html(made: Sequence[Chart], title: str) -> str:
+    """Charts and their numbers as one page that needs nothing else and runs nothing."""
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{page_style()}{_PAGE_STYLE}</style>"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>'
+        f"<h1>{escape(title)}</h1>{''.join(map(_section, made))}</main></body></html>\n"
+    )
+
+
+def _section(chart: Chart) -> str:
+    drawn, height = _drawn(chart)
+    picture = (
+        f'<svg width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}" role="img">'
+        f"<title>{escape(chart.question)}</title>{drawn}</svg>"
+    )
+    rows = [(b.name, "–", (100 * b.raw, 100 * b.low, 100 * b.high)) for b in chart.bars]
+    for each in chart.lines:
+        rows += [(each.name, f"{p.last}", (p.value, p.low, p.high)) for p in each.points]
+    columns = ("value", "round", "raw", "low", "high")
+    caption = f"<caption>{escape(chart.caption)}; {escape(chart.legend)}, in percent</caption>"
+    header = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    cells = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{which}</td>'
+        + "".join(f"<td>{x:.2f}</td>" for x in numbers)
+        + "</tr>"
+        for name, which, numbers in rows
+    )
+    table = f"<table>{caption}<tr>{header}</tr>{cells}</table>" if rows else ""
+    return f"<section>{picture}{table}</section>"
+
+
+def png(made: Sequence[Chart], title: str) -> bytes:
+    """The SVG, rendered at twice its size."""
+    render = needed("resvg_py", "a PNG").svg_to_bytes
+    frame = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{}</svg>'
+    letter = f'<text y="8" font-family="{_FONTS}">x</text>'
+    if render(svg_string=frame.format(letter)) == render(svg_string=frame.format("")):
+        raise CollectorError(
+            "a PNG needs a font, and none is installed here; nothing was written. Install one, "
+            "such as DejaVu Sans, or choose a name that ends in .svg or .html"
         )
-        for i, a in enumerate(campaign.manifest.attributes)
-    }
-
-
-def _bars_of(
-    store: Store, campaign: Campaign, index: int, true: Sequence[float] | None, most: int
-) -> Bars | None:
-    found = pooled_of(store, campaign, index)
-    if not found or found[0].withheld:
-        return None
-    return bars(histogram(campaign, found[0], true), most)
-
-
-def bars(chart: Chart, most: int) -> Bars:
-    """The largest values of a chart; with their own scale."""
-    kept = largest(chart.series, most)
-    shown = Chart(chart.question, chart.note, kept)
-    span = shown.top - shown.bottom
-
-    def x(share: float) -> float:
-        return _place(100 * (share - shown.bottom) / span)
-
-    marks = tuple(_mark(series, x) for series in kept)
-    return Bars(chart.question, chart.note, x(0.0), marks, chart.values)
-
-
-def _mark(series: Series, x: Callable[[float], float]) -> BarMark:
-    (point,) = series.points
-    begin, end = sorted((x(0.0), x(point.share)))
-    return BarMark(
-        series.name,
-        point.share,
-        point.low,
-        point.high,
-        begin,
-        _place(end - begin),
-        (x(point.low), x(point.high)),
-        None if series.true is None else x(series.true),
-    )
-
-
-def _sparkline(
-    store: Store, campaign: Campaign, index: int, true: Sequence[float] | None
-) -> Line | None:
-    attribute = campaign.manifest.attributes[index]
-    last = min(SPARK_ROUNDS, max(2, SPARK_ROWS // attribute.k))
-    found = latest_results(store, campaign, index, last)
-    interest = most_interesting(found.rounds, found.pooled)
-    chart = _over_time(campaign, attribute.name, found, true)
-    if chart is None or interest is None:
-        return None
-    name = attribute.values[interest.place]
-    kept = tuple(series for series in chart.series if series.name == name)
-    if not kept:  # among very many values, one that is not drawn
-        return None
-    ends = [end for p in kept[0].points for end in (p.low, p.high, p.share)]
-    return _page_line(kept[0], chart, min(ends), max(ends))
-
-
-def panels(
-    campaign: Campaign, attribute: str, found: Latest, true: Sequence[float] | None
-) -> list[Line]:
-    """Every value over time, or the largest of very many, all with one scale."""
-    chart = _over_time(campaign, attribute, found, true)
-    return [] if chart is None else lines(chart)
-
-
-def _over_time(
-    campaign: Campaign, attribute: str, found: Latest, true: Sequence[float] | None
-) -> Chart | None:
-    """A line needs two rounds that were not withheld."""
-    if len(found.rounds) < 2:
-        return None
-    chart = over_time(campaign, attribute, found.rounds, found.pooled, true)
-    return chart if chart.over_time else None
-
-
-def lines(chart: Chart) -> list[Line]:
-    """A line for each value of a chart; the scales are the chart's."""
-    return [_page_line(series, chart, chart.bottom, chart.top) for series in chart.series]
-
-
-def _page_line(series: Series, chart: Chart, bottom: float, top: float) -> Line:
-    first, last = series.points[0].at, series.points[-1].at
-    span = max(1e-9, top - bottom)
-
-    def x(point: Point) -> float:
-        return _place(100 * (point.at - first) / max(1, last - first))
-
-    def y(share: float) -> float:
-        return _place(_MARGIN + (100 - 2 * _MARGIN) * (top - share) / span)
-
-    runs = list(unbroken(series.points))
-    pooled = series.pooled
-    return Line(
-        name=series.name,
-        latest=series.points[-1],
-        pooled=pooled,
-        bands=tuple(_band(run, x, y) for run in runs if len(run) > 1),
-        lines=tuple(" ".join(f"{x(p)},{y(p.share)}" for p in run) for run in runs if len(run) > 1),
-        dots=tuple((x(run[0]), y(run[0].share)) for run in runs if len(run) == 1),
-        pooled_band=None if pooled is None else _edges(y(pooled.high), y(pooled.low)),
-        pooled_line=None if pooled is None else y(pooled.share),
-        zero=y(0.0),
-        true=None if series.true is None else y(series.true),
-        dates=chart.dates,
-    )
-
-
-def _edges(top: float, bottom: float) -> tuple[float, float]:
-    return top, _place(bottom - top)
-
-
-def _band(run: Sequence[Point], x: Callable[[Point], float], y: Callable[[float], float]) -> str:
-    upper = [f"{x(p)},{y(p.high)}" for p in run]
-    lower = [f"{x(p)},{y(p.low)}" for p in reversed(run)]
-    return " ".join(upper + lower)
-
-
-def _place(number: float) -> float:
-    """To a hundredth of a per cent: a fifth of a pixel on a wide screen."""
-    return round(number, 2)
+    content: bytes = render(svg_string=svg(made, title), zoom=2)
+    return bytes(content)

@@ -42,10 +42,10 @@ from collector.planning import (
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
-from collector.results.terminal import Ink, ink_of, terminal_code
 from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
+from collector.terminal import Ink, ink_of, terminal_code
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours

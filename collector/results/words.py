@@ -60,6 +60,11 @@ def withheld_text(facts: ResultFacts) -> str:
     )
 
 
+def in_percent(share: float) -> str:
+    """With one digit and a true minus sign; what is rounded to nothing has no sign."""
+    return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", "−")
+
+
 def rounds_name(rounds: int) -> str:
     """One round, or several together."""
     return "one round" if rounds == 1 else f"{rounds:,} rounds together"

@@ -1,29 +1,22 @@
-"""The planner's numbers, from the same function as `plan`."""
+"""Which address shows what. Every page is also available as `.json` and `.csv`."""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlencode
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from collector import charts
 from collector.data_dir import read_store
@@ -33,171 +26,36 @@ from collector.metrics import exposition, registry
 from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
 from collector.records import Campaign
 from collector.results import facts
-from collector.results.estimates import Comparison, compare
-from collector.results.facts import CAVEATS, chosen_results, overview, read_truth, result_facts
+from collector.results.estimates import Comparison, compare, most_interesting
+from collector.results.facts import latest_results, pooled_of, read_truth
 from collector.results.tables import write
 from collector.results.words import rounds_name
-from collector.settings import Address, Settings
 from collector.store import Store
-from collector.web.guard import KNOWN, LIMITS, Connection, Guard, Limits, Places, origin
-from collector.web.live import ALL, Cache, Hub
-from collector.web.render import TYPES as ASSETS
-from collector.web.render import Answer, as_csv, as_json, asset, page, refusal, table
+from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
+from collector.web.render import (
+    ASSETS,
+    Answer,
+    as_csv,
+    as_json,
+    asset,
+    figure,
+    page,
+    refusal,
+    table,
+)
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
 from protocol_spec.ways import WAYS
 
-LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128, "rounds": 100_000}
-COLUMNS: Final = (
-    "name",
-    "k",
-    "protocol",
-    "why",
-    "devices",
-    "half_width",
-    "half_width_all",
-    *(f"half_width_pooled_{t}" for t in POOLED_ROUNDS),
-    "floor",
-    "devices_for_precision",
-    "split_budget_ratio",
-    "reporting",
-    "changes",
-    "difference",
-    "difference_all",
-    "target",
-    "verdict",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """What the planner is asked. With a campaign, its own budget and attributes are used."""
-
-    n: int = 10_000
-    k: int = 5
-    d: int = 1
-    eps_inf: float = 2.0
-    eps_1: float = 0.6
-    f: float = 0.1
-    precision: float | None = None
-    protocol: str = "auto"
-    campaign: str = ""
-    reporting: Reporting = "memoized"
-    rounds: int = 365
-    changes: bool = False
-
-
-def read_parameters(query: Mapping[str, str]) -> Parameters:
-    """The parameters in an address; what is not named has its default."""
-    given: dict[str, Any] = {}
-    for field in fields(Parameters):
-        text = query.get(field.name, "").strip()
-        if text:
-            given[field.name] = _READ[field.name](field.name, text)
-    return Parameters(**given)
-
-
-def make_plan(asked: Parameters, store: Store | None) -> Plan:
-    """The plan: the same numbers as `allomfree-collector plan` prints."""
-    if asked.campaign and store is not None:
-        manifest = store.campaign(asked.campaign).manifest
-        return plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
-    values = tuple(map(str, range(asked.k)))
-    attributes = tuple(
-        Attribute(
-            f"attribute-{i + 1}",
-            "",
-            values,
-            protocol=asked.protocol if asked.reporting == "memoized" else "auto",
-            changes=asked.changes,
-        )
-        for i in range(asked.d)
-    )
-    return plan_terms(attributes, _terms(asked), n=asked.n, f=asked.f, precision=asked.precision)
-
-
-def _terms(asked: Parameters) -> Terms:
-    """One round for life has all of the budget in one report."""
-    once = asked.reporting == "once"
-    return Terms(
-        asked.reporting,
-        asked.eps_inf,
-        asked.eps_inf if once else asked.eps_1,
-        asked.rounds,
-        each=1 if once else 0,
-    )
-
-
-def rows(planned: Plan) -> list[dict[str, object]]:
-    """One row an attribute, the pooled widths in columns of their own."""
-    return [
-        {
-            **asdict(a),
-            **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
-            "verdict": "; ".join(
-                f"{rounds_name(judged.rounds)}: {judged.sentence}" for judged in a.verdict
-            ),
-        }
-        for a in planned.attributes
-    ]
-
-
-def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise ParameterError(name, text[:40], "must be a whole number")
-    if int(text) > LARGEST[name]:
-        raise ParameterError(name, text, f"must be at most {LARGEST[name]:,}")
-    if int(text) < 1:
-        raise ParameterError(name, text, "must be 1 or more")
-    return int(text)
-
-
-def _real(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ParameterError(name, text[:40], "must be a number") from None
-
-
-def _protocol(name: str, text: str) -> str:
-    if text not in ("auto", *LONGITUDINAL):
-        raise ParameterError(name, text[:40], f"choose auto, {', '.join(LONGITUDINAL)}")
-    return text
-
-
-def _reporting(name: str, text: str) -> Reporting:
-    if text not in WAYS:
-        raise ParameterError(name, text[:40], f"choose {', '.join(WAYS)}")
-    return cast(Reporting, text)
-
-
-def _yes(name: str, text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ParameterError(name, text[:40], "must be yes or no")
-    return text == "yes"
-
-
-def _text(_name: str, text: str) -> str:
-    return text
-
-
-_READ: Final = {
-    **dict.fromkeys(("n", "k", "d", "rounds"), _whole),
-    **dict.fromkeys(("eps_inf", "eps_1", "f", "precision"), _real),
-    "protocol": _protocol,
-    "campaign": _text,
-    "reporting": _reporting,
-    "changes": _yes,
-}
-
-
-# --- Which address shows what. Every page is also there as `.json` and `.csv`.
-
+SHOWN: Final = 60
+MOST_SHOWN: Final = 1000
+HOME_BARS: Final = 5
+CARD_BARS: Final = 8
+SPARK_ROUNDS: Final = 60
+SPARK_ROWS: Final = 5_000  # of all rounds in a sparkline: with many values it has fewer rounds
+KNOWN: Final = "allomfree.known"  # in the scope: whether the request may read everything
 
 Query = Mapping[str, str]
 Make = Callable[["Pages", dict[str, str], Query, str], Answer]
-
-SHOWN = 60
-MOST_SHOWN = 1000
 
 log = logging.getLogger("allomfree.page")
 
@@ -229,7 +87,7 @@ register_url_convertor("asset", _Asset())
 
 
 class Pages:
-    """The application's state: where the data is, what was answered a moment ago, who listens."""
+    """The application's state: where the data is, recent answers, and who listens for events."""
 
     def __init__(
         self,
@@ -239,18 +97,17 @@ class Pages:
         broker_dir: Path | None = None,
     ) -> None:
         self.directory = directory
-        self._broker_dir = broker_dir
         self.limits = limits
         self.hub = Hub(directory, limits, open_store)
+        self._broker_dir = broker_dir
         self._open_store = open_store
         self._cache: Cache[Answer] = Cache(
             lambda answer: len(answer.body), keep_seconds=limits.cache_seconds
         )
 
-    def routes(self) -> list[Route]:
-        """Every address there is."""
+    def application(self) -> Starlette:
         attribute = "/campaigns/{campaign:name}/attributes/{attribute:name}"
-        return [
+        routes = [
             Route("/", self._shown(_home)),
             Route("/index{form:form}", self._shown(_home)),
             Route("/planner{form:form}", self._shown(_planner)),
@@ -263,12 +120,8 @@ class Pages:
             Route("/metrics", self._metrics),
             Route("/static/{name:asset}", asset),
         ]
-
-    def application(self, address: Address, token: str | None) -> ASGIApp:
-        """All of it, behind the guard."""
         handlers: dict[Any, Any] = {HTTPException: _not_found, Exception: _broken}
-        app = Starlette(routes=self.routes(), exception_handlers=handlers)
-        return Guard(app, address, token, lambda status, why: refusal(status, why).response())
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     def store(self) -> closing[Store]:
         """The database, for as long as one answer takes."""
@@ -315,8 +168,8 @@ class Pages:
         well, beat = health.well, health.beat
         trouble = "" if well else health.finding if beat else "no collector is running"
         connected = beat is not None and beat.status.connected
-        told = {"trouble": trouble} if request.scope[KNOWN] else {}
-        answer = {"healthy": well, "connected": connected, **told}
+        details = {"trouble": trouble} if request.scope[KNOWN] else {}
+        answer = {"healthy": well, "connected": connected, **details}
         return JSONResponse(answer, 200 if well else 503)
 
     def _metrics(self, _request: Request) -> Response:
@@ -346,33 +199,71 @@ def _fault(error: Exception, form: str) -> Answer:
     return refusal(503, "This cannot be shown just now; counting goes on. Try again soon.", form)
 
 
-# --- the pages --------------------------------------------------------------------------------
-
-PARAMETERS = ("last", "until", "value", "a", "b", "intervals", *(Parameters.__slots__))
+# --- campaigns ----------------------------------------------------------------------------------
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
     with pages.store() as store:
-        shown = overview(store, pages.directory, time.time())
-        drawn = charts.of_campaigns(store) if form == "html" else {}
+        shown = facts.overview(store, pages.directory, time.time())
+        cards = {c.name: _first_bars(store, c) for c in store.campaigns()} if form == "html" else {}
     if form == "json":
         return as_json(shown)
     if form == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.home_rows(shown))
-    return page("home.html", pages.health(), facts=shown, pictures=drawn)
+    return page("home.html", pages.health(), facts=shown, cards=cards)
+
+
+def _first_bars(store: Store, campaign: Campaign) -> tuple[charts.Chart, str] | None:
+    """The first question that has something to show, and the address of its own page."""
+    for i, attribute in enumerate(campaign.manifest.attributes):
+        chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
+        if chart is not None:
+            at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
+            return chart, at
+    return None
+
+
+def _pooled_bars(
+    store: Store, campaign: Campaign, index: int, true: list[float] | None, most: int
+) -> charts.Chart | None:
+    found = pooled_of(store, campaign, index)
+    if not found or found[0].withheld:
+        return None
+    return charts.bar_chart(campaign, found[0], true, most)
 
 
 def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+    drawn: dict[str, tuple[charts.Chart | None, charts.Line | None]] = {}
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         shown = facts.campaign(store, found, pages.directory, time.time(), _last(query))
         truth = read_truth(pages.directory, found.name) or {}
-        drawn = charts.of_questions(store, found, truth) if form == "html" else {}
+        for i, a in enumerate(found.manifest.attributes if form == "html" else ()):
+            true = truth.get(a.name)
+            bars = _pooled_bars(store, found, i, true, CARD_BARS)
+            drawn[a.name] = bars, _sparkline(store, found, i, true)
     if form == "json":
         return as_json(shown)
     if form == "csv":
         return table(facts.ROUND_COLUMNS, facts.campaign_rows(shown))
-    return page("campaign.html", pages.health(), facts=shown, pictures=drawn)
+    return page("campaign.html", pages.health(), facts=shown, drawn=drawn)
+
+
+def _sparkline(
+    store: Store, campaign: Campaign, index: int, true: list[float] | None
+) -> charts.Line | None:
+    """The most interesting value over time; None before there are two rounds to draw."""
+    k = campaign.manifest.attributes[index].k
+    last = min(SPARK_ROUNDS, max(2, SPARK_ROWS // k))
+    pooled, rounds = latest_results(store, campaign, index, last)
+    shown = [r for r in rounds if not r.withheld]
+    interest = most_interesting(rounds, pooled)
+    if interest is None or len(shown) < 2:
+        return None
+    return charts.line(campaign, shown, pooled, interest.place, true)
+
+
+# --- questions ----------------------------------------------------------------------------------
 
 
 def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -386,14 +277,34 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         shown = facts.over_time(store, found, at, attribute, latest, last, most)
     if form == "json":
         return as_json(shown)
+    chosen, (pooled, rounds) = _value(query, shown), latest
+    lines = charts.panels(found, rounds, pooled, shown["truth"])
     return page(
         "over_time.html",
         pages.health(),
         facts=shown,
-        chosen=_value(query, shown),
-        panels=charts.panels(found, attribute, latest, shown["truth"]),
-        **_around(found),
+        chosen=chosen,
+        panels=lines,
+        scale=charts.common_scale(lines) if lines else None,
+        figure=_line_figure(found, shown, latest, chosen),
+        manifest=found.manifest,
+        campaign=found.name,
     )
+
+
+def _line_figure(
+    found: Campaign, shown: facts.OverTimeFacts, latest: facts.Latest, chosen: int | charts.Number
+) -> str:
+    """The chosen value over time; nothing while every round is withheld."""
+    floors = shown["floor"] if shown["reporting"] in ("memoized", "hashed") else []
+    floor = floors[chosen] if floors and isinstance(chosen, int) else None
+    rounds = [r for r in latest.rounds if not r.withheld]
+    if not rounds:
+        return ""
+    drawn = charts.line(found, rounds, latest.pooled, chosen, shown["truth"], floor)
+    together = {"once": "all released", "nested": "latest"}.get(shown["reporting"], "pooled")
+    label = f"{drawn.name} over time, with its band; the numbers are in the table below"
+    return figure(charts.over_time(drawn, label, together)) if drawn.points else ""
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -402,49 +313,55 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         found = store.campaign(words["campaign"])
         if number == "all":
             raise UnknownCampaign("all rounds are on the attribute's own page")
-        results = chosen_results(store, found, attribute, number)
+        results = facts.chosen_results(store, found, attribute, number)
         sealed = store.last_sealed(found.id)
     if form == "csv":
         return as_csv(write(found, results, "csv"))
-    shown = [result_facts(found, result, sealed) for result in results]
+    shown = [facts.result_facts(found, result, sealed) for result in results]
     compared = _compared(found, results, query)
     if form == "json":
         return as_json(compared or shown)
+    every, truth = (
+        query.get("intervals") == "all",
+        facts.truth_of(pages.directory, found, attribute),
+    )
     return page(
         "round.html",
         pages.health(),
         facts=shown[0],
         compared=compared[0] if compared else None,
-        every=query.get("intervals") == "all",
-        caveat=CAVEATS[shown[0]["reporting"]],
+        every=every,
+        caveat=facts.CAVEATS[shown[0]["reporting"]],
         which=number,
         sealed=sealed,
-        truth=facts.truth_of(pages.directory, found, attribute),
-        **_around(found),
+        truth=truth,
+        figure=_bars_figure(found, results[0], truth, every),
+        distribution=_distribution_figure(shown[0], truth),
+        manifest=found.manifest,
+        campaign=found.name,
     )
 
 
-def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
-    asked = read_parameters(query)
-    if asked.campaign:
-        with pages.store() as store:
-            planned = make_plan(asked, store)
-    else:
-        planned = make_plan(asked, None)
-    if form == "json":
-        return as_json(asdict(planned))
-    if form == "csv":
-        return table(COLUMNS, rows(planned))
-    return page("planner.html", pages.health(), facts=planned, asked=asked, query=urlencode(query))
+def _bars_figure(found: Campaign, result: Result, true: list[float] | None, every: bool) -> str:
+    if result.withheld:
+        return ""
+    values = found.manifest.attributes[facts.attribute_index(found, result.attribute)].values
+    bars = charts.histogram(result, values, true, every=every, projected=True)
+    label = "Bars of the raw estimates with their intervals; the numbers are in the table below"
+    drawn = charts.bar_list(bars) if len(bars) <= charts.MOST_BARS else charts.spectrum(bars, label)
+    said = "95 % interval for all at once" if every else "95 % interval"
+    return figure(charts.bar_legend(bars, said) + drawn)
 
 
-def _around(found: Campaign) -> dict[str, Any]:
-    """What an attribute's page says of its campaign."""
-    return {"manifest": found.manifest, "campaign": found.name}
+def _distribution_figure(shown: facts.ResultFacts, true: list[float] | None) -> str:
+    if shown["numbers"] is None:
+        return ""
+    label = "Share of devices below each number, with its band; the numbers are in the table below"
+    return figure(charts.distribution(shown["numbers"], true, label))
 
 
 def _last(query: Query) -> int:
-    number = _round_number(query.get("last", str(SHOWN)))
+    number = _whole(query.get("last", str(SHOWN)))
     if number is None or not 1 <= number <= MOST_SHOWN:
         raise ParameterError("last", query["last"][:40], f"must be from 1 to {MOST_SHOWN} rounds")
     return number
@@ -454,22 +371,22 @@ def _until(query: Query) -> int | None:
     """The newest round that is wanted; without it the newest there is."""
     if "until" not in query:
         return None
-    number = _round_number(query["until"])
+    number = _whole(query["until"])
     if number is None:
         raise ParameterError("until", query["until"][:40], "must be a round's number")
     return number
 
 
-def _round_number(text: str) -> int | None:
+def _whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
-def _value(query: Query, shown: facts.OverTimeFacts) -> int | str:
+def _value(query: Query, shown: facts.OverTimeFacts) -> int | charts.Number:
     """The index of a value, or the name of a number."""
     values, begin = shown["values"], shown["interesting"]
     wanted = query.get("value", values[0] if begin is None else begin["value"])
     if shown["numeric"] and wanted in ("median", "mean"):
-        return wanted
+        return cast(charts.Number, wanted)
     if wanted not in values:
         raise ParameterError("value", wanted[:40], "is not one of this attribute's values")
     return values.index(wanted)
@@ -483,56 +400,131 @@ def _compared(found: Campaign, results: list[Result], query: Query) -> list[Comp
     return [compare(found.manifest, result, a, b) for result in results]
 
 
-# --- The page's server: one socket, one loop, nothing that can change anything.
+# --- the planner --------------------------------------------------------------------------------
+
+LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128, "rounds": 100_000}
+PLAN_COLUMNS: Final = (
+    *("name", "k", "protocol", "why", "devices", "half_width", "half_width_all"),
+    *(f"half_width_pooled_{t}" for t in POOLED_ROUNDS),
+    *("floor", "devices_for_precision", "split_budget_ratio", "reporting", "changes"),
+    *("difference", "difference_all", "target", "verdict"),
+)
 
 
-LONGEST_HEAD: Final = 16_384
-BACKLOG: Final = 256  # also how many are accepted in one turn, so that descriptors last
-NICE: Final = 10
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The planner's form. With a campaign, its own budget and attributes are used."""
+
+    n: int = 10_000
+    k: int = 5
+    d: int = 1
+    eps_inf: float = 2.0
+    eps_1: float = 0.6
+    f: float = 0.1
+    precision: float | None = None
+    protocol: str = "auto"
+    campaign: str = ""
+    reporting: Reporting = "memoized"
+    rounds: int = 365
+    changes: bool = False
 
 
-class _Server(uvicorn.Server):
-    """Ends at once: open event streams are told to end, not waited for."""
-
-    def __init__(self, config: uvicorn.Config, pages: Pages) -> None:
-        super().__init__(config)
-        self._pages = pages
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._pages.hub.stop()
-        await super().shutdown(sockets)
+PARAMETERS: Final = ("last", "until", "value", "a", "b", "intervals", *Parameters.__slots__)
 
 
-def make_server(pages: Pages, address: Address, token: str | None) -> uvicorn.Server:
-    """A server for a socket that listens; a token is needed unless it is None."""
-    protocol: Any = partial(Connection, places=Places(pages.limits))
-    config = uvicorn.Config(
-        pages.application(address, token),
-        log_config=None,
-        log_level="critical",  # not a line for every malformed request
-        lifespan="off",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        http=protocol,
-        ws="none",
-        backlog=BACKLOG,
-        h11_max_incomplete_event_size=LONGEST_HEAD,
-        timeout_graceful_shutdown=2,
+def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
+    asked = read_parameters(query)
+    if asked.campaign:
+        with pages.store() as store:
+            manifest = store.campaign(asked.campaign).manifest
+        planned = plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
+    else:
+        planned = make_plan(asked)
+    if form == "json":
+        return as_json(asdict(planned))
+    if form == "csv":
+        return table(PLAN_COLUMNS, plan_rows(planned))
+    label = "Half-widths by number of pooled rounds, and their floor; the numbers are in the tables"
+    drawn = figure(charts.plan_curves(planned, label))
+    return page(
+        "planner.html",
+        pages.health(),
+        facts=planned,
+        asked=asked,
+        query=urlencode(query),
+        mechanisms=tuple(WAYS),
+        figure=drawn,
     )
-    return _Server(config, pages)
 
 
-def serve(
-    settings: Settings,
-    address: Address,
-    token: str | None,
-    sock: socket.socket,
-    open_store: Callable[[Path], Store],
-) -> None:
-    """Serve until told to stop, giving way to everything else on the machine."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # while it runs, the server takes both
-    os.nice(NICE)
-    pages = Pages(settings.data_dir, open_store=open_store, broker_dir=settings.broker_dir)
-    make_server(pages, address, token).run([sock])
+def read_parameters(query: Query) -> Parameters:
+    """The parameters in an address; what is not named has its default."""
+    given: dict[str, Any] = {}
+    for field in fields(Parameters):
+        text = query.get(field.name, "").strip()
+        if text:
+            given[field.name] = _parameter(field.name, text)
+    return Parameters(**given)
+
+
+def _parameter(name: str, text: str) -> Any:
+    if name in LARGEST:
+        return _count(name, text)
+    choices = {
+        "protocol": ("auto", *LONGITUDINAL),
+        "reporting": tuple(WAYS),
+        "changes": ("yes", "no"),
+    }
+    if name in choices:
+        if text not in choices[name]:
+            raise ParameterError(name, text[:40], f"choose {', '.join(choices[name])}")
+        return text == "yes" if name == "changes" else text
+    if name == "campaign":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(name, text[:40], "must be a number") from None
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise ParameterError(name, text[:40], "must be a whole number")
+    if int(text) > LARGEST[name]:
+        raise ParameterError(name, text, f"must be at most {LARGEST[name]:,}")
+    if int(text) < 1:
+        raise ParameterError(name, text, "must be 1 or more")
+    return int(text)
+
+
+def make_plan(asked: Parameters) -> Plan:
+    """The same numbers as `allomfree-collector plan` prints.
+
+    One round for life has all of the budget in one report.
+    """
+    once = asked.reporting == "once"
+    eps_1 = asked.eps_inf if once else asked.eps_1
+    terms = Terms(asked.reporting, asked.eps_inf, eps_1, asked.rounds, each=1 if once else 0)
+    values = tuple(map(str, range(asked.k)))
+    protocol = asked.protocol if asked.reporting == "memoized" else "auto"
+    attributes = tuple(
+        Attribute(
+            f"attribute-{i + 1}", "", values, protocol=protocol, changes=asked.changes
+        )
+        for i in range(asked.d)
+    )
+    return plan_terms(attributes, terms, n=asked.n, f=asked.f, precision=asked.precision)
+
+
+def plan_rows(planned: Plan) -> list[dict[str, object]]:
+    """One row per attribute, the pooled widths in columns of their own."""
+    return [
+        {
+            **asdict(a),
+            **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
+            "verdict": "; ".join(
+                f"{rounds_name(judged.rounds)}: {judged.sentence}" for judged in a.verdict
+            ),
+        }
+        for a in planned.attributes
+    ]

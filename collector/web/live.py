@@ -1,14 +1,9 @@
-"""Answers kept for a second: ten readers of a page cost as much as one.
-
-An answer that was dear to make is kept for ten times the processor time that it took, so that an
-address read without end costs a tenth of a processor at most; one that had to wait, for a database
-or on a busy machine, for as long as all of that took. What is kept has a limit in bytes: the oldest
-answers go first, those that are no longer of use at once, and one beyond the limit is not kept.
-"""
+"""Fresh answers for many readers at the price of one: limits, a cache, and server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 import time
@@ -19,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypedDict, TypeVar
+from typing import Final, Generic, NamedTuple, TypedDict, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -29,14 +24,51 @@ from collector.errors import UnknownCampaign
 from collector.health import examine
 from collector.results.facts import FillingFacts, filling
 from collector.store import Store
-from collector.web.guard import LIMITS, Limits
 
-TIMES: Final = 10.0
-MOST: Final = 128
+CACHE_FACTOR: Final = 10.0
+MOST_ANSWERS: Final = 128
 MOST_BYTES: Final = 64 << 20
-AT_ONCE: Final = 2
+THREADS: Final = 2
+ALL: Final = ""
 
+log = logging.getLogger("allomfree.page")
 T = TypeVar("T")
+_Mailbox = asyncio.Queue[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the page may spend, and how fresh its answers are; tests choose smaller limits."""
+
+    cache_seconds: float = 1.0  # how long an answer is kept
+    event_seconds: float = 1.0  # how often the data is checked for open pages
+    alive_seconds: float = 15.0  # how often a silent event stream shows that it is alive
+    readers: int = 64  # of events, at once
+    readers_of_one: int = 32  # of these, from one address
+    connections: int = 256  # at once
+    connections_of_one: int = 128  # of these, from one address
+    request_seconds: float = 10.0  # from the connection, or the last answer, to a whole request
+    reading_seconds: float = 20.0  # how long an answer waits for somebody who does not read it
+    rows: int = 50_000  # values times rounds in one answer, for its memory
+
+
+LIMITS = Limits()
+
+
+def origin(host: str | None) -> str:
+    """Whom connections are counted for: an address, or with IPv6 the network of one household."""
+    try:
+        address = ipaddress.ip_address((host or "").partition("%")[0])
+    except ValueError:
+        return host or ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+# --- the cache ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -52,7 +84,13 @@ class _Slot(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """One answer a key, made once while several wait for it, in a thread beside the loop."""
+    """One answer per key, made once while several wait for it, in a thread next to the loop.
+
+    An expensive answer is kept for ten times the processor time that it took, so that an address
+    that is requested without end costs a tenth of a processor at most; one that had to wait, for
+    a database or on a busy machine, for as long as all of that took. The cache has a limit in
+    bytes: outdated answers go at once, then the oldest, and one beyond the limit is not kept.
+    """
 
     def __init__(
         self,
@@ -70,22 +108,23 @@ class Cache(Generic[T]):
 
     async def get(self, key: str, make: Callable[[], T]) -> tuple[T, float]:
         """The answer, and when its making began: it holds all that was there at that moment."""
-        self._tidy()
+        self._evict()
         slot = self._slots.setdefault(key, _Slot(asyncio.Lock()))
         self._slots.move_to_end(key)
         async with slot.lock:
-            if slot.made is None or not slot.serves(self._clock()):
-                slot.made, slot.size, slot.began = None, 0, self._clock()
-                work = partial(self._timed, make)
-                made, spent = await run_sync(work, limiter=self._limiter())
-                slot.made = made
-                slot.size, now = self._size(made), self._clock()
-                slot.until = now + max(self._keep_seconds, TIMES * spent, now - slot.began)
-                if slot.size > MOST_BYTES and self._slots.get(key) is slot:
-                    del self._slots[key]  # those who wait for it still get it
-                self._tidy()
-                return made, slot.began
-            return slot.made, slot.began
+            if slot.made is not None and slot.serves(self._clock()):
+                return slot.made, slot.began
+            slot.made, slot.size, slot.began = None, 0, self._clock()
+            if self._threads is None:  # it belongs to the loop, which runs only now
+                self._threads = CapacityLimiter(THREADS)
+            work = partial(self._timed, make)
+            made, spent = await run_sync(work, limiter=self._threads)
+            slot.made, slot.size, now = made, self._size(made), self._clock()
+            slot.until = now + max(self._keep_seconds, CACHE_FACTOR * spent, now - slot.began)
+            if slot.size > MOST_BYTES and self._slots.get(key) is slot:
+                del self._slots[key]  # those who wait for it still get it
+            self._evict()
+            return made, slot.began
 
     def _timed(self, make: Callable[[], T]) -> tuple[T, float]:
         """The answer, and the processor time that this thread spent on it."""
@@ -93,28 +132,16 @@ class Cache(Generic[T]):
         made = make()
         return made, self._processor_clock() - before
 
-    def _tidy(self) -> None:
-        """Drop what is out of date, and the oldest while there is too much."""
+    def _evict(self) -> None:
         now, held = self._clock(), sum(slot.size for slot in self._slots.values())
         for key, slot in list(self._slots.items()):
             idle = not slot.lock.locked() and not slot.serves(now)
-            if idle or held > MOST_BYTES or len(self._slots) > MOST:
+            if idle or held > MOST_BYTES or len(self._slots) > MOST_ANSWERS:
                 held -= slot.size
                 del self._slots[key]
 
-    def _limiter(self) -> CapacityLimiter:
-        if self._threads is None:  # it belongs to the loop, which runs only now
-            self._threads = CapacityLimiter(AT_ONCE)
-        return self._threads
 
-
-# --- Server-sent events: every open page is told when its data has changed, at most once a second.
-
-
-ALL: Final = ""
-
-log = logging.getLogger("allomfree.page")
-_Mailbox = asyncio.Queue[str | None]
+# --- events -------------------------------------------------------------------------------------
 
 
 class ServiceEvent(TypedDict):
@@ -132,16 +159,21 @@ class CampaignEvent(ServiceEvent):
     filling: list[FillingFacts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """What is followed, and from where."""
-
+class _Reader(NamedTuple):
     campaign: str
     origin: str
 
 
 class Hub:
-    """Tells readers of a campaign, or of `ALL`, what changed."""
+    """Notifies open pages of a campaign, or of `ALL`, at most once a second.
+
+    One read of the database serves all readers. The message is small and holds no histogram; the
+    page then requests what it shows, which the cache answers for all of them at once.
+
+    A reader beyond the limit takes the place of the oldest one, of its own address or of the
+    address that has most (A9). A page whose stream ends requests a new one after three seconds by
+    itself; one that is refused never does.
+    """
 
     def __init__(
         self,
@@ -153,16 +185,16 @@ class Hub:
         self._limits = limits
         self._open_store = open_store
         self._readers: dict[_Mailbox, _Reader] = {}  # oldest first
-        self._told: dict[_Mailbox, str] = {}
+        self._sent: dict[_Mailbox, str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "events")  # a connection stays in its thread
         self._store: Store | None = None
 
-    async def stream(self, campaign: str, origin: str) -> AsyncIterator[str]:
+    async def stream(self, campaign: str, reader: str) -> AsyncIterator[str]:
         """Events for one reader, until it leaves, gives way, or the server stops."""
         mailbox: _Mailbox = asyncio.Queue(1)
-        self._make_room(origin)
-        self._readers[mailbox] = _Reader(campaign, origin)
+        self._make_room(reader)
+        self._readers[mailbox] = _Reader(campaign, reader)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         try:
@@ -193,7 +225,7 @@ class Hub:
 
     def _forget(self, mailbox: _Mailbox) -> None:
         self._readers.pop(mailbox, None)
-        self._told.pop(mailbox, None)
+        self._sent.pop(mailbox, None)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -203,8 +235,8 @@ class Hub:
             at = time.time()
             for mailbox, reader in self._readers.items():
                 facts = seen.get(reader.campaign)
-                if facts is not None and self._told.get(mailbox) != facts:
-                    self._told[mailbox] = facts
+                if facts is not None and self._sent.get(mailbox) != facts:
+                    self._sent[mailbox] = facts
                     _put(mailbox, f"event: change\nid: {at:.3f}\ndata: {facts}\n\n")
             await asyncio.sleep(self._limits.event_seconds)
 
@@ -223,15 +255,12 @@ class Hub:
             return None
         except Exception as error:  # noqa: BLE001 - whatever it is, the other readers go on
             log.debug("no events just now: %s", type(error).__name__)
-            self._close()
+            # A connection that failed once may fail for ever; the next read opens another.
+            store, self._store = self._store, None
+            with suppress(Exception):
+                if store is not None:
+                    store.close()
             return None
-
-    def _close(self) -> None:
-        """A connection that failed once may fail for ever; the next read opens another."""
-        store, self._store = self._store, None
-        with suppress(Exception):
-            if store is not None:
-                store.close()
 
     def _facts(self, store: Store, name: str) -> ServiceEvent | CampaignEvent:
         health = examine(self._directory)

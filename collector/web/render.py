@@ -1,17 +1,14 @@
-"""Style, scripts and the chart library, which is the installed wheel's: nothing from a network."""
+"""Facts as a page, as JSON and as CSV, and the files a page needs. Templates escape everything."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,84 +17,22 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from collector import charts
 from collector.health import Health
+from collector.results import words
 from collector.results.facts import outcome_help
 from collector.results.tables import write_rows
-from collector.results.terminal import svg_code
-from collector.results.words import (
-    answer_text,
-    median_between,
-    quantity,
-    rounds_name,
-    which,
-    withheld_text,
-)
-
-HERE: Final = Path(__file__).parent / "static"
-TYPES: Final = {
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "charts.js": "text/javascript; charset=utf-8",
-    "plotly.min.js": "text/javascript; charset=utf-8",
-}
-FOREVER: Final = "private, max-age=31536000, immutable"
-
-
-def asset(request: Request) -> Response:
-    """A file by its name, kept by browsers for as long as its address names this version."""
-    name = request.path_params["name"]
-    zipped = "gzip" in request.headers.get("accept-encoding", "")
-    headers = {
-        "Cache-Control": FOREVER if request.query_params.get("v") == stamp(name) else "no-cache",
-        "Vary": "Accept-Encoding",
-        **({"Content-Encoding": "gzip"} if zipped else {}),
-    }
-    return Response(_content(name, zipped), media_type=TYPES[name], headers=headers)
-
-
-def address(name: str) -> str:
-    """The address templates use: another one for every version."""
-    return f"/static/{name}?v={stamp(name)}"
-
-
-@cache
-def stamp(name: str) -> str:
-    """Names a version of a file."""
-    if name == "plotly.min.js":
-        return version("plotly")
-    return hashlib.sha256(_path(name).read_bytes()).hexdigest()[:12]
-
-
-@cache
-def map_sheet() -> str:
-    """By this id plotly finds its style for maps, and adds no inline one; none if it adds none."""
-    found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', _path("plotly.min.js").read_bytes())
-    return found[1].decode() if found else ""
-
-
-@cache
-def _content(name: str, zipped: bool) -> bytes:
-    plain = _path(name).read_bytes()
-    return gzip.compress(plain, 6) if zipped else plain
-
-
-def _path(name: str) -> Path:
-    if name != "plotly.min.js":
-        return HERE / name
-    found = find_spec("plotly")  # found, not imported: that would take half a second
-    assert found is not None  # noqa: S101 - the collector is not installed without it
-    assert found.origin is not None  # noqa: S101
-    return Path(found.origin).parent / "package_data" / name
-
-
-# --- Facts as a page, as JSON and as CSV. Templates escape everything; nothing here computes.
-
 
 MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
 }
+ASSETS: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+}
+FOREVER: Final = "private, max-age=31536000, immutable"
 TITLES: Final = {
     400: "Invalid request",
     401: "Access token required",
@@ -118,7 +53,6 @@ class Answer:
     status: int = 200
 
     def response(self) -> Response:
-        """As HTTP sends it."""
         return Response(self.body, self.status, media_type=MEDIA_TYPES[self.kind])
 
 
@@ -135,7 +69,6 @@ def as_json(facts: object, status: int = 200) -> Answer:
 
 
 def as_csv(text: str) -> Answer:
-    """Rows that were written elsewhere."""
     return Answer(text.encode(), "csv")
 
 
@@ -155,6 +88,11 @@ def refusal(status: int, sentence: str, kind: str = "html") -> Answer:
     return page("message.html", None, status, title=title, sentence=sentence)
 
 
+def figure(svg: str) -> Markup:
+    """What `charts` draws, which escapes every text in it."""
+    return Markup(svg)  # noqa: S704
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -165,8 +103,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "percent": lambda x: f"{_tenths(x)} %",
-        "points": _tenths,
+        "percent": lambda x: f"{words.in_percent(x)} %",
+        "points": words.in_percent,
         "fine": lambda x: f"{100 * x:.3g}",
         "whole": lambda n: f"{n:,}",
         "moment": lambda text: text.replace("T", " ").removesuffix("Z").removesuffix(":00"),
@@ -175,24 +113,26 @@ def _environment() -> Environment:
         "duration": duration,
         "every": lambda text: text.removeprefix("1 "),
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "quantity": quantity,
-        "which": which,
-        "answer": answer_text,
-        "why_withheld": withheld_text,
-        "rounds_name": rounds_name,
-        "qr": lambda link: Markup(svg_code(link, "QR code of the join link")),  # noqa: S704
+        "quantity": words.quantity,
+        "which": words.which,
+        "answer": words.answer_text,
+        "why_withheld": words.withheld_text,
+        "rounds_name": words.rounds_name,
+        "bar_list": lambda bars: figure(charts.bar_list(bars)),
+        "sparkline": lambda line, scale=None: figure(charts.sparkline(line, scale)),
+        "qr": _qr,
     }
-    made.globals |= {
-        "asset": address,
-        "map_sheet": map_sheet,
-        "median_between": median_between,
-    }
+    made.globals |= {"asset": address, "median_between": words.median_between}
     return made
 
 
-def _tenths(share: float) -> str:
-    """In per cent; what is rounded to nothing has no sign."""
-    return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", "−")
+def _qr(link: str) -> Markup:
+    """Black on white with its quiet zone, in both colour schemes: many readers see no other."""
+    import segno  # noqa: PLC0415 - only when a code is drawn
+
+    code = segno.make_qr(link, error="m", boost_error=False)
+    named = {"svgclass": "code", "lineclass": None, "title": "QR code of the join link"}
+    return figure(code.svg_inline(scale=4, border=4, light="#fff", omitsize=False, **named))
 
 
 def duration(seconds: int) -> str:
@@ -202,3 +142,36 @@ def duration(seconds: int) -> str:
             count = seconds // length
             return f"1 {name}" if count == 1 else f"{count} {name}s"
     return f"{seconds} seconds"
+
+
+# --- style and script ---------------------------------------------------------------------------
+
+
+def asset(request: Request) -> Response:
+    """A file by its name, kept by browsers for as long as its address names this version."""
+    name = request.path_params["name"]
+    zipped = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {
+        "Cache-Control": FOREVER if request.query_params.get("v") == _stamp(name) else "no-cache",
+        "Vary": "Accept-Encoding",
+        **({"Content-Encoding": "gzip"} if zipped else {}),
+    }
+    return Response(_content(name, zipped), media_type=ASSETS[name], headers=headers)
+
+
+def address(name: str) -> str:
+    """The address templates use: another one for every version."""
+    return f"/static/{name}?v={_stamp(name)}"
+
+
+@cache
+def _stamp(name: str) -> str:
+    return hashlib.sha256(_content(name, zipped=False)).hexdigest()[:12]
+
+
+@cache
+def _content(name: str, zipped: bool) -> bytes:
+    plain = (Path(__file__).parent / "static" / name).read_bytes()
+    if name == "page.css":
+        plain = charts.page_style().encode() + plain
+    return gzip.compress(plain, 6) if zipped else plain

@@ -21,7 +21,7 @@ from collector.results.facts import read_truth
 from collector.settings import parse_streams
 from collector.settings import resolve as collector_settings
 from collector.web.app import read_parameters
-from collector.web.guard import origin
+from collector.web.live import origin
 from edge_client import language, status
 from edge_client.errors import EdgeError
 from edge_client.settings import resolve as edge_settings

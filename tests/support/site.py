@@ -15,9 +15,10 @@ from pathlib import Path
 from collector.data_dir import read_store
 from collector.settings import Address
 from collector.store import Store
-from collector.web.app import Pages, make_server
-from collector.web.guard import Limits
+from collector.web.app import Pages
+from collector.web.live import Limits
 from collector.web.process import bound, listening
+from collector.web.server import make_server
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collector.data_dir import open_shared, open_store
 from collector.errors import MissingPackage, UnknownCampaign, UnreadableResults
 from collector.results import Results
 from collector.results.tables import COLUMNS
-from collector.web.guard import Limits
+from collector.web.live import Limits
 from tests.support.collector_cli import cli, home, mistaken, printed
 from tests.support.command_line import Cli
 from tests.support.page_data import filled

@@ -11,7 +11,7 @@ import pytest
 from collector.records import Campaign
 from collector.results.facts import ResultFacts, write_truth
 from collector.results.tables import Row
-from collector.results.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
+from collector.terminal import ASCII, UNICODE, Bar, Ink, draw_bars, ink_of, plot_text
 from tests.support.collector_cli import data, file, used
 from tests.support.command_line import Cli
 

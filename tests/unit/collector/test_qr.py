@@ -7,14 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from collector.results.terminal import (
-    AS_BEFORE,
-    BORDER,
-    DARK_ON_LIGHT,
-    modules,
-    svg_code,
-    terminal_code,
-)
+from collector.terminal import AS_BEFORE, BORDER, DARK_ON_LIGHT, modules, svg_code, terminal_code
 from tests.support.qr import read_code, squares_of
 
 LINK = f"mqtts://broker.example:8883/allomfree/home-heat-{'0123456789abcdef' * 4}"

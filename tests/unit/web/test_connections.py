@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector.records import Campaign
-from collector.web.guard import Limits, origin
+from collector.web.live import Limits, origin
 from tests.support.site import Site, serving
 
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from collector.web import app, guard, live
-from collector.web.guard import LIMITS
+from collector.web.live import LIMITS
 from collector.web.process import FILE, VARIABLE
 from tests.support.places import ROOT
 

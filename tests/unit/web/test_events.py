@@ -15,7 +15,7 @@ import pytest
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from collector.web.guard import Limits
+from collector.web.live import Limits
 from tests.support.collector_fakes import candidate, seal
 from tests.support.edge_processes.processes import wait_until
 from tests.support.page_data import Own

@@ -12,7 +12,7 @@ import pytest
 from collector.records import Campaign
 from collector.results.facts import CAMPAIGN_COLUMNS, ROUND_COLUMNS
 from collector.results.tables import COLUMNS
-from collector.web.guard import Limits
+from collector.web.live import Limits
 from tests.support.campaigns import manifest_text
 from tests.support.collector_fakes import ATTRIBUTES, FIRST
 from tests.support.command_line import Cli

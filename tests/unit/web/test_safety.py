@@ -11,7 +11,7 @@ import pytest
 
 from collector.records import Campaign
 from collector.web.app import LONGEST_HEAD
-from collector.web.guard import LONGEST_ADDRESS
+from collector.web.server import LONGEST_ADDRESS
 from tests.support.campaigns import manifest
 from tests.support.collector_fakes import FIRST
 from tests.support.page_data import Own

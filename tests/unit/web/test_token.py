@@ -11,8 +11,8 @@ import pytest
 
 from collector.records import Campaign
 from collector.settings import Address, resolve
-from collector.web.guard import COOKIE
 from collector.web.process import needed, new_token, page_token
+from collector.web.server import COOKIE
 from protocol_spec.programs.settings import SettingsError
 from tests.support.command_line import Cli
 from tests.support.site import Site, serving

@@ -10,23 +10,13 @@ from typing import Final, TextIO
 
 import click
 
+from collector.charts import Bar
 from collector.results.facts import ResultFacts
 from collector.results.words import heading, withheld_text
 
 NARROWEST: Final = 10
 SHORTEST_LABEL: Final = 6
 LONGEST_LABEL: Final = 0.35  # of the width
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One line of the picture; all numbers are shares of 1."""
-
-    name: str
-    estimate: float
-    low: float
-    high: float
-    true: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +78,7 @@ def draw_bars(
     bars: Sequence[Bar], *, cells: int, label: int | None = None, ink: Ink = UNICODE
 ) -> list[str]:
     """A line for each bar, all scaled to the largest number among them."""
-    scale = max(1e-9, *(max(bar.high, bar.estimate, bar.true or 0.0) for bar in bars))
+    scale = max(1e-9, *(max(bar.high, bar.raw, bar.true or 0.0) for bar in bars))
     label = label or max(_columns(bar.name) for bar in bars)
     return [
         f"  {ink.write(_padded(bar.name, label))}  {ink.paint(_cells(bar, scale, cells, ink))}"
@@ -102,7 +92,7 @@ def _cells(bar: Bar, scale: float, width: int, ink: Ink) -> list[str]:
         return max(0, min(width, round(share / scale * width)))
 
     cells = [" "] * (width + 1)
-    for x in range(at(bar.estimate) + 1 if bar.estimate > 0 else 0):
+    for x in range(at(bar.raw) + 1 if bar.raw > 0 else 0):
         cells[x] = ink.bar
     for x in range(at(bar.low), at(bar.high) + 1):
         cells[x] = cells[x] if cells[x] == ink.bar else ink.line
@@ -116,7 +106,7 @@ def _numbers(bar: Bar, ink: Ink) -> str:
     beside = f"{100 * bar.low:5.1f} {ink.between} {100 * bar.high:5.1f}"
     if bar.true is not None:
         beside = f"true {100 * bar.true:5.1f} %"
-    return f"  {100 * bar.estimate:5.1f} %  {beside}"
+    return f"  {100 * bar.raw:5.1f} %  {beside}"
 
 
 def _legend(ink: Ink, with_truth: bool) -> str:
@@ -165,17 +155,3 @@ def terminal_code(text: str, *, colours: bool) -> str:
     if not colours:
         return "\n".join(lines)
     return "\n".join(f"{DARK_ON_LIGHT}{line}{AS_BEFORE}" for line in lines)
-
-
-def svg_code(text: str, title: str) -> str:
-    """The same as a picture without script or style; `title` is ours and needs no escaping."""
-    rows = modules(text)
-    size = len(rows)
-    path = "".join(
-        f"M{x} {y}h1v1h-1z" for y, row in enumerate(rows) for x, dark in enumerate(row) if dark
-    )
-    return (
-        f'<svg class="code" viewBox="0 0 {size} {size}" width="{4 * size}" height="{4 * size}" '
-        f'role="img" aria-label="{title}" shape-rendering="crispEdges">'
-        f'<rect width="{size}" height="{size}" fill="#fff"/><path fill="#000" d="{path}"/></svg>'
-    )
