@@ -583,9 +583,7 @@ def plan_curves(plan: Plan, label: str) -> str:
         top = max(top, *widths)
     ticks = [(i, f"{t}") for i, t in enumerate(distinct[0].half_width_pooled)]
     span = (-0.1, len(ticks) - 0.9)
-    return _plot(
-        curves, label, span, ticks, y=(0.0, 1.05 * top), around=("±", ""), height=260
-    )
+    return _plot(curves, label, span, ticks, y=(0.0, 1.05 * top), around=("±", ""), height=260)
 
 
 def sparkline(drawn: Line, y: Span | None = None) -> str:

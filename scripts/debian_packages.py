@@ -169,23 +169,17 @@ def _copy_library(site: Path, name: str, pinned: str, *, pure: bool) -> None:
     if found.version != pinned:
         raise _cannot(f"{name} {found.version} is installed, not {pinned}; run ./scripts/test once")
     for file in found.files or ():
-        if _is_wanted(name, file) and not (pure and file.suffix == ".so"):
+        if _is_wanted(file) and not (pure and file.suffix == ".so"):
             _copy_recorded(found, file, site)
 
 
-def _is_wanted(name: str, file: PackagePath) -> bool:
-    """Not what pip made when it installed, not a library's tests, and of plotly its script alone:
-    nothing imports the rest, and it is larger than everything else but numpy."""
+def _is_wanted(file: PackagePath) -> bool:
+    """Not what pip made when it installed, and not a library's tests."""
     if file.suffix == ".pyc" or "tests" in file.parts:
         return False
     if ".." in file.parts:  # a program for bin/, as NATS is; not a script for another Python
         return not Path(str(file.locate())).read_bytes().startswith(b"#!")
-    top = file.parts[0]
-    return (
-        name != "plotly"
-        or top.endswith(".dist-info")
-        or file.parts[1] in ("__init__.py", "package_data")
-    )
+    return True
 
 
 def _copy_recorded(found: Distribution, file: PackagePath, site: Path) -> None:

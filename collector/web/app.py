@@ -508,9 +508,7 @@ def make_plan(asked: Parameters) -> Plan:
     values = tuple(map(str, range(asked.k)))
     protocol = asked.protocol if asked.reporting == "memoized" else "auto"
     attributes = tuple(
-        Attribute(
-            f"attribute-{i + 1}", "", values, protocol=protocol, changes=asked.changes
-        )
+        Attribute(f"attribute-{i + 1}", "", values, protocol=protocol, changes=asked.changes)
         for i in range(asked.d)
     )
     return plan_terms(attributes, terms, n=asked.n, f=asked.f, precision=asked.precision)

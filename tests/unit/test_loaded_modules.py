@@ -129,7 +129,7 @@ def test_what_must_be_quick_loads_no_library(tmp_path: Path, words: tuple[str, .
 @pytest.mark.parametrize(
     ("module", "never"),
     [
-        ("collector.commands", {"uvicorn", "starlette", "prometheus_client", "plotly", "psycopg"}),
+        ("collector.commands", {"uvicorn", "starlette", "prometheus_client", "psycopg"}),
         ("collector.ingest", {"paho", "collector.service"}),
     ],
 )

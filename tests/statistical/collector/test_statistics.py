@@ -6,12 +6,15 @@ published numbers is the collector's own: admission, counting, sealing, pooling.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +23,24 @@ import pytest
 from collector import ingest
 from collector.device_key import DeviceKey
 from collector.links import Message
-from collector.records import Campaign
+from collector.records import Campaign, Tally
+from collector.rounds.results import pooled_result, round_result
 from collector.rounds.sealing import seal
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Report, Result, Topics, digest8, thresholds
-from tests.support.collector_fakes import FIRST, open_campaigns, three_questions
+from protocol_spec import Manifest, Report, Result, Topics, digest8, thresholds
+from tests.support.collector_fakes import FIRST, HOUR, open_campaigns, three_questions
+from tests.support.collector_ways import WAYS, Device, asked
 from tests.support.places import QUICK_DISK
+from tests.support.protocol.simulation import (
+    Counts,
+    Frequencies,
+    dominant,
+    respond,
+    steep,
+    unequal_rounds,
+    uniform,
+)
 from tests.support.protocol.statistics import LIMIT, binomial_z
 
 pytestmark = pytest.mark.slow
@@ -54,10 +68,6 @@ class Case:
         return f"{head}\nvalues = [{values}]\n"
 
 
-def uniform(k: int) -> tuple[float, ...]:
-    return (1 / k,) * k
-
-
 def skewed(k: int) -> tuple[float, ...]:
     """Halving from value to value; the last ones are all but absent."""
     weights = 0.5 ** np.arange(k)
@@ -65,9 +75,9 @@ def skewed(k: int) -> tuple[float, ...]:
 
 
 CASES = {
-    "L-GRR uniform": Case("L-GRR", uniform(5), 11),
+    "L-GRR uniform": Case("L-GRR", (1 / 5,) * 5, 11),
     "L-GRR skewed": Case("L-GRR", skewed(5), 12),
-    "L-OSUE uniform": Case("L-OSUE", uniform(9), 13),
+    "L-OSUE uniform": Case("L-OSUE", (1 / 9,) * 9, 13),
     "L-OSUE skewed": Case("L-OSUE", skewed(9), 14),
 }
 
@@ -223,3 +233,219 @@ def test_every_device_was_counted_and_none_twice(outcome: Outcome) -> None:
         assert pooled.n == sum(result.n for result in single)
         assert pooled.devices <= DEVICES
         assert pooled.counts == tuple(np.sum([result.counts for result in single], axis=0))
+
+
+# --- Published intervals hold as often as they say: counts through `round_result`, `pooled_result`.
+
+
+LOWEST = -3.0
+RUNS = 150
+
+Groups = tuple[tuple[int, int], ...]  # (reports each, devices)
+
+
+@cache
+def campaign(k: int, eps_inf: float, eps_1: float, min_reports: int = 1) -> Campaign:
+    values = ", ".join(f'"v{i}"' for i in range(k))
+    question = f'[[attributes]]\nname = "a"\nquestion = "?"\nvalues = [{values}]\n'
+    budget = {"eps_inf": eps_inf, "eps_1": eps_1}
+    manifest = three_questions(attributes=question, min_reports=min_reports, **budget)
+    return Campaign(1, manifest, FIRST, None)
+
+
+def published(
+    seed: int, found: Campaign, groups: Groups, f: Frequencies, runs: int
+) -> Iterator[Result]:
+    """Results of so many campaigns."""
+    rng = np.random.default_rng(seed)
+    (channel,) = found.manifest.ways[0].channels
+    _, counts = unequal_rounds(rng, channel, groups, f, runs)  # type: ignore[arg-type]
+    reports, devices = [list(column) for column in zip(*groups)]
+    n = sum(m * size for m, size in groups)
+    for row in counts:
+        if reports == [1]:
+            yield round_result(found, 0, 0, Tally(n, row), {})
+        else:
+            yield pooled_result(found, 0, max(reports), Tally(n, row), (reports, devices), {})
+
+
+def holds_all(result: Result, f: Frequencies) -> bool:
+    return bool(((np.array(result.low_all) <= f) & (f <= np.array(result.high_all))).all())
+
+
+def equal(n: int) -> Groups:
+    return ((1, n),)
+
+
+def very_unequal(n: int) -> Groups:
+    """One device in fifty reported daily for a year, a quarter weekly, the rest once."""
+    few, some = max(n // 50, 1), n // 4
+    return ((365, few), (52, some), (1, n - few - some))
+
+
+class Coverage(NamedTuple):
+    k: int
+    n: int
+    participation: Callable[[int], Groups]
+
+    def __str__(self) -> str:
+        return f"{self.k}-{self.n}-{self.participation.__name__}"
+
+
+COVERAGE_CASES = [
+    Coverage(*parts)
+    for parts in product((5, 24, 100), (50, 200, 1000, 5000), (equal, very_unequal))
+]
+
+
+@pytest.mark.parametrize(("seed", "case"), list(enumerate(COVERAGE_CASES, start=500)), ids=str)
+def test_all_values_at_once(seed: int, case: Coverage) -> None:
+    f = steep(case.k)
+    made = published(seed, campaign(case.k, 4.0, 2.0), case.participation(case.n), f, RUNS)
+    z = binomial_z(sum(holds_all(result, f) for result in made), RUNS, 0.95)
+    assert z > LOWEST, f"z = {z:.2f} with seed {seed}"
+
+
+@pytest.mark.parametrize(("k", "n"), [(24, 200), (100, 200), (24, 50)])
+def test_rare_values_of_a_small_fleet(k: int, n: int) -> None:
+    """Where intervals that took errors to be normal held .92, .93 and .85."""
+    f, runs = steep(k), 600
+    made = published(k + n, campaign(k, 4.0, 2.0), equal(n), f, runs)
+    z = binomial_z(sum(holds_all(result, f) for result in made), runs, 0.95)
+    assert z > LOWEST, f"z = {z:.2f} with seed {k + n}"
+
+
+FEW = ((365, 4), (1, 196))
+
+
+def test_four_devices_that_outweigh_two_hundred_are_five() -> None:
+    """The result says so and is withheld; were it not, its intervals would hold."""
+    (result,) = published(1, campaign(24, 4.0, 2.0, 200), FEW, dominant(24), 1)
+    assert result.withheld
+    assert (result.devices, result.n) == (200, 1656)
+    assert result.n_eff == pytest.approx(5.14, abs=0.01)
+    made = published(1, campaign(24, 4.0, 2.0, 5), FEW, dominant(24), RUNS)
+    z = binomial_z(sum(holds_all(shown, dominant(24)) for shown in made), RUNS, 0.95)
+    assert z > LOWEST, f"z = {z:.2f} with seed 1"
+
+
+def test_the_share_of_a_value_by_unequal_weights() -> None:
+    """Half reported once, half twenty times."""
+    groups, f = ((1, 500), (20, 500)), np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+    made = list(published(2, campaign(5, 4.0, 2.0), groups, f, 500))
+    z = binomial_z(sum(r.low[0] <= 0.3 <= r.high[0] for r in made), 500, 0.95)
+    assert abs(z) < LIMIT, f"z = {z:.2f} with seed 2"
+
+
+def test_two_equal_bars() -> None:
+    """Their difference exceeds its published half-width in one of twenty results, not in three."""
+    made = list(published(3, campaign(2, 2.0, 0.6), equal(5000), uniform(2), 500))
+    for half in ("pair", "tallest"):
+        inside = [abs(r.raw[0] - r.raw[1]) <= getattr(r.difference, half) for r in made]
+        z = binomial_z(sum(inside), 500, 0.95)
+        assert abs(z) < LIMIT, f"z = {z:.2f} with seed 3"
+
+
+# --- the other ways ------------------------------------------------------------------------------
+
+
+@cache
+def other(reporting: str) -> Campaign:
+    values = ", ".join(f'"v{i}"' for i in range(6))
+    question = f'[[attributes]]\nname = "a"\nquestion = "?"\nvalues = [{values}]\n'
+    return Campaign(1, asked(reporting, attributes=question), FIRST, None)
+
+
+def level_counts(rng: np.random.Generator, found: Campaign, sizes: list[int]) -> Iterator[Counts]:
+    """Flattened rows of nested reports, so many devices at each level."""
+    way, rows = found.manifest.ways[0], []
+    for channel, size in zip(way.channels, sizes):
+        p, q, _, _ = (float(x) for x in channel.exact)
+        held = rng.multinomial(size, steep(way.k), size=RUNS)
+        n = np.full((RUNS, 1), size)
+        rows.append(np.hstack([n, respond(rng, channel.unary, held, p, q, n)]))
+    yield from np.hstack(rows)
+
+
+def test_nested_reports_of_several_levels() -> None:
+    found, rng = other("nested"), np.random.default_rng(4)
+    way = found.manifest.ways[0]
+    sizes = [400, 300, 300, *([0] * (len(way.channels) - 3))]
+    f = steep(way.k)
+    made = [
+        round_result(found, 0, 0, Tally(1000, row), {}) for row in level_counts(rng, found, sizes)
+    ]
+    z = binomial_z(sum(holds_all(result, f) for result in made), RUNS, 0.95)
+    assert z > LOWEST, f"z = {z:.2f} with seed 4"
+    raw = np.array([result.raw for result in made])
+    error = np.hypot(made[0].privacy_error, made[0].sampling_error)
+    assert (np.abs(raw.mean(axis=0) - f) < 4 * error / np.sqrt(RUNS)).all()
+    assert all(result.n_eff < 1000 for result in made)
+
+
+# --- Campaigns in every way of reporting, from wire bytes to histograms, against the truth.
+
+
+MECHANISM_CAMPAIGNS, MECHANISM_DEVICES, MECHANISM_ROUNDS = 50, 120, 2
+SHARES = [0.5, 0.3, 0.2, 0.0]
+QUESTION = '[[attributes]]\nname = "a"\nquestion = "?"\nvalues = ["x", "y", "z"]\n'
+
+
+def results(reporting: str, key: DeviceKey) -> list[Result]:
+    """The pooled result of each campaign; devices are drawn from a large fleet."""
+    chance = random.Random(WAYS.index(reporting))
+    return [one_campaign(reporting, key, chance) for _ in range(MECHANISM_CAMPAIGNS)]
+
+
+def one_campaign(reporting: str, key: DeviceKey, chance: random.Random) -> Result:
+    manifest = asked(reporting, count=MECHANISM_ROUNDS, attributes=QUESTION)
+    fleet = list(devices(manifest, chance))
+    with ExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory(dir=QUICK_DISK))
+        store = stack.enter_context(closing(SqliteStore(Path(directory) / "collector.db")))
+        campaign = store.open_campaign(manifest, FIRST)
+        known = open_campaigns(campaign, key)
+        for number in range(MECHANISM_ROUNDS):
+            answering = fleet[number::MECHANISM_ROUNDS] if reporting == "once" else fleet
+            messages = [device.message(number, value) for device, value in answering]
+            ingest.count(messages, store, known, FIRST + number * HOUR)
+            seal(store, campaign, number, manifest.rounds.deadline(number))
+        (pooled,) = store.results(campaign.id, 0, range(-1, 0))
+        return pooled
+
+
+def devices(manifest: Manifest, chance: random.Random) -> Iterator[tuple[Device, int]]:
+    """Devices and their values. Only codes are a device's own; all other draws are alike."""
+    way = manifest.ways[0]
+    shared = way.randomiser("any", chance.randbytes)
+    for _ in range(MECHANISM_DEVICES):
+        name = f"d-{chance.getrandbits(40)}"
+        mine = way.randomiser(name, chance.randbytes) if way.reporting == "hashed" else shared
+        yield Device(manifest, name, 0, drawn=mine), chance.choices(range(4), SHARES)[0]
+
+
+@pytest.mark.parametrize("reporting", WAYS)
+def test_estimates_are_right_and_intervals_hold(reporting: str, tmp_path: Path) -> None:
+    made = results(reporting, DeviceKey(tmp_path / "device.key"))
+    check_errors(made)
+    check_intervals(made)
+
+
+def check_errors(made: list[Result]) -> None:
+    """Right on average, and spread as they say."""
+    raw = np.array([result.raw for result in made])
+    error = np.mean([np.hypot(r.privacy_error, r.sampling_error) for r in made], axis=0)
+    z = (raw.mean(axis=0) - SHARES) / (error / np.sqrt(MECHANISM_CAMPAIGNS))
+    assert (np.abs(z) < LIMIT).all(), z
+    spread = raw.std(axis=0, ddof=1) / error
+    assert (np.abs(spread - 1) < LIMIT / np.sqrt(2 * MECHANISM_CAMPAIGNS)).all(), spread
+
+
+def check_intervals(made: list[Result]) -> None:
+    """One value at a time, and all at once."""
+    rows = [zip(SHARES, r.low, r.high, strict=True) for r in made]
+    inside = [low <= f <= high for row in rows for f, low, high in row]
+    wide = [zip(SHARES, r.low_all, r.high_all, strict=True) for r in made]
+    every = [all(low <= f <= high for f, low, high in row) for row in wide]
+    assert binomial_z(sum(inside), len(inside), 0.95) > -LIMIT
+    assert binomial_z(sum(every), len(every), 0.95) > -LIMIT

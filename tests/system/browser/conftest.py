@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.browser.chromium import Browser
-from tests.support.browser.sample import build
-from tests.support.browser.served import ServedSample
+from tests.support.browser import Browser, ServedSample, build
 from tests.support.site import serving
 
 

@@ -12,7 +12,7 @@ from collector.data_dir import open_store
 from collector.settings import Address
 from testbed.brokers import Nats
 from testbed.processes import free_port
-from tests.support.browser.chromium import Browser
+from tests.support.browser import Browser
 from tests.support.collector_cli import facts
 from tests.support.collector_fakes import candidate
 from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wait_until_open
@@ -75,18 +75,18 @@ def test_reports_and_a_sealed_round_appear(browser: Browser, tmp_path: Path) -> 
         assert browser.complaints() == []
 
 
-def test_the_chart_of_a_filling_round_follows(browser: Browser, tmp_path: Path) -> None:
+def test_the_figure_of_a_filling_round_follows(browser: Browser, tmp_path: Path) -> None:
     collection = opened(tmp_path)
     path = f"/campaigns/{collection.manifest.campaign}/attributes/{ATTRIBUTE}/rounds/{NOW}"
     count(collection, 0)
     with serving(collection.data) as site:
         stay(browser, site.url + path)
-        before = browser.chart()["raw"]["x"]
         count(collection, 1, 2)
         browser.until(lambda: browser.text("#reports") == "3")
-        browser.until(lambda: browser.chart()["raw"]["x"] != before)
         (told,) = facts("estimate", "--round", "1", "--data-dir", collection.data)
-        assert browser.chart()["raw"]["x"] == [100 * entry["raw"] for entry in told["histogram"]]
+        for entry in told["histogram"]:
+            shown = browser.text(f'#figure [data-bar="{entry["value"]}"] .bar-number')
+            assert shown.startswith(f"{100 * entry['raw']:.1f} %".replace("-", "−"))
         assert browser.run(SAME)
 
 

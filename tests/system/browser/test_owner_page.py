@@ -12,9 +12,16 @@ from edge_client.agent import Device
 from edge_client.language import LANGUAGES, speaking
 from edge_client.page import statement_page
 from protocol_spec import Manifest
-from tests.support.browser.chromium import NARROW, WIDE, Browser
-from tests.support.browser.looks import brightness, grave_findings, sideways
-from tests.support.browser.sample import HARM, HOSTILE
+from tests.support.browser import (
+    HARM,
+    HOSTILE,
+    NARROW,
+    WIDE,
+    Browser,
+    brightness,
+    grave_findings,
+    sideways,
+)
 from tests.support.campaigns import manifest_text, second_manifest
 from tests.support.edge_fakes import FakeClock, draw_rounds, joined_agent
 from tests.support.edge_processes.processes import EDGE, draw_now, edge, environment, joined

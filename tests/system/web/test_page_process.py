@@ -17,8 +17,8 @@ import pytest
 from collector.data_dir import open_store
 from collector.health import examine
 from collector.settings import PAGE
-from collector.web.app import NICE
 from collector.web.live import LIMITS
+from collector.web.server import NICE
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.edge_processes.processes import wait_until
 from tests.support.site import Site

@@ -1,0 +1,346 @@
+"""The analyst's page in a real browser: day, night, phone, keyboard, and no script."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
+
+from collector.settings import Address
+from tests.support.browser import (
+    HARM,
+    JAVASCRIPT,
+    NARROW,
+    PAGES,
+    SEALED,
+    WIDE,
+    Browser,
+    ServedSample,
+    brightness,
+    grave_findings,
+    sideways,
+)
+from tests.support.campaigns import manifest_text
+from tests.support.collector_cli import facts, printed
+from tests.support.site import serving
+
+pytestmark = pytest.mark.slow
+
+LIGHT, DARK = 200, 60
+TITLES = "return [...document.querySelectorAll('#figure .dot title')].map(t => t.textContent)"
+SAME = "return window.same === true"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %".replace("-", "−")
+
+
+def stay(browser: Browser, url: str) -> None:
+    """Open a page and mark it: a page that is loaded again has no mark."""
+    browser.read(url)
+    browser.run("window.same = true")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_every_page_by_night_by_day_and_on_a_phone(
+    browser: Browser, served: ServedSample, kind: str
+) -> None:
+    """The console is empty, no other host is contacted, axe-core finds nothing serious, the
+    colours follow the reader's choice, and nothing is wider than a phone."""
+    browser.read(served.page(kind), scheme="dark")
+    assert brightness(browser) < DARK
+    assert grave_findings(browser) == []
+    browser.look(WIDE, "light")
+    assert brightness(browser) > LIGHT
+    assert grave_findings(browser) == []
+    requested, said = browser.requests(), browser.complaints()
+    assert served.page(kind) in requested
+    assert [url for url in requested if not url.startswith((f"{served.url}/", "data:,"))] == []
+    assert [line for line in said if not line.startswith(served.page("missing"))] == []
+    browser.read(served.page(kind), NARROW)
+    assert sideways(browser) == 0
+    outside = "svg.getBoundingClientRect().right > document.documentElement.clientWidth"
+    assert not browser.run(f"return [...document.querySelectorAll('svg')].some((svg) => {outside})")
+
+
+# --- what is chosen is shown without a new page ---------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["", Keys.SPACE, Keys.ENTER], ids=["mouse", "space", "enter"])
+def test_the_switch_changes_intervals_and_differences(
+    browser: Browser, served: ServedSample, key: str
+) -> None:
+    (told,) = facts(
+        *("estimate", served.sample.windows, "--attribute", "room"),
+        *("--data-dir", served.sample.data),
+    )
+    stay(browser, served.page("numbers"))
+    first, far = told["histogram"][0], told["difference"]
+    for every in (True, False):
+        switch = browser.part("#simultaneous")
+        switch.send_keys(key) if key else switch.click()
+        browser.until(lambda: browser.part(f'#simultaneous[aria-checked="{str(every).lower()}"]'))  # noqa: B023
+        half = far["tallest"] if every else far["pair"]
+        assert browser.text("#smallest").startswith(f"±{100 * half:.1f} points")
+        end = "_all" if every else ""
+        ends = f"{100 * first['low' + end]:.1f} … {100 * first['high' + end]:.1f}"
+        assert ends in browser.text("#figure .bar-number")
+        assert ("for all pairs at once" in browser.text("#by-how-much")) is every
+        assert ("intervals=all" in browser.driver.current_url) is every
+        assert browser.run("return document.activeElement.id") == "simultaneous"
+    assert browser.run(SAME)
+
+
+def test_two_values_are_compared(browser: Browser, served: ServedSample) -> None:
+    stay(browser, served.page("numbers").split("?")[0])
+    Select(browser.part("#b")).select_by_visible_text("20 to 22 °C")
+    browser.until(lambda: browser.text("#answer") == "No: < 16 °C is below 20 to 22 °C.")
+    assert browser.run(SAME)
+    assert "b=20" in browser.driver.current_url
+
+
+def test_another_value_over_time(browser: Browser, served: ServedSample) -> None:
+    """It begins with the most frequent value, because nothing changed here beyond chance."""
+    pooled = served.estimate("heating", "pooled")["histogram"]
+    stay(browser, served.page("over-time"))
+    tallest = max(pooled, key=lambda row: row["raw"])["value"]
+    assert browser.text("#table-title") == f"Numbers for “{tallest}”"
+    Select(browser.part("#value")).select_by_visible_text("wood")
+    browser.until(lambda: browser.text("#table-title") == "Numbers for “wood”")
+    (last,) = (f for f in served.estimates("heating") if f["round"] == SEALED - 1)
+    raw = percent(last["histogram"][-1]["raw"])
+    assert browser.cells(f'#table tr[data-round="{SEALED - 1}"]')[3] == raw
+    titles = browser.run(
+        "return [...document.querySelectorAll('#figure .dot title')].map(t => t.textContent)"
+    )
+    assert len(titles) == SEALED
+    assert f": {raw} (" in titles[-1]
+    assert browser.run(SAME)
+    assert browser.driver.current_url.endswith("?value=wood")
+    browser.parts("#panels a")[0].click()
+    browser.until(lambda: browser.text("#table-title") == f"Numbers for “{pooled[0]['value']}”")
+
+
+PLAN = '#plan section[data-plan="attribute-1"]'
+
+
+def planned(place: Path, browser: Browser) -> Any:
+    """What the command prints for what the fields hold."""
+    fields = ("n", "k", "d", "eps_inf", "eps_1", "f")
+    said = {name: float(str(browser.part(f"#{name}").get_property("value"))) for name in fields}
+    values = json.dumps([f"v{i}" for i in range(int(said["k"]))])
+    attributes = "".join(
+        f'[[attributes]]\nname = "a{i}"\nquestion = "?"\nvalues = {values}\n'
+        for i in range(int(said["d"]))
+    )
+    file = place / "campaign.toml"
+    file.write_text(
+        manifest_text(attributes=attributes, eps_inf=said["eps_inf"], eps_1=said["eps_1"])
+    )
+    return facts("plan", file, "--devices", str(int(said["n"])), "--frequency", str(said["f"]))
+
+
+@pytest.mark.parametrize(
+    ("slider", "keys"),
+    [
+        ("n", Keys.END),
+        ("k", Keys.PAGE_UP * 4),
+        ("eps_inf", Keys.ARROW_RIGHT * 9),
+        ("d", Keys.ARROW_RIGHT * 4),
+    ],
+    ids=lambda word: word if word.isascii() else "",
+)
+def test_a_slider_gives_the_numbers_of_the_command(
+    browser: Browser, served: ServedSample, tmp_path: Path, slider: str, keys: str
+) -> None:
+    browser.read(served.page("planner"))
+    before = browser.part(f"#{slider}").get_property("value")
+    browser.part(f'input[type=range][data-for="{slider}"]').send_keys(keys)
+    assert browser.part(f"#{slider}").get_property("value") != before
+    first = planned(tmp_path, browser)["attributes"][0]
+    browser.until(lambda: f"{slider}=" in str(browser.part("#as-json").get_attribute("href")))
+    half = f"±{100 * first['half_width']:.1f} points"
+    browser.until(lambda: browser.text(f"{PLAN} [data-half-width]") == half)
+    assert browser.text(f"{PLAN} [data-protocol]") == first["protocol"]
+    assert browser.cells(f"{PLAN} [data-pooled] tbody tr")[-1] == f"±{100 * first['floor']:.1f}"
+
+
+def test_an_impossible_plan_is_explained(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.page("planner"))
+    shown = browser.text("#plan")
+    browser.type("#eps_1", "9")
+    browser.until(lambda: browser.part("#error").is_displayed())
+    assert browser.text("#error").startswith("eps_1 = 9.0: must be smaller")
+    assert browser.text("#plan") == shown
+    browser.type("#eps_1", "0.6")
+    browser.until(lambda: not browser.part("#error").is_displayed())
+
+
+# --- without script: every figure is there, and every form works ----------------------------------
+
+
+def test_without_script(browser: Browser, served: ServedSample) -> None:
+    browser.allow_scripts(False)
+    told = served.estimate("heating", "latest")["histogram"]
+    browser.open(served.page("round"))
+    assert browser.parts("html.scripted") == []
+    shown = [browser.cells(f'#table tr[data-value="{entry["value"]}"]')[1] for entry in told]
+    assert shown == [percent(entry["raw"]) for entry in told]
+    assert len(browser.parts("#figure rect.bar")) == len(told) + 1, "and one in the legend"
+    Select(browser.part("#a")).select_by_visible_text("gas")
+    Select(browser.part("#b")).select_by_visible_text("oil")
+    browser.part("#compare button").click()
+    browser.until(lambda: browser.text("#answer") == "Yes: gas is above oil.")
+    browser.part("#simultaneous").click()
+    browser.until(lambda: "for all pairs at once" in browser.text("#by-how-much"))
+    browser.open(served.page("over-time"))
+    Select(browser.part("#value")).select_by_visible_text("oil")
+    browser.part("#value-form button").click()
+    browser.until(lambda: browser.text("#table-title") == "Numbers for “oil”")
+    assert len(browser.parts("#figure path.dot")) == SEALED
+    browser.open(served.page("planner"))
+    assert not any(slider.is_displayed() for slider in browser.parts("input[type=range]"))
+    browser.type("#k", "64")
+    browser.part("#planner button").click()
+    browser.until(lambda: browser.text("#plan [data-protocol]") == "L-OSUE")
+    assert browser.part("#figure svg.framed").is_displayed()
+
+
+# --- without a mouse ------------------------------------------------------------------------------
+
+# Where the focus is, and every place it comes to from now on.
+STANDS = """
+const stand = (here) => ({id: here.id, kind: here.className, to: here.getAttribute("href"),
+  left: here.getBoundingClientRect().left,
+  outline: getComputedStyle(here).outlineStyle === "none" ? 0
+    : parseFloat(getComputedStyle(here).outlineWidth)});
+"""
+HERE = STANDS + "return stand(document.activeElement);"
+WATCH = f"""{STANDS}
+window.stops = [];
+document.addEventListener("focusin", (event) => window.stops.push(stand(event.target)));
+"""
+
+
+def walk(browser: Browser) -> list[dict[str, Any]]:
+    """Where the tab key leads, from the beginning until it is there again."""
+    browser.run(WATCH)
+    stops: list[dict[str, Any]] = []
+    while len(stops) < 200:
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB * 20)
+        stops = browser.run("return window.stops")
+        if stops[0] in stops[1:]:
+            return stops[: stops.index(stops[0], 1)]
+    raise AssertionError("the focus never comes round")
+
+
+def test_the_first_stop_skips_to_the_content(browser: Browser, served: ServedSample) -> None:
+    browser.read(served.page("campaign"))
+    browser.part("body").send_keys(Keys.TAB)
+    stop = browser.run(HERE)
+    assert stop["kind"] == "skip"
+    assert stop["left"] >= 0, "the link is outside of the window"
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.run(HERE)["id"] == "main"
+
+
+@pytest.mark.parametrize("kind", ["home", "campaign", "round", "planner"])
+def test_every_stop_is_seen_and_in_order(browser: Browser, served: ServedSample, kind: str) -> None:
+    browser.read(served.page(kind))
+    stops = walk(browser)
+    assert len(stops) > 5
+    assert [stop for stop in stops if not stop["outline"] > 1] == []
+    if kind == "round":
+        names = [stop["id"] or stop["to"] or stop["kind"] for stop in stops]
+        base = f"/campaigns/{served.sample.simulation}/attributes/heating"
+        wanted = ["#main", "/planner", f"{base}/rounds/pooled", "simultaneous", "scroll", "as-csv"]
+        assert [name for name in names if name in wanted] == wanted
+
+
+# --- files, hostile texts, the token --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "number"), [("round", "latest"), ("over-time", "all")])
+def test_the_link_saves_the_rows_of_the_command(
+    browser: Browser, served: ServedSample, tmp_path: Path, kind: str, number: str
+) -> None:
+    browser.read(served.page(kind))
+    browser.save_into(tmp_path)
+    browser.part("#as-csv").click()
+    browser.until(lambda: [*tmp_path.glob("*.csv")])
+    (saved,) = tmp_path.iterdir()
+    wanted = ("--attribute", "heating", "--round", number, "--data-dir", served.sample.data)
+    told = printed("export", served.sample.simulation, "--format", "csv", *wanted)
+    assert saved.read_bytes() == told.encode()
+
+
+PLACES = {
+    "home": "/",
+    "campaign": "/campaigns/NAME",
+    "round": "/campaigns/NAME/attributes/harm/rounds/latest",
+    "over-time": "/campaigns/NAME/attributes/harm",
+    "planner": "/planner?campaign=NAME",
+}
+# What only a text that became more than text could have made.
+MADE = "script:not([src]), main img, main b:not(.note b), a[href^='javascript:'], [onerror]"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hostile_texts_stay_texts(browser: Browser, served: ServedSample, place: str) -> None:
+    """Nothing of a manifest runs, links, loads or is set in bold; all is shown as written."""
+    browser.read(served.url + PLACES[place].replace("NAME", served.sample.hostile))
+    assert browser.run("return typeof window.hurt") == "undefined"
+    assert browser.parts(MADE) == []
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if "hurt" in url] == []
+    if place == "campaign":
+        assert browser.text("#title") == HARM[0]
+        assert browser.driver.title.startswith(HARM[0])
+        assert browser.text(".lead") == HARM[1]
+        assert browser.text(".about dd") == f"{HARM[2]}, {JAVASCRIPT}"
+    if place == "round":
+        for cells in ("#table tbody th", "#figure .bar-name"):
+            assert [cell.text for cell in browser.parts(cells)] == [*HARM, JAVASCRIPT]
+
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - of nobody else
+EVERYWHERE = Address("0.0.0.0", 0)  # noqa: S104 - what is tested
+
+
+@pytest.fixture
+def outside(served: ServedSample) -> Iterator[str]:
+    """The sample's page as another machine sees it; nothing is sent to find the address."""
+    with closing(socket.socket(type=socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but its loopback")
+        host = str(probe.getsockname()[0])
+    with serving(served.sample.data, EVERYWHERE, TOKEN) as site:
+        yield f"http://{host}:{site.port}"
+
+
+def test_the_link_with_the_token_opens_every_page(
+    browser: Browser, served: ServedSample, outside: str
+) -> None:
+    """Nothing else does, and the token leaves the address."""
+    browser.driver.delete_all_cookies()
+    browser.open(f"{outside}/")
+    assert browser.text("#sentence").startswith("This page needs its access token.")
+    assert browser.parts("#campaigns") == []
+    browser.open(f"{outside}/?token={TOKEN}")
+    browser.until(lambda: browser.part("#campaigns"))
+    assert browser.driver.current_url == f"{outside}/"
+    browser.part(f'li[data-campaign="{served.sample.simulation}"] a').click()
+    browser.until(lambda: browser.part("#rounds"))
+    stay(browser, f"{outside}/campaigns/{served.sample.simulation}/attributes/heating")
+    Select(browser.part("#value")).select_by_visible_text("oil")
+    browser.until(lambda: browser.text("#table-title") == "Numbers for “oil”")
+    assert TOKEN not in browser.run("return document.cookie")

@@ -1,0 +1,427 @@
+"""Figures on the page, in files and in the terminal: they show what was estimated, and no more."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from collector import charts as drawing
+from collector.charts import (
+    DARK,
+    LIGHT,
+    MOST_BARS,
+    MOST_PANELS,
+    Bar,
+    Chart,
+    charts,
+    figure,
+    html,
+    svg,
+    unbroken,
+)
+from collector.records import Campaign, Tally
+from collector.results.facts import ResultFacts, result_facts, write_truth
+from collector.rounds.results import pooled_result, round_result
+from collector.terminal import (
+    AS_BEFORE,
+    ASCII,
+    BORDER,
+    DARK_ON_LIGHT,
+    UNICODE,
+    Ink,
+    draw_bars,
+    ink_of,
+    modules,
+    plot_text,
+    terminal_code,
+)
+from collector.web.render import _qr
+from protocol_spec import Result
+from protocol_spec.programs.settings import SettingsError
+from tests.support.collector_cli import data, file, mistaken, used
+from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
+from tests.support.command_line import Cli
+from tests.support.qr import read_code, squares_of
+
+__all__ = ["data", "file", "used"]  # fixtures
+
+HOSTILE = '</title><script>alert("x")</script>&'
+
+
+def asked(values: list[str], question: str = "What?") -> Campaign:
+    listed = ", ".join(json.dumps(value) for value in values)
+    table = f'[[attributes]]\nname = "a"\nquestion = {json.dumps(question)}\nvalues = [{listed}]\n'
+    return Campaign(1, three_questions(min_reports=50, attributes=table), FIRST, None)
+
+
+PLAIN = asked(["wood", "gas", "oil", "pump"])
+
+
+def tally(campaign: Campaign, n: int, seed: int = 0) -> Tally:
+    return Tally(n, random_counts(campaign.manifest.body_formats[FUEL], n, seed)[1])
+
+
+def one(campaign: Campaign = PLAIN, n: int = 500) -> list[Result]:
+    return [pooled_result(campaign, FUEL, 2, tally(campaign, 2 * n), ([2], [n]), {})]
+
+
+def several(campaign: Campaign = PLAIN, sizes: tuple[int, ...] = (500,) * 6) -> list[Result]:
+    made = [round_result(campaign, i, 0, tally(campaign, n, i), {}) for i, n in enumerate(sizes)]
+    return one(campaign) + made
+
+
+def parsed(made: list[Chart]) -> ET.Element:
+    return ET.fromstring(svg(made, "A title"))  # noqa: S314 - our own file
+
+
+def marks(root: ET.Element, kind: str) -> list[ET.Element]:
+    return [element for element in root.iter() if element.get("class") == kind]
+
+
+def number(element: ET.Element, name: str) -> float:
+    return float((element.get(name) or "0").removesuffix("%"))
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+
+def test_bars_are_as_long_as_the_estimates() -> None:
+    (result,) = one()
+    root = parsed(charts(PLAIN, [result], None))
+    lengths = [number(bar, "width") for bar in marks(root, "bar")]
+    scale = max(lengths) / max(map(abs, result.raw))
+    assert lengths == pytest.approx([scale * abs(share) for share in result.raw], abs=0.02)
+    spans = [(number(x, "x2") - number(x, "x1")) / scale for x in marks(root, "interval")[::3]]
+    wanted = [high - low for low, high in zip(result.low, result.high)]
+    assert spans == pytest.approx(wanted, abs=0.03 / scale)
+    text = "".join(root.itertext())
+    assert f"{100 * result.raw[0]:.1f} % ({100 * result.low[0]:.1f} … " in text
+    assert "2 rounds pooled, 1,000 reports of 500 devices" in text
+
+
+def test_a_bar_below_zero_goes_to_the_left() -> None:
+    (result,) = one()
+    below = replace(result, raw=(-0.1, *result.raw[1:]))
+    root = parsed(charts(PLAIN, [below], None))
+    zero = number(marks(root, "axis")[0], "x1")
+    first, *others = ((number(b, "x"), number(b, "width")) for b in marks(root, "bar"))
+    assert sum(first) == pytest.approx(zero, abs=0.02)
+    assert first[1] > 0
+    assert all(x == pytest.approx(zero, abs=0.02) for x, _ in others)
+    assert "−10.0 % (" in "".join(root.itertext())
+
+
+def test_the_page_has_the_marks_of_the_files() -> None:
+    (result,) = one()
+    bars = drawing.histogram(result, PLAIN.manifest.attributes[0].values)
+    inside = re.findall(r"<svg[^>]*>(.*?)</svg>", drawing.bar_list(bars))
+    assert len(inside) == 4
+    assert all(part in svg(charts(PLAIN, [result], None), "") for part in inside)
+
+
+def test_very_many_values_are_all_drawn_side_by_side() -> None:
+    campaign = asked([f"v{i}" for i in range(300)])
+    bars = drawing.histogram(one(campaign)[0], campaign.manifest.attributes[0].values, every=True)
+    drawn = ET.fromstring(drawing.spectrum(bars, "All values"))  # noqa: S314 - our own
+    assert len(marks(drawn, "bar")) == len(marks(drawn, "interval")) == 300
+    assert [t.text for t in drawn.iter("title")] == [bar.title for bar in bars]
+
+
+def test_withheld_altogether_says_so() -> None:
+    (chart,) = charts(PLAIN, one(n=20), None)
+    assert (chart.bars, chart.note.endswith("too few reports, withheld")) == ((), True)
+    assert not marks(parsed([chart]), "bar")
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def test_several_rounds_are_a_line_with_a_band_for_each_value() -> None:
+    root = parsed(charts(PLAIN, several(), None))
+    assert len(marks(root, "line")) == len(marks(root, "band")) == 4
+    assert all(len((x.get("points") or "").split()) == 6 for x in marks(root, "line"))
+    assert not marks(root, "bar")
+    assert "rounds 0 to 5, 500 reports each" in "".join(root.itertext())
+
+
+def test_rounds_stand_before_the_pooled_interval_between_dates() -> None:
+    results = several()
+    (chart,) = charts(PLAIN, results, None)
+    root = parsed([chart])
+    bands = [
+        [float(c.split(",")[1]) for c in (x.get("points") or "").split()]
+        for x in marks(root, "pooled-band")
+    ]
+    heights = [max(band) - min(band) for band in bands]
+    spans = [high - low for low, high in zip(results[0].low, results[0].high)]
+    scale = max(heights) / max(spans)
+    assert heights == pytest.approx([scale * span for span in spans], abs=0.11)
+    assert len(marks(root, "pooled")) == 4
+    pooled = [line.pooled.value for line in chart.lines if line.pooled]
+    assert pooled == [100 * share for share in results[0].raw]
+    begins = datetime.fromtimestamp(PLAIN.manifest.rounds.first, UTC)
+    assert chart.lines[0].dates[0] == begins.strftime("%d %b %H:%M")
+    assert chart.lines[0].dates[0] in "".join(root.itertext())
+
+
+def test_one_value_over_time_has_axes_tooltips_and_a_floor() -> None:
+    results = several()
+    line = drawing.line(PLAIN, results[1:], results[0], 1, [0.25] * 4, 0.01)
+    drawn = drawing.over_time(line, "gas", "pooled")
+    root = ET.fromstring(f"<div>{drawn}</div>")  # noqa: S314 - our own
+    titles = [title.text or "" for title in root.iter("title")]
+    assert len(titles) == 6
+    assert f": {100 * results[6].raw[1]:.1f} % (" in titles[-1].replace("−", "-")
+    assert titles[-1].startswith("round 5, ")
+    plot = root[1]
+    assert [len(marks(plot, kind)) for kind in ("pooled", "floor", "true", "dot")] == [1, 2, 1, 6]
+    legend = [" ".join("".join(item.itertext()).split()) for item in root[0]]
+    assert legend == [
+        "raw",
+        "95 % interval of a round",
+        "95 % interval, pooled",
+        "pooled",
+        "floor of first-stage noise",
+        "simulated truth",
+    ]
+    numbers = [t.text for t in plot.iter("text") if (t.text or "").endswith(" %")]
+    assert len(numbers) >= 3
+
+
+def test_a_withheld_round_is_a_gap() -> None:
+    (chart,) = charts(PLAIN, several(sizes=(500, 500, 20, 500, 20, 500)), None)
+    runs = [[p.last for p in run] for run in unbroken(chart.lines[0].points)]
+    assert runs == [[0, 1], [3], [5]]
+    root = parsed([chart])
+    assert len(marks(root, "line")) == 4
+    assert len(marks(root, "dot")) == 4 * 2, "a round alone is a dot"
+
+
+@pytest.mark.parametrize("results", [one(), several()], ids=["bars", "lines"])
+def test_the_truth_of_a_simulation_is_dotted(results: list[Result]) -> None:
+    truth = {"a": [0.1, 0.2, 0.3, 0.4]}
+    assert len(marks(parsed(charts(PLAIN, results, truth)), "true")) == 4
+    assert not marks(parsed(charts(PLAIN, results, None)), "true")
+
+
+@pytest.mark.parametrize(("many", "most"), [(False, MOST_BARS), (True, MOST_PANELS)])
+def test_the_largest_are_drawn_where_there_are_too_many(many: bool, most: int) -> None:
+    campaign = asked([f"v{i}" for i in range(300)])
+    results = several(campaign) if many else one(campaign)
+    (chart,) = charts(campaign, results, None)
+    drawn = {bar.name for bar in chart.bars} | {line.name for line in chart.lines}
+    assert len(drawn) == most
+    assert chart.caption.endswith(f"the {most} largest of 300 values")
+    totals = {f"v{i}": sum(r.raw[i] for r in results[many:]) for i in range(300)}
+    left_out = max(total for name, total in totals.items() if name not in drawn)
+    assert min(totals[name] for name in drawn) >= left_out
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_a_page_needs_and_runs_nothing_and_escapes_everything() -> None:
+    campaign = asked([HOSTILE, "b"], HOSTILE)
+    for results in (one(campaign), several(campaign)):
+        text = html(charts(campaign, results, None), HOSTILE)
+        page = Page()
+        page.feed(text)
+        tags = [tag for tag, _ in page.tags]
+        assert not {"script", "link", "img", "iframe", "object"} & set(tags)
+        assert {"svg", "table", "caption"} <= set(tags)
+        assert not [a for _, attributes in page.tags for a in attributes if a in ("src", "href")]
+        assert ("html", {"lang": "en"}) in page.tags
+        assert "default-src 'none'; style-src 'unsafe-inline'" in text
+        ET.fromstring(svg(charts(campaign, results, None), HOSTILE))  # noqa: S314 - our own file
+        known = {*asdict(LIGHT).values(), *asdict(DARK).values()}
+        assert set(re.findall("#[0-9a-f]{3,6}", text)) <= known
+
+
+@pytest.mark.parametrize("ending", [".svg", ".html", ".png"])
+@pytest.mark.parametrize("results", [one(), several()], ids=["bars", "lines"])
+def test_the_same_results_give_the_same_bytes(ending: str, results: list[Result]) -> None:
+    truth = {"a": [0.25] * 4}
+    first, second = (figure(PLAIN, results, truth, Path("x" + ending)) for _ in range(2))
+    assert first == second
+    assert first.startswith({".svg": b"<svg ", ".html": b"<!doctype html>"}.get(ending, b"\x89PNG"))
+
+
+def test_a_png_shows_bars_and_texts() -> None:
+    picture = Image.open(BytesIO(figure(PLAIN, one(), None, Path("x.png")))).convert("RGB")
+    assert picture.width == 2 * drawing.WIDTH
+    pixels = np.asarray(picture).reshape(-1, 3)
+    for colour in (LIGHT.panel, LIGHT.bar, LIGHT.ink):
+        assert (pixels == list(bytes.fromhex(colour[1:]))).all(axis=1).any()
+
+
+def test_another_ending_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"must end in .svg, .png or .html; nothing was"):
+        figure(PLAIN, one(), None, Path("x.pdf"))
+
+
+@pytest.mark.parametrize("ending", [".svg", ".html", ".png"])
+def test_before_a_round_is_sealed_there_is_nothing_to_draw(
+    cli: Cli, data: Path, file: Path, home: Path, ending: str
+) -> None:
+    assert cli("open", file, "--data-dir", data).exit_code == 0
+    picture = home / f"heat{ending}"
+    told = mistaken(cli, 1, "export", "--data-dir", data, "--figure", picture)
+    assert "no round is sealed yet; nothing was written" in told
+    assert not picture.exists()
+
+
+def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
+    words: list[Any] = ["export", "--data-dir", data, "--round", "pooled"]
+    drawn = cli(*words, "--figure", home / "heat.svg")
+    assert (drawn.exit_code, drawn.stdout) == (0, "")
+    assert f"wrote {home / 'heat.svg'}" in drawn.stderr
+    titles = marks(ET.parse(home / "heat.svg").getroot(), "title")  # noqa: S314 - our own file
+    assert [t.text for t in titles] == [a.question for a in used.manifest.attributes]
+    both = cli(*words, "--figure", home / "heat.html", "--output", home / "heat.csv")
+    assert both.exit_code == 0
+    assert (home / "heat.html").exists()
+    assert (home / "heat.csv").read_text().startswith("campaign,")
+    told = mistaken(cli, 2, *words, "--figure", home / "no" / "such.svg")
+    assert "--figure" in told
+    assert "cannot be written: No such file or directory" in told
+
+
+# --- the terminal ---------------------------------------------------------------------------------
+
+WIDE = asked(["gas", "heat pump", "木" * 40])
+FACTS: ResultFacts = result_facts(WIDE, one(WIDE)[0], None)
+
+
+def test_a_line_shows_the_bar_its_interval_and_the_truth() -> None:
+    (line,) = draw_bars([Bar("gas", 0.5, 0.3, 0.8, 1.0)], cells=10)
+    assert line == "  gas  ███[██──] ●   50.0 %  true 100.0 %"
+    (line,) = draw_bars([Bar("gas", 0.5, 0.3, 1.0)], cells=10)
+    assert line == "  gas  ███[██────]   50.0 %   30.0 … 100.0"
+
+
+def test_an_estimate_of_nothing_has_no_bar() -> None:
+    empty, full = draw_bars([Bar("a", 0.0, 0.0, 0.5), Bar("b", 1.0, 0.9, 1.0)], cells=10)
+    assert "█" not in empty
+    assert full.count("█") + 2 == 11, "two cells are brackets"
+
+
+@pytest.mark.parametrize("width", [48, 60, 80, 200])
+@pytest.mark.parametrize("ink", [UNICODE, ASCII])
+def test_no_line_is_wider_than_the_terminal(width: int, ink: Ink) -> None:
+    drawn = [x for x in plot_text(FACTS, width=width, ink=ink).splitlines() if "%  " in x]
+    assert len(drawn) == 3
+    widths = {len(line) + line.count("木") for line in drawn}
+    assert len(widths) == 1, "aligned, also with letters that take two columns"
+    assert width - 1 <= max(widths) <= width, "and the width is used"
+
+
+def test_number_and_legend() -> None:
+    shown = plot_text(FACTS, width=80)
+    assert f"{100 * FACTS['histogram'][0]['raw']:.1f} %" in shown
+    assert "█ raw estimate   [ ] 95 % interval" in shown
+    assert "●" not in shown
+    known = plot_text(FACTS, width=80, true=[0.5, 0.3, 0.2])
+    assert "● truth of the simulation" in known
+    assert "true  30.0 %" in known
+    few = plot_text(result_facts(WIDE, one(WIDE, n=12)[0], None), width=80)
+    assert few.splitlines()[-1].endswith("of 50; withheld")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("encoding", "environ", "expected"),
+    [
+        ("utf-8", {}, Ink(colour=True)),
+        ("UTF8", {"NO_COLOR": "1"}, UNICODE),
+        ("iso8859-1", {"NO_COLOR": "1"}, ASCII),
+        ("ascii", {}, Ink("#", "-", "o", "to", colour=True)),
+    ],
+)
+def test_the_stream_decides(encoding: str, environ: dict[str, str], expected: Ink) -> None:
+    terminal = Terminal()
+    terminal.encoding = encoding
+    assert ink_of(terminal, environ) == expected
+
+
+def test_a_file_gets_no_colours_and_ascii_is_all_ascii() -> None:
+    assert not ink_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), {}).colour
+    shown = plot_text(FACTS, width=80, ink=ASCII, true=[0.5, 0.3, 0.2])
+    assert shown.isascii()
+    assert "#" in shown
+    plain = plot_text(FACTS, width=80)
+    coloured = plot_text(FACTS, width=80, ink=Ink(colour=True))
+    assert coloured != plain == re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+
+
+def test_estimate_draws(cli: Cli, data: Any, used: Campaign) -> None:
+    shown = cli("estimate", "--data-dir", data, "--plot", "--attribute", "fuel")
+    assert shown.exit_code == 0
+    assert "\x1b" not in shown.stdout
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["wood", "gas", "oil", "pump"]
+    assert "true" not in shown.stdout
+    write_truth(data, used.name, {"fuel": [0.25] * 4})
+    simulated = cli("estimate", "--data-dir", data, "--plot", "--attribute", "fuel").stdout
+    assert simulated.count("true  25.0 %") == 4
+
+
+# --- QR codes, read back by a decoder that shares no code with the encoder ------------------------
+
+LINK = f"mqtts://broker.example:8883/allomfree/home-heat-{'0123456789abcdef' * 4}"
+LONGEST = f"mqtts://{'b' * 63}.{'c' * 63}.example:65535/{'n' * 32}/{'s' * 32}-{'f' * 64}"
+
+
+@pytest.mark.parametrize("link", [LINK, LONGEST, "mqtts://b/n/s-12345678"])
+def test_a_decoder_reads_the_link(link: str) -> None:
+    squares = modules(link)
+    assert read_code(squares) == link
+    quiet = [*squares[:BORDER], *squares[-BORDER:], *([row[:BORDER] for row in squares])]
+    assert not any(any(row) for row in quiet), "the white around it"
+
+
+def test_a_terminal_shows_black_on_white_whatever_its_colours() -> None:
+    lines = terminal_code(LINK, colours=True).split("\n")
+    assert all(line.startswith(DARK_ON_LIGHT) and line.endswith(AS_BEFORE) for line in lines)
+    bare = [line.removeprefix(DARK_ON_LIGHT).removesuffix(AS_BEFORE) for line in lines]
+    assert read_code(squares_of(bare)) == LINK
+    assert max(map(len, bare)) <= 80, "it fits a terminal"
+    assert len(bare) <= 40
+    assert terminal_code(LINK, colours=False).split("\n") == bare
+
+
+def test_a_page_shows_the_code_black_on_white() -> None:
+    code = str(_qr(LINK)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    render = pytest.importorskip("resvg_py").svg_to_bytes
+    picture = Image.open(BytesIO(bytes(render(svg_string=code)))).convert("L")
+    squares = (np.asarray(picture)[2::4, 2::4] < 128).astype(int).tolist()
+    assert read_code(squares) == LINK
+    assert not any(squares[0])
+    assert "QR code of the join link" in code
+    assert "style=" not in code

@@ -1,0 +1,339 @@
+"""Ten readers cost as much as one, and none sees anything older than the answer's time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.records import Campaign
+from collector.store import Store
+from collector.store.sqlite import SqliteStore
+from collector.web.live import MOST_ANSWERS, MOST_BYTES, Cache, Limits
+from tests.support.collector_fakes import candidate, seal
+from tests.support.edge_processes.processes import wait_until
+from tests.support.page_data import Own
+from tests.support.site import Site, serving
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def nothing(_answer: int) -> int:
+    return 0
+
+
+def test_readers_at_the_same_time_wait_for_one_answer() -> None:
+    made: list[int] = []
+    release = threading.Event()
+
+    def make() -> int:
+        made.append(1)
+        release.wait(20)
+        return 7
+
+    async def ten() -> list[tuple[int, float]]:
+        cache: Cache[int] = Cache(nothing, Clock())
+        readers = [asyncio.create_task(cache.get("page", make)) for _ in range(10)]
+        await asyncio.sleep(0)
+        release.set()
+        return await asyncio.gather(*readers)
+
+    assert asyncio.run(ten()) == [(7, 0.0)] * 10
+    assert len(made) == 1
+
+
+def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
+    clock, numbers = Clock(), iter(range(9))
+
+    async def read() -> list[tuple[int, float]]:
+        cache: Cache[int] = Cache(nothing, clock)
+        seen = []
+        for now in (0.0, 0.5, 0.999, 1.0, 1.5, 2.0):
+            clock.now = now
+            seen.append(await cache.get("page", lambda: next(numbers)))
+        return seen
+
+    assert asyncio.run(read()) == [
+        *[(0, 0.0)] * 3,
+        *[(1, 1.0)] * 2,
+        (2, 2.0),
+    ]
+
+
+def answers_at(times: tuple[float, ...], *, waited: float, spent: float) -> list[int]:
+    """Which answer each reader got, if making one waits and keeps a processor for so long."""
+    clock, processor, numbers = Clock(), Clock(), iter(range(9))
+
+    def make() -> int:
+        clock.now += waited + spent
+        processor.now += spent
+        return next(numbers)
+
+    async def read() -> list[int]:
+        cache: Cache[int] = Cache(nothing, clock, processor)
+        seen = []
+        for now in times:
+            clock.now = now
+            seen.append((await cache.get("page", make))[0])
+        return seen
+
+    return asyncio.run(read())
+
+
+def test_a_dear_answer_is_kept_longer() -> None:
+    """So reading one address without end costs a tenth of a processor, not all of it."""
+    assert answers_at((0.0, 0.6, 5.4, 5.5, 6.0), waited=0.0, spent=0.5) == [0, 0, 0, 1, 1]
+
+
+def test_an_answer_that_only_waited_is_soon_made_again() -> None:
+    """On a busy machine a cheap answer takes seconds: no reason to show old numbers for minutes."""
+    assert answers_at((0.0, 9.9, 10.0), waited=4.99, spent=0.01) == [0, 0, 1]
+
+
+def test_a_clock_that_was_put_back_keeps_nothing_for_ever() -> None:
+    clock, numbers = Clock(), iter(range(9))
+
+    async def read() -> list[int]:
+        cache: Cache[int] = Cache(nothing, clock)
+        seen = []
+        for now in (9e9, 5.0, 5.5):
+            clock.now = now
+            seen.append((await cache.get("page", lambda: next(numbers)))[0])
+        return seen
+
+    assert asyncio.run(read()) == [0, 1, 1]
+
+
+def test_a_failure_is_not_kept() -> None:
+    async def read() -> int:
+        cache: Cache[int] = Cache(nothing)
+        try:
+            await cache.get("page", lambda: 1 // 0)
+        except ZeroDivisionError:
+            return (await cache.get("page", lambda: 7))[0]
+        raise AssertionError
+
+    assert asyncio.run(read()) == 7
+
+
+def test_only_so_many_answers_are_kept() -> None:
+    clock, made = Clock(), []
+
+    def make(i: int) -> int:
+        made.append(i)
+        return i
+
+    async def read() -> None:
+        cache: Cache[int] = Cache(nothing, clock)
+        for i in (*range(MOST_ANSWERS + 1), MOST_ANSWERS, 0):
+            await cache.get(str(i), lambda i=i: make(i))  # type: ignore[misc]
+
+    asyncio.run(read())
+    assert made == [*range(MOST_ANSWERS + 1), 0]
+
+
+class Held:
+    """An answer that weighs something."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def alive(sizes: list[int], pause: float = 0.0) -> list[int]:
+    """Reads answers of these sizes one after the other; which are still held after the last."""
+    clock, held = Clock(), []
+    gc.disable()  # so that all that is made here is young, and no search needs to look further
+
+    async def read() -> list[int]:
+        cache: Cache[Held] = Cache(lambda answer: answer.size, clock)
+        for i, size in enumerate(sizes):
+            clock.now += pause
+            held.append(weakref.ref((await cache.get(str(i), partial(Held, size)))[0]))
+        gc.collect(0)
+        return [i for i, answer in enumerate(held) if answer() is not None]
+
+    try:
+        return asyncio.run(read())
+    finally:
+        gc.enable()
+
+
+def test_only_so_many_bytes_are_kept() -> None:
+    third = MOST_BYTES // 3
+    assert alive([third, third, third]) == [0, 1, 2]
+    assert alive([third, third, third, third]) == [1, 2, 3]
+    assert alive([1, 1, MOST_BYTES]) == [2]
+
+
+def test_an_answer_too_large_is_given_and_not_kept() -> None:
+    assert alive([1, MOST_BYTES + 1, 1]) == [0, 2]
+
+
+def test_what_is_out_of_date_is_dropped_by_whatever_is_read_next() -> None:
+    assert alive([1, 1, 1, 1], pause=0.6) == [2, 3]
+
+
+def test_a_page_is_fresh_after_its_time(own: Own) -> None:
+    path = f"{own.fuel}/rounds/2"
+    with serving(own.data) as site:
+        assert ">8</span> reports" in site.get(path).text
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
+        while ">9</span> reports" not in (page := site.get(path).text):
+            assert ">8</span> reports" in page
+
+
+def test_parameters_nobody_knows_make_no_other_answer(site: Site, fuel: str) -> None:
+    assert site.get(f"{fuel}?x=1").text == site.get(f"{fuel}?y=2").text
+
+
+# --- Pages hear of new reports while they arrive, and the server never waits for a reader.
+
+
+Next = Callable[[], dict[str, Any]]
+
+
+@contextmanager
+def stream(site: Site, path: str) -> Iterator[Next]:
+    """Events of one path, each as its facts."""
+    connection = site.connect()
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        assert response.status == 200
+        assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
+        yield lambda: _event(response)
+    finally:
+        connection.close()
+
+
+def _event(response: HTTPResponse) -> dict[str, Any]:
+    for line in response:
+        if line.startswith(b"data: "):
+            found: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+            return found
+    raise EOFError
+
+
+def _ended(following: Next) -> bool:
+    try:
+        following()
+    except EOFError:
+        return True
+    return False
+
+
+def test_a_campaigns_events_follow_its_reports(own: Own) -> None:
+    path = f"/campaigns/{own.campaign.name}/events"
+    with serving(own.data) as site, stream(site, path) as following:
+        first = following()
+        assert (first["received"], first["last_sealed"]) == (42, 1)
+        assert first["filling"][0]["reports"] == {"fuel": 8, "town": 0, "colour": 0}
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
+        assert following()["filling"][0]["reports"]["fuel"] == 9
+        seal(own.store, own.campaign, 2)
+        assert following()["last_sealed"] == 2
+
+
+def test_everything_together(own: Own) -> None:
+    with serving(own.data) as site, stream(site, "/events") as following:
+        assert following()["received"] == 42
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
+        assert following()["received"] == 43
+
+
+def test_events_hold_no_histogram(site: Site, campaign: Campaign) -> None:
+    with stream(site, f"/campaigns/{campaign.name}/events") as following:
+        facts = following()
+    assert facts.keys() == {"healthy", "service", "received", "last_sealed", "filling"}
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(event_seconds=0.05, readers=3), Limits(event_seconds=0.05, readers_of_one=3)]
+)
+def test_a_reader_beyond_the_limit_takes_the_oldest_ones_place(
+    data: Path, campaign: Campaign, limits: Limits
+) -> None:
+    """A9: whoever opens all the streams keeps the owner out of none."""
+    with serving(data, limits=limits) as site, ExitStack() as stack:
+        followers = [stack.enter_context(stream(site, "/events")) for _ in range(3)]
+        for following in followers:
+            following()
+        owner = stack.enter_context(stream(site, "/events"))
+        assert owner()["received"] == 42
+        assert _ended(followers[0])
+        assert site.get("/").status == 200
+
+
+def test_a_silent_stream_shows_that_it_is_alive(data: Path, campaign: Campaign) -> None:
+    with serving(data, limits=Limits(alive_seconds=0.05)) as site:
+        connection = site.connect()
+        connection.request("GET", "/campaigns/nosuch/events")
+        response = connection.getresponse()
+        assert [response.readline() for _ in range(3)][2] == b": still here\n"
+        connection.close()
+
+
+def test_the_server_stops_at_once_with_readers_attached(data: Path, campaign: Campaign) -> None:
+    with ExitStack() as stack:
+        with serving(data) as site:
+            followers = [stack.enter_context(stream(site, "/events")) for _ in range(5)]
+            for following in followers:
+                following()
+        assert all(_ended(following) for following in followers)  # `serving` has seen it stop
+
+
+def test_readers_of_an_unknown_campaign_disturb_nobody(own: Own) -> None:
+    with serving(own.data) as site, ExitStack() as stack:
+        stack.enter_context(stream(site, "/campaigns/nosuch/events"))
+        following = stack.enter_context(stream(site, "/events"))
+        assert following()["received"] == 42
+        own.store.commit([candidate(own.campaign, 99, 2)], [])
+        assert following()["received"] == 43
+
+
+def test_a_database_that_failed_is_opened_anew(data: Path, campaign: Campaign) -> None:
+    opened: list[Store] = []
+    closed: list[Store] = []
+
+    class Failing(SqliteStore):
+        def received(self) -> int:
+            if self is opened[0]:
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().received()
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    def opening(directory: Path) -> Store:
+        opened.append(Failing(directory / "collector.db", read_only=True))
+        return opened[-1]
+
+    with serving(data, open_store=opening) as site, stream(site, "/events") as following:
+        wait_until(lambda: len(opened) == 2)
+        assert following()["received"] == 42
+    assert (len(opened), closed) == (2, opened[:1])
+
+
+@pytest.mark.parametrize("path", ["/events", "/campaigns/nosuch/events"])
+def test_events_are_not_stored(site: Site, path: str) -> None:
+    connection = site.connect()
+    connection.request("GET", path)
+    assert connection.getresponse().getheader("cache-control") == "no-store"
+    connection.close()
