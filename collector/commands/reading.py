@@ -34,7 +34,6 @@ from collector.results.facts import (
     status_facts,
 )
 from collector.results.tables import Row
-from collector.results.terminal import ink_of, plot_text
 from collector.results.words import (
     answer_text,
     difference_lines,
@@ -44,6 +43,7 @@ from collector.results.words import (
     withheld_text,
 )
 from collector.settings import PAGE, Settings
+from collector.terminal import ink_of, plot_text
 from collector.web import process
 from protocol_spec import Result
 from protocol_spec.programs.cli import AS_JSON
@@ -394,7 +394,7 @@ def page(settings: Settings, link: bool, descriptor: int | None) -> None:
     if link:
         click.echo(process.link(address, secret))
         return
-    from collector.web.app import serve  # noqa: PLC0415 - the web server, only when asked for
+    from collector.web.server import serve  # noqa: PLC0415 - the web server, only when asked for
 
     if descriptor is None:
         sock = process.listening(address)
