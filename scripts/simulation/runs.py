@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector.charts import EVERY, MOST_BARS, Chart, Point, Series, largest, png, svg
+from collector.charts import EVERY, MOST_BARS, Bar, Chart, largest, png, svg
 from collector.errors import CollectorError
 from collector.results.tables import write_rows
 from protocol_spec import Manifest
@@ -234,15 +234,12 @@ def draw(rows: Sequence[Row], path: Path, title: str) -> None:
 
 def _chart(rows: Sequence[Row]) -> Chart:
     """Bars with the intervals that hold for all of them: a reader picks a bar by its length."""
-    first, series = rows[0], [_series(row) for row in rows]
+    first = rows[0]
+    bars = [Bar(r["value"], r["raw"], r["low_all"], r["high_all"], r["truth"]) for r in rows]
     rounds = "1 round" if first["rounds"] == 1 else f"{first['rounds']} rounds pooled"
     note = f"{rounds}, {first['n']:,} reports of {first['devices']:,} devices, {first['protocol']}"
-    return Chart(first["attribute"], note, largest(series, MOST_BARS), EVERY, len(series))
-
-
-def _series(row: Row) -> Series:
-    point = Point(row["round"], row["raw"], row["low_all"], row["high_all"])
-    return Series(row["value"], (point,), row["truth"])
+    kept = tuple(largest(bars, MOST_BARS))
+    return Chart(first["attribute"], note, kept, intervals=EVERY, values=len(bars))
 
 
 # --- What the simulator shows: results where they were asked for, a summary for the person.
