@@ -10,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.support.needs import (
+from tests.support.harness import (
     pytest_runtest_makereport,
     pytest_runtest_setup,
     pytest_terminal_summary,

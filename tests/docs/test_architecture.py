@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
 CONTRACT = ROOT / "protocol_spec/README.md"

@@ -33,8 +33,8 @@ from collector.store.sqlite import SqliteStore
 from protocol_spec import Calibration, Outcome, Result, Topics, as_drawn, calibrate
 from protocol_spec.topics import CANARY_CAMPAIGN, DEFAULT_NAMESPACE
 from tests.support.campaigns import manifest
-from tests.support.docs import name_of, names_in, read, row_with, rows, section
-from tests.support.places import ROOT
+from tests.support.documents import name_of, names_in, read, row_with, rows, section
+from tests.support.harness import ROOT
 
 RESULTS = ROOT / "docs/results.md"
 PRIVACY = ROOT / "docs/privacy.md"

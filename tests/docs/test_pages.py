@@ -16,8 +16,8 @@ import edge_client.settings
 from edge_client.policy import Policy
 from edge_client.sources import KINDS, build_all
 from protocol_spec import LONGITUDINAL, Manifest
-from tests.support.docs import PAGES, blocks, name_of, read
-from tests.support.places import ROOT
+from tests.support.documents import PAGES, blocks, name_of, read
+from tests.support.harness import ROOT
 from tutorial_notebook import BASH, HERE, NOTEBOOK, TUTORIAL, Cell, cells, notebook
 
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))

@@ -39,8 +39,8 @@ from edge_client.sources import (
 from edge_client.status import Problem, ReportState
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.settings import Setting, SettingsError, parse_invitation
-from tests.support.docs import PAGES, blocks, name_of, names_in, read, row_with, rows, section
-from tests.support.places import ROOT
+from tests.support.documents import PAGES, blocks, name_of, names_in, read, row_with, rows, section
+from tests.support.harness import ROOT
 
 EDGE_PAGE = ROOT / "docs/settings.md"
 COLLECTOR_PAGE = ROOT / "docs/collector-settings.md"

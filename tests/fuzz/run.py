@@ -11,14 +11,15 @@ from tempfile import TemporaryDirectory
 
 import click
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]  # run from anywhere
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]  # run from anywhere
 
-from tests.support.fuzz_targets import all_targets  # noqa: E402
 from tests.support.fuzzing import (  # noqa: E402
     LARGEST_KEPT,
     MOST_KEPT,
     Session,
     Target,
+    all_targets,
     corpus,
     keep,
     tried,

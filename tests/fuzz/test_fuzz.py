@@ -10,9 +10,17 @@ from tempfile import gettempdir
 
 import pytest
 
-from tests.support.fuzz_targets import all_targets
-from tests.support.fuzzing import CORPUS, LARGEST_KEPT, Broken, Session, Target, corpus, tried
-from tests.support.places import ROOT
+from tests.support.fuzzing import (
+    CORPUS,
+    LARGEST_KEPT,
+    Broken,
+    Session,
+    Target,
+    all_targets,
+    corpus,
+    tried,
+)
+from tests.support.harness import ROOT
 
 CHANGED = 400  # inputs of each target beyond those that are known; `run.py` runs longer
 NAMES = sorted(all_targets(Path(gettempdir())))
@@ -49,9 +57,8 @@ def test_a_fault_is_found_and_can_be_repeated() -> None:
 
 def test_every_decoder_and_parser_has_a_target() -> None:
     """Public functions called `decode_…`, `parse_…`, and what reads packets, are all fuzzed."""
-    support = [*(ROOT / "tests/support").rglob("fuzz_targets.py")]
-    support += (ROOT / "tests/support").glob("protocol*/*decoders.py")
-    named = "".join(file.read_text(encoding="utf-8") for file in support)
+    support = [path.read_text(encoding="utf-8") for path in (ROOT / "tests/support").rglob("*.py")]
+    named = "".join(text for text in support if "Target(" in text or "DECODERS" in text)
     wanted = re.compile(r"^def ((?:decode_|parse_|read_publish|packet_span)\w*)\(", re.M)
     missing = [
         f"{path.relative_to(ROOT)}: {name}"

@@ -28,9 +28,9 @@ from collector.rounds import sealing as rounds
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Randomiser
 from tests.support.campaigns import manifest_text
-from tests.support.collector_cli import facts
-from tests.support.needs import AXE, need, path_of
-from tests.support.results import rooms, store_windows
+from tests.support.command_line import facts
+from tests.support.harness import AXE, need, path_of
+from tests.support.pages import rooms, store_windows
 
 T = TypeVar("T")
 

@@ -1,11 +1,14 @@
-"""Brokers that try to exhaust a client: what each sends on a connection, once it has CONNECT."""
+"""What attackers send: floods from a broker, deceiving text, campaigns whose names collide."""
 
 from __future__ import annotations
 
 import struct
+import unicodedata
+from functools import cache
 from typing import Final
 
-from tests.support.peer import (
+from protocol_spec import Manifest
+from tests.support.network import (
     CONNACK,
     PINGREQ,
     PINGRESP,
@@ -146,3 +149,76 @@ class Hostile:
             wire.hang_up()
         else:
             self._behave(wire)
+
+
+# --- deceiving text, for every test of what reaches a terminal (A10) ------------------------------
+
+
+ESCAPES: Final = (
+    "\x1b]52;c;ZXZpbA==\x07",  # fills the clipboard
+    "\x1b[2J\x1b[H",  # clears the screen
+    "\x1bP+q544e\x1b\\",  # asks the terminal, which types the answer
+    "\x9b2J",  # the same as the second, in one character
+    "ok\r\x08\x08\x7f",  # overwrites what stood before
+    "\u202eevil\u202c",  # right to left
+    "\u2066a\u2069\u200f",
+    "a\u200bb\u2060\ufeff",  # not seen at all
+    "a\U000e0041\U000e007f",  # tags
+    "a\u2028b\u0085c",  # other line ends
+)
+LONG: Final = "x" * 100_000
+HOSTILE: Final = (*ESCAPES, LONG, "\x1b[2J" * 20_000)
+
+# As the Unicode database has it, not as the product's list does: controls, formats, surrogates,
+# line and paragraph separators.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def hidden_in(text: str) -> set[str]:
+    """Characters that must not reach a terminal."""
+    return {c for c in text if unicodedata.category(c) in _HIDDEN} - {"\n", "\t"}
+
+
+@cache
+def toml(text: str) -> str:
+    """A TOML string or key that holds exactly this."""
+    special = {c for c in text if c in '"\\' or (unicodedata.category(c) == "Cc")}
+    return '"' + "".join(f"\\u{ord(c):04x}" if c in special else c for c in text) + '"'
+
+
+# --- two campaigns with one name: digests that agree in their first 32 bits -----------------------
+
+
+FIRST_ROUND: Final = 1_700_000_000
+_TEXT: Final = """
+format = 1
+slug = "twins"
+title = "{title}"
+purpose = "Testing"
+owner = "The tests"
+contact = "{contact:08d}@example.org"
+eps_inf = 1.0
+eps_1 = 0.3
+min_reports = 1
+[rounds]
+first = 1700000000
+period = "52w"
+count = 100
+grace = "52w"
+"""
+_QUESTION: Final = """[[attributes]]
+name = "{name}"
+question = "Which?"
+values = ["one", "two", "three"]
+"""
+
+
+def _text(title: str, contact: int, *names: str) -> str:
+    questions = "".join(_QUESTION.format(name=name) for name in names)
+    return _TEXT.format(title=title, contact=contact) + questions
+
+
+TEXT_A: Final = _text("First", 282214, "a", "b", "c")
+TEXT_B: Final = _text("Second", 5977, "d")
+A: Final = Manifest.from_toml(TEXT_A)
+B: Final = Manifest.from_toml(TEXT_B)

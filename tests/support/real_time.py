@@ -22,7 +22,7 @@ from simulation.depths import (
 from simulation.population import populate
 from simulation.results import Simulated
 from testbed.brokers import Nats
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 from tests.support.simulation import FUEL, both, fleet
 
 

@@ -25,7 +25,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Final
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 LARGEST: Final = 1 << 20  # bytes of an order: mostly the environment
 PATIENCE_SECONDS: Final = 60.0
@@ -46,7 +46,7 @@ PRELOADED: Final = {
         "collector.brokers.embedded",
     ),
     "edge_client": EDGE,
-    "tests.support.collector_processes.fleet": (*EDGE, "tests.support.edge_fakes"),
+    "tests.support.collector_processes.fleet": (*EDGE, "tests.support.edge"),
     "tests.support.edge_processes.quick_agent": EDGE,
 }
 

@@ -19,7 +19,7 @@ import pytest
 
 from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 IMPORTED = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s+(\S+)$", re.M)
 PATIENCE_SECONDS = 120.0

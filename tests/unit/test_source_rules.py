@@ -15,7 +15,7 @@ import pytest
 from collector.__main__ import main as collector
 from edge_client.__main__ import main as edge
 from protocol_spec.programs.cli import Program
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 PRODUCT = ("protocol_spec", "edge_client", "collector")
 
@@ -140,7 +140,7 @@ def _private_names(*directories: str) -> set[str]:
 
 NEEDY = """
 import pytest
-from tests.support.needs import need
+from tests.support.harness import need
 
 def test_in_its_body(): need("no-such-program")
 

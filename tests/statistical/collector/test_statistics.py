@@ -29,9 +29,16 @@ from collector.rounds.sealing import seal
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Report, Result, Topics, digest8, thresholds
-from tests.support.collector_fakes import FIRST, HOUR, open_campaigns, three_questions
-from tests.support.collector_ways import WAYS, Device, asked
-from tests.support.places import QUICK_DISK
+from protocol_spec.ways import WAYS
+from tests.support.collector import (
+    FIRST,
+    HOUR,
+    Device,
+    asked,
+    open_campaigns,
+    three_questions,
+)
+from tests.support.harness import QUICK_DISK
 from tests.support.protocol.simulation import (
     Counts,
     Frequencies,

@@ -23,17 +23,19 @@ import pytest
 from edge_client.agent import MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Rejected, Reporting, Way, WayRandomiser, decode_report
-from tests.support.edge_copies import Files, files_of, lay_out
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FakeClock,
+    Files,
     agree,
+    files_of,
     in_memory,
     joined_agent,
+    lay_out,
     only,
+    way_manifest,
 )
 from tests.support.edge_processes.confidence import lower_bound, upper_bound
-from tests.support.edge_ways import way_manifest
 
 DEVICES = 250
 RISK = 0.005  # of each of the two bounds

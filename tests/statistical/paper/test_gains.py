@@ -23,7 +23,7 @@ from paper.gains import (
 )
 from paper.printed import DATA_SETS, HALVES, REFERENCES, GainRow, Half
 from simulation.population import NAMES, load
-from tests.support import places
+from tests.support import harness
 
 SEED = 20_220_102
 HALF = HALVES[0]
@@ -147,7 +147,7 @@ def test_a_missing_budget_is_refused() -> None:
 # --- The printed gains were copied without a slip.
 
 
-SOURCE = places.SHARED / "paper.tex"
+SOURCE = harness.SHARED / "paper.tex"
 
 every_half = pytest.mark.parametrize(
     "half", HALVES, ids=[f"{half.data_set}-{half.ratio}" for half in HALVES]

@@ -17,8 +17,8 @@ from paper.cli import Printed
 from paper.printed import DATA_SETS, HALVES, GainRow, Half
 from protocol_spec.programs.cli import install_command
 from simulation.population import NAMES
-from tests.support.places import ROOT
-from tests.support.svg import differences
+from tests.support.documents import differences
+from tests.support.harness import ROOT
 
 NURSERY = tuple(half for half in HALVES if half.data_set == "nursery")
 DOCS = ROOT / "docs"

@@ -18,8 +18,7 @@ from paper import cli, printed
 from paper.cli import Printed
 from paper.printed import Budget, Column, Row, Table
 from paper.variance import Cell, Verdict, classify, compare, compare_all, places, variances
-from tests.support.places import ROOT
-from tests.support.tables import every
+from tests.support.harness import ROOT, every
 
 SCRIPT = ROOT / "scripts/reproduce_paper.py"
 

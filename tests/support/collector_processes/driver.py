@@ -36,7 +36,7 @@ from collector.timing import Clock, Timing
 from protocol_spec.programs import output
 from protocol_spec.programs.settings import Credentials, parse_broker
 from tests.support.collector_processes.worker import run_worker
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 IN_MEMORY: Final = "batch in memory"
 IN_TRANSACTION: Final = "inside the transaction"

@@ -10,7 +10,7 @@ from edge_client.daemon import Runner
 from edge_client.link import PahoLink
 from edge_client.records import Queued, Timing
 from protocol_spec import Manifest
-from tests.support.edge_fakes import ROOMY, runner_of
+from tests.support.edge import ROOMY, runner_of
 from tests.support.edge_processes.processes import environment
 from tests.support.edge_processes.trusting import trusting_link
 from tests.support.warm_starts import WarmProcess

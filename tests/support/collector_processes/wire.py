@@ -12,7 +12,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from testbed.brokers import leave
-from tests.support.peer import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
+from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
 
 Message = tuple[str, bytes]
 

@@ -21,9 +21,9 @@ from testbed.brokers import Broker, Nats
 from tests.support.collector_processes.campaign import own_bits, own_namespace
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.wire import Message, retained
+from tests.support.databases import new_schema
 from tests.support.edge_processes.processes import wait_until
-from tests.support.postgres import new_schema
-from tests.support.sources import paho
+from tests.support.network import paho
 
 
 class Site:

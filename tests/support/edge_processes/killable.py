@@ -21,9 +21,9 @@ from edge_client.clock import SystemClock
 from edge_client.link import PahoLink
 from edge_client.records import Timing
 from protocol_spec import Manifest
-from tests.support.edge_fakes import ROOMY
+from tests.support.edge import ROOMY
 from tests.support.edge_processes.trusting import trusting_link
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 BEFORE_THE_MARK = "before the mark"
 

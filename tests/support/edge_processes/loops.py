@@ -16,7 +16,7 @@ from edge_client.records import Draw, Membership, Queued, Timing
 from edge_client.store import Store
 from protocol_spec import Manifest, Randomiser, make_report
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import QUICK, ROOMY
+from tests.support.edge import QUICK, ROOMY
 from tests.support.edge_processes.processes import joined
 
 

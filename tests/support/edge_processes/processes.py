@@ -18,8 +18,8 @@ from typing import Any, Self
 from edge_client import EdgeClient
 from edge_client.records import Queued, Timing
 from protocol_spec import Manifest
-from tests.support.edge_fakes import ROOMY
-from tests.support.places import ROOT
+from tests.support.edge import ROOMY
+from tests.support.harness import ROOT
 from tests.support.warm_starts import WarmProcess, is_warm
 
 EDGE = (sys.executable, "-m", "edge_client")

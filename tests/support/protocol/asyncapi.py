@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 Schema = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 
 def sources(package: str) -> list[Path]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from protocol_spec import Calibration
-from tests.support import places
+from tests.support import harness
 from tests.support.protocol.budgets import Budget
 
-SHARED = places.SHARED / "vectors" / "calibration.json"
+SHARED = harness.SHARED / "vectors" / "calibration.json"
 
 
 def shared(section: str) -> list[dict[str, Any]]:

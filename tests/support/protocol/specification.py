@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from protocol_spec import Manifest
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 FOLDER = ROOT / "protocol_spec"
 TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")

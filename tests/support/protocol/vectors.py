@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 from tests.support.protocol import (
     address_vectors,
     draw_vectors,

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.support.collector_cli import cli, data, home
+from tests.support.command_line import cli, data, home
 
 __all__ = ["cli", "data", "home"]

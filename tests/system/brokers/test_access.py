@@ -18,7 +18,7 @@ import pytest
 from collector.brokers.authority import Authority
 from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, Pair
 from protocol_spec.topics import CANARY_CAMPAIGN, from_all_devices, marker
-from tests.support.broker_setup import (
+from tests.support.brokers import (
     CERTIFICATES,
     EVERY,
     NATS,

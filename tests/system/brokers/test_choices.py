@@ -17,9 +17,8 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.links.mqtt import PahoLink
 from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port
-from tests.support.broker_setup import NATS, Setup, broker_config, users_of
+from tests.support.brokers import NATS, Files, Setup, broker_config, users_of
 from tests.support.campaigns import manifest_text
-from tests.support.certificates import Files
 from tests.support.command_line import Cli
 from tests.support.edge_processes.processes import environment
 

@@ -24,12 +24,11 @@ from collector.data_dir import open_store
 from collector.settings import resolve
 from protocol_spec import Manifest, Topics
 from testbed.collector import Cluster
-from tests.support.broker_setup import V311, Guest
+from tests.support.brokers import V311, Guest
 from tests.support.campaigns import manifest_text
-from tests.support.collector_fakes import message
+from tests.support.collector import message
 from tests.support.command_line import Cli
-from tests.support.needs import need
-from tests.support.places import QUICK_DISK
+from tests.support.harness import QUICK_DISK, need
 
 NODES = ("a.example", "b.example", "192.0.2.7")
 

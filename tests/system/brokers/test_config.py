@@ -23,8 +23,7 @@ from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from edge_client.settings import resolve
 from testbed.processes import free_port
-from tests.support.broker_setup import BOTH, ConfiguredBroker, Setup, broker_config, users_of
-from tests.support.certificates import Files
+from tests.support.brokers import BOTH, ConfiguredBroker, Files, Setup, broker_config, users_of
 from tests.support.command_line import Cli
 from tests.support.edge_processes.processes import environment
 

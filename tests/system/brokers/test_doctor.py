@@ -12,7 +12,7 @@ import pytest
 from collector.brokers.config import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
-from tests.support.broker_setup import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
+from tests.support.brokers import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
 from tests.support.collector_processes.campaign import Collection
 from tests.support.command_line import Cli
 

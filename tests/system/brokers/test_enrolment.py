@@ -20,7 +20,7 @@ from collector.data_dir import session_name
 from edge_client.settings import resolve
 from protocol_spec.programs.settings import parse_broker
 from protocol_spec.topics import is_device
-from tests.support.broker_setup import BOTH, Setup, broker_config, users_of
+from tests.support.brokers import BOTH, Setup, broker_config, users_of
 from tests.support.command_line import Cli
 
 OURS = {COLLECTOR, AUDITOR, PROBE}

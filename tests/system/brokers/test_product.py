@@ -20,11 +20,10 @@ from collector.brokers.config import COLLECTOR
 from collector.data_dir import read_store, session_name
 from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.processes import free_port
-from tests.support.broker_setup import BOTH, NATS, ConfiguredBroker, Guest, Setup, broker_config
+from tests.support.brokers import BOTH, NATS, ConfiguredBroker, Guest, Setup, broker_config
 from tests.support.campaigns import manifest_text
-from tests.support.collector_cli import facts
 from tests.support.collector_processes.processes import CollectorProcess
-from tests.support.command_line import Cli
+from tests.support.command_line import Cli, facts
 from tests.support.edge_processes.processes import edge, wait_until
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from collector.brokers.config import COLLECTOR, LARGEST_PACKET
 from protocol_spec.topics import from_all_devices
-from tests.support.broker_setup import (
+from tests.support.brokers import (
     BOTH,
     CAMPAIGN,
     NEEDS_MOSQUITTO,

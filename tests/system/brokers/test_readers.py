@@ -16,7 +16,7 @@ from collector.rounds.publishing import discovery, discovery_topic
 from collector.settings import resolve
 from protocol_spec.topics import parse_from_device
 from testbed.processes import free_port
-from tests.support.broker_setup import (
+from tests.support.brokers import (
     BOTH,
     NEEDS_MOSQUITTO,
     PASSWORDS,

@@ -16,7 +16,7 @@ from collector.brokers.embedded import EmbeddedBroker, is_free
 from collector.health import OUTDATED, examine, fingerprint
 from collector.settings import Settings, resolve
 from testbed.processes import free_port
-from tests.support.broker_setup import (
+from tests.support.brokers import (
     NEEDS_MOSQUITTO,
     PASSWORDS,
     ConfiguredBroker,

@@ -12,15 +12,7 @@ import pytest
 
 from collector.brokers.config import COLLECTOR
 from collector.data_dir import open_store, read_store
-from tests.support.broker_setup import (
-    BOTH,
-    PASSWORDS,
-    ROOT,
-    ConfiguredBroker,
-    Guest,
-    Setup,
-    users_of,
-)
+from tests.support.brokers import BOTH, PASSWORDS, ROOT, ConfiguredBroker, Guest, Setup, users_of
 from tests.support.command_line import Cli
 from tests.support.edge_processes.processes import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
 from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port
-from tests.support.broker_setup import NEEDS_MOSQUITTO, ConfiguredBroker, Setup
+from tests.support.brokers import NEEDS_MOSQUITTO, ConfiguredBroker, Setup
 from tests.support.command_line import Cli
 
 

@@ -18,12 +18,10 @@ from collector.links.mqtt import PahoLink
 from edge_client.link import PahoLink as AgentLink
 from edge_client.link import connect
 from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
-from tests.support.broker_setup import PASSWORDS, ConfiguredBroker, Setup, plan
+from tests.support.brokers import FAULTS, PASSWORDS, ConfiguredBroker, Files, Setup, plan
 from tests.support.campaigns import manifest_text
-from tests.support.certificates import FAULTS, Files
-from tests.support.collector_cli import facts
-from tests.support.command_line import Cli
-from tests.support.places import ROOT
+from tests.support.command_line import Cli, facts
+from tests.support.harness import ROOT
 
 Connect = Callable[[BrokerUrl, Credentials], None]
 

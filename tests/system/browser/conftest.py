@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.browser import Browser, ServedSample, build
-from tests.support.site import serving
+from tests.support.pages import serving
 
 
 @pytest.fixture(scope="package")

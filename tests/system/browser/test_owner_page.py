@@ -23,9 +23,8 @@ from tests.support.browser import (
     sideways,
 )
 from tests.support.campaigns import manifest_text, second_manifest
-from tests.support.edge_fakes import FakeClock, draw_rounds, joined_agent
+from tests.support.edge import FakeClock, draw_rounds, joined_agent, way_manifest
 from tests.support.edge_processes.processes import EDGE, draw_now, edge, environment, joined
-from tests.support.edge_ways import way_manifest
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from tests.support.browser import (
     sideways,
 )
 from tests.support.campaigns import manifest_text
-from tests.support.collector_cli import facts, printed
-from tests.support.site import serving
+from tests.support.command_line import facts, printed
+from tests.support.pages import serving
 
 pytestmark = pytest.mark.slow
 

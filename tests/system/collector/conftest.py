@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 
 from testbed.brokers import Broker, Mosquitto
+from tests.support.brokers import SharedBrokers, new_broker
 from tests.support.collector_processes.driver import Launcher
-from tests.support.shared_brokers import SharedBrokers, new_broker
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")

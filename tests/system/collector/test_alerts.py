@@ -14,9 +14,9 @@ import yaml
 from testbed.collector import CollectorProcess
 from testbed.processes import Process, free_port
 from tests.support.campaigns import manifest_text
-from tests.support.deployed import DEPLOY
-from tests.support.needs import path_of
-from tests.support.operator import operator
+from tests.support.command_line import operator
+from tests.support.documents import DEPLOY
+from tests.support.harness import path_of
 
 DOWN = "AllomfreeCollectorDown"
 BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
-from tests.support.operator import operator
+from tests.support.command_line import operator
 
 DEVICES = 400
 PARTS = 4

@@ -32,8 +32,7 @@ from tests.support.collector_processes.wire import (
     send_quickly,
 )
 from tests.support.edge_processes.processes import wait_until
-from tests.support.peer import CONNACK, PUBACK, PUBLISH, Peer, Wire, frame, text
-from tests.support.proxy import Proxy
+from tests.support.network import CONNACK, PUBACK, PUBLISH, Peer, Proxy, Wire, frame, text
 
 DEVICES = 20
 NONSENSE = 6

@@ -19,9 +19,9 @@ from tests.support.collector_processes.campaign import (
 )
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
+from tests.support.command_line import operator
+from tests.support.documents import rendered
 from tests.support.edge_processes.processes import wait_until
-from tests.support.home_assistant import rendered
-from tests.support.operator import operator
 
 HOUR = 3600
 PAST = 0

@@ -20,11 +20,10 @@ from collector.settings import StreamAddress
 from protocol_spec.programs.settings import Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats
-from tests.support.collector_cli import cli, home
-from tests.support.command_line import Cli
-from tests.support.postgres import new_schema
-from tests.support.shared_brokers import SharedBrokers
-from tests.support.sources import nats_with_a_stream
+from tests.support.brokers import SharedBrokers
+from tests.support.command_line import Cli, cli, home
+from tests.support.databases import new_schema
+from tests.support.network import nats_with_a_stream
 
 __all__ = ["cli", "home"]
 pytestmark = pytest.mark.needs("postgres")

@@ -31,9 +31,8 @@ from tests.support.collector_processes.driver import TIMING, Launcher
 from tests.support.collector_processes.processes import facts
 from tests.support.collector_processes.wire import Publisher, Watcher, send_quickly
 from tests.support.edge_processes.processes import wait_until
-from tests.support.needs import need
-from tests.support.peer import Peer, Published, Wire
-from tests.support.proxy import Proxy
+from tests.support.harness import need
+from tests.support.network import Peer, Proxy, Published, Wire
 
 DEVICES = 40
 BACKLOG = 12_000

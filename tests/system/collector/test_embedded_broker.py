@@ -15,7 +15,7 @@ from tests.support.collector_processes.campaign import Collection, assert_each_o
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher
 from tests.support.edge_processes.processes import wait_until
-from tests.support.ended import has_ended
+from tests.support.harness import has_ended
 
 DEVICES = 12
 

@@ -27,7 +27,7 @@ from protocol_spec import Outcome
 from protocol_spec.programs.settings import Credentials
 from testbed.brokers import Message, publish
 from testbed.processes import free_port
-from tests.support.collector_fakes import message, three_questions
+from tests.support.collector import message, three_questions
 
 DEVICES = 3_000
 

@@ -19,7 +19,7 @@ from tests.support.collector_processes.processes import resident
 from tests.support.collector_processes.wire import Message, Publisher
 from tests.support.edge_processes.processes import wait_until
 from tests.support.hostile import ATTACKS, Hostile
-from tests.support.peer import CONNACK, PUBACK, PUBLISH, Peer, Wire, frame, text
+from tests.support.network import CONNACK, PUBACK, PUBLISH, Peer, Wire, frame, text
 
 DEVICES = 6
 EXTRA_MIB = 20

@@ -8,7 +8,8 @@ import pytest
 
 from collector.links import Link, Message, Will
 from protocol_spec.programs.system import random_client_id
-from tests.support.links import (
+from tests.support.brokers import SharedBrokers
+from tests.support.network import (
     AtBroker,
     Ground,
     InMemory,
@@ -17,7 +18,6 @@ from tests.support.links import (
     subscribe,
     wait_until_lost,
 )
-from tests.support.shared_brokers import SharedBrokers
 
 
 @pytest.fixture(params=["memory", "quick nats", "mosquitto"])

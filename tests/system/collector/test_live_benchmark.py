@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.live import Effort, one_run
 from benchmarks.workload import Embedded
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 pytestmark = pytest.mark.slow
 

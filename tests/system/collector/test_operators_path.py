@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docs import PAGES, blocks, name_of, read
+from tests.support.documents import PAGES, blocks, name_of, read
 from tests.support.edge_processes.processes import environment
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 README = ROOT / "README.md"
 INSTALLS = re.compile(r"^(python3 -m venv|\. \S+/bin/activate|pip install).*\n", re.MULTILINE)

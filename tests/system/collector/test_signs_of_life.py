@@ -16,9 +16,8 @@ from edge_client.link import connect
 from protocol_spec.programs.settings import Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Mosquitto, Nats, publish, with_tls
-from tests.support.links import PATIENCE_SECONDS, subscribe
-from tests.support.needs import need
-from tests.support.peer import PINGREQ, Peer, Wire
+from tests.support.harness import need
+from tests.support.network import PATIENCE_SECONDS, PINGREQ, Peer, Wire, subscribe
 
 MESSAGES = 1_000
 BATCH = 50  # far more than one, far less than what waits in the socket

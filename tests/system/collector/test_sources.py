@@ -13,15 +13,16 @@ from protocol_spec.programs.settings import BrokerUnreachable, Credentials, pars
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats, publish
 from testbed.processes import cpu_seconds
-from tests.support.peer import Peer, Wire
-from tests.support.shared_brokers import SharedBrokers
-from tests.support.sources import (
+from tests.support.brokers import SharedBrokers
+from tests.support.network import (
+    Peer,
     Shared,
     SourceGround,
     Streamed,
-    in_memory,
+    Wire,
     paho,
-    receive,
+    receive_each,
+    source_in_memory,
     until,
 )
 
@@ -40,7 +41,7 @@ def ground(
 ) -> Iterator[SourceGround]:
     made: SourceGround
     if request.param == "memory":
-        made = in_memory(root)
+        made = source_in_memory(root)
     elif request.param == "mosquitto":
         made = Shared(root, paho(shared_brokers.get("mosquitto")))
     else:
@@ -61,7 +62,7 @@ def test_each_message_comes_to_one_of_two(ground: SourceGround, root: str) -> No
     sent.add((f"{root}/v1/camp-0123abcd/up/d1/request", b"ask"))
     for topic, payload in sent:
         ground.send(topic, payload)
-    got = receive(sources, len(sent))
+    got = receive_each(sources, len(sent))
     for source, messages in zip(sources, got):
         source.acknowledge(messages)
         assert all(message.mid > 0 and not message.retained for message in messages)
@@ -80,7 +81,7 @@ def test_only_what_devices_send_to_the_collector(ground: SourceGround, root: str
     ground.send(report(root, "a.b"), b"a strange name")
     ground.send(report(root, ""), b"no name")
     ground.send(report(root, "d1"), b"x" * 200_000)
-    ((first, second, third),) = receive([source], 3)
+    ((first, second, third),) = receive_each([source], 3)
     assert (first.topic, first.payload) == (report(root, "a.b"), b"a strange name")
     assert (second.topic, second.payload) == (report(root, ""), b"no name")
     assert third.topic == report(root, "d1")
@@ -102,7 +103,7 @@ def test_what_devices_send_again_costs_the_broker_no_more(root: str, tmp_path: P
             messages = [(report(root, f"{times}-{d}"), b"x" * 250) for d in range(devices)] * times
             publish(broker.url, messages)
             source = ground.source("a")
-            ((*got,),) = receive([source], SENT)
+            ((*got,),) = receive_each([source], SENT)
             source.acknowledge(got)
             source.close()
             costs.append(cpu_seconds(running.pid))
@@ -116,12 +117,12 @@ def test_what_was_not_acknowledged_comes_again(ground: SourceGround, root: str) 
     source = ground.source("a")
     for i in range(4):
         ground.send(report(root, f"d{i}"), b"%d" % i)
-    ((*messages,),) = receive([source], 4)
+    ((*messages,),) = receive_each([source], 4)
     source.acknowledge(messages[:2])
     until(source, lambda: True)
     source.close()
     again = ground.source("a", again=True)
-    ((*rest,),) = receive([again], 2)
+    ((*rest,),) = receive_each([again], 2)
     assert {m.payload for m in rest} == {m.payload for m in messages[2:]}
     again.acknowledge(rest)
 
@@ -131,7 +132,7 @@ def test_drained_only_when_all_before_is_acknowledged(ground: SourceGround, root
     assert source.drained == 0.0
     until(source, lambda: source.drained == 100.0, moment=100.0)
     ground.send(report(root, "d1"), b"1")
-    ((message,),) = receive([source], 1)
+    ((message,),) = receive_each([source], 1)
     source.mark(200.0)
     if ground.whole:  # the message is ours until it is acknowledged, and no longer than a second
         limit = time.monotonic() + 0.5
@@ -156,7 +157,7 @@ def test_a_worker_that_retires_gets_nothing_more(ground: SourceGround, root: str
     leaving.close(stay=False)
     for i in range(10):
         ground.send(report(root, f"d{i}"), b"%d" % i)
-    (messages,) = receive([staying], 10)
+    (messages,) = receive_each([staying], 10)
     assert len({m.payload for m in messages}) == 10
 
 

@@ -20,9 +20,8 @@ from protocol_spec.programs.settings import BrokerUnreachable, Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats
 from testbed.processes import free_port
-from tests.support.broker_setup import ConfiguredBroker, Setup, plan
-from tests.support.shared_brokers import SharedBrokers
-from tests.support.sources import nats_with_a_stream, paho, receive
+from tests.support.brokers import ConfiguredBroker, Setup, SharedBrokers, plan
+from tests.support.network import nats_with_a_stream, paho, receive_each
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_a_consumer_that_is_deleted_is_made_anew(nats: Nats, namespace: str) -> 
         device = paho(nats)(random_client_id("device"), False)
         device.publish(f"{namespace}/v1/heat-0123abcd/up/d1/report", b"x", retain=False)
         device.step(0.1)
-        assert receive([source], 1)
+        assert receive_each([source], 1)
         device.close()
 
 

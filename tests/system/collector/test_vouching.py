@@ -17,12 +17,11 @@ from edge_client.__main__ import main as edge_main
 from protocol_spec import Manifest, Signature, Topics, digest8
 from protocol_spec.programs import signing
 from testbed.brokers import Broker
-from tests.support.collector_cli import undisturbed
 from tests.support.collector_processes.campaign import own_namespace
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
-from tests.support.colliding import TEXT_A, TEXT_B, A, B
-from tests.support.command_line import empty_home, facts_of, invoker
+from tests.support.command_line import empty_home, facts_of, invoker, undisturbed
+from tests.support.hostile import TEXT_A, TEXT_B, A, B
 
 STRANGER = signing.new_secret()
 collector, edge = invoker(collector_main), invoker(edge_main)

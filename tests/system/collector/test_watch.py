@@ -14,7 +14,7 @@ from collector.data_dir import open_store
 from protocol_spec import Manifest
 from testbed.processes import command_of, environment
 from tests.support.campaigns import manifest_text
-from tests.support.collector_fakes import candidate
+from tests.support.collector import candidate
 
 CLEAR = b"\x1b[2J\x1b[H"
 PATIENCE = 60.0

@@ -16,7 +16,7 @@ from testbed.brokers import Broker
 from tests.support.collector_processes.driver import Launcher
 from tests.support.collector_processes.wire import Publisher
 from tests.support.collector_processes.workers import Site, pause, resume
-from tests.support.stores import snapshot
+from tests.support.databases import snapshot
 
 pytestmark = pytest.mark.needs("postgres")
 

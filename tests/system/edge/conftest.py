@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
-from tests.support.edge_fakes import in_memory
+from tests.support.edge import in_memory
 from tests.support.edge_processes.killable import KillableAgents
-from tests.support.needs import need
+from tests.support.harness import need
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import agent
 from benchmarks.report import as_json
 from testbed import processes
-from tests.support.overlap import load_what_was_put_off
+from tests.support.harness import load_what_was_put_off
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from protocol_spec import (
 )
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import INSISTENT, last_state, tick_until
+from tests.support.edge import INSISTENT, last_state, tick_until
 from tests.support.edge_processes.loops import (
     fresh_manifest,
     many_queued,
@@ -36,8 +36,7 @@ from tests.support.edge_processes.loops import (
     queued,
 )
 from tests.support.edge_processes.processes import AgentProcess, draw_now, edge, joined, wait_until
-from tests.support.peer import CONNACK, Peer, Published, Wire, frame
-from tests.support.proxy import Proxy
+from tests.support.network import CONNACK, Peer, Proxy, Published, Wire, frame
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300

@@ -17,15 +17,7 @@ from edge_client.records import Queued, Timing
 from protocol_spec.programs.memory_broker import MemoryBroker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import (
-    DAY,
-    FIRST,
-    FakeClock,
-    MemoryTally,
-    daily,
-    joined_agent,
-    runner_of,
-)
+from tests.support.edge import DAY, FIRST, FakeClock, MemoryTally, daily, joined_agent, runner_of
 from tests.support.edge_processes.loops import RoundClock, fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
 

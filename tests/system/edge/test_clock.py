@@ -12,7 +12,7 @@ from edge_client.agent import Wait
 from edge_client.clock import SystemClock
 from protocol_spec import Presence, State, digest8
 from testbed.brokers import Broker, Tally
-from tests.support.edge_fakes import QUICK, ROOMY, tick_until
+from tests.support.edge import QUICK, ROOMY, tick_until
 from tests.support.edge_processes.loops import fresh_manifest
 
 DAY = 86_400

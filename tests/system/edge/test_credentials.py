@@ -17,8 +17,8 @@ from protocol_spec import Manifest, Topics
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
 from tests.support.campaigns import second_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge
-from tests.support.needs import need
-from tests.support.peer import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Wire
+from tests.support.harness import need
+from tests.support.network import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Wire
 
 USER: Final = "k7f3-0b2q"
 PASSWORD: Final = "correct-horse"  # noqa: S105 - of brokers that live for a second

@@ -17,7 +17,7 @@ from edge_client.errors import EdgeError
 from edge_client.store import Store
 from protocol_spec import Manifest
 from tests.support.campaigns import manifest
-from tests.support.needs import need
+from tests.support.harness import need
 from tests.support.power_cuts import Files, power_cuts, recorded, restore
 
 JOIN_AND_DRAW = """

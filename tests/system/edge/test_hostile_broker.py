@@ -12,7 +12,7 @@ from tests.support.campaigns import manifest
 from tests.support.collector_processes.processes import resident
 from tests.support.edge_processes.processes import AgentProcess, draw_now, joined, wait_until
 from tests.support.hostile import ATTACKS, Hostile
-from tests.support.peer import Peer, Published, Wire
+from tests.support.network import Peer, Published, Wire
 
 SOON = Timing(step=0.05, resend=1.0, reconnect=0.02, reconnect_longest=0.05)
 EXTRA_MIB = 20

@@ -15,12 +15,11 @@ import pytest
 from edge_client import EdgeClient
 from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
+from tests.support.edge import many_values, way_manifest
 from tests.support.edge_processes.killable import KillableAgents, Memory, Run
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
-from tests.support.edge_ways import many_values, way_manifest
-from tests.support.peer import Peer, Wire
-from tests.support.proxy import Proxy
+from tests.support.network import Peer, Proxy, Wire
 
 REPEAT = 3
 

@@ -13,11 +13,11 @@ from edge_client import Credentials, EdgeClient
 from edge_client.records import Queued
 from protocol_spec import Manifest, receipt_page
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from tests.support.brokers import Files
 from tests.support.campaigns import second_manifest
-from tests.support.certificates import Files
-from tests.support.edge_fakes import QUICK, tick_until
-from tests.support.needs import need
-from tests.support.proxy import Proxy
+from tests.support.edge import QUICK, tick_until
+from tests.support.harness import need
+from tests.support.network import Proxy
 
 APPLICATION_DATA: Final = 23
 QUESTIONS: Final = """[[attributes]]

@@ -20,7 +20,7 @@ from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
 from testbed.brokers import BROKERS, Broker, Mosquitto, leave
-from tests.support.needs import need
+from tests.support.harness import need
 
 PATIENCE = 30.0
 

@@ -22,10 +22,10 @@ from protocol_spec import (
 )
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import QUICK, tick_until
+from tests.support.edge import QUICK, tick_until
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
-from tests.support.peer import Peer, Wire
+from tests.support.network import Peer, Wire
 
 EACH = 1_000
 

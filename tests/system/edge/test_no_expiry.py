@@ -20,9 +20,9 @@ from protocol_spec import Manifest, Topics
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, leave
 from tests.support.campaigns import second_manifest
-from tests.support.edge_fakes import QUICK, tick_until
+from tests.support.edge import QUICK, tick_until
 from tests.support.edge_processes.loops import one_queued
-from tests.support.peer import PUBLISH, SUBSCRIBE, Peer, Wire
+from tests.support.network import PUBLISH, SUBSCRIBE, Peer, Wire
 
 DEVICES: Final = 5
 LEFT: Final = 1  # second until the deadline, by the device's clock

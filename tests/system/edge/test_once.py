@@ -10,8 +10,8 @@ import pytest
 
 from edge_client import EdgeClient
 from testbed.brokers import Nats, Tally
+from tests.support.edge import way_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
-from tests.support.edge_ways import way_manifest
 
 PERIOD, COUNT, EACH = 3, 3, 2
 

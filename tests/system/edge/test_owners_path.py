@@ -22,10 +22,9 @@ import pytest
 from protocol_spec import Manifest
 from testbed.collector import CollectorProcess
 from testbed.processes import free_port
-from tests.support.collector_cli import undisturbed
-from tests.support.docs import blocks, section
-from tests.support.operator import operator
-from tests.support.places import ROOT
+from tests.support.command_line import operator, undisturbed
+from tests.support.documents import blocks, section
+from tests.support.harness import ROOT
 
 BROKER = "mqtts://broker.example"
 NAME = re.compile(r"home-heat-[0-9a-f]{8}([0-9a-f]{56})?")

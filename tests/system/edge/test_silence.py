@@ -18,11 +18,10 @@ from edge_client.records import Timing
 from protocol_spec import Manifest
 from testbed.brokers import Broker, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import FIRST, ROOMY
+from tests.support.edge import FIRST, ROOM, ROOMY, way_manifest
 from tests.support.edge_processes.loops import RoundClock, fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, edge, joined, wait_until
-from tests.support.edge_ways import ROOM, way_manifest
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 LITTLE = {"eps_inf": 0.02, "eps_1": 0.01, "period": 1, "grace": 60, "attributes": ROOM}
 

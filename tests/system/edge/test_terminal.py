@@ -13,10 +13,10 @@ import pytest
 
 from protocol_spec import Topics
 from testbed.brokers import Tally
+from tests.support.brokers import new_broker
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.edge_processes.processes import environment
-from tests.support.foreign import ESCAPES, hidden_in, toml
-from tests.support.shared_brokers import new_broker
+from tests.support.hostile import ESCAPES, hidden_in, toml
 
 HOSTILE = "".join(ESCAPES)
 

@@ -15,12 +15,11 @@ import pytest
 
 from edge_client import Credentials, EdgeClient
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats
+from tests.support.brokers import FAULTS, Files
 from tests.support.campaigns import manifest, manifest_text
-from tests.support.certificates import FAULTS, Files
-from tests.support.edge_fakes import QUICK, tick_until
+from tests.support.edge import QUICK, tick_until
 from tests.support.edge_processes.processes import edge
-from tests.support.needs import need
-from tests.support.places import ROOT
+from tests.support.harness import ROOT, need
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

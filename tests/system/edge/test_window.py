@@ -8,9 +8,18 @@ import pytest
 
 from edge_client.link import WINDOW
 from protocol_spec import Rejected, decode_report
-from tests.support.edge_fakes import tick_until
+from tests.support.edge import tick_until
 from tests.support.edge_processes.loops import many_queued, queued
-from tests.support.peer import DISCONNECT, PINGREQ, PINGRESP, PUBLISH, SUBSCRIBE, Peer, Wire, frame
+from tests.support.network import (
+    DISCONNECT,
+    PINGREQ,
+    PINGRESP,
+    PUBLISH,
+    SUBSCRIBE,
+    Peer,
+    Wire,
+    frame,
+)
 
 PENDING = 500
 

@@ -13,7 +13,7 @@ from benchmarks.agent import Call, calls, first, payloads, syncs_per_round, trac
 from testbed.brokers import Nats, Tally
 from tests.support.edge_processes.loops import fresh_manifest
 from tests.support.edge_processes.processes import AgentProcess, joined
-from tests.support.needs import need
+from tests.support.harness import need
 
 ROUNDS = 4
 

@@ -23,8 +23,7 @@ from protocol_spec import Manifest, Report, decode_report, receipt_tag, report_f
 from testbed.collector import CollectorProcess
 from testbed.processes import Process
 from tests.support.campaigns import second_manifest
-from tests.support.needs import JAVASCRIPT, need, path_of
-from tests.support.places import ROOT
+from tests.support.harness import JAVASCRIPT, ROOT, need, path_of
 from tests.support.protocol import vectors
 
 EXAMPLE = ROOT / "examples/javascript-device"

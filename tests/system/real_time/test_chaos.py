@@ -9,8 +9,7 @@ import pytest
 
 from faults.run import collector_size, run
 from faults.sites import CollectorSite
-from tests.support.needs import is_there, need
-from tests.support.overlap import all_at_once
+from tests.support.harness import all_at_once, is_there, need
 
 DEVICES: Final = 60
 SEEDS: Final = [("embedded", False, 1), ("nats", True, 2), ("mosquitto", True, 3)]

@@ -21,7 +21,7 @@ from collector.web.live import LIMITS
 from collector.web.server import NICE
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.edge_processes.processes import wait_until
-from tests.support.site import Site
+from tests.support.pages import Site
 
 NOBODY = ("--broker", "mqtt://127.0.0.1:1")
 SERVES = "page, health and metrics on http://127.0.0.1:"

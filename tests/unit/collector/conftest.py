@@ -11,8 +11,8 @@ from collector.device_key import DeviceKey
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from tests.support.collector_cli import cli, home
-from tests.support.collector_fakes import FIRST, three_questions
+from tests.support.collector import FIRST, three_questions
+from tests.support.command_line import cli, home
 
 __all__ = ["cli", "home"]
 

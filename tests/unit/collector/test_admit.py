@@ -17,7 +17,7 @@ from collector.ingest.admit import OpenCampaigns, admit
 from collector.links import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import Manifest, Outcome, digest8, receipt_page, receipt_tag
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     FIRST,
     FUEL,

@@ -12,7 +12,7 @@ from collector.commands import main
 from edge_client import EdgeClient
 from testbed.brokers import BROKERS, Broker
 from tests.support.campaigns import manifest_text
-from tests.support.needs import need
+from tests.support.harness import need
 
 
 @pytest.fixture(params=BROKERS)

@@ -20,7 +20,7 @@ from collector.device_key import DeviceKey
 from collector.errors import CollectorError, NotABackup, StorageFailure
 from collector.opening import OperatorKey
 from collector.settings import Settings, resolve
-from tests.support.collector_fakes import FIRST, candidate, seal, three_questions
+from tests.support.collector import FIRST, candidate, seal, three_questions
 
 
 def settings_of(data: Path, **more: object) -> Settings:

@@ -18,7 +18,7 @@ from collector.links import Message
 from collector.timing import USUAL, Clock
 from protocol_spec import Outcome
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     FIRST,
     FUEL,
     counts_of,
@@ -27,7 +27,7 @@ from tests.support.collector_fakes import (
     tags_of,
     three_questions,
 )
-from tests.support.stores import FullDisk, snapshot
+from tests.support.databases import FullDisk, snapshot
 
 MANIFEST = three_questions()
 GOOD, OTHER = message(MANIFEST, "d0", body=b"\1"), message(MANIFEST, "d1", number=1, body=b"\2")

@@ -21,7 +21,7 @@ from collector.brokers.embedded import (
     recorded_program,
 )
 from protocol_spec.programs.settings import SettingsError
-from tests.support.needs import need
+from tests.support.harness import need
 
 OTHER = b"#!/bin/sh\nexec evil\n"
 DIGEST = hashlib.sha256(OTHER).hexdigest()

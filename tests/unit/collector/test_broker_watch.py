@@ -7,7 +7,7 @@ import pytest
 from collector.links import BrokerWatch
 from collector.timing import Timing
 from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
-from tests.support.collector_service import ManualTime
+from tests.support.collector import ManualTime
 
 TIMING = Timing()
 

@@ -50,10 +50,8 @@ from collector.terminal import (
 from collector.web.render import _qr
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
-from tests.support.collector_cli import data, file, mistaken, used
-from tests.support.collector_fakes import FIRST, FUEL, random_counts, three_questions
-from tests.support.command_line import Cli
-from tests.support.qr import read_code, squares_of
+from tests.support.collector import FIRST, FUEL, random_counts, three_questions
+from tests.support.command_line import Cli, data, file, mistaken, read_code, squares_of, used
 
 __all__ = ["data", "file", "used"]  # fixtures
 

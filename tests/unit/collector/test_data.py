@@ -15,7 +15,7 @@ import pytest
 from collector.data_dir import only_service, open_store, read_store
 from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
-from tests.support.collector_fakes import FIRST, three_questions
+from tests.support.collector import FIRST, three_questions
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o277])

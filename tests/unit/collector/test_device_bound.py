@@ -11,7 +11,7 @@ from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
 from collector.store.shared import count_bodies
 from protocol_spec import Result
-from tests.support.collector_fakes import COLOUR, FIRST, FUEL, TOWN, random_counts, three_questions
+from tests.support.collector import COLOUR, FIRST, FUEL, TOWN, random_counts, three_questions
 
 CAMPAIGN = Campaign(1, three_questions(min_reports=4), FIRST, None)
 SENT = (1, 3, 2, 4, 1, 4)  # reports of each device over four rounds

@@ -10,7 +10,7 @@ import pytest
 
 from collector.device_key import DeviceKey
 from collector.errors import StorageFailure
-from tests.support.collector_fakes import three_questions
+from tests.support.collector import three_questions
 
 MANIFEST, OTHER = three_questions(), three_questions(slug="other")
 

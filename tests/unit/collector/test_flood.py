@@ -16,13 +16,18 @@ from collector.store.sqlite import SqliteStore
 from collector.timing import USUAL, Timing
 from protocol_spec import Outcome
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import FIRST, FUEL, HOUR, counts_of, message, three_questions
-from tests.support.collector_service import (
+from tests.support.collector import (
+    FIRST,
+    FUEL,
+    HOUR,
     ManualTime,
     ServiceInMemory,
+    counts_of,
     forget,
+    message,
     reports,
     service_in_memory,
+    three_questions,
 )
 
 QUICK = Timing(flood_messages=100, flood_seconds=60.0)

@@ -14,7 +14,7 @@ from collector.device_key import DeviceKey
 from collector.ingest.batch import search_rarely
 from collector.links import BATCH
 from collector.store.sqlite import SqliteStore
-from tests.support.collector_fakes import FIRST, message, open_campaigns, three_questions
+from tests.support.collector import FIRST, message, open_campaigns, three_questions
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from queue import Queue
 
 from collector.links.mqtt import ENOUGH, LONGEST_REST, PAUSE_SECONDS, PAUSES, Gathering, PahoLink
 from protocol_spec.programs.settings import Credentials, parse_broker
-from tests.support.peer import Peer, Wire
+from tests.support.network import Peer, Wire
 
 
 @dataclass

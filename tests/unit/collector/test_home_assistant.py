@@ -14,9 +14,8 @@ from collector.rounds.publishing import discovery, discovery_topic
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import FIRST, three_questions
-from tests.support.collector_service import service_in_memory
-from tests.support.home_assistant import rendered
+from tests.support.collector import FIRST, service_in_memory, three_questions
+from tests.support.documents import rendered
 
 CAMPAIGN = Campaign(1, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)

@@ -21,8 +21,8 @@ from collector.metrics import METRICS, exposition, registry
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
-from tests.support.collector_fakes import COLOUR, candidate, seal
-from tests.support.places import ROOT
+from tests.support.collector import COLOUR, candidate, seal
+from tests.support.harness import ROOT
 
 Samples = dict[str, float]
 CERTIFICATE = "allomfree_certificate_expiry_timestamp_seconds"

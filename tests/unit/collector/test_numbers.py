@@ -17,8 +17,7 @@ from protocol_spec.estimation import (
     midpoints,
     quantile,
 )
-from tests.support.collector_fakes import FIRST, random_counts
-from tests.support.collector_ways import asked
+from tests.support.collector import FIRST, asked, random_counts
 
 N = 4000
 

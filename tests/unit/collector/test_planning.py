@@ -30,7 +30,7 @@ from protocol_spec import (
 )
 from protocol_spec.estimation import critical_value, estimate, mean
 from protocol_spec.reporting import Once
-from tests.support.collector_fakes import three_questions
+from tests.support.collector import three_questions
 
 Z = critical_value(0.95)
 

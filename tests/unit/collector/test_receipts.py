@@ -25,7 +25,7 @@ from protocol_spec import (
     hashed_for_tag,
 )
 from protocol_spec.limits import MAX_RECEIPT_BYTES, PAGE_TAGS, TAG_BYTES
-from tests.support.collector_fakes import FIRST, FUEL, HOUR, tags_of, three_questions
+from tests.support.collector import FIRST, FUEL, HOUR, tags_of, three_questions
 
 CAMPAIGN = Campaign(5, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)

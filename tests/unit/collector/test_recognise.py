@@ -16,8 +16,15 @@ from collector.ingest.admit import HEADS, RESTS, OpenCampaigns, ReportPrefixCach
 from collector.links import Message
 from collector.records import Campaign, Candidate
 from protocol_spec import Manifest, Report, Topics, digest8
-from tests.support.collector_fakes import FIRST, HOUR, open_campaigns, three_questions
-from tests.support.collector_ways import WAYS, Device, asked
+from protocol_spec.ways import WAYS
+from tests.support.collector import (
+    FIRST,
+    HOUR,
+    Device,
+    asked,
+    open_campaigns,
+    three_questions,
+)
 
 NOW = FIRST + HOUR + 1.0  # the second round is open
 PLAIN = three_questions(count=3)

@@ -17,14 +17,15 @@ from collector.rounds.results import pooled_result, result_json, summary
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Topics
 from protocol_spec.limits import MAX_JSON_BYTES
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     FIRST,
     FUEL,
+    ServiceInMemory,
     candidate,
     seal,
+    service_in_memory,
     three_questions,
 )
-from tests.support.collector_service import ServiceInMemory, service_in_memory
 from tests.support.protocol.asyncapi import SCHEMAS, fits
 
 README = (Path(protocol_spec.__file__).parent / "README.md").read_text(encoding="utf-8")

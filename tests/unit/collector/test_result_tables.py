@@ -30,24 +30,24 @@ from collector.rounds.results import pooled_result, round_result, summary
 from collector.web.live import Limits
 from protocol_spec import Manifest, Outcome, Result, calibrate
 from protocol_spec.estimation import Estimate, cdf, contrast, difference, estimate_window
-from tests.support.collector_cli import mistaken, printed
-from tests.support.collector_fakes import COLOUR, FIRST, FUEL, random_counts, three_questions
-from tests.support.command_line import Cli
-from tests.support.page_data import filled
-from tests.support.postgres import new_schema
-from tests.support.results import FUEL as NAMED
-from tests.support.results import (
+from tests.support.collector import COLOUR, FIRST, FUEL, random_counts, three_questions
+from tests.support.command_line import Cli, mistaken, printed
+from tests.support.databases import new_schema
+from tests.support.pages import FUEL as NAMED
+from tests.support.pages import (
     ROOM,
     SHARES,
+    Site,
+    filled,
     made_result,
     pooled_estimate,
     rooms,
     round_estimate,
+    serving,
     store_windows,
     withheld,
 )
-from tests.support.results import rooms as rooms_of
-from tests.support.site import Site, serving
+from tests.support.pages import rooms as rooms_of
 
 UNEQUAL = ([1, 3, 40], [300, 200, 25])
 

@@ -10,7 +10,7 @@ from collector.rounds.results import CONFIDENCE, pooled_result, round_result, ro
 from collector.store.sqlite import SqliteStore
 from protocol_spec import RESULT_SERIES, Outcome, Result, as_drawn, decode_result
 from protocol_spec.estimation import Estimate, estimate, estimate_pooled
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     FIRST,
     FUEL,

@@ -16,7 +16,7 @@ from collector.rounds import sealing as rounds
 from collector.rounds.results import round_results
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     ATTRIBUTES,
     COLOUR,
     FIRST,
@@ -29,7 +29,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import rows, withdraw
+from tests.support.databases import rows, withdraw
 
 BODY = bytes.fromhex("c0ffee5ea1ed") * 4
 DEVICES = [0x7E57_0000_DE71_CE00 + i for i in range(20)]

@@ -16,8 +16,8 @@ import collector.settings
 import edge_client.settings
 from collector.brokers.config import CLUSTER_PORT, COLLECTOR, PORT, STREAM_PORT, BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from tests.support.deployed import DEPLOY, DOCKERFILES, Dockerfile, can_be_typed, project
-from tests.support.places import ROOT
+from tests.support.documents import DEPLOY, DOCKERFILES, Dockerfile, can_be_typed, project
+from tests.support.harness import ROOT
 
 SETTINGS = {"edge": edge_client.settings.SETTINGS, "collector": collector.settings.SETTINGS}
 STATE = {"edge": "ALLOMFREE_STATE_DIR", "collector": "ALLOMFREE_DATA_DIR"}

@@ -17,8 +17,8 @@ from debian_packages import PACKAGES, PYTHON, build, control
 from supply_chain import build_distribution, build_environment, read_pins
 from testbed.processes import free_port
 from tests.support.campaigns import manifest_text
-from tests.support.deployed import can_be_typed, project, unit
-from tests.support.needs import need
+from tests.support.documents import can_be_typed, project, unit
+from tests.support.harness import need
 
 pytestmark = pytest.mark.slow
 CHROOTLESS = ("--force-script-chrootless", "--force-depends", "--force-not-root")

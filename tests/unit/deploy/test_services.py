@@ -20,9 +20,8 @@ from edge_client.settings import default_state_dir
 from edge_client.sources import CommandSource
 from protocol_spec.programs.mqtt import CONNECT_SECONDS
 from protocol_spec.programs.settings import SettingsError
-from tests.support.deployed import DEPLOY, PROGRAMS, can_be_typed, unit
-from tests.support.needs import path_of
-from tests.support.places import ROOT
+from tests.support.documents import DEPLOY, PROGRAMS, can_be_typed, unit
+from tests.support.harness import ROOT, path_of
 
 # --- units ---------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 from collector.brokers.embedded import KNOWN_PROGRAMS, NATS_VERSION
 from supply_chain import EXTRAS, REQUIREMENTS, SBOM, build_distribution, git, read_pins, sbom
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 PATIENCE_SECONDS = 240.0
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from edge_client.__main__ import main
 from edge_client.agent import Agent
 from testbed.brokers import Nats
 from tests.support.command_line import Cli, empty_home, invoker
-from tests.support.edge_fakes import Connections, FakeClock, daily, in_memory, joined_agent
+from tests.support.edge import Connections, FakeClock, daily, in_memory, joined_agent
 
 
 @pytest.fixture

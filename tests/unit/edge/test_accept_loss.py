@@ -16,7 +16,7 @@ from edge_client.policy import Policy
 from edge_client.records import LedgerLine
 from edge_client.store import Store
 from protocol_spec import Manifest
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     FUEL,
     FakeClock,
     as_killed,

@@ -14,7 +14,7 @@ from edge_client.policy import Policy
 from protocol_spec import Report, decode_report
 from protocol_spec.topics import is_device
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     FUEL,
     NOBODY,
     Connections,

@@ -19,7 +19,7 @@ from protocol_spec import Manifest
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import NOBODY, rows
+from tests.support.edge import NOBODY, rows
 
 VERBS = sorted(main.commands)
 WITH_JSON = ("join", "show", "status", "report", "doctor")

@@ -32,7 +32,7 @@ from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     FUEL,
     NOBODY,
     QUICK,
@@ -41,8 +41,8 @@ from tests.support.edge_fakes import (
     by_port,
     no_entropy,
     rows,
+    way_manifest,
 )
-from tests.support.edge_ways import way_manifest
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from edge_client.statement import show_facts
 from edge_client.text import show_text
 from protocol_spec import Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FIRST,
     FakeClock,

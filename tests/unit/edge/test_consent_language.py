@@ -23,8 +23,19 @@ from edge_client.statement import invitation_facts, joined_facts, show_facts
 from edge_client.text import asked_text, joined_text, show_text
 from protocol_spec import Manifest, Reporting
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import NOBODY, FakeClock, daily, draw_rounds, joined_agent, only
-from tests.support.edge_ways import ALL_WAYS, FUELS, ROOM, way_manifest, way_text
+from tests.support.edge import (
+    ALL_WAYS,
+    FUELS,
+    NOBODY,
+    ROOM,
+    FakeClock,
+    daily,
+    draw_rounds,
+    joined_agent,
+    only,
+    way_manifest,
+    way_text,
+)
 from tests.support.messages import MESSAGES
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]

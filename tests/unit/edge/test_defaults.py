@@ -19,7 +19,7 @@ from edge_client.sources import build
 from edge_client.statement import budget_facts
 from edge_client.text import budget_text
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FUEL,
     FakeClock,
@@ -30,8 +30,8 @@ from tests.support.edge_fakes import (
     joined_agent,
     only,
     rows,
+    way_manifest,
 )
-from tests.support.edge_ways import way_manifest
 
 STOVE, OVEN, HEATER, FAN = (FUEL.replace("fuel", n) for n in ("stove", "oven", "heater", "fan"))
 

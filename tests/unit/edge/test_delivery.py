@@ -17,7 +17,7 @@ from edge_client.store import Store
 from protocol_spec import Presence, Rejected, State, decode_report, digest8
 from protocol_spec.programs.memory_broker import DeviceLink, MemoryBroker, matches
 from protocol_spec.programs.packets import Message
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FakeClock,
     MemoryTally,

@@ -16,8 +16,8 @@ from edge_client.store.highwater import SLOT, Mark, Participation
 from protocol_spec import Manifest, Topics
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import SettingsError, parse_campaign, parse_invitation
-from tests.support.colliding import FIRST_ROUND, A, B
-from tests.support.edge_fakes import FakeClock, draw, joined_agent, only, rows
+from tests.support.edge import FakeClock, draw, joined_agent, only, rows
+from tests.support.hostile import FIRST_ROUND, A, B
 
 PLACE = "mqtt://127.0.0.1:1/allomfree"
 

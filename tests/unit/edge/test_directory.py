@@ -16,7 +16,7 @@ from edge_client.status import Heartbeat
 from edge_client.store import Store
 from edge_client.store.opening import STATE_FILES
 from protocol_spec.programs.settings import parse_broker
-from tests.support.edge_fakes import FakeClock, daily, draw, joined_agent
+from tests.support.edge import FakeClock, daily, draw, joined_agent
 
 
 @contextmanager

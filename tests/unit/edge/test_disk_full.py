@@ -20,7 +20,7 @@ from edge_client.errors import StorageFailure
 from edge_client.records import Queued
 from edge_client.store import Store
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     COLOUR,
     DAY,
     QUICK,

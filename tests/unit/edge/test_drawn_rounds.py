@@ -14,26 +14,24 @@ from edge_client.policy import Policy
 from edge_client.records import Membership, Queued
 from edge_client.store import highwater
 from protocol_spec import Manifest
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     NOBODY,
+    ROOM,
+    WARMTH,
     FakeClock,
     agree,
     as_killed,
-    draw,
-    joined_agent,
-    only,
-    rows,
-)
-from tests.support.edge_ways import (
-    ROOM,
-    WARMTH,
     broken,
+    draw,
     draw_all,
+    joined_agent,
     ledger_of,
     many_values,
     memos_of,
+    only,
     report_of,
+    rows,
     way_manifest,
 )
 

@@ -15,7 +15,7 @@ from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import Invitation
 from edge_client.store import KEPT_FOR_SHOW, Store
 from protocol_spec.programs.settings import parse_broker
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     COLOUR,
     NOBODY,
     Connections,
@@ -26,8 +26,8 @@ from tests.support.edge_fakes import (
     draw_rounds,
     joined_agent,
     only,
+    way_manifest,
 )
-from tests.support.edge_ways import way_manifest
 
 WINDOW = 12
 

@@ -11,7 +11,7 @@ from edge_client.errors import StorageFailure
 from edge_client.records import LedgerLine
 from edge_client.store import Store, highwater
 from edge_client.store.highwater import SLOT, Mark, Participation
-from tests.support.edge_fakes import FakeClock, daily, draw, draw_rounds, joined_agent, only, rows
+from tests.support.edge import FakeClock, daily, draw, draw_rounds, joined_agent, only, rows
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 from edge_client.sources import build_all, example, unreadable
 from protocol_spec import Manifest
 from tests.support.command_line import Cli, facts_of
-from tests.support.edge_fakes import NOBODY
-from tests.support.edge_ways import FUELS, ROOM, way_text
+from tests.support.edge import FUELS, NOBODY, ROOM, way_text
 
 SECRET = "marmalade"  # noqa: S105
 JOIN = ("join", "--broker", NOBODY, "--yes")

@@ -20,8 +20,8 @@ from edge_client.language import (
     say_count,
     speaking,
 )
+from tests.support.harness import every
 from tests.support.messages import MESSAGES, PACKAGE
-from tests.support.tables import every
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 EVERY_OTHER = pytest.mark.parametrize("code", OTHERS)

@@ -16,15 +16,7 @@ from edge_client.errors import StateLost, StateTooNew, StorageFailure
 from edge_client.store import Store
 from edge_client.store.highwater import SLOT
 from edge_client.store.opening import RECOVER
-from tests.support.edge_fakes import (
-    FakeClock,
-    as_killed,
-    daily,
-    draw_rounds,
-    joined_agent,
-    only,
-    rows,
-)
+from tests.support.edge import FakeClock, as_killed, daily, draw_rounds, joined_agent, only, rows
 
 PAGE = 4096
 Damage = Callable[[Path], object]

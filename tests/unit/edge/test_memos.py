@@ -13,7 +13,7 @@ from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
 from edge_client.records import Memo
 from protocol_spec import spending
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     COLOUR,
     DAY,
     FakeClock,

@@ -20,8 +20,8 @@ from edge_client.store import Store
 from testbed.brokers import Mosquitto
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import NOBODY, rows
-from tests.support.needs import need, path_of
+from tests.support.edge import NOBODY, rows
+from tests.support.harness import need, path_of
 
 SOMEWHERE = "allomfree/home-heat-1a2b3c4d"
 

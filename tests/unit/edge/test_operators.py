@@ -17,9 +17,9 @@ from edge_client.text import invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.colliding import FIRST_ROUND, TEXT_A
-from tests.support.edge_fakes import NOBODY, FakeClock, draw, joined_agent, only
-from tests.support.places import ROOT
+from tests.support.edge import NOBODY, FakeClock, draw, joined_agent, only
+from tests.support.harness import ROOT
+from tests.support.hostile import FIRST_ROUND, TEXT_A
 
 SECRET, OTHER = bytes(range(32)), bytes(32)
 KEY, OTHER_KEY = signing.public_key(SECRET), signing.public_key(OTHER)

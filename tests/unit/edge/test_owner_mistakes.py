@@ -9,8 +9,7 @@ import pytest
 
 from protocol_spec import Manifest
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import NOBODY, rows
-from tests.support.edge_ways import FUELS, ROOM, way_text
+from tests.support.edge import FUELS, NOBODY, ROOM, rows, way_text
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from edge_client.page import (
 from edge_client.statement import NEVER_LEAVES, campaign_facts
 from protocol_spec import LONGITUDINAL, calibrate
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     COLOUR,
     FUEL,
     FakeClock,

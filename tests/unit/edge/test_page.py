@@ -19,8 +19,8 @@ import pytest
 from edge_client.errors import CampaignProblem, SettingsError
 from edge_client.page import AT_ONCE, PageServer
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import FakeClock, daily, draw_rounds, joined_agent
-from tests.support.places import ROOT
+from tests.support.edge import FakeClock, daily, draw_rounds, joined_agent
+from tests.support.harness import ROOT
 
 PAGE = "<!doctype html><p>secret statement"
 

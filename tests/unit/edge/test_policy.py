@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.errors import PolicyRefusal, SettingsError
 from edge_client.policy import Operator, Policy
-from tests.support.edge_fakes import DAY, FUEL, daily
+from tests.support.edge import DAY, FUEL, daily
 
 
 def refusal(policy: Policy, **options: Any) -> str | None:

@@ -22,7 +22,7 @@ from protocol_spec import Presence, State, digest8
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     NOBODY,
     QUICK,

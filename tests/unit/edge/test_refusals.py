@@ -11,7 +11,7 @@ from edge_client.errors import CampaignProblem, EdgeError, PolicyRefusal
 from edge_client.policy import Policy
 from edge_client.records import LedgerLine
 from protocol_spec import Manifest
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FIRST,
     FUEL,

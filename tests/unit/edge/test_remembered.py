@@ -14,8 +14,7 @@ from edge_client.errors import SettingsError, StorageFailure
 from edge_client.link import Connector
 from protocol_spec.programs.settings import parse_broker
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import NOBODY
-from tests.support.edge_ways import FUELS, way_text
+from tests.support.edge import FUELS, NOBODY, way_text
 
 RIGHT, OTHER = parse_broker("mqtts://right.example"), parse_broker("mqtts://other.example")
 SAME_HOST = [parse_broker(f"{url}") for url in ("mqtts://right.example:1", "mqtt://right.example")]

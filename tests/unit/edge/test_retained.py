@@ -17,7 +17,7 @@ from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl
 from tests.support.campaigns import manifest
-from tests.support.edge_fakes import NOBODY, FakeClock, MemoryTally, daily, only, runner_of
+from tests.support.edge import NOBODY, FakeClock, MemoryTally, daily, only, runner_of
 
 SLOW = Timing(step=0.0)
 

@@ -13,7 +13,7 @@ from edge_client.agent import Agent, Wait, due
 from edge_client.policy import Policy
 from edge_client.records import Queued
 from protocol_spec import decode_report
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FIRST,
     FakeClock,

@@ -13,15 +13,20 @@ from edge_client.agent import ReadValue
 from edge_client.statement import status_facts
 from protocol_spec import Manifest, Reporting
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.edge_fakes import (
+from tests.support.edge import (
+    ALL_WAYS,
     DAY,
+    FUELS,
+    ROOM,
     ROOMY,
+    WARMTH,
     FakeClock,
     MemoryTally,
+    broken,
     joined_agent,
     runner_of,
+    way_manifest,
 )
-from tests.support.edge_ways import ALL_WAYS, FUELS, ROOM, WARMTH, broken, way_manifest
 
 ROUNDS = 3
 

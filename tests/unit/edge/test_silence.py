@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from edge_client.records import Queued
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     FUEL,
+    ROOM,
+    WARMTH,
     FakeClock,
+    broken,
     daily,
     draw_rounds,
     joined_agent,
-    only,
-)
-from tests.support.edge_ways import (
-    ROOM,
-    WARMTH,
-    broken,
     ledger_of,
     memos_of,
+    only,
 )
 
 Reading = Callable[[str], object]

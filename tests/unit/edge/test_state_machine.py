@@ -22,7 +22,7 @@ from edge_client.agent import Agent, Wait
 from edge_client.records import Membership, Queued, Status
 from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     DAY,
     FIRST,
     FakeClock,
@@ -33,8 +33,8 @@ from tests.support.edge_fakes import (
     in_memory,
     joined_agent,
     only,
+    way_manifest,
 )
-from tests.support.edge_ways import way_manifest
 from tests.support.protocol.entropy import seeded
 
 CAMPAIGN = daily(attributes=colours(64), max_values=3, count=4000)

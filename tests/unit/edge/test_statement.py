@@ -21,7 +21,7 @@ from edge_client.statement import (
 from edge_client.store import Store
 from edge_client.text import campaign_text, invitation_text, ledger_text, status_text
 from protocol_spec import LONGITUDINAL, Manifest, Randomiser, make_report, report_odds
-from tests.support.edge_fakes import (
+from tests.support.edge import (
     COLOUR,
     DAY,
     FUEL,

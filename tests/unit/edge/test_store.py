@@ -17,16 +17,7 @@ from edge_client.agent import Agent, Wait
 from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import Draw
 from edge_client.store import KEPT_FOR_SHOW, Store
-from tests.support.edge_fakes import (
-    DAY,
-    FIRST,
-    Connections,
-    FakeClock,
-    draw,
-    draw_rounds,
-    only,
-    rows,
-)
+from tests.support.edge import DAY, FIRST, Connections, FakeClock, draw, draw_rounds, only, rows
 
 
 def a_draw(number: int, *, value: int = 0, new_memo: bytes | None = b"\x01") -> Draw:

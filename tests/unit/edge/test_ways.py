@@ -13,29 +13,27 @@ from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
 from edge_client.records import Memo, Queued
 from protocol_spec import Rejected, Reporting, decode_report, report_fault
-from tests.support.edge_fakes import (
-    DAY,
-    NOBODY,
-    FakeClock,
-    agree,
-    draw,
-    draw_rounds,
-    joined_agent,
-    no_entropy,
-    only,
-    rows,
-)
-from tests.support.edge_ways import (
+from tests.support.edge import (
     ALL_WAYS,
+    DAY,
     FUELS,
+    NOBODY,
     ROOM,
     WARMTH,
     WITH_MEMOS,
+    FakeClock,
+    agree,
     broken,
+    draw,
+    draw_rounds,
+    joined_agent,
     ledger_of,
     many_values,
     memos_of,
+    no_entropy,
+    only,
     report_of,
+    rows,
     way_manifest,
 )
 

@@ -23,24 +23,22 @@ from edge_client.text import campaign_text, invitation_text, joined_text, status
 from protocol_spec import Reporting, lifetime_odds, report_odds
 from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.command_line import Cli
-from tests.support.edge_fakes import (
+from tests.support.edge import (
+    ALL_WAYS,
     DAY,
+    FUELS,
     NOBODY,
+    ROOM,
+    WARMTH,
     FakeClock,
     MemoryTally,
     as_killed,
     draw,
     draw_rounds,
     joined_agent,
+    many_values,
     only,
     runner_of,
-)
-from tests.support.edge_ways import (
-    ALL_WAYS,
-    FUELS,
-    ROOM,
-    WARMTH,
-    many_values,
     way_manifest,
     way_text,
 )

@@ -19,7 +19,7 @@ from protocol_spec.programs.packets import (
     Message,
     read_publish,
 )
-from tests.support.peer import PUBLISH, SUBACK, frame, text
+from tests.support.network import PUBLISH, SUBACK, frame, text
 
 
 @contextmanager

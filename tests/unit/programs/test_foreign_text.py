@@ -16,9 +16,8 @@ from edge_client.cli import main as edge
 from edge_client.settings import SETTINGS as EDGE_SETTINGS
 from protocol_spec.programs.settings import Setting
 from tests.support.campaigns import manifest_text
-from tests.support.collector_cli import undisturbed
-from tests.support.command_line import empty_home
-from tests.support.foreign import ESCAPES, HOSTILE, hidden_in, toml
+from tests.support.command_line import empty_home, undisturbed
+from tests.support.hostile import ESCAPES, HOSTILE, hidden_in, toml
 
 GOOD = manifest_text(slug="heat")
 FIELDS = re.findall(r"(?m)^(\w+) = ", GOOD)

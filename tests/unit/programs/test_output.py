@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from protocol_spec.programs.cli import Program
 from protocol_spec.programs.output import Gate, allow_colours, as_json, set_up_logging
-from tests.support.foreign import HOSTILE, LONG, hidden_in
+from tests.support.hostile import HOSTILE, LONG, hidden_in
 
 
 class Terminal(io.StringIO):

@@ -22,7 +22,7 @@ from protocol_spec.programs.packets import (
     packet_span,
     read_publish,
 )
-from tests.support.peer import PUBACK, Wire, frame, text
+from tests.support.network import PUBACK, Wire, frame, text
 
 LONGEST: Final = 268_435_455
 

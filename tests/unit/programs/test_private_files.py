@@ -20,7 +20,7 @@ from protocol_spec.programs.system import (
     try_lock,
     write_durably,
 )
-from tests.support.needs import path_of
+from tests.support.harness import path_of
 
 
 @pytest.fixture(params=[0o000, 0o277], ids=["open umask", "strict umask"])

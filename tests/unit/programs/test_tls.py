@@ -21,8 +21,8 @@ from protocol_spec.programs.packets import (
     BufferedSocket,
     Tls,
 )
-from tests.support.certificates import Files
-from tests.support.peer import PUBLISH, frame, text
+from tests.support.brokers import Files
+from tests.support.network import PUBLISH, frame, text
 
 RECORDS = 100  # that fit into any socket
 PACKET = frame(PUBLISH, text("t") + b"\0")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from protocol_spec import LONGITUDINAL, calibrate, calibrate_once, choose
 from protocol_spec import largest_eps_1 as largest
+from tests.support.harness import every
 from tests.support.protocol import reference, vectors
 from tests.support.protocol.budgets import VARIANTS, budget_of, budgets, near, relative
 from tests.support.protocol.shared import from_shared, shared
-from tests.support.tables import every
 
 VECTORS = vectors.load("calibration.json")
 TIGHT = 1e-12

@@ -21,7 +21,7 @@ from protocol_spec import (
     largest_eps_1,
     smp_variance,
 )
-from tests.support.tables import every
+from tests.support.harness import every
 
 GOOD: dict[str, Any] = {"protocol": "L-OSUE", "k": 4, "eps_inf": 1.0, "eps_1": 0.5}
 NOT_AN_EPSILON: tuple[Any, ...] = (

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from check_vectors import main
-from tests.support.places import ROOT, SHARED
+from tests.support.harness import ROOT, SHARED
 from tests.support.protocol import vectors
 from vector_checks import KINDS
 

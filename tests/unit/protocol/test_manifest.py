@@ -25,6 +25,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.ways import WAYS
+from tests.support.harness import every
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import (
     BY_NAME,
@@ -43,7 +44,6 @@ from tests.support.protocol.manifest_cases import (
     document,
 )
 from tests.support.protocol.reference_wire import packed
-from tests.support.tables import every
 
 VECTORS = {entry["name"]: entry for entry in vectors.load("manifests.json")["good"]}
 names = pytest.mark.parametrize("name", sorted(VECTORS))

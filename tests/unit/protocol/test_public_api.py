@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import protocol_spec
-from tests.support.places import ROOT
+from tests.support.harness import ROOT, every
 from tests.support.protocol.imports import imported, offenders, sources
-from tests.support.tables import every
 
 
 def case(name: str) -> tuple[int, str]:

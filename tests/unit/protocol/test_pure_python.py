@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 # A device that joins and draws, with the same entropy each time; prints what it would send.
 AGENT = """

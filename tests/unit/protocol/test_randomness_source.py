@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 from tests.support.protocol.imports import offenders
 
 DRAW = """

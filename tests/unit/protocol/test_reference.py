@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 from tests.support.protocol.reference import LONGITUDINAL, calibrate, mp
 from tests.support.protocol.reference_wire import packed
 

@@ -10,7 +10,7 @@ import pytest
 
 from protocol_spec import ManifestError, ParameterError, Problem
 from protocol_spec.shown import escaped, quoted, shown
-from tests.support.foreign import HOSTILE, hidden_in
+from tests.support.hostile import HOSTILE, hidden_in
 
 
 def test_nothing_that_unicode_calls_a_control_or_format_is_left() -> None:

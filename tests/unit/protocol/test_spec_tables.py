@@ -10,7 +10,7 @@ import pytest
 
 import spec_tables
 from specification.blocks import SpecificationError, renewed
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 
 DOCUMENTS = ("README.md", "asyncapi.yaml")
 

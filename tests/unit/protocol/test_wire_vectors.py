@@ -28,9 +28,9 @@ from protocol_spec import (
     digest8,
     report_fault,
 )
+from tests.support.harness import every
 from tests.support.protocol import vectors
 from tests.support.protocol.decoders import DECODERS, MANIFESTS
-from tests.support.tables import every
 
 VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])

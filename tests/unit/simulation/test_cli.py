@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import simulate_fleet
 from simulation.cli import main
 from tests.support.campaigns import manifest_text
-from tests.support.places import ROOT
+from tests.support.harness import ROOT
 from tests.support.simulation import FIRST, FUEL, hours
 
 DOCS = ROOT / "docs"

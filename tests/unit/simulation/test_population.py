@@ -20,11 +20,11 @@ from simulation.population import (
     load,
     populate,
 )
-from tests.support import places
+from tests.support import harness
 from tests.support.protocol.statistics import LIMIT, binomial_z
 from tests.support.simulation import FUEL, both, hours
 
-SHARED = places.SHARED / "marginals"
+SHARED = harness.SHARED / "marginals"
 
 CENSUS = [9, 52, 47, 17, 3, 7, 24, 15, 5, 10, 2, 3, 6, 8, 6, 6, 51, 38, 8, 10, 9, 10, 3, 4, 5]
 CENSUS += [43, 43, 43, 5, 3, 3, 3, 2]

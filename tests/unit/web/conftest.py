@@ -9,9 +9,8 @@ import pytest
 from collector.data_dir import open_store
 from collector.records import Campaign
 from collector.store import Store
-from tests.support.collector_cli import cli, home
-from tests.support.page_data import Own, filled, pages_of
-from tests.support.site import Site, serving
+from tests.support.command_line import cli, home
+from tests.support.pages import Own, Site, filled, pages_of, serving
 
 __all__ = ["cli", "home"]
 

@@ -21,10 +21,9 @@ from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.web.live import MOST_ANSWERS, MOST_BYTES, Cache, Limits
-from tests.support.collector_fakes import candidate, seal
+from tests.support.collector import candidate, seal
 from tests.support.edge_processes.processes import wait_until
-from tests.support.page_data import Own
-from tests.support.site import Site, serving
+from tests.support.pages import Own, Site, serving
 
 
 class Clock:

@@ -25,12 +25,10 @@ from collector.web.live import LIMITS, Limits
 from collector.web.process import FILE, VARIABLE
 from protocol_spec import report_odds
 from tests.support.campaigns import manifest_text
-from tests.support.collector_fakes import ATTRIBUTES, FIRST, candidate, seal, three_questions
+from tests.support.collector import ATTRIBUTES, FIRST, candidate, seal, three_questions
 from tests.support.command_line import Cli
-from tests.support.page_data import Own
-from tests.support.places import ROOT
-from tests.support.results import rooms, store_windows
-from tests.support.site import Site, serving, words
+from tests.support.harness import ROOT
+from tests.support.pages import Own, Site, rooms, serving, store_windows, words
 
 
 def test_the_first_page_lists_campaigns(site: Site, campaign: Campaign) -> None:

@@ -21,11 +21,10 @@ from collector.web.process import needed, new_token, page_token
 from collector.web.server import COOKIE, LONGEST_ADDRESS, LONGEST_HEAD
 from protocol_spec.programs.settings import SettingsError
 from tests.support.campaigns import manifest
-from tests.support.collector_fakes import FIRST
+from tests.support.collector import FIRST
 from tests.support.command_line import Cli
-from tests.support.page_data import Own
-from tests.support.site import Site, serving
-from tests.support.stores import rows
+from tests.support.databases import rows
+from tests.support.pages import Own, Site, serving
 
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 WHOLE = b"GET /planner HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.support.collector_cli import data, file, used
+from tests.support.command_line import data, file, used
 
 __all__ = ["data", "file", "used"]

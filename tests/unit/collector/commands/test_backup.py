@@ -6,8 +6,7 @@ from pathlib import Path
 
 from collector.device_key import DeviceKey
 from collector.records import Campaign
-from tests.support.collector_cli import mistaken
-from tests.support.command_line import Cli, facts_of
+from tests.support.command_line import Cli, facts_of, mistaken
 
 
 def test_there_and_back(cli: Cli, home: Path, data: Path, used: Campaign) -> None:

@@ -9,10 +9,9 @@ from collector.data_dir import read_store
 from collector.records import Campaign
 from protocol_spec import Manifest, Topics
 from tests.support.campaigns import manifest_text
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.collector_fakes import FIRST
-from tests.support.command_line import Cli, facts_of
-from tests.support.results import MANIFEST as ROOMS
+from tests.support.collector import FIRST
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
+from tests.support.pages import MANIFEST as ROOMS
 
 
 def test_plan(cli: Cli, file: Path) -> None:

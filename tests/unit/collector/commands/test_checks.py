@@ -9,8 +9,7 @@ from pathlib import Path
 from collector.data_dir import read_store
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.command_line import Cli, facts_of
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
 
 
 def test_health(cli: Cli, data: Path, used: Campaign) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from collector.data_dir import only_service, read_store
 from collector.records import Campaign
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.command_line import Cli, facts_of
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
 
 
 def test_seal(cli: Cli, data: Path, used: Campaign) -> None:

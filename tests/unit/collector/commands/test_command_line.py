@@ -13,10 +13,9 @@ from collector.data_dir import read_store
 from collector.errors import StorageFailure
 from collector.records import Campaign
 from collector.settings import SETTINGS
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.command_line import Cli, facts_of
-from tests.support.needs import need
-from tests.support.postgres import new_schema
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
+from tests.support.databases import new_schema
+from tests.support.harness import need
 
 COMMANDS = sorted(main.commands)
 

@@ -11,9 +11,7 @@ from collector.data_dir import open_store, read_store
 from collector.opening import ADDRESS_FILE, is_for_others, join_link
 from collector.records import Campaign
 from protocol_spec.programs.settings import parse_invitation
-from tests.support.collector_cli import mistaken
-from tests.support.command_line import Cli, facts_of
-from tests.support.qr import read_code, squares_of
+from tests.support.command_line import Cli, facts_of, mistaken, read_code, squares_of
 
 BROKER = "mqtts://broker.example"
 

@@ -21,12 +21,10 @@ from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
 from collector.web.process import page_command
 from protocol_spec import Outcome
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.collector_fakes import candidate, seal
-from tests.support.command_line import Cli, facts_of
-from tests.support.needs import need
-from tests.support.postgres import new_schema
-from tests.support.stores import snapshot
+from tests.support.collector import candidate, seal
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
+from tests.support.databases import new_schema, snapshot
+from tests.support.harness import need
 
 
 @pytest.fixture

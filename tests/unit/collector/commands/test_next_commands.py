@@ -15,10 +15,9 @@ from collector.commands import main
 from collector.commands.options import command
 from collector.commands.reading import watched
 from collector.settings import Settings
-from tests.support.certificates import Files
-from tests.support.collector_cli import NOBODY
-from tests.support.command_line import Cli
-from tests.support.places import ROOT
+from tests.support.brokers import Files
+from tests.support.command_line import NOBODY, Cli
+from tests.support.harness import ROOT
 
 COMMAND = re.compile(r"allomfree-collector [^\n]*")
 

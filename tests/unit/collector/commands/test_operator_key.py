@@ -13,9 +13,8 @@ from collector.errors import CollectorError, StorageFailure
 from collector.opening import OperatorKey
 from protocol_spec import Manifest
 from protocol_spec.programs import signing
-from tests.support.collector_cli import NOBODY, mistaken
-from tests.support.colliding import TEXT_A
-from tests.support.command_line import Cli, facts_of
+from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
+from tests.support.hostile import TEXT_A
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from collector.data_dir import open_store
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
 from collector.results.tables import COLUMNS
-from tests.support.collector_cli import mistaken
-from tests.support.collector_fakes import HOUR, candidate, seal, three_questions
-from tests.support.command_line import Cli, facts_of
-from tests.support.results import rooms, store_windows
+from tests.support.collector import HOUR, candidate, seal, three_questions
+from tests.support.command_line import Cli, facts_of, mistaken
+from tests.support.pages import rooms, store_windows
 
 
 def test_status(cli: Cli, data: Path, used: Campaign) -> None:

@@ -16,10 +16,9 @@ from collector.opening import TRIAL_MARK, is_trial, read_campaign, trial_of
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
 from protocol_spec import Manifest, ManifestError
-from tests.support.collector_cli import mistaken
-from tests.support.collector_fakes import candidate
-from tests.support.command_line import Cli
-from tests.support.places import ROOT
+from tests.support.collector import candidate
+from tests.support.command_line import Cli, mistaken
+from tests.support.harness import ROOT
 
 HEAT = ROOT / "docs/examples/home-heat.toml"
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.toml"))

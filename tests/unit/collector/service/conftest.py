@@ -12,16 +12,14 @@ from collector.store import Store
 from protocol_spec import (
     Topics,
 )
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     FIRST,
-    three_questions,
-)
-from tests.support.collector_service import (
     ServiceInMemory,
     reports,
     service_in_memory,
+    three_questions,
 )
-from tests.support.stores import ENGINES, Engine, FullDisk
+from tests.support.databases import ENGINES, Engine, FullDisk
 
 
 @pytest.fixture(params=ENGINES)

@@ -23,20 +23,18 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     FIRST,
     FUEL,
-    counts_of,
-    three_questions,
-)
-from tests.support.collector_service import (
     ServiceInMemory,
+    counts_of,
     forget,
     reports,
     service_in_memory,
     tags_on,
+    three_questions,
 )
-from tests.support.stores import Engine, FullDisk, Tap
+from tests.support.databases import Engine, FullDisk, Tap
 
 
 def test_a_batch_is_acknowledged_after_its_commit(

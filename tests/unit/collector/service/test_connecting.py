@@ -26,21 +26,19 @@ from protocol_spec import (
 )
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import BrokerUnreachable
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     FIRST,
     FUEL,
-    counts_of,
-    three_questions,
-)
-from tests.support.collector_service import (
     ManualTime,
     ServiceInMemory,
+    counts_of,
     forget,
     reports,
     service_in_memory,
     state,
+    three_questions,
 )
-from tests.support.stores import Engine, FullDisk
+from tests.support.databases import Engine, FullDisk
 
 
 def test_it_starts_without_a_broker_and_says_so(

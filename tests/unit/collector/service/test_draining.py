@@ -13,15 +13,17 @@ from protocol_spec import DEFAULT_NAMESPACE, Outcome
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.topics import from_all_devices, is_device, marker
-from tests.support.collector_fakes import FIRST, HOUR, three_questions
-from tests.support.collector_service import (
+from tests.support.collector import (
     CLIENT,
+    FIRST,
+    HOUR,
     ServiceInMemory,
     forget,
     reports,
     service_in_memory,
+    three_questions,
 )
-from tests.support.stores import Engine, FullDisk
+from tests.support.databases import Engine, FullDisk
 
 SETTLE = 35
 

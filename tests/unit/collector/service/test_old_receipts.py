@@ -12,13 +12,15 @@ from collector.records import Campaign
 from collector.store import Store
 from protocol_spec import Topics
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import FIRST, HOUR, three_questions
-from tests.support.collector_service import (
+from tests.support.collector import (
+    FIRST,
+    HOUR,
     ServiceInMemory,
     page_of,
     reports,
     service_in_memory,
     tags_on,
+    three_questions,
 )
 
 PAGES = 1000

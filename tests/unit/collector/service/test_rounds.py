@@ -15,21 +15,19 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.memory_broker import MemoryBroker
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     HOUR,
-    message,
-)
-from tests.support.collector_service import (
     ServiceInMemory,
     forget,
+    message,
     page_of,
     reports,
     service_in_memory,
     state,
     tags_on,
 )
-from tests.support.stores import FullDisk
+from tests.support.databases import FullDisk
 
 # --- sealing ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.store import Store
-from tests.support.stores import ENGINES, Engine
+from tests.support.databases import ENGINES, Engine
 
 
 @pytest.fixture(params=ENGINES)

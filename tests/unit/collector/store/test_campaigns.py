@@ -12,7 +12,7 @@ from collector.errors import UnknownCampaign
 from collector.records import POOLED, Campaign, Candidate, Refusal
 from collector.store import Store
 from protocol_spec import Outcome, Result
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     FIRST,
     FUEL,
@@ -22,7 +22,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import Engine, snapshot
+from tests.support.databases import Engine, snapshot
 
 ACCEPTED, DUPLICATE, CONFLICT = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.CONFLICT
 LATE, CHANGED = Outcome.LATE, Outcome.ATTRIBUTE_CHANGED

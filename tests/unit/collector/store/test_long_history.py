@@ -14,9 +14,9 @@ from collector.records import NO_ROUND, Campaign, Refusal
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
-from tests.support.collector_fakes import FIRST, FUEL, candidate, seal, three_questions
-from tests.support.places import QUICK_DISK
-from tests.support.stores import Tap, rows
+from tests.support.collector import FIRST, FUEL, candidate, seal, three_questions
+from tests.support.databases import Tap, rows
+from tests.support.harness import QUICK_DISK
 
 DEVICES = 6
 

@@ -23,16 +23,9 @@ from hypothesis.stateful import (
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from collector.store import Store
 from protocol_spec import Outcome
-from tests.support.collector_fakes import (
-    FIRST,
-    candidate,
-    counts_of,
-    recount,
-    seal,
-    three_questions,
-)
-from tests.support.places import QUICK_DISK
-from tests.support.stores import ENGINES, withdraw
+from tests.support.collector import FIRST, candidate, counts_of, recount, seal, three_questions
+from tests.support.databases import ENGINES, withdraw
+from tests.support.harness import QUICK_DISK
 
 ROUNDS, DEVICES = 4, 5
 EXAMPLES = {"sqlite": 60, "memory": 60, "postgres": 12}  # a server is asked some 40,000 times

@@ -6,9 +6,9 @@ import pytest
 
 from collector.errors import CollectorError
 from collector.store import Store
-from tests.support.collector_fakes import FIRST
-from tests.support.colliding import A, B
-from tests.support.stores import snapshot
+from tests.support.collector import FIRST
+from tests.support.databases import snapshot
+from tests.support.hostile import A, B
 
 
 def test_the_name_of_another_campaign_is_refused(store: Store) -> None:

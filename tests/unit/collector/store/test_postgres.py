@@ -17,8 +17,8 @@ from collector.settings import resolve
 from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
-from tests.support.collector_fakes import FIRST, candidate, counts_of, seal, three_questions
-from tests.support.postgres import admin, new_schema, wait_for_a_lock
+from tests.support.collector import FIRST, candidate, counts_of, seal, three_questions
+from tests.support.databases import admin, new_schema, wait_for_a_lock
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 

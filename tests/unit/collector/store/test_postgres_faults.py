@@ -21,12 +21,10 @@ from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from testbed.collector import PostgresProcess, as_server_user, give_to_server
-from tests.support.collector_fakes import FIRST, candidate, counts_of, three_questions
+from tests.support.collector import FIRST, candidate, counts_of, three_questions
+from tests.support.databases import admin, as_user, new_schema, server
 from tests.support.edge_processes.processes import wait_until
-from tests.support.ended import has_ended
-from tests.support.needs import need
-from tests.support.places import QUICK_DISK
-from tests.support.postgres import admin, as_user, new_schema, server
+from tests.support.harness import QUICK_DISK, has_ended, need
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 

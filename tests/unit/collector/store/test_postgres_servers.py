@@ -19,8 +19,8 @@ from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port
-from tests.support.collector_fakes import FIRST, candidate, three_questions
-from tests.support.postgres import admin, as_user, new_schema, server
+from tests.support.collector import FIRST, candidate, three_questions
+from tests.support.databases import admin, as_user, new_schema, server
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 

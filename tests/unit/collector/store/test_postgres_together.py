@@ -14,8 +14,8 @@ from collector.errors import Fenced
 from collector.store.postgres import PostgresStore
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
-from tests.support.collector_fakes import FIRST, candidate, seal, three_questions
-from tests.support.postgres import admin, new_schema, wait_for_a_lock
+from tests.support.collector import FIRST, candidate, seal, three_questions
+from tests.support.databases import admin, new_schema, wait_for_a_lock
 
 ACCEPTED = Outcome.ACCEPTED
 

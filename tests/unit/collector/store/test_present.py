@@ -16,7 +16,7 @@ from collector.store.sqlite import SqliteStore
 from collector.store.sqlite import present as module
 from collector.store.sqlite.present import ABSENT, Present, attributes_of, place_of
 from protocol_spec import Outcome
-from tests.support.collector_fakes import FIRST, candidate, three_questions
+from tests.support.collector import FIRST, candidate, three_questions
 
 devices = st.integers(0, 40) | st.integers(0, 2**63 - 1)
 

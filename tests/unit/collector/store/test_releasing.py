@@ -22,10 +22,10 @@ from collector.rounds import sealing
 from collector.rounds.sealing import drop_unreleased
 from collector.store import Store
 from protocol_spec import Outcome, Result, decode_result
-from tests.support.collector_fakes import FIRST
-from tests.support.collector_ways import WAYS, asked
-from tests.support.places import QUICK_DISK
-from tests.support.stores import ENGINES, withdraw
+from protocol_spec.ways import WAYS
+from tests.support.collector import FIRST, asked
+from tests.support.databases import ENGINES, withdraw
+from tests.support.harness import QUICK_DISK
 
 ROUNDS, DEVICES, ENOUGH = 7, 9, 4
 VALUES = [f"r{number}" for number in range(ROUNDS)]

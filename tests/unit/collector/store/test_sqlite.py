@@ -17,7 +17,7 @@ from collector.store.sqlite import SqliteStore, schema
 from collector.store.sqlite.counting import CHUNK
 from collector.store.sqlite.utils import Database, Migrations
 from protocol_spec import Outcome, Result, decode_result
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     FIRST,
     FUEL,
@@ -27,7 +27,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import SqliteEngine, Tap, rows, withdraw
+from tests.support.databases import SqliteEngine, Tap, rows, withdraw
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 

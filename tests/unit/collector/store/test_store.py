@@ -11,7 +11,7 @@ from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store import Store
 from collector.store.shared import count_bodies
 from protocol_spec import BodyFormat, Outcome
-from tests.support.collector_fakes import (
+from tests.support.collector import (
     COLOUR,
     FIRST,
     FUEL,
@@ -23,7 +23,7 @@ from tests.support.collector_fakes import (
     seal,
     three_questions,
 )
-from tests.support.stores import Engine, snapshot, withdraw
+from tests.support.databases import Engine, snapshot, withdraw
 
 ACCEPTED, DUPLICATE, CONFLICT = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.CONFLICT
 LATE, CHANGED = Outcome.LATE, Outcome.ATTRIBUTE_CHANGED

@@ -16,9 +16,17 @@ from collector.records import Campaign
 from collector.rounds import sealing
 from collector.store import Store
 from protocol_spec import Outcome, Report, Result, Topics, decode_report, decode_result, digest8
-from tests.support.collector_fakes import FIRST, HOUR, open_campaigns
-from tests.support.collector_ways import FUEL, TOWN, WAYS, Device, asked
-from tests.support.stores import Engine, withdraw
+from protocol_spec.ways import WAYS
+from tests.support.collector import (
+    FIRST,
+    FUEL_INDEX,
+    HOUR,
+    TOWN_INDEX,
+    Device,
+    asked,
+    open_campaigns,
+)
+from tests.support.databases import Engine, withdraw
 
 NOW = FIRST + 60
 
@@ -33,7 +41,7 @@ class Opened:
         self.known = open_campaigns(self.campaign, key)
         self.key = key
 
-    def device(self, name: str, attribute: int = FUEL) -> Device:
+    def device(self, name: str, attribute: int = FUEL_INDEX) -> Device:
         return Device(self.campaign.manifest, name, attribute)
 
     def count(self, *messages: Message, now: float = NOW) -> Counter[Outcome]:
@@ -113,8 +121,8 @@ def test_a_report_again_is_counted_once_and_other_bits_are_a_conflict(opened: Op
 
 
 def test_an_attribute_is_for_life(opened: Opened) -> None:
-    opened.count(opened.device("kitchen-7", FUEL).message(0, 1))
-    changed = opened.device("kitchen-7", TOWN).message(1, 1)
+    opened.count(opened.device("kitchen-7", FUEL_INDEX).message(0, 1))
+    changed = opened.device("kitchen-7", TOWN_INDEX).message(1, 1)
     assert opened.count(changed, now=NOW + HOUR) == {Outcome.ATTRIBUTE_CHANGED: 1}
     opened.seal(0)
     assert opened.count(changed, now=NOW + HOUR) == {Outcome.ATTRIBUTE_CHANGED: 1}
@@ -126,16 +134,16 @@ def test_an_attribute_is_for_life_although_the_round_was_not_released(
     for reporting in WAYS:
         key = DeviceKey(tmp_path / f"{reporting}.key")
         opened = Opened(store, reporting, key, min_reports=50)
-        opened.count(opened.device("kitchen-7", FUEL).message(0, 1))
+        opened.count(opened.device("kitchen-7", FUEL_INDEX).message(0, 1))
         assert all(result.withheld for result in opened.seal(0))
-        changed = opened.device("kitchen-7", TOWN).message(1, 1)
+        changed = opened.device("kitchen-7", TOWN_INDEX).message(1, 1)
         assert opened.count(changed, now=NOW + HOUR) == {Outcome.ATTRIBUTE_CHANGED: 1}
 
 
 def test_a_withdrawn_report_leaves_no_trace_in_the_counts(opened: Opened) -> None:
     messages = many(opened)
     opened.count(*messages)
-    leaving = opened.device("leaving-1", TOWN)
+    leaving = opened.device("leaving-1", TOWN_INDEX)
     opened.count(leaving.message(0, 7), leaving.message(1, 7), now=NOW + HOUR)
     assert opened.withdraw("leaving-1") == 2
     assert counts(opened, 0) == expected(opened, messages)
@@ -203,7 +211,7 @@ def test_cells_and_levels_that_do_not_exist_are_refused(
     opened = Opened(store, reporting, DeviceKey(tmp_path / "device.key"))
     manifest = opened.campaign.manifest
     body = start.ljust(manifest.body_bytes, b"\0")
-    bad = Report(digest8(manifest), 0, FUEL, body).encode()
+    bad = Report(digest8(manifest), 0, FUEL_INDEX, body).encode()
     assert opened.outcome(Message(Topics(manifest.campaign).report("d-1"), bad)) is (
         Outcome.BAD_VALUE
     )

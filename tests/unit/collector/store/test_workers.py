@@ -15,9 +15,8 @@ from collector.store import ReceiptBatch, ReceiptKind, Store
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import MOST_ANSWERS, SqliteStore
 from protocol_spec import Outcome
-from tests.support.collector_fakes import FIRST, candidate, counts_of, seal, three_questions
-from tests.support.postgres import new_schema
-from tests.support.stores import snapshot
+from tests.support.collector import FIRST, candidate, counts_of, seal, three_questions
+from tests.support.databases import new_schema, snapshot
 
 ACCEPTED, DUPLICATE, LATE = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.LATE
 LONG = 3600.0

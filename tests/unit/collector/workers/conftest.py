@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collector.device_key import DeviceKey
-from tests.support.workers import Site, Workers
+from tests.support.collector import Site, Workers
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ import pytest
 
 from collector.store.postgres import PostgresStore
 from protocol_spec import Outcome
-from tests.support.collector_service import forget, reports
-from tests.support.stores import snapshot
-from tests.support.workers import TIMING, InMemory, Site, Workers, other
+from tests.support.collector import TIMING, InMemory, Site, Workers, forget, other, reports
+from tests.support.databases import snapshot
 
 LONG = int(TIMING.fence_seconds + TIMING.lease_seconds) + 5
 

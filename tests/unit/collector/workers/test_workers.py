@@ -21,9 +21,17 @@ from protocol_spec import (
 )
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.topics import marker
-from tests.support.collector_fakes import FIRST, HOUR, message
-from tests.support.collector_service import forget, reports
-from tests.support.workers import TIMING, Site, Workers, other
+from tests.support.collector import (
+    FIRST,
+    HOUR,
+    TIMING,
+    Site,
+    Workers,
+    forget,
+    message,
+    other,
+    reports,
+)
 
 
 @pytest.fixture

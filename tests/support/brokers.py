@@ -1,4 +1,4 @@
-"""A broker as `broker-config` wrote it, really running, and guests made of plain paho.
+"""Brokers as `broker-config` writes them, guests of plain paho, shared brokers, and certificates.
 
 Nothing here uses the product's own probe or link: what judges the access list must not share its
 mistakes.
@@ -12,12 +12,15 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
 import paho.mqtt.client as mqtt
 import pytest
+import trustme
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -25,8 +28,9 @@ from paho.mqtt.properties import Properties
 from collector.brokers.auditor import limit_nats
 from collector.brokers.config import Auth, BrokerPlan, Kind
 from collector.brokers.directory import BrokerDirectory
-from testbed.brokers import Broker, leave, stop
+from testbed.brokers import Broker, Mosquitto, Nats, leave, stop
 from testbed.processes import find_program, free_port
+from tests.support.harness import need
 
 V311: Final = MQTTProtocolVersion.MQTTv311
 V5: Final = MQTTProtocolVersion.MQTTv5
@@ -309,3 +313,112 @@ def users_of(directory: Path) -> dict[str, dict[str, Any]]:
     """Everybody that broker.json knows."""
     stored = json.loads((directory / "broker.json").read_text())
     return {user["name"]: user for user in stored["users"]}
+
+
+# --- brokers that are started once per worker; tests use namespaces of their own ------------------
+
+
+class QuickNats(Nats):
+    """Delivers again after a second, not half a minute, what was not acknowledged.
+
+    On a busy machine that may be something a collector is just about to acknowledge.
+    """
+
+    listener = 'ack_wait: "1s"'
+
+
+KINDS: Final[dict[str, type[Broker]]] = {
+    "nats": Nats,
+    "quick nats": QuickNats,
+    "mosquitto": Mosquitto,
+}
+
+
+def new_broker(name: str, place: Path) -> Broker:
+    """A broker, not started yet."""
+    if name == "mosquitto":
+        need("mosquitto")
+    return KINDS[name](place)
+
+
+class SharedBrokers:
+    """Started when first asked for; nobody may stop them."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._running: dict[str, Broker] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def get(self, name: str) -> Broker:
+        if name not in self._running:
+            made = new_broker(name, self._place / name)
+            self._running[name] = self._stack.enter_context(made)
+        return self._running[name]
+
+
+# --- certificates: good ones, and one for each way of being wrong ---------------------------------
+
+
+# What a client says of each: broker's certificate for localhost, except where that is the fault.
+FAULTS = {
+    "wrong name": "Hostname mismatch, certificate is not valid for 'localhost'",
+    "wrong address": "IP address mismatch, certificate is not valid for '127.0.0.1'",
+    "self-signed": "self-signed certificate",
+    "another authority": "unable to get local issuer certificate",
+    "expired": "certificate has expired",
+}
+
+
+@dataclass
+class Files:
+    """Authorities and certificates as files."""
+
+    directory: Path
+    ca: trustme.CA
+
+    @classmethod
+    def made(cls, directory: Path) -> Self:
+        """An authority of one's own; what to trust is `ca.pem`."""
+        made = cls(directory, trustme.CA())
+        made.pem("ca.pem", made.ca.cert_pem)
+        return made
+
+    def pem(self, name: str, *blobs: trustme.Blob) -> Path:
+        path = self.directory / name
+        path.write_bytes(b"".join(blob.bytes() for blob in blobs))
+        return path
+
+    def server(
+        self, *names: str, ca: trustme.CA | None = None, days: int = 30
+    ) -> tuple[Path, Path]:
+        """Certificate chain and key for a broker of that name."""
+        until = datetime.now(UTC) + timedelta(days=days)
+        issued = (ca or self.ca).issue_cert(
+            *names, not_before=until - timedelta(60), not_after=until
+        )
+        chain = self.pem("server.pem", *issued.cert_chain_pems)
+        return chain, self.pem("server.key", issued.private_key_pem)
+
+    def client(self, name: str) -> tuple[Path, Path]:
+        issued = self.ca.issue_cert(name, common_name=name)
+        chain = self.pem("client.pem", *issued.cert_chain_pems)
+        return chain, self.pem("client.key", issued.private_key_pem)
+
+    def self_signed(self) -> tuple[Path, Path]:
+        """An authority's own certificate, shown by a broker."""
+        alone = trustme.CA()
+        return self.pem("server.pem", alone.cert_pem), self.pem("server.key", alone.private_key_pem)
+
+    def faulty(self, fault: str) -> tuple[Path, Path]:
+        """A broker's certificate and key with one of `FAULTS`."""
+        if fault == "self-signed":
+            return self.self_signed()
+        name = "elsewhere.example" if fault == "wrong name" else "localhost"
+        ca = trustme.CA() if fault == "another authority" else self.ca
+        return self.server(name, ca=ca, days=-1 if fault == "expired" else 30)

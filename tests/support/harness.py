@@ -1,0 +1,177 @@
+"""What every test may use: places, missing programs, tables of cases, several waits at once.
+
+A test says what it needs beyond Python packages with `need("mosquitto")` in its body or a fixture,
+or with the mark `@pytest.mark.needs("mosquitto")`. Without the program the test is skipped, and
+with CI=true it fails: such a run promises that every test ran. The hooks below, which
+`tests/conftest.py` imports, hold that promise also for a skip that did not come through `need`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pytest
+
+from testbed.collector import find_postgres
+from testbed.processes import find_program
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared"  # reference material next to a checkout; often not there
+QUICK_DISK: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - no power cut
+
+
+# --- what is missing ------------------------------------------------------------------------------
+
+
+AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
+JAVASCRIPT: Final = ROOT / ".venv/javascript-device/node_modules"
+OF_NODE: Final = {"axe-core": AXE, "javascript-device": JAVASCRIPT / "mqtt/package.json"}
+MISSING: Final = re.compile(r"(is|are) not installed|could not import")
+
+
+def is_there(name: str) -> bool:
+    """Whether a program, or what is installed with npm, is there."""
+    if name == "postgres":  # the system keeps it off the path
+        return find_postgres() is not None
+    return OF_NODE[name].exists() if name in OF_NODE else find_program(name) is not None
+
+
+def need(*names: str) -> None:
+    """Skip the test unless all of these are installed; with CI=true it fails instead."""
+    for name in names:
+        if not is_there(name):
+            pytest.skip(f"{name} is not installed")
+
+
+def path_of(name: str) -> str:
+    """The path of a program that the test needs."""
+    need(name)
+    found = find_program(name)
+    assert found is not None
+    return found
+
+
+def everything_must_run() -> bool:
+    """Whether this run promises that no test was skipped for want of a program."""
+    return os.environ.get("CI") == "true"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        need(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    reason = why_skipped(report)
+    if everything_must_run() and MISSING.search(reason):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}, and with CI=true every test must run: install it"
+    return report
+
+
+def why_skipped(report: pytest.TestReport) -> str:
+    """The reason of a skipped test, or empty."""
+    if not report.skipped or not isinstance(report.longrepr, tuple):
+        return ""
+    return report.longrepr[2].removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line at the end: how many tests were skipped, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(why_skipped(report) for report in skipped)
+    if reasons:
+        told = "; ".join(f"{count} because {why}" for why, count in reasons.most_common())
+        terminalreporter.write_line(f"Skipped: {told}")
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def has_ended(pid: int) -> bool:
+    """Also if nobody has asked yet how: a zombie holds nothing any more."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    return True
+
+
+# --- several waits at once ------------------------------------------------------------------------
+
+
+Case = TypeVar("Case")
+
+
+def all_at_once(act: Callable[[Case], object], cases: Iterable[Case]) -> None:
+    """Act on every case in a thread of its own; every failure is shown, with its case."""
+    listed = list(cases)
+    load_what_was_put_off()
+    with ThreadPoolExecutor(len(listed)) as pool:
+        running = [pool.submit(act, case) for case in listed]
+    failures = [(case, future.exception()) for case, future in zip(listed, running)]
+    raised = [_named(case, failure) for case, failure in failures if failure is not None]
+    if raised:
+        raise BaseExceptionGroup("not every case went well", raised)
+
+
+def load_what_was_put_off() -> None:
+    """Before threads need it: the first two to connect with paho would both begin to load it, and
+    the second would find it empty (`protocol_spec.programs.mqtt`)."""
+    urllib.request.getproxies()
+
+
+def _named(case: object, failure: BaseException) -> BaseException:
+    failure.add_note(f"case: {case}")
+    return failure
+
+
+# --- tables of cases ------------------------------------------------------------------------------
+
+
+Test = Callable[..., None]
+
+
+def every(
+    name: str, cases: Iterable[Case], ids: Callable[[Case], str] = str
+) -> Callable[[Test], Test]:
+    """Like `pytest.mark.parametrize`, for hundreds of cases of which each takes no time: as tests
+    of their own, every worker would collect and report them one by one."""
+
+    table = list(cases)
+
+    def decorate(body: Test) -> Test:
+        @functools.wraps(body)
+        def test(**others: object) -> None:
+            assert table, "a table without cases"
+            failed = [error for case in table if (error := _error(body, name, case, ids, others))]
+            if failed:
+                raise ExceptionGroup(f"{len(failed)} of {len(table)} cases", failed)
+
+        given = inspect.signature(body)
+        left = [given.parameters[key] for key in given.parameters if key != name]
+        vars(test)["__signature__"] = given.replace(parameters=left)
+        return test
+
+    return decorate
+
+
+def _error(
+    body: Test, name: str, case: Case, ids: Callable[[Case], str], others: dict[str, object]
+) -> Exception | None:
+    try:
+        body(**{name: case, **others})
+    except Exception as error:  # noqa: BLE001 - of every kind, as pytest would
+        error.add_note(f"{name}: {ids(case)}")
+        return error
+    return None
