@@ -34,7 +34,7 @@ from protocol_spec import Manifest, Result, as_drawn, calibrate
 from protocol_spec.estimation import Array, Channel, project_to_simplex
 from protocol_spec.reporting import Hashed, Nested, better_once
 from protocol_spec.ways import Reporting, ask_levels
-from simulation.counts import Counts, Memos, one_round, sample_groups
+from simulation.counts import Counts, memoized_fleet, one_round, sample_groups
 from simulation.depths import as_reports
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, Dataset, change_probability, load
@@ -76,7 +76,7 @@ def _raw(counts: Counts, reports: Counts, channel: Channel) -> Array:
 
 
 def _pooled(rng: np.random.Generator, channel: Channel, held: Counts, rounds: int) -> Array:
-    fleet = Memos(rng, channel, held)
+    fleet = memoized_fleet(rng, channel, held)
     total = sum(fleet.round().counts for _ in range(rounds))
     return _raw(np.asarray(total), rounds * held.sum(axis=-1), channel)
 

@@ -1,6 +1,6 @@
-"""RR1 and RR2 for many devices at once, with the very chances that one device draws.
+"""RR1 and RR2 for many devices at once, with exactly the probabilities of one device.
 
-Claim: every bit is 1 with chance threshold / 2^64 exactly, where the thresholds are those of
+Claim: every bit is 1 with probability threshold / 2^64 exactly, where the thresholds are those of
 `protocol_spec.randomiser`, and another value of L-GRR is exactly uniform; only the random source is
 a seeded generator and not the operating system's.
 
@@ -12,7 +12,7 @@ bits draw the rest of their 64. So a bit costs about eight random bits and not 6
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,7 @@ def _compare(yes: Words, still_open: Words, row: Words, held: Words, keep: int, 
         still_open &= row
 
 
-# --- The four ways of reporting for many devices at once: what a `WayRandomiser` does, a row each.
+# --- the mechanisms ------------------------------------------------------------------------------
 
 
 class Tallied(NamedTuple):
@@ -166,88 +166,67 @@ class Tallied(NamedTuple):
     counts: Counts
 
 
-class BulkMechanism(Protocol):
-    """One attribute's way of reporting. `codes` has a row for each device, empty but for cells."""
-
-    @property
-    def memo_bytes(self) -> int:
-        """Length of a memo."""
-
-    def codes(self, names: Sequence[str]) -> Bodies:
-        """What follows from the devices' names."""
-
-    def keys(self, values: Indices, codes: Bodies) -> Indices:
-        """What memos belong to."""
-
-    def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
-        """A memo for each key."""
-
-    def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:
-        """An answer from each memo, from which so many were drawn before."""
-
-    def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:
-        """Answers that support one value as well as an answer can."""
-
-    def tally(self, answers: Bodies, codes: Bodies) -> Tallied:
-        """Answers, counted as a collector counts them."""
-
-
 def bulk(way: Way) -> BulkMechanism:
-    """The same way for many devices."""
+    """The same mechanism for many devices."""
     if isinstance(way, HashedWay):
         return BulkHashed(way)
     if isinstance(way, NestedWay):
         return BulkNested(way)
     if isinstance(way, OnceWay):
-        return BulkOnce(way)
+        return BulkOnce(way.calibration, way.counted)
     if isinstance(way, MemoizedWay):
-        return BulkMemoized(way)
+        return BulkMechanism(way.calibration, way.counted)
     raise TypeError(f"there is no bulk randomiser for reporting = {way.reporting!r}")
 
 
-class BulkMemoized:
-    """A memo for each value, and fresh noise over it in every round."""
+class BulkMechanism:
+    """One attribute's mechanism for many devices, a row each: a memo for each value, and fresh
+    noise over it in every round. What a device keeps (memos, the number of reports drawn from them,
+    which rounds are left to answer) is the caller's to keep, as on a device."""
 
-    def __init__(self, way: MemoizedWay | OnceWay) -> None:
-        self._response = BulkRandomiser(way.calibration)
-        self._format = way.counted
-        self.memo_bytes = way.counted.length
+    def __init__(self, calibration: Calibration, form: BodyFormat) -> None:
+        self._response = BulkRandomiser(calibration)
+        self._format = form
+        self.memo_bytes = self._response.format.length
 
     def codes(self, names: Sequence[str]) -> Bodies:
+        """What follows from the devices' names: nothing, except for hashed values."""
         return np.zeros((len(names), 0), dtype=np.uint8)
 
     def keys(self, values: Indices, codes: Bodies) -> Indices:  # noqa: ARG002
+        """What memos belong to."""
         return values
 
     def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
+        """A memo for each key."""
         return self._response.memoize(rng, keys)
 
     def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
+        """An answer from each memo, from which `sent` were drawn before."""
         return self._response.report(rng, memos)
 
     def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
+        """Answers that support one value as well as an answer can."""
         return encode(self._format, np.full(len(sent), value))
 
     def tally(self, answers: Bodies, codes: Bodies) -> Tallied:  # noqa: ARG002
+        """Answers, counted as a collector counts them."""
         return Tallied(np.array([len(answers)]), count(self._format, answers)[np.newaxis])
 
 
-class BulkOnce(BulkMemoized):
+class BulkOnce(BulkMechanism):
     """An answer is drawn from the value and sent as it is."""
 
     def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
         return memos
 
 
-class BulkHashed:
+class BulkHashed(BulkMechanism):
     """The value's cell, by a code that follows from the campaign and the device's name."""
 
-    memo_bytes = 1
-
     def __init__(self, way: HashedWay) -> None:
+        super().__init__(way.hashed.cell, way.counted)
         self._way = way
-        self._format = way.counted
-        self._response = BulkRandomiser(way.hashed.cell)
 
     def codes(self, names: Sequence[str]) -> Bodies:
         drawn = b"".join(self._way.code(name) for name in names)
@@ -258,34 +237,22 @@ class BulkHashed:
         cells: Indices = (held >> (7 - (values & 7)).astype(np.uint8) & 1).astype(np.int64)
         return cells
 
-    def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
-        return self._response.memoize(rng, keys)
-
-    def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
-        return self._response.report(rng, memos)
-
     def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:
         return self.keys(np.full(len(sent), value), codes).astype(np.uint8)[:, np.newaxis]
 
     def tally(self, answers: Bodies, codes: Bodies) -> Tallied:
         supported = np.where(answers == 1, codes, ~codes)
         supported[:, -1] &= last_byte(self._format)
-        return Tallied(np.array([len(answers)]), count(self._format, supported)[np.newaxis])
+        return super().tally(supported, codes)
 
 
-class BulkNested:
+class BulkNested(BulkMechanism):
     """All levels of one value at once; a memo is their bodies, level 1 first."""
 
     def __init__(self, way: NestedWay) -> None:
-        self._format = way.counted
+        super().__init__(way.nested.levels[-1], way.counted)
         self._steps = nested_thresholds(way.nested)
         self.memo_bytes = self._format.length * len(self._steps)
-
-    def codes(self, names: Sequence[str]) -> Bodies:
-        return np.zeros((len(names), 0), dtype=np.uint8)
-
-    def keys(self, values: Indices, codes: Bodies) -> Indices:  # noqa: ARG002
-        return values
 
     def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
         body, bodies = encode(self._format, keys), []

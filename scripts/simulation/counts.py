@@ -1,19 +1,35 @@
-"""Counts with exactly the law of n devices, without the devices: one round, fresh memos.
+"""Counts with exactly the distribution of n devices, without the devices.
 
 Devices that hold the same value are exchangeable: binomial, multinomial and hypergeometric draws
 replace them, and what is kept grows with the number of values, not of devices. Given who holds
-what, `one_round` has the joint law of all counts of a round: the k bits of a unary report are
-independent given the device's value, and an L-GRR report is one draw of a multinomial.
+what, `one_round` has the joint distribution of all counts of a round with fresh memos: the k bits
+of a unary report are independent given the device's value, and an L-GRR report is one draw of a
+multinomial. Pass the calibration as drawn (`protocol_spec.as_drawn`), which devices use.
 
-Pass the calibration as drawn (`protocol_spec.as_drawn`): those are the chances devices use.
-Several rounds of the same devices, who remember their memos, are `simulation.counts`.
+Fleets are for several rounds of the same devices. A device misses a round with a probability that
+may depend on its value but on nothing else (`dropout`), and between rounds it may leave and be
+replaced by a new device that holds the same value and draws a memo of its own (`churn`). Devices
+with the same value, memo and number of reports are exchangeable, so their numbers are all that is
+kept: k (rounds + 1) integers for one dropout rate and no churn.
+
+What is exact, given who holds what:
+  L-GRR   everything: all counts of all rounds, and who reported how often, jointly;
+  unary   all counts of one round jointly; all rounds of one value jointly, together with who
+          reported how often. So every estimate, of a round or pooled, and its stated error have
+          their exact distribution. Not kept is a dependence between different values in different
+          rounds, of fourth order: which two bits are in one memo. With everyone reporting in every
+          round there is no such dependence, and everything is exact;
+  hashed  as unary, but the dependence is there even then: values of a cell are reported together;
+  nested  as L-GRR or unary;
+  once    everything.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +71,8 @@ def _unary(rng: np.random.Generator, held: Counts, keep: float, add: float) -> C
 
 
 def generalised(rng: np.random.Generator, held: Counts, gap: float) -> Counts:
-    """Answers per value. GRR keeps the value with chance gap = p - q and otherwise says any of the
-    k values, itself included: the same law as one multinomial per value held, in k steps, not k^2.
-    """
+    """Answers per value. GRR keeps the value with probability gap = p - q and otherwise says any of
+    the k values, itself included: one multinomial per value held, in k steps, not k^2."""
     kept = rng.binomial(held, gap)
     k = held.shape[-1]
     guesses = rng.multinomial((held - kept).sum(axis=-1), np.full(k, 1.0 / k))
@@ -77,8 +92,7 @@ def _without_replacement(rng: np.random.Generator, counts: npt.ArrayLike, sizes:
     return np.stack(columns, axis=-1).astype(np.int64)
 
 
-# --- Several rounds of devices that remember their memos, as counts alone.
-
+# --- several rounds ------------------------------------------------------------------------------
 
 Rates = npt.NDArray[np.float64]
 
@@ -90,74 +104,85 @@ class Round(NamedTuple):
     counts: Counts
 
 
-class Memos:
-    """A fleet with its memos: call `round` once for each round, in order."""
+class CountedFleet(ABC):
+    """Devices as numbers: call `round` once for each round, in order. The last axis of every array
+    is the number of reports sent so far; `present` is the probability to report, by value held."""
 
     def __init__(
         self,
         rng: np.random.Generator,
-        calibration: Channel,
-        truth: npt.ArrayLike,
+        held: Counts,
         *,
         dropout: npt.ArrayLike = 0.0,
         churn: float = 0.0,
     ) -> None:
-        held = np.asarray(truth, dtype=np.int64)
         rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
-        kind = UnaryFleet if calibration.unary else _Generalised
-        self._fleet: CountedFleet = kind(rng, calibration, held, 1.0 - rates, churn > 0.0)
-        self._churn = churn
-        self._left = np.zeros((*held.shape[:-1], 1), dtype=np.int64)
+        self._rng, self._present, self._churn = rng, 1.0 - rates, churn
+        self._left = np.zeros((*held.shape[:-1], 1), dtype=np.int64)  # devices, by m
         self._begun = False
 
     def round(self) -> Round:
         """The next round's reports, counted."""
         if self._begun and self._churn:
-            self._left = longer(self._left, 0) + self._fleet.replace(self._churn)
+            self._left = self._left + self._replace(self._churn)
         self._begun = True
         self._left = longer(self._left, 1)
-        return self._fleet.round()
+        return self._report()
 
     @property
     def participation(self) -> Counts:
         """`[..., m]` devices sent m reports so far, those that have left included."""
-        return self._left + self._fleet.devices()
+        return self._left + self._devices()
+
+    @abstractmethod
+    def _report(self) -> Round: ...
+
+    @abstractmethod
+    def _replace(self, churn: float) -> Counts:
+        """Replace some devices by new ones; returns how many left, by number of reports sent."""
+
+    @abstractmethod
+    def _devices(self) -> Counts: ...
 
 
-class CountedFleet(Protocol):
-    """Devices as numbers; the last axis of every array is the number of reports sent so far."""
-
-    def round(self) -> Round: ...
-
-    def replace(self, churn: float) -> Counts: ...
-
-    def devices(self) -> Counts: ...
+def memoized_fleet(
+    rng: np.random.Generator, channel: Channel, truth: npt.ArrayLike, **rates: Any
+) -> CountedFleet:
+    """Devices that remember their memos; `dropout` and `churn` are rates."""
+    kind = UnaryFleet if channel.unary else GeneralisedFleet
+    return kind(rng, channel, np.asarray(truth, dtype=np.int64), **rates)
 
 
-class _Generalised:
+def nested_fleet(
+    rng: np.random.Generator, way: NestedWay, truth: npt.ArrayLike, **rates: Any
+) -> CountedFleet:
+    """Devices with nested reports. Rounds have `n[..., level]` and `counts[..., level, v]`."""
+    kind = UnaryLevels if way.counted.unary else GeneralisedLevels
+    return kind(rng, way, np.asarray(truth, dtype=np.int64), **rates)
+
+
+class GeneralisedFleet(CountedFleet):
     """`[..., class, memo, m]` devices. Values of one dropout rate form a class; with churn each
-    value is one, because a newcomer holds what the device before it held."""
+    value is one, because a new device holds what the device before it held."""
 
-    def __init__(
-        self, rng: np.random.Generator, c: Channel, held: Counts, present: Rates, churn: bool
-    ) -> None:
-        self._rng = rng
+    def __init__(self, rng: np.random.Generator, c: Channel, held: Counts, **rates: Any) -> None:
+        super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1 - c.exact.q1)
         self._second = float(c.exact.p2 - c.exact.q2)
-        self._present, place = np.unique(present, return_inverse=True)
-        if churn:
-            self._present, place = present, np.arange(present.size)
+        if self._churn:
+            place = np.arange(self._present.size)
+        else:
+            self._present, place = np.unique(self._present, return_inverse=True)
         split = held[..., np.newaxis, :] * (place == np.arange(self._present.size)[:, np.newaxis])
         self._table = generalised(rng, split, self._first)[..., np.newaxis]
 
-    def round(self) -> Round:
-        chance = self._present[:, np.newaxis, np.newaxis]
-        reporting = self._rng.binomial(self._table, chance)
+    def _report(self) -> Round:
+        reporting = self._rng.binomial(self._table, self._present[:, np.newaxis, np.newaxis])
         self._table = step(self._table, reporting)
         memos = reporting.sum(axis=(-3, -1))
         return Round(memos.sum(axis=-1), generalised(self._rng, memos, self._second))
 
-    def replace(self, churn: float) -> Counts:
+    def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._table, churn)
         self._table = self._table - leaving
         newcomers = leaving.sum(axis=(-2, -1))  # by class, which is the value held
@@ -166,24 +191,21 @@ class _Generalised:
         gone: Counts = leaving.sum(axis=(-3, -2))
         return gone
 
-    def devices(self) -> Counts:
+    def _devices(self) -> Counts:
         total: Counts = self._table.sum(axis=(-3, -2))
         return total
 
 
-class UnaryFleet:
+class UnaryFleet(CountedFleet):
     """`[..., value, m]` devices; of the memos' bit v, the ones among holders of v, and among
     holders of other values by class of one dropout rate: `[..., v, m]` and `[..., class, v, m]`."""
 
-    def __init__(
-        self, rng: np.random.Generator, c: Channel, held: Counts, present: Rates, _churn: bool
-    ) -> None:
-        self._rng = rng
-        self._present = present
+    def __init__(self, rng: np.random.Generator, c: Channel, held: Counts, **rates: Any) -> None:
+        super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1), float(c.exact.q1)
         self._second = float(c.exact.p2), float(c.exact.q2)
-        rates, place = np.unique(present, return_inverse=True)
-        self._class = (place == np.arange(rates.size)[:, np.newaxis]).astype(np.int64)
+        different, place = np.unique(self._present, return_inverse=True)
+        self._class = (place == np.arange(different.size)[:, np.newaxis]).astype(np.int64)
         self._held = held[..., np.newaxis]
         self._mine = rng.binomial(self._held, self._first[0])
         self._theirs = rng.binomial(self._others(self._held), self._first[1])
@@ -201,19 +223,18 @@ class UnaryFleet:
         others = self._others(self._held) - self._theirs
         return mine, draw(self._theirs, others, self._others(some))
 
-    def round(self) -> Round:
+    def _report(self) -> Round:
         reporting = self._rng.binomial(self._held, self._present[:, np.newaxis])
         mine, theirs = self._ones(reporting)
         ones = mine.sum(axis=-1) + theirs.sum(axis=(-3, -1))
         n = reporting.sum(axis=(-2, -1))
         self._held = step(self._held, reporting)
         self._mine, self._theirs = step(self._mine, mine), step(self._theirs, theirs)
-        rest = n[..., np.newaxis] - ones
-        draw = self._rng.binomial
         keep, add = self._second
-        return Round(n, draw(ones, keep) + draw(rest, add))
+        draw = self._rng.binomial
+        return Round(n, draw(ones, keep) + draw(n[..., np.newaxis] - ones, add))
 
-    def replace(self, churn: float) -> Counts:
+    def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._held, churn)
         mine, theirs = self._ones(leaving)
         self._held, self._mine = self._held - leaving, self._mine - mine
@@ -225,7 +246,7 @@ class UnaryFleet:
         gone: Counts = leaving.sum(axis=-2)
         return gone
 
-    def devices(self) -> Counts:
+    def _devices(self) -> Counts:
         total: Counts = self._held.sum(axis=-2)
         return total
 
@@ -241,11 +262,8 @@ def longer(table: Counts, columns: int) -> Counts:
     return np.concatenate([table, np.zeros((*table.shape[:-1], columns), np.int64)], axis=-1)
 
 
-# --- Rounds of devices that answer in a few rounds only, as counts alone (`reporting = "once"`).
-
-
-class Answers:
-    """A fleet and its answers: call `round` once for each round, in order.
+class OnceFleet:
+    """Devices that answer in a few rounds only: call `round` once for each round, in order.
 
     `[..., value, left, given]` devices hold a value, have answers left and gave some.
     """
@@ -272,10 +290,10 @@ class Answers:
         self._gone = np.zeros((*held.shape[:-1], size), dtype=np.int64)
         self._number = 0
 
-    def round(self, law: Rates | None = None) -> Round:
-        """The next round's answers, counted. Values that change are drawn from the law."""
+    def round(self, distribution: Rates | None = None) -> Round:
+        """The next round's answers, counted. Changing values are drawn from the distribution."""
         if self._number:
-            self._turn_over(law)
+            self._between_rounds(distribution)
         rounds_left = self._once.rounds - self._number
         self._number += 1
         left = np.arange(self._table.shape[-2])[:, np.newaxis]
@@ -299,27 +317,30 @@ class Answers:
         total: Counts = self._gone + self._table.sum(axis=(-3, -2))
         return total
 
-    def _turn_over(self, law: Rates | None) -> None:
+    def _between_rounds(self, distribution: Rates | None) -> None:
         if self._churn:
             leaving = self._rng.binomial(self._table, self._churn)
             self._table -= leaving
             self._gone += leaving.sum(axis=(-3, -2))
             left = min(self._once.each, self._once.rounds - self._number)
             self._table[..., left, 0] += leaving.sum(axis=(-2, -1))
-        if self._changes and law is not None:
+        if self._changes and distribution is not None:
             changing = self._rng.binomial(self._table, self._changes)
-            anew = self._rng.multinomial(changing.sum(axis=-3), law)
-            self._table += np.moveaxis(anew, -1, -3) - changing
+            changed = self._rng.multinomial(changing.sum(axis=-3), distribution)
+            self._table += np.moveaxis(changed, -1, -3) - changing
 
 
-# --- Rounds of devices that release one value gradually, as counts alone (`reporting = "nested"`).
-
+# --- nested reports ------------------------------------------------------------------------------
+# A device draws the level of its last report first and every level below from the one above. In the
+# other direction, the next report depends on the value and on the report before it alone: a chain
+# whose probabilities follow by Bayes' rule from the integers that devices draw with. So the numbers
+# of devices by value, last report and number of reports are all that is kept.
 
 Array = npt.NDArray[np.float64]
 
 
 class Chain(NamedTuple):
-    """Chances with and without the value, level by level: of the level alone, and of the step
+    """Probabilities with and without the value, level by level: of the level alone, and of the step
     from the level above to it. Level 0 is before the first report."""
 
     p: Array
@@ -330,48 +351,10 @@ class Chain(NamedTuple):
 
 @lru_cache(maxsize=256)
 def chain_of(nested: Nested) -> Chain:
-    """The chain that devices draw."""
     levels, unary = nested.as_drawn().levels, nested.levels[-1].unary
     steps = [drawn_chances(each, unary, nested.k) for each in nested_thresholds(nested)]
     table = [(level.exact.p1, level.exact.q1, *each) for level, each in zip(levels, steps)]
     return Chain(*np.array(table, dtype=np.float64).T)
-
-
-class Levels:
-    """A fleet with its nested reports: call `round` once for each round, in order.
-
-    Rounds have `n[..., level]` and `counts[..., level, v]`.
-    """
-
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        way: NestedWay,
-        truth: npt.ArrayLike,
-        *,
-        dropout: npt.ArrayLike = 0.0,
-        churn: float = 0.0,
-    ) -> None:
-        held = np.asarray(truth, dtype=np.int64)
-        rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
-        kind = _UnaryLevels if way.counted.unary else _GeneralisedLevels
-        self._fleet = kind(rng, way, held, 1.0 - rates)
-        self._churn = churn
-        self._left = np.zeros((*held.shape[:-1], 1), dtype=np.int64)
-        self._begun = False
-
-    def round(self) -> Round:
-        """The next round's reports, counted."""
-        if self._begun and self._churn:
-            self._left = self._left + self._fleet.replace(self._churn)
-        self._begun = True
-        self._left = longer(self._left, 1)
-        return self._fleet.round()
-
-    @property
-    def participation(self) -> Counts:
-        """`[..., m]` devices sent m reports so far, those that have left included."""
-        return self._left + self._fleet.devices()
 
 
 def _levels_of(columns: int, levels: int) -> Counts:
@@ -381,17 +364,17 @@ def _levels_of(columns: int, levels: int) -> Counts:
     return chosen
 
 
-class _UnaryLevels(UnaryFleet):
+class UnaryLevels(UnaryFleet):
     """Bits of the last report in place of a memo's; before the first report they are all 0."""
 
     def __init__(
-        self, rng: np.random.Generator, way: NestedWay, held: Counts, present: Rates
+        self, rng: np.random.Generator, way: NestedWay, held: Counts, **rates: Any
     ) -> None:
-        super().__init__(rng, way.channels[-1], held, present, False)
+        super().__init__(rng, way.channels[-1], held, **rates)
         self._chain, self._first = chain_of(way.nested), (0.0, 0.0)
         self._mine, self._theirs = np.zeros_like(self._mine), np.zeros_like(self._theirs)
 
-    def round(self) -> Round:
+    def _report(self) -> Round:
         reporting = self._rng.binomial(self._held, self._present[:, np.newaxis])
         mine, theirs = self._ones(reporting)
         next_mine = self._next(mine, reporting, self._chain.p)
@@ -406,25 +389,26 @@ class _UnaryLevels(UnaryFleet):
         self._theirs[..., 1:] += next_theirs
         return Round(reporting.sum(axis=-2) @ level, counts)
 
-    def _next(self, ones: Counts, all_bits: Counts, chance: Array) -> Counts:
-        """Ones of the next report, among bits that are 1 with that chance at each level."""
-        keep, low, high = self._chain.keep[:-1], chance[:-1], chance[1:]
+    def _next(self, ones: Counts, all_bits: Counts, p: Array) -> Counts:
+        """Ones of the next report, among bits that are 1 with probability p at each level."""
+        keep, low, high = self._chain.keep[:-1], p[:-1], p[1:]
         stays, turns = high * keep / low, high * (1.0 - keep) / (1.0 - low)
-        places = np.minimum(np.arange(ones.shape[-1]), chance.size)
+        places = np.minimum(np.arange(ones.shape[-1]), p.size)
         from_one = np.array([0.0, *stays, 1.0])[places]
-        from_zero = np.array([chance[0], *turns, 0.0])[places]
+        from_zero = np.array([p[0], *turns, 0.0])[places]
         drawn: Counts = self._rng.binomial(ones, from_one)
         drawn += self._rng.binomial(all_bits - ones, from_zero)
         return drawn
 
 
-class _GeneralisedLevels:
+class GeneralisedLevels(CountedFleet):
     """`[..., value, last report, m]` devices; before the first report it is the value itself."""
 
     def __init__(
-        self, rng: np.random.Generator, way: NestedWay, held: Counts, present: Rates
+        self, rng: np.random.Generator, way: NestedWay, held: Counts, **rates: Any
     ) -> None:
-        self._rng, self._present, self._k = rng, present[:, np.newaxis, np.newaxis], way.k
+        super().__init__(rng, held, **rates)
+        self._k = way.k
         self._same = np.eye(way.k, dtype=np.int64)
         self._table = self._at_first(held)
         chain = chain_of(way.nested)
@@ -435,8 +419,8 @@ class _GeneralisedLevels:
         self._third = np.array([0.0, *(high * add / low), 0.0])
         self._find = np.array([0.0, *(chain.p[1:] * add / low), 0.0])
 
-    def round(self) -> Round:
-        reporting = self._rng.binomial(self._table, self._present)
+    def _report(self) -> Round:
+        reporting = self._rng.binomial(self._table, self._present[:, np.newaxis, np.newaxis])
         said = self._next(reporting)
         level = _levels_of(reporting.shape[-1], self._levels)
         counts = np.moveaxis(said.sum(axis=-3) @ level, -1, -2)
@@ -444,14 +428,14 @@ class _GeneralisedLevels:
         self._table[..., 1:] += said
         return Round(reporting.sum(axis=(-3, -2)) @ level, counts)
 
-    def replace(self, churn: float) -> Counts:
+    def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._table, churn)
         self._table -= leaving
         self._table[..., :1] += self._at_first(leaving.sum(axis=(-2, -1)))
         gone: Counts = leaving.sum(axis=(-3, -2))
         return gone
 
-    def devices(self) -> Counts:
+    def _devices(self) -> Counts:
         total: Counts = self._table.sum(axis=(-3, -2))
         return total
 
@@ -459,7 +443,8 @@ class _GeneralisedLevels:
         return (held[..., np.newaxis] * self._same)[..., np.newaxis]
 
     def _next(self, reporting: Counts) -> Counts:
-        """Keep what was said, say the value, or any of the k: mixed so that chances are right."""
+        """Keep what was said, say the value, or any of the k, with the chain's probabilities."""
+
         places = np.minimum(np.arange(reporting.shape[-1]), self._levels)
         lose, third, find = (x[places] for x in (self._lose, self._third, self._find))
         draw, same = self._rng.binomial, self._same[..., np.newaxis]

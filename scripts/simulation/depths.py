@@ -1,11 +1,11 @@
-"""How deep a simulation goes; each depth gives a `simulation.collected.Simulated`.
+"""How deep a simulation goes; each depth returns a `simulation.results.Simulated`.
 
-statistics      counts alone: no device exists
-reports         every report, counted at once
-collecting      every report through a real collector's admission, store and sealing
-live            a real collector on a campaign whose rounds begin soon
-through_broker  every report through a broker to a real collector, in real time
-agents          real agents, a broker and a collector, in real time
+as_statistics           counts alone: no device exists
+as_reports              every report, counted at once, without admission or database
+into                    every report through a real collector's admission, store and sealing, under
+                        the simulation's clock: a year takes as long as its reports need
+reports_through_broker  every report through a broker to a real collector, in real time
+real_agents             real agents, a broker and a collector, in real time
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from collector.records import Campaign
 from collector.results.facts import write_truth
 from collector.rounds import sealing
 from collector.store import Store
-from protocol_spec import DEFAULT_NAMESPACE, Attribute, Manifest, Outcome, Way
+from protocol_spec import DEFAULT_NAMESPACE, Attribute, Manifest, Outcome
 from protocol_spec.ways import NestedWay, OnceWay
 from simulation.bulk import bulk
-from simulation.counts import Answers, Counts, Levels, Memos, Round
+from simulation.counts import CountedFleet, Counts, OnceFleet, memoized_fleet, nested_fleet
 from simulation.fleet import Fleet, Sent, of_round
 from simulation.population import (
     Behaviour,
@@ -44,14 +44,13 @@ from simulation.population import (
     liars_before,
 )
 from simulation.results import Collected, Progress, Simulated, from_store
-from testbed.agents import AgentProcesses, Readings
+from testbed.agents import AgentProcesses
 from testbed.brokers import publish
 from testbed.collector import CollectorProcess
 
-# --- A campaign as counts alone: no device exists.
-
-
-_STATISTICS = 2  # stream of random numbers
+Holdings = Mapping[str, int]  # of one device: by attribute, which of its values
+GROUP: Final = BATCH  # messages of one transaction, as the service takes at most
+_STATISTICS: Final = 2  # stream of random numbers
 
 
 def as_statistics(
@@ -65,94 +64,68 @@ def as_statistics(
     drift: tuple[Weights, ...] = (),
 ) -> Simulated:
     """Counts alone: no device exists. `progress` is called for every round of an attribute."""
-    _check(manifest, behaviour)
-    made = []
-    for index, held in enumerate(truth):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STATISTICS, index)))
-        target = drift[index] if drift else held / held.sum()
-        counted = _Counted(rng, manifest, index, held, behaviour, target)
-        made.append(counted.collect(rounds, progress))
-    outcomes = tuple(
-        Counter({Outcome.ACCEPTED: sum(int(c.n[t]) for c in made)}) for t in range(rounds)
-    )
-    return Simulated(manifest, rounds, tuple(made), outcomes)
-
-
-def _check(manifest: Manifest, behaviour: Behaviour) -> None:
     for name in ("changes", "late", "duplicates"):
         possible = name == "changes" and manifest.reporting == "once"
         if getattr(behaviour, name) and not possible:
             raise SimulationError(
                 f"--{name} needs single devices, which statistics do not have; use reports"
             )
-
-
-class _Counted:
-    """One attribute's fleet: the honest as numbers, and the dishonest beside them."""
-
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        manifest: Manifest,
-        index: int,
-        held: Counts,
-        behaviour: Behaviour,
-        target: Weights,
-    ) -> None:
-        total = int(held.sum())
-        self._liars, self._lie = behaviour.liars(index, total)
-        edges = [0, *np.cumsum(held).tolist()]
-        before = [liars_before(place, total, self._liars) for place in edges]
-        self._lying = np.diff(before)
-        self._count, self._held, self._target = manifest.rounds.count, held, target
-        self._way = manifest.ways[index]
-        self._fleet = _fleet(
-            rng,
-            self._way,
-            held - self._lying,
-            behaviour.missing(index, held.size),
-            behaviour,
+    made = []
+    for index, held in enumerate(truth):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STATISTICS, index)))
+        target = drift[index] if drift else held / held.sum()
+        made.append(
+            _collect_counts(rng, manifest, index, held, behaviour, target, rounds, progress)
         )
-
-    def collect(self, rounds: int, progress: Progress) -> Collected:
-        """So many rounds."""
-        made = Collected.empty(rounds, self._held.size, len(self._way.channels))
-        for t in range(rounds):
-            n, counts = self._round(t)
-            made.n_by_channel[t], made.counts_by_channel[t] = n, counts
-            channel = min(t, len(self._way.channels) - 1)
-            made.n_by_channel[t, channel] += self._liars
-            made.counts_by_channel[t, channel, self._lie] += self._liars
-            made.truth[t] = self._truth()
-            progress(1)
-        told = self._fleet.participation
-        made.participation[: min(told.size, rounds + 1)] = told[: rounds + 1]
-        made.participation[rounds] += self._liars
-        made.participation[0] = 0
-        return made
-
-    def _round(self, number: int) -> Round:
-        if isinstance(self._fleet, Answers):
-            start = self._held / self._held.sum()
-            return self._fleet.round(drifting(start, self._target, number, self._count))
-        return self._fleet.round()
-
-    def _truth(self) -> Counts:
-        return self._fleet.held() + self._lying if isinstance(self._fleet, Answers) else self._held
+    outcomes = tuple(
+        Counter({Outcome.ACCEPTED: sum(int(c.n[t]) for c in made)}) for t in range(rounds)
+    )
+    return Simulated(manifest, rounds, tuple(made), outcomes)
 
 
-def _fleet(
-    rng: np.random.Generator, way: Way, held: Counts, missing: Weights, behaviour: Behaviour
-) -> Memos | Answers | Levels:
+def _collect_counts(
+    rng: np.random.Generator,
+    manifest: Manifest,
+    index: int,
+    held: Counts,
+    behaviour: Behaviour,
+    target: Weights,
+    rounds: int,
+    progress: Progress,
+) -> Collected:
+    """One attribute: a fleet of the honest devices as numbers, and the dishonest added to it."""
+    way, total = manifest.ways[index], int(held.sum())
+    liars, lie = behaviour.liars(index, total)
+    edges = [0, *np.cumsum(held).tolist()]
+    lying = np.diff([liars_before(place, total, liars) for place in edges])
+    honest, missing = held - lying, behaviour.missing(index, held.size)
+    made = Collected.empty(rounds, held.size, len(way.channels))
+    fleet: CountedFleet | OnceFleet
     if isinstance(way, OnceWay):
-        rates = {"churn": behaviour.churn, "changes": behaviour.changes}
-        return Answers(rng, way, held, dropout=missing, **rates)
-    if isinstance(way, NestedWay):
-        return Levels(rng, way, held, dropout=missing, churn=behaviour.churn)
-    return Memos(rng, way.channels[0], held, dropout=missing, churn=behaviour.churn)
-
-
-# --- A campaign report by report, counted at once: no collector's admission, no database.
+        changes = behaviour.changes
+        fleet = OnceFleet(rng, way, honest, dropout=missing, churn=behaviour.churn, changes=changes)
+    elif isinstance(way, NestedWay):
+        fleet = nested_fleet(rng, way, honest, dropout=missing, churn=behaviour.churn)
+    else:
+        channel = way.channels[0]
+        fleet = memoized_fleet(rng, channel, honest, dropout=missing, churn=behaviour.churn)
+    for t in range(rounds):
+        if isinstance(fleet, OnceFleet):
+            now = drifting(held / total, target, t, manifest.rounds.count)
+            made.n_by_channel[t], made.counts_by_channel[t] = fleet.round(now)
+            made.truth[t] = fleet.held() + lying
+        else:
+            made.n_by_channel[t], made.counts_by_channel[t] = fleet.round()
+            made.truth[t] = held
+        level = min(t, len(way.channels) - 1)
+        made.n_by_channel[t, level] += liars
+        made.counts_by_channel[t, level, lie] += liars
+        progress(1)
+    devices = fleet.participation
+    made.participation[: min(devices.size, rounds + 1)] = devices[: rounds + 1]
+    made.participation[rounds] += liars
+    made.participation[0] = 0
+    return made
 
 
 def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
@@ -179,34 +152,30 @@ def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
     return Simulated(fleet.manifest, fleet.rounds, tuple(made), outcomes, late)
 
 
-# --- Simulated reports through a real collector without a broker: admission, store and sealing.
-
-
-GROUP: Final = BATCH  # messages of one transaction, as the service takes at most
-
-
 def into(
     directory: Path, fleet: Fleet, progress: Callable[[int], None] = lambda _: None
 ) -> Simulated:
     """Collect a whole campaign into a data directory that a collector can show afterwards."""
-    with only_service(directory), closing(open_store(directory)) as store:
-        return _collect(store, directory, fleet, progress)
-
-
-def _collect(
-    store: Store, directory: Path, fleet: Fleet, progress: Callable[[int], None]
-) -> Simulated:
-    campaign = empty_campaign(store, fleet.manifest, directory)
-    key = DeviceKey(directory / "device.key", make=store.received() == 0)
-    campaigns = ingest.OpenCampaigns({campaign.name: campaign}, frozenset(), key, DEFAULT_NAMESPACE)
     schedule = fleet.manifest.rounds
-    for t in range(fleet.rounds):
-        _take(store, of_round(fleet, t, late=False), campaigns, schedule.opens(t), progress)
-        sealing.seal(store, campaign, t, schedule.deadline(t))
-        if fleet.behaviour.late:
-            _take(store, of_round(fleet, t, late=True), campaigns, schedule.deadline(t), progress)
-    made = from_store(store, campaign, fleet.rounds, held(fleet))
-    keep_truth(directory, made)
+    with only_service(directory), closing(open_store(directory)) as store:
+        campaign = empty_campaign(store, fleet.manifest, directory)
+        key = DeviceKey(directory / "device.key", make=store.received() == 0)
+        names = {campaign.name: campaign}
+        campaigns = ingest.OpenCampaigns(names, frozenset(), key, DEFAULT_NAMESPACE)
+
+        def count(messages: Iterable[Sent], now: float) -> None:
+            arriving = iter(messages)
+            while group := list(islice(arriving, GROUP)):
+                ingest.count((Message(*message) for message in group), store, campaigns, now)
+                progress(len(group))
+
+        for t in range(fleet.rounds):
+            count(of_round(fleet, t, late=False), schedule.opens(t))
+            sealing.seal(store, campaign, t, schedule.deadline(t))
+            if fleet.behaviour.late:
+                count(of_round(fleet, t, late=True), schedule.deadline(t))
+        made = from_store(store, campaign, fleet.rounds, held(fleet))
+    write_true_frequencies(directory, made)
     return made
 
 
@@ -221,8 +190,8 @@ def empty_campaign(store: Store, manifest: Manifest, directory: Path) -> Campaig
     return campaign
 
 
-def keep_truth(directory: Path, made: Simulated) -> None:
-    """Tell the collector's page what is true, so that it can be drawn beside the estimates."""
+def write_true_frequencies(directory: Path, made: Simulated) -> None:
+    """For the collector's page, which draws them next to the estimates."""
     names = [attribute.name for attribute in made.manifest.attributes]
     shares = {name: made.true_frequencies(i).tolist() for i, name in enumerate(names)}
     write_truth(directory, made.manifest.campaign, shares)
@@ -238,22 +207,6 @@ def held(fleet: Fleet) -> list[Counts]:
                 batch.reports(only_state=True)
                 truth[batch.attribute][t] += batch.held()
     return truth
-
-
-def _take(
-    store: Store,
-    sent: Iterable[Sent],
-    campaigns: ingest.OpenCampaigns,
-    now: float,
-    progress: Callable[[int], None],
-) -> None:
-    arriving = iter(sent)
-    while group := list(islice(arriving, GROUP)):
-        ingest.count((Message(*message) for message in group), store, campaigns, now)
-        progress(len(group))
-
-
-# --- A real collector on a campaign whose rounds begin soon, for the depths that run in real time.
 
 
 def retimed(manifest: Manifest, *, rounds: int, period_seconds: int, lead_seconds: int) -> Manifest:
@@ -282,23 +235,21 @@ class LiveCampaign:
 
     @property
     def manifest(self) -> Manifest:
-        """The campaign's."""
         return self.campaign.manifest
 
     @property
     def directory(self) -> Path:
-        """The collector's data directory; other files of the simulation lie there too."""
+        """The collector's data directory, which also holds other files of the simulation."""
         return self.collector.data
 
     def wait_until_sealed(self, number: int) -> None:
-        """Until the collector has sealed a round."""
         self.collector.wait_until_sealed(self.campaign, number)
 
     def simulated(self, truth: list[Counts]) -> Simulated:
-        """What the collector has in the end; the truth is kept beside it for its page."""
+        """What the collector has in the end; the truth is stored for its page."""
         with self.collector.store() as store:
             made = from_store(store, self.campaign, self.manifest.rounds.count, truth)
-        keep_truth(self.directory, made)
+        write_true_frequencies(self.directory, made)
         return made
 
 
@@ -312,9 +263,6 @@ def collecting_live(
     with CollectorProcess(directory, broker=broker) as collector:
         collector.wait_until_connected()
         yield LiveCampaign(campaign, collector)
-
-
-# --- Every report as a message through a broker to a real collector, in real time.
 
 
 def reports_through_broker(live: LiveCampaign, fleet: Fleet, progress: Progress) -> Simulated:
@@ -331,12 +279,6 @@ def reports_through_broker(live: LiveCampaign, fleet: Fleet, progress: Progress)
     return live.simulated(held(fleet))
 
 
-# --- Real agents, a real broker and a real collector, in real time.
-
-
-Holdings = Mapping[str, int]  # of one device: by attribute, which of its values
-
-
 def holdings(manifest: Manifest, population: Population, seed: int) -> list[Holdings]:
     """What each device holds of every attribute, shuffled for each of them."""
     columns = []
@@ -351,34 +293,29 @@ def holdings(manifest: Manifest, population: Population, seed: int) -> list[Hold
 def real_agents(
     live: LiveCampaign, devices: list[Holdings], processes: int, progress: Progress
 ) -> Simulated:
-    """Real agents in some processes; each draws its attribute itself, so the truth is theirs."""
+    """Each agent draws its attribute itself, so the truth is theirs."""
     manifest, broker = live.manifest, live.collector.broker_url
-    readings = {device: _readings(manifest, held) for device, held in enumerate(devices)}
+    readings = {
+        device: {a.name: reading(a, held[a.name]) for a in manifest.attributes}
+        for device, held in enumerate(devices)
+    }
     root = live.directory / "devices"
     with AgentProcesses(root, manifest, broker, readings, processes) as agents:
         for t in range(manifest.rounds.count):
             live.wait_until_sealed(t)
             progress(len(agents.drawn))
         agents.stop()
-    return live.simulated(_truth(manifest, devices, agents.drawn))
+    truth = []
+    for a in manifest.attributes:
+        own = [devices[d][a.name] for d, name in agents.drawn.items() if name == a.name]
+        counts = np.bincount(np.asarray(own, dtype=np.int64), minlength=a.k)
+        truth.append(np.tile(counts.astype(np.int64), (manifest.rounds.count, 1)))
+    return live.simulated(truth)
 
 
 def reading(attribute: Attribute, place: int) -> str | float:
-    """What a source would say: the value's name, or a number in its bin."""
+    """What a source would read: the value's name, or a number in its bin."""
     if attribute.edges is None or place == attribute.otherwise:
         return attribute.values[place]
     low, high = attribute.edges[place : place + 2]
     return low if math.isfinite(low) else math.nextafter(high, -math.inf)
-
-
-def _readings(manifest: Manifest, held: Holdings) -> Readings:
-    return {a.name: reading(a, held[a.name]) for a in manifest.attributes}
-
-
-def _truth(manifest: Manifest, devices: list[Holdings], drawn: Mapping[int, str]) -> list[Counts]:
-    truth = []
-    for attribute in manifest.attributes:
-        own = [devices[d][attribute.name] for d, name in drawn.items() if name == attribute.name]
-        counts = np.bincount(np.asarray(own, dtype=np.int64), minlength=attribute.k)
-        truth.append(np.tile(counts.astype(np.int64), (manifest.rounds.count, 1)))
-    return truth

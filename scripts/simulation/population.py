@@ -1,4 +1,4 @@
-"""What a user of the simulator can fix; commands show the message alone and exit with 2."""
+"""What the devices of a simulated fleet hold and how they behave; the paper's four data sets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from simulation.counts import Counts, sample_groups
 
 
 class SimulationError(AllomfreeError, ValueError):
-    """A population, an option or a stored run that cannot be used. Nothing was simulated."""
+    """A population, an option or a stored run that cannot be used. Nothing was simulated; commands
+    show the message alone and exit with 2."""
 
     exit_code = 2
-
-
-# --- The four data sets of the paper, as counts per attribute.
 
 
 DATA: Final = Path(__file__).with_name("data")
@@ -35,7 +33,7 @@ NAMES: Final = ("nursery", "adult", "ms_fimu", "census_income")
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
-    """How many rows hold each value of one attribute."""
+    """The number of rows that hold each value of one attribute."""
 
     name: str
     values: tuple[str, ...]
@@ -43,7 +41,6 @@ class Marginal:
 
     @property
     def k(self) -> int:
-        """Number of values."""
         return len(self.values)
 
 
@@ -60,7 +57,6 @@ class Dataset:
 
 @cache
 def load(name: str) -> Dataset:
-    """One of `NAMES`."""
     if name not in NAMES:
         raise LookupError(f"there is no data set {name!r}; known are {', '.join(NAMES)}")
     document = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
@@ -70,8 +66,7 @@ def load(name: str) -> Dataset:
     return Dataset(name, document["title"], document["note"], document["n"], marginals)
 
 
-# --- What the devices of a simulated fleet hold: from a word such as `zipf:1.2` to whole numbers.
-
+# --- what devices hold: from a word such as `zipf:1.2` to whole numbers --------------------------
 
 MAX_DEVICES: Final = 999_999_999  # the largest urn that numpy draws from
 KINDS: Final = {"uniform": None, "zipf": 1.0, "dirichlet": 1.0, "geometric": 0.5}
@@ -90,13 +85,12 @@ class Population:
         """Who holds what among the devices that drew each attribute; the same for every depth."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
         d = len(self.counts)
-        return tuple(
-            sample_groups(rng, self.counts, rng.multinomial(self.devices, np.full(d, 1.0 / d)))
-        )
+        sizes = rng.multinomial(self.devices, np.full(d, 1.0 / d))
+        return tuple(sample_groups(rng, self.counts, sizes))
 
 
 def drifting(start: Weights, target: Weights, number: int, rounds: int) -> Weights:
-    """Shares in a round, on the way from the start to the target half-way and back at the end."""
+    """Shares in a round: from the start to the target half-way, and back at the end."""
     share = (1.0 - np.cos(2.0 * np.pi * number / rounds)) / 2.0
     between: Weights = (1.0 - share) * start + share * target
     return between
@@ -167,7 +161,7 @@ def _word_for(attribute: Attribute, words: Sequence[str]) -> str:
 def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: bool) -> Weights:
     kind, _, number = word.partition(":")
     if kind in KINDS:
-        return _law(kind, _parameter(kind, number), attribute, rng)
+        return _distribution(kind, _parameter(kind, number), attribute, rng)
     if word in NAMES:
         table: Mapping[str, Mapping[str, Any]] = {
             attribute_name(m.name): dict(zip(m.values, m.counts)) for m in load(word).attributes
@@ -194,13 +188,11 @@ def _parameter(kind: str, number: str) -> float | None:
     return value
 
 
-def _law(
+def _distribution(
     kind: str, number: float | None, attribute: Attribute, rng: np.random.Generator
 ) -> Weights:
-    """Weights that add up to 1; value 0 is the most common of a falling law.
-
-    Nobody holds the value that a manifest adds for what is none of its own.
-    """
+    """Weights that add up to 1; value 0 is the most common of a falling distribution. Nobody holds
+    the value that a manifest adds for what is none of its own."""
     added = attribute.values[-1] == NOT_KNOWN
     k = attribute.k - added
     places = np.arange(k, dtype=np.float64)
@@ -269,7 +261,9 @@ def _from_csv(text: str, alone: str | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-# --- How the devices of a simulated fleet behave, apart from what they hold.
+# --- how devices behave --------------------------------------------------------------------------
+
+YEAR_SECONDS: Final = 365.25 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,10 +272,10 @@ class Behaviour:
 
     dropout      to miss a round; by value where `dropout_by_value[attribute][value]` says so
     churn        to be replaced, between rounds, by a new device that holds the same value
-    changes      to hold another value, drawn anew from the population, from this round on
+    changes      to hold another value, drawn from the population, from this round on
     late         to report only after the round was sealed
     duplicates   to send a report twice
-    dishonest    so many devices of an attribute support one value always: (attribute, n, value)
+    dishonest    n devices of an attribute always support one value: (attribute, n, value)
     """
 
     dropout: float = 0.0
@@ -297,14 +291,14 @@ class Behaviour:
             _check_rate(f"--{name}", getattr(self, name))
 
     def missing(self, attribute: int, k: int) -> npt.NDArray[np.float64]:
-        """The chance to miss a round, by value held."""
+        """The probability to miss a round, by value held."""
         rates = np.full(k, self.dropout)
         for value, rate in self.dropout_by_value.get(attribute, {}).items():
             rates[value] = rate
         return rates
 
     def liars(self, attribute: int, devices: int) -> tuple[int, int]:
-        """How many devices of an attribute are dishonest, and the value they support."""
+        """The number of dishonest devices of an attribute, and the value they support."""
         for which, number, value in self.dishonest:
             if which == attribute:
                 return min(number, devices), value
@@ -314,9 +308,6 @@ class Behaviour:
         """What differs from perfect behaviour, for the record of a run."""
         found = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in found.items() if value}
-
-
-YEAR_SECONDS = 365.25 * 86400
 
 
 def change_probability(per_year: float, period_seconds: int) -> float:
@@ -356,7 +347,7 @@ def dishonest(manifest: Manifest, texts: Sequence[str]) -> tuple[tuple[int, int,
 
 
 def find_value(manifest: Manifest, name: str) -> tuple[int, int]:
-    """Where a value stands: (attribute, value); `attribute:value` where several have it."""
+    """Index of attribute and value; `name` is `attribute:value` where several have the value."""
     found = [
         (a, v)
         for a, attribute in enumerate(manifest.attributes)
@@ -378,9 +369,6 @@ def _check_rate(what: str, number: str | float) -> float:
     if not 0.0 <= rate <= 1.0:
         raise SimulationError(f"{what} {number}: must be a probability between 0 and 1")
     return rate
-
-
-# --- A manifest for one of the paper's data sets, to simulate with or to learn from.
 
 
 def for_dataset(

@@ -1,4 +1,4 @@
-"""What a collector has counted after a simulated campaign, and the truth that only it knows."""
+"""What a collector has counted after a simulated campaign, what it would publish, and the truth."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Collected:
 
     @classmethod
     def empty(cls, rounds: int, k: int, channels: int = 1) -> Collected:
-        """All zero, for a number of rounds and values."""
         return cls(
             np.zeros((rounds, channels), dtype=np.int64),
             np.zeros((rounds, channels, k), dtype=np.int64),
@@ -52,13 +51,11 @@ class Collected:
 
     @property
     def n(self) -> Counts:
-        """Reports of each round."""
         total: Counts = self.n_by_channel.sum(axis=1)
         return total
 
     @property
     def counts(self) -> Counts:
-        """Of each round and value, all channels together."""
         total: Counts = self.counts_by_channel.sum(axis=1)
         return total
 
@@ -68,7 +65,7 @@ class Collected:
         return max(int(self.truth[0].sum()), int(self.participation.sum()))
 
     def participants(self) -> tuple[list[int], list[int]]:
-        """Numbers of reports, and how many devices sent so many."""
+        """Numbers of reports, and for each the number of devices that sent that many."""
         heard = [(m, number) for m, number in enumerate(self.participation.tolist()) if number]
         return [m for m, _ in heard], [number for _, number in heard]
 
@@ -91,7 +88,7 @@ def estimate_of_round(
 
 
 def estimate_of_rounds(way: Way, collected: Collected, fleet: int | None = None) -> Estimate:
-    """All rounds: pooled, or added up, or the latest where that one says all."""
+    """All rounds: pooled, or added up, or the latest where that one contains the others."""
     heard = [t for t, n in enumerate(collected.n.tolist()) if n]
     if way.reporting == "nested":
         return estimate_of_round(way, collected, heard[-1], fleet)
@@ -101,7 +98,7 @@ def estimate_of_rounds(way: Way, collected: Collected, fleet: int | None = None)
         return estimate_pooled(total, *who, channel, weights="reports", fleet=fleet)
     if fleet is None:
         return estimate_of_window(way, collected, (heard[0], heard[-1]))
-    answers = estimate(total, int(total_of(collected)), channel)
+    answers = estimate(total, int(collected.n.sum()), channel)
     who = collected.participants()
     sampled = estimate_pooled(total, *who, channel, weights="reports", fleet=fleet)
     together = replace(answers.moments, dilution=sampled.moments.dilution)
@@ -119,11 +116,6 @@ def estimate_of_window(way: Way, collected: Collected, span: Span) -> Estimate:
     return estimate_window(counts, n, way.channels[0], each=each)
 
 
-def total_of(collected: Collected) -> int:
-    """Reports of all rounds."""
-    return int(collected.n.sum())
-
-
 class Published:
     """The results of one attribute, made by the collector's own functions."""
 
@@ -133,7 +125,6 @@ class Published:
         self._way = manifest.ways[index]
 
     def round(self, number: int, outcomes: Outcomes) -> Result:
-        """Of one round."""
         tally = self._tally(number, number)
         return round_result(self._campaign, number, self._index, tally, outcomes)
 
@@ -174,7 +165,6 @@ class Published:
 # --- what a collector has after a simulated campaign, and the truth ------------------------------
 
 
-# `first` and `last` are the rounds that a result is about; stated twice, a column stands once.
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
 
 Progress = Callable[[int], None]  # called with the number of reports or rounds done since
@@ -193,9 +183,9 @@ class Simulated:
 
     def results(self) -> list[Result]:
         """As a collector would publish them: of each attribute the pooled one, then each round."""
-        return list(self._one_by_one())
+        return list(self._each_result())
 
-    def _one_by_one(self) -> Iterator[Result]:
+    def _each_result(self) -> Iterator[Result]:
         if self.stored is not None:
             yield from self.stored
             return
@@ -209,15 +199,14 @@ class Simulated:
                 yield made.round(t, self.outcomes[t])
 
     def results_of(self, index: int) -> Published:
-        """What is published of one attribute."""
         return Published(self.manifest, index, self.attributes[index])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The collector's columns and two more: the true frequency, and how far the raw estimate
         is from it, in standard deviations."""
-        campaign = _campaign(self.manifest)
+        campaign = Campaign(0, self.manifest, self.manifest.created, None)
         names = [attribute.name for attribute in self.manifest.attributes]
-        for result in self._one_by_one():
+        for result in self._each_result():
             index = names.index(result.attribute)
             truth = self._truth_of(index, result)
             errors = self._errors(index, result, truth)
@@ -242,8 +231,8 @@ class Simulated:
     def _errors(
         self, index: int, result: Result, truth: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The exact standard deviation about the truth, where taking part tells nothing of the
-        value: the noise of the devices heard, and their choice among all."""
+        """The exact standard deviation about the truth, where participation does not depend on the
+        value: the noise of the reporting devices, and their choice among all."""
         way, collected = self.manifest.ways[index], self.attributes[index]
         if result.n == 0:
             return np.zeros_like(truth)
@@ -286,7 +275,3 @@ def _put(made: Collected, number: int, tally: Tally) -> None:
         made.n_by_channel[number, 0] = tally.n
         if tally.counts.size == k:
             made.counts_by_channel[number, 0] = tally.counts
-
-
-def _campaign(manifest: Manifest) -> Campaign:
-    return Campaign(0, manifest, manifest.created, None)

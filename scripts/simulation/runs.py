@@ -1,4 +1,4 @@
-"""How far a simulation is: a bar where somebody looks, a line now and then where not."""
+"""From the options of a command to a finished run; runs stored, shown, drawn and compared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ LINE_SECONDS: Final = 10.0  # seconds between two lines
 
 @contextmanager
 def shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with what has been done since; on standard error only."""
+    """A bar on a terminal, else a line now and then, on standard error. Yields a function to call
+    with what has been done since."""
     if sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}"),
@@ -72,18 +73,12 @@ def _lines(what: str, total: int) -> Callable[[int], None]:
     return advance
 
 
-# --- A finished run: rows in three formats, a directory to keep them in, two runs side by side.
-
+# --- a finished run ------------------------------------------------------------------------------
 
 FACTS, ROWS = "run.json", "results.ndjson"
-CONFIDENCE: Final = 0.999  # two runs of one thing are told apart wrongly once in a thousand
+CONFIDENCE: Final = 0.999  # two runs of the same thing disagree by chance once in a thousand
 
 Row = Mapping[str, Any]
-
-
-def write(table: Iterable[Row], form: str) -> str:
-    """Rows as CSV, JSON or NDJSON."""
-    return write_rows(table, TRUTH_COLUMNS, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +89,15 @@ class Run:
     rows: Sequence[Row]
 
     def save(self, directory: Path) -> None:
-        """Keep it in a directory of its own."""
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / ROWS).write_text(write(self.rows, "ndjson"), encoding="utf-8")
+        (directory / ROWS).write_text(
+            write_rows(self.rows, TRUTH_COLUMNS, "ndjson"), encoding="utf-8"
+        )
         text = json.dumps(self.facts, ensure_ascii=False, indent=1) + "\n"
         (directory / FACTS).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> Run:
-        """Read it back."""
         try:
             facts = json.loads((directory / FACTS).read_text(encoding="utf-8"))
             lines = (directory / ROWS).read_text(encoding="utf-8").splitlines()
@@ -127,7 +122,7 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Pair:
     """The same histogram in two runs; `apart` is the largest difference of two z-scores, which
-    has a standard deviation of 1 when both runs are of one law and independent."""
+    has a standard deviation of 1 when both runs have one distribution and are independent."""
 
     attribute: str
     round: int | None
@@ -138,16 +133,13 @@ class Pair:
 
     @property
     def agree(self) -> bool:
-        """Whether chance explains the difference."""
         return self.apart <= self.limit
 
     def facts(self) -> dict[str, Any]:
-        """What `compare --json` prints."""
         return {**asdict(self), "agree": self.agree}
 
 
 def score(rows: Sequence[Row]) -> Score:
-    """Of the rows of one histogram."""
     scores = [row["z"] for row in rows if row["z"] is not None]
     return Score(
         rows[0]["n"],
@@ -242,11 +234,8 @@ def _chart(rows: Sequence[Row]) -> Chart:
     return Chart(first["attribute"], note, kept, intervals=EVERY, values=len(bars))
 
 
-# --- What the simulator shows: results where they were asked for, a summary for the person.
-
-
 def check(figure: Path | None, store: Path | None) -> None:
-    """What would fail after the run fails before it."""
+    """Reject before the run what would fail after it."""
     if figure is not None and figure.suffix not in (".svg", ".png"):
         raise SimulationError(f"--figure {figure}: the name must end in .svg or .png")
     if store is not None and (store / FACTS).exists():
@@ -259,7 +248,7 @@ def show(
     """Results on standard output or in a file, the summary on standard error."""
     if store is not None:
         run.save(store)
-    text = write(run.rows, form)
+    text = write_rows(run.rows, TRUTH_COLUMNS, form)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -273,7 +262,6 @@ def show(
 
 
 def title(run: Run) -> str:
-    """One line that says what was simulated."""
     facts = run.facts
     rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds"
     people = f"{facts['devices']:,} devices, {', '.join(facts['population'])}"
@@ -327,15 +315,14 @@ def comparison(pairs: Sequence[Pair], names: tuple[Path, Path]) -> str:
     return "\n".join(lines)
 
 
-# --- From what was asked on the command line to a finished run, for every depth.
-
+# --- from options to a run -----------------------------------------------------------------------
 
 SLOWEST_PER_SECOND = 5_000  # messages that any machine publishes in a second
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A simulation to run."""
+    """The options of a command, read."""
 
     manifest: Manifest
     words: tuple[str, ...]
@@ -352,7 +339,6 @@ class Asked:
         return targets(self.manifest, self.drift, self.seed) if self.drift else ()
 
     def population(self) -> Population:
-        """Checked against the manifest."""
         count = self.manifest.rounds.count
         if not 1 <= self.rounds <= count:
             raise SimulationError(f"--rounds {self.rounds}: the manifest has {count} rounds")

@@ -13,7 +13,7 @@ import pytest
 
 from protocol_spec import Calibration, as_drawn, calibrate
 from protocol_spec.ways import NestedWay, OnceWay
-from simulation.counts import Answers, Levels, Memos, one_round, sample_groups
+from simulation.counts import OnceFleet, memoized_fleet, nested_fleet, one_round, sample_groups
 from simulation.depths import as_reports, as_statistics
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, SimulationError, drifting
@@ -122,7 +122,9 @@ def test_rounds_and_participation_have_their_joint_law(
     truth = [1, 2]
     law = together(courses(c, v, dropout[v], churn) for v, n in enumerate(truth) for _ in range(n))
     rng = np.random.default_rng(SEED_of_test_memos)
-    fleet = Memos(rng, c, np.tile(truth, (RUNS_of_test_memos, 1)), dropout=dropout, churn=churn)
+    fleet = memoized_fleet(
+        rng, c, np.tile(truth, (RUNS_of_test_memos, 1)), dropout=dropout, churn=churn
+    )
     first, second = fleet.round(), fleet.round()
     columns = [first.n, second.n, first.counts[:, 0], second.counts[:, 0], *fleet.participation.T]
     law = {course: p for course, p in law.items() if p > 0.0}
@@ -137,7 +139,7 @@ def test_all_values_of_a_later_round_have_their_joint_law(protocol: str) -> None
     for v, n in enumerate(truth):
         present = {(1, *bits): p * (1 - dropout[v]) for bits, p in one_report(c, v).items()}
         laws += [{(0, 0, 0, 0): dropout[v], **present}] * n
-    fleet = Memos(
+    fleet = memoized_fleet(
         np.random.default_rng(SEED_of_test_memos),
         c,
         np.tile(truth, (RUNS_of_test_memos, 1)),
@@ -154,7 +156,7 @@ def test_pooling_meets_the_floor_that_memos_set(protocol: str) -> None:
     """Ten rounds of one memo are far from ten independent rounds, by exactly as much as stated."""
     c = as_drawn(calibrate(protocol, k=5, eps_inf=2.0, eps_1=0.6))
     truth, runs, rounds = np.array([400, 300, 200, 100, 0]), 4_000, 10
-    fleet = Memos(np.random.default_rng(SEED_of_test_memos), c, np.tile(truth, (runs, 1)))
+    fleet = memoized_fleet(np.random.default_rng(SEED_of_test_memos), c, np.tile(truth, (runs, 1)))
     total = np.sum([fleet.round().counts for _ in range(rounds)], axis=0)
     raw = (total / (rounds * 1_000) - c.qs) / c.gap
     for v, f in enumerate(truth / 1_000):
@@ -168,7 +170,7 @@ def test_memory_grows_with_values_and_not_with_devices(protocol: str) -> None:
 
     def peak(devices: int) -> int:
         tracemalloc.start()
-        fleet = Memos(
+        fleet = memoized_fleet(
             np.random.default_rng(SEED_of_test_memos), c, np.full(41, devices // 41), dropout=0.2
         )
         for _ in range(5):
@@ -238,7 +240,9 @@ def test_nested_counts_have_the_law_of_nested_devices(protocol: str, unruly: boo
     )
     way = made.ways[0]
     assert isinstance(way, NestedWay)
-    levels = Levels(np.random.default_rng(SEED_of_test_answers_and_levels), way, alone(), **rates)
+    levels = nested_fleet(
+        np.random.default_rng(SEED_of_test_answers_and_levels), way, alone(), **rates
+    )
     ours = Counter(
         zip(*(code_of(*levels.round()).tolist() for _ in range(ROUNDS_of_test_answers_and_levels)))
     )
@@ -267,7 +271,7 @@ def test_answers_have_the_law_of_devices_that_answer_once(each: int) -> None:
     theirs = courses_of(fleet)
     way = made.ways[0]
     assert isinstance(way, OnceWay)
-    answers = Answers(
+    answers = OnceFleet(
         np.random.default_rng(SEED_of_test_answers_and_levels), way, alone(), changes=0.5, **UNRULY
     )
     columns = []

@@ -12,13 +12,13 @@ import pytest
 
 from collector.data_dir import read_store
 from collector.results.facts import read_truth
-from collector.results.tables import COLUMNS
+from collector.results.tables import COLUMNS, write_rows
 from protocol_spec import Outcome, Report, decode_report, make_report, parse_from_device
 from simulation.depths import as_reports, as_statistics, holdings, into, reading, retimed
 from simulation.fleet import Fleet, messages
 from simulation.population import SimulationError, by_value, populate
 from simulation.results import TRUTH_COLUMNS, Simulated
-from simulation.runs import Run, compare, write
+from simulation.runs import Run, compare
 from simulation.scaling import measure
 from tests.support.protocol.statistics import LIMIT
 from tests.support.real_time import NUMERIC
@@ -146,9 +146,11 @@ def test_the_columns_are_the_collector_s_and_a_few_more() -> None:
 
 def test_the_three_formats_say_the_same() -> None:
     table = list(as_reports(fleet(both(), rounds=1)).rows())
-    assert json.loads(write(table, "json")) == table
-    assert [json.loads(line) for line in write(table, "ndjson").splitlines()] == table
-    read = list(csv.DictReader(io.StringIO(write(table, "csv"))))
+    assert json.loads(write_rows(table, TRUTH_COLUMNS, "json")) == table
+    assert [
+        json.loads(line) for line in write_rows(table, TRUTH_COLUMNS, "ndjson").splitlines()
+    ] == table
+    read = list(csv.DictReader(io.StringIO(write_rows(table, TRUTH_COLUMNS, "csv"))))
     assert [float(row["raw"]) for row in read] == [row["raw"] for row in table]
     assert {row["withheld"] for row in read} == {"false"}
 
