@@ -17,7 +17,7 @@ from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCa
 from collector.settings import Settings
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from collector.store.sqlite.copying import check_database, copy_database
+from collector.store.sqlite_database import check_database, copy_database
 from collector.store_address import StoreAddress
 from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.output import shown

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from benchmarks.report import Measurement, in_turns, median_of, progress, ratio_of
 from benchmarks.workload import manifest
-from collector.store.shared import count_bodies
+from collector.store.common import count_bodies
 from paper.gains import clip_and_renormalise
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate, calibrate_once
 from protocol_spec.estimation import Array, estimate, project_to_simplex

@@ -22,7 +22,7 @@ from collector.health import examine
 from collector.links import BATCH
 from collector.records import Candidate
 from collector.store.sqlite import SqliteStore
-from collector.store.sqlite.connection import LOG_BYTES
+from collector.store.sqlite_database import LOG_BYTES
 from testbed.brokers import Broker
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options

@@ -9,7 +9,7 @@ import pytest
 
 from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result
-from collector.store.shared import count_bodies
+from collector.store.common import count_bodies
 from protocol_spec import Result
 from tests.support.collector import COLOUR, FIRST, FUEL, TOWN, random_counts, three_questions
 

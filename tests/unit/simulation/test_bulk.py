@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from collector.store.shared import count_bodies
+from collector.store.common import count_bodies
 from protocol_spec import BodyFormat, Randomiser, Rejected, calibrate, decode_report, report_fault
 from protocol_spec.ways import Reporting
 from simulation.bulk import STEPS, BulkRandomiser, bulk, count, decode, encode, respond_packed

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import socket
+import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ import pytest
 
 from collector.records import Campaign
 from collector.settings import Address, resolve
+from collector.store.sqlite_database import APPLICATION_ID
 from collector.web.live import Limits, origin
 from collector.web.process import needed, new_token, page_token
 from collector.web.server import COOKIE, LONGEST_ADDRESS, LONGEST_HEAD
@@ -330,7 +332,9 @@ def test_no_other_file_is_served(site: Site, path: str) -> None:
 
 def test_a_database_that_is_none_gives_a_sentence(tmp_path: Path) -> None:
     """And the log a line, without a traceback in either."""
-    (tmp_path / "collector.db").write_bytes(b"")
+    with closing(sqlite3.connect(tmp_path / "collector.db")) as db:  # ours, but half made
+        db.execute("CREATE TABLE campaign (id INTEGER)")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     with serving(tmp_path) as site:
         for path in ("/", "/index.json", "/campaigns/x.csv", "/metrics"):
             reply = site.get(path)

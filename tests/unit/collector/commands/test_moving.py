@@ -16,7 +16,7 @@ from collector.metrics import exposition, registry
 from collector.records import Campaign
 from collector.settings import PAGE, resolve
 from collector.store import Store
-from collector.store.moving import Portion
+from collector.store.common import Portion
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
 from collector.web.process import page_command

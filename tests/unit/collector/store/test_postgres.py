@@ -54,9 +54,10 @@ def test_a_worker_that_lost_its_connection_enlists_again(store: PostgresStore) -
         store.commit([candidate(campaign, 1)], [])
     with pytest.raises(Fenced):
         store.commit([candidate(campaign, 1)], [])
-    assert store.enlist("worker") > number
+    again = store.enlist("worker")
+    assert again > number
     assert list(store.commit([candidate(campaign, 1)], [])) == [ACCEPTED]
-    assert [w.number for w in store.workers()] == [store.worker]
+    assert [w.number for w in store.workers()] == [again]
 
 
 def test_a_reader_connects_again(address: StoreAddress, store: PostgresStore) -> None:

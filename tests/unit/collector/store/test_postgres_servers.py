@@ -14,7 +14,7 @@ from collector.data_dir import read_store
 from collector.errors import StorageFailure
 from collector.settings import resolve
 from collector.store.postgres import PostgresStore
-from collector.store.postgres.schema import MIGRATIONS
+from collector.store.postgres_connection import VERSION
 from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from protocol_spec.programs.settings import SettingsError
@@ -138,14 +138,21 @@ def test_out_of_connections() -> None:
 
 def test_a_schema_from_the_future(address: StoreAddress) -> None:
     PostgresStore(address).close()
-    admin("UPDATE allomfree_schema SET version = version + 1", address)
+    admin("UPDATE allomfree_store SET version = version + 1", address)
     for read_only in (True, False):
         assert "update allomfree on this machine" in refusal(address, read_only=read_only)
 
 
+def test_tables_of_an_earlier_version(address: StoreAddress) -> None:
+    admin("CREATE TABLE allomfree_schema (version integer)", address)
+    for read_only in (True, False):
+        assert "made by an earlier version" in refusal(address, read_only=read_only)
+    assert admin("SELECT to_regclass('allomfree_store')", address) == [(None,)]
+
+
 def test_a_reader_of_an_empty_database(address: StoreAddress) -> None:
     assert "open a campaign first" in refusal(address, read_only=True)
-    assert admin("SELECT to_regclass('allomfree_schema')", address) == [(None,)]
+    assert admin("SELECT to_regclass('allomfree_store')", address) == [(None,)]
 
 
 def test_a_server_that_only_reads(address: StoreAddress, store: PostgresStore) -> None:
@@ -183,4 +190,4 @@ def test_two_that_begin_at_once_make_the_tables_once(address: StoreAddress) -> N
     for thread in threads:
         thread.join()
     assert failed == []
-    assert admin("SELECT version FROM allomfree_schema", address) == [(len(MIGRATIONS),)]
+    assert admin("SELECT version FROM allomfree_store", address) == [(VERSION,)]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from collector.errors import StorageFailure
 from collector.records import Campaign
-from collector.store.sqlite import SqliteStore
-from collector.store.sqlite import present as module
-from collector.store.sqlite.present import ABSENT, Present, attributes_of, place_of
+from collector.store import sqlite as module
+from collector.store.sqlite import ABSENT, DeviceIndex, SqliteStore, attributes_of, place_of
 from protocol_spec import Outcome
 from tests.support.collector import FIRST, candidate, three_questions
 
@@ -24,7 +23,7 @@ devices = st.integers(0, 40) | st.integers(0, 2**63 - 1)
 @given(st.lists(st.dictionaries(devices, st.integers(0, 127)) | devices, max_size=25))
 def test_it_is_a_dictionary(acts: list[dict[int, int] | int]) -> None:
     """Batches of new devices with their attributes are added, and single devices removed."""
-    present, model = Present(), dict[int, tuple[int, int]]()
+    present, model = DeviceIndex(), dict[int, tuple[int, int]]()
     places = 0
     for act in acts:
         if isinstance(act, int):
@@ -43,7 +42,7 @@ def test_it_is_a_dictionary(acts: list[dict[int, int] | int]) -> None:
         for e, a in zip(found.tolist(), attributes_of(found).tolist())
     ]
     assert told == [model.get(device) for device in asked]
-    again = Present((d, place << module.ATTRIBUTE_BITS | a) for d, (place, a) in model.items())
+    again = DeviceIndex((d, place << module.ATTRIBUTE_BITS | a) for d, (place, a) in model.items())
     assert again.find(np.array(asked, np.int64)).tolist() == found.tolist()
 
 
@@ -86,7 +85,7 @@ def test_a_batch_that_failed_left_nothing_in_memory(path: Path) -> None:
     store = SqliteStore(path, connect=connect)
     campaign = store.open_campaign(three_questions(), FIRST)
     store.commit([candidate(campaign, 1)], [])
-    made[0].execute("CREATE TEMP TRIGGER full BEFORE INSERT ON counter "
+    made[0].execute("CREATE TEMP TRIGGER full BEFORE INSERT ON outcome_total "
                     "BEGIN SELECT raise(FAIL, 'disk full'); END")  # fmt: skip
     batch = [candidate(campaign, d) for d in range(1, 5)]
     with pytest.raises((StorageFailure, sqlite3.Error)):

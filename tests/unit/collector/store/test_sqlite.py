@@ -13,9 +13,7 @@ import pytest
 from collector.errors import StorageFailure
 from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Refusal
 from collector.results import facts
-from collector.store.sqlite import SqliteStore, schema
-from collector.store.sqlite.counting import CHUNK
-from collector.store.sqlite.utils import Database, Migrations
+from collector.store.sqlite import CHUNK, SqliteStore
 from protocol_spec import Outcome, Result, decode_result
 from tests.support.collector import (
     COLOUR,
@@ -63,7 +61,7 @@ def test_only_the_rounds_asked_for_are_read(
     read: list[int | None] = []
 
     def reading(_cursor: sqlite3.Cursor, row: tuple[object, ...]) -> tuple[object, ...]:
-        made = decode_result(row[0]) if isinstance(row[0], bytes) else None
+        made = decode_result(row[-1]) if isinstance(row[-1], bytes) else None
         if isinstance(made, Result):
             read.append(made.round)
         return row
@@ -130,8 +128,7 @@ class Interruptions:
         self._db.set_trace_callback(None)
 
     def _note(self, statement: str) -> None:
-        done = statement.startswith("PRAGMA") and statement != "PRAGMA data_version"
-        self._committed = self._committed or done
+        self._committed = self._committed or statement == "COMMIT"
 
     def _stop(self) -> bool:
         self._left -= not self._committed
@@ -248,54 +245,53 @@ def test_a_directory_in_the_databases_place_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "collector.db")
 
 
-def test_a_database_of_a_newer_version_is_refused(store: SqliteStore, tap: Tap) -> None:
-    tap.db.execute(
-        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) "
-        "VALUES ('allomfree-collector', 'of_next_year', '2099-01-01')"
-    )
-    before = rows(store.path)
-    with pytest.raises(StorageFailure, match="newer version"):
-        SqliteStore(store.path)
-    assert rows(store.path) == before
-
-
-def shipped() -> list[Callable[[Database], None]]:
-    with closing(Database(memory=True)) as empty:
-        return [step.fn for step in schema.migrations.pending(empty)]
-
-
-def steps(*functions: Callable[[Database], None]) -> Migrations:
-    """The shipped migrations and these."""
-    longer = Migrations("allomfree-collector")
-    for function in (*shipped(), *functions):
-        longer()(function)
-    return longer
-
-
-def add_column(db: Database) -> None:
-    db.execute("ALTER TABLE revoked ADD COLUMN reason TEXT")
-
-
-def add_table_then_stop(db: Database) -> None:
-    db.execute("CREATE TABLE half (done INTEGER)")
-    raise sqlite3.OperationalError("the disk is full")
-
-
-def test_an_upgrade_that_stops_is_undone_step_by_step(
-    store: SqliteStore, tap: Tap, campaign: Campaign
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("PRAGMA user_version = 2", "a newer version of this program made it"),
+        ("PRAGMA application_id = 0", "it was made by an earlier version of this program"),
+    ],
+)
+def test_a_database_of_another_version_is_refused_and_kept(
+    store: SqliteStore, tap: Tap, campaign: Campaign, statement: str, reason: str
 ) -> None:
-    store.commit([candidate(campaign, 1)], [])
-    before = rows(store.path)
-    with pytest.raises(sqlite3.OperationalError, match="disk is full"):
-        schema.upgrade(tap.db, steps(add_column, add_table_then_stop))
-    after = rows(store.path)
-    assert "half" not in after
-    assert [m[2] for m in after.pop("_sqlite_migrations")] == [
-        *(function.__name__ for function in shipped()),
-        "add_column",
-    ]
-    before.pop("_sqlite_migrations")
-    assert after == before
+    tap.db.execute(statement)
+    tap.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = store.path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(StorageFailure, match=reason):
+            SqliteStore(store.path, read_only=read_only)
+    assert store.path.read_bytes() == before
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "collector.db"
+    path.touch(mode=0o600)
+    with pytest.raises(StorageFailure, match="it is empty"):
+        SqliteStore(path, read_only=True)
+    SqliteStore(path).close()
+    SqliteStore(path, read_only=True).close()
+
+
+def test_making_the_tables_is_one_transaction(tmp_path: Path, tap: Tap) -> None:
+    """Stopped at any step, there are none or all of them."""
+    path, left = tmp_path / "collector.db", [0]
+
+    def stop() -> bool:
+        left[0] -= 1
+        return left[0] == 0
+
+    tap.made = lambda db: db.set_progress_handler(stop, 1)
+    for moment in count(1, 97):
+        left[0] = moment
+        try:
+            SqliteStore(path, connect=tap).close()
+        except StorageFailure:
+            tap.db.close()
+            assert rows(path) == {}
+        else:
+            break
+    assert moment > 500
 
 
 def test_the_database_is_its_owners_alone(store: SqliteStore, campaign: Campaign) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store import Store
-from collector.store.shared import count_bodies
+from collector.store.common import count_bodies
 from protocol_spec import BodyFormat, Outcome
 from tests.support.collector import (
     COLOUR,

@@ -1,0 +1,581 @@
+"""The PostgreSQL engine: one database that any number of workers share.
+
+A round is sealed in two steps. It is ended between the batches of all workers, in a moment: from
+then on its reports are late. Then it is made final in one transaction, however long that takes,
+while workers count for other rounds. If that fails the round is open again; if the leader dies
+meanwhile, the next leader seals it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+from psycopg import sql
+
+from collector.errors import CollectorError, Fenced, NotLeading, StorageFailure
+from collector.records import FORGOTTEN, Campaign, Candidate, Refusal, Withdrawal
+from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
+from collector.store.common import (
+    FENCED,
+    KEPT_SECONDS,
+    MOVED,
+    NOT_LEADING,
+    REPORT,
+    TABLES,
+    Portion,
+    Round,
+    RoundSealing,
+    TableStore,
+    compare,
+    count_requests,
+    stored_counts,
+)
+from collector.store.postgres_connection import Connection, bigints
+from collector.store.postgres_counting import TAGS, Counting, WorkerRows, make_table, reports_of
+from collector.store_address import StoreAddress
+from protocol_spec import Outcome
+
+CHUNK: Final = 20_000  # rows that are read at a time
+
+
+class PostgresStore(TableStore):
+    """The collector's database in PostgreSQL."""
+
+    def __init__(self, address: StoreAddress, *, read_only: bool = False) -> None:
+        self._db = Connection(address, read_only=read_only)
+        super().__init__(self._db)
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.epoch = 0
+        self._worker = WorkerRows(self._db, self._known)
+        self._counting = Counting(self._db, self._worker, self._known)
+        self._own_changes = 0
+        self._read_epoch = 0
+        self._returned: list[int] = []
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return self._db.transaction()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The row of `version` is held until the end: campaigns are opened one after the other."""
+        with self._db.transaction():
+            self._db.execute("UPDATE version SET n = n + 1")
+            yield
+        self._own_changes += 1
+
+    @contextmanager
+    def _leading(self, *, whole_tables: bool = False) -> Iterator[None]:
+        with self._db.transaction(whole_tables=whole_tables):
+            self.check_leading()
+            yield
+
+    def check_leading(self) -> None:
+        """Inside a transaction: fail unless this worker leads, and let nobody lead meanwhile."""
+        if self._worker.number is None:
+            row = self._db.fetch_one(
+                """SELECT 1 FROM lease WHERE until <= extract(epoch FROM clock_timestamp())
+                   FOR SHARE"""
+            )
+        else:
+            row = self._db.fetch_one(
+                "SELECT 1 FROM lease WHERE holder = %s AND epoch = %s FOR SHARE",
+                (self._worker.own(), self.epoch),
+            )
+        if row is None:
+            raise NotLeading(NOT_LEADING)
+
+    def wipe_log(self) -> None:
+        """The server's log is its own; docs/postgresql.md says how long it keeps deleted rows."""
+
+    _wipe = wipe_log
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        ((now,),) = self._db.fetch("SELECT extract(epoch FROM clock_timestamp())::double precision")
+        return float(now)
+
+    def changed_elsewhere(self) -> int:
+        ((changes,),) = self._db.fetch("SELECT n FROM version")
+        return int(changes) - self._own_changes
+
+    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
+        has_reports = self._db.fetch_one(
+            """SELECT 1 FROM round WHERE campaign = %s AND number = %s
+               AND stored AND sealed IS NULL""",
+            (campaign, number),
+        )
+        if has_reports is None:
+            return
+        query = sql.SQL(
+            "SELECT device, place FROM {} WHERE device > %s ORDER BY device LIMIT %s"
+        ).format(reports_of(campaign, number))
+        rows = self._db.fetch(query, (-1, CHUNK))
+        while rows:
+            yield from (divmod(place, TAGS) for _, place in rows)
+            rows = self._db.fetch(query, (rows[-1][0], CHUNK))
+
+    def open_rounds(self, campaign: int) -> list[int]:
+        rows = self._db.fetch(
+            """SELECT number FROM round r WHERE campaign = %s AND stored AND sealed IS NULL
+               AND EXISTS (SELECT FROM tally t
+                           WHERE t.campaign = r.campaign AND t.round = r.number)
+               ORDER BY number""",
+            (campaign,),
+        )
+        return [number for (number,) in rows]
+
+    def last_sealed(self, campaign: int) -> int | None:
+        row = self._db.fetch_one(
+            """SELECT number FROM round WHERE campaign = %s AND sealed IS NOT NULL
+               ORDER BY number DESC LIMIT 1""",
+            (campaign,),
+        )
+        return int(row[0]) if row else None
+
+    def clearable_receipts(self, campaign: int) -> list[int]:
+        rows = self._db.fetch(
+            """SELECT number FROM round WHERE campaign = %s AND sealed IS NOT NULL
+               AND NOT receipts_cleared ORDER BY number""",
+            (campaign,),
+        )
+        return [number for (number,) in rows]
+
+    # --- counting and forgetting -----------------------------------------------------------------
+
+    def commit(
+        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
+    ) -> Sequence[Outcome]:
+        return self._counting.commit(candidates, refusals, self.meanwhile)
+
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
+        """This happens between the batches of all workers."""
+        with self._db.transaction():
+            self._worker.take_all()
+            self._worker.take()
+            done = [self._withdraw(campaign, device) for campaign, device in asked]
+            gone = [report for each in done for report in each.reports]
+            self._worker.add_counts(gone, -1)
+            self._worker.feed(ReceiptKind.WITHDRAWN, gone)
+            for outcome, n in count_requests(done, repeated, invalid).items():
+                self._db.execute(
+                    """INSERT INTO request VALUES (%s, %s)
+                       ON CONFLICT (name) DO UPDATE SET n = request.n + excluded.n""",
+                    (str(outcome), n),
+                )
+        return done
+
+    def _withdraw(self, campaign: int, device: int) -> Withdrawal:
+        """The number of rounds stays under a random number, and the device's number stays without
+        rounds."""
+        key = (campaign, device)
+        known = self._mark_forgotten(key)
+        if known == FORGOTTEN:
+            return Withdrawal(*key, (), repeated=True)
+        reports = tuple(
+            Candidate(campaign, number, device, attribute, place // TAGS, place % TAGS, body)
+            for _, number in sorted(self._counting.ask_open([campaign]).fetchall())
+            for attribute, place, body in self._db.fetch(
+                sql.SQL("DELETE FROM {} WHERE device = %s RETURNING attribute, place, body").format(
+                    reports_of(campaign, number)
+                ),
+                (device,),
+            )
+        )
+        if known is not None:
+            self._db.execute(
+                "UPDATE device SET device = %s WHERE campaign = %s AND device = %s",
+                (-1 - secrets.randbits(63), *key),
+            )
+            self._mark_forgotten(key)
+        return Withdrawal(*key, reports, repeated=False)
+
+    def _mark_forgotten(self, key: tuple[int, int]) -> int | None:
+        """Mark a device, unless it has a row: then the attribute there is returned. If the row is
+        just being made, because a round with it is sealed, this waits for that."""
+        added = self._db.fetch_one(
+            """INSERT INTO device (campaign, device, attribute) VALUES (%s, %s, %s)
+               ON CONFLICT DO NOTHING RETURNING attribute""",
+            (*key, FORGOTTEN),
+        )
+        if added is not None:
+            return None
+        row = self._db.fetch_one(
+            "SELECT attribute FROM device WHERE campaign = %s AND device = %s FOR UPDATE", key
+        )
+        return None if row is None else int(row[0])
+
+    # --- sealing ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[RoundSealing | None]:
+        key = (campaign.id, number)
+        if not self._end(key):
+            yield None
+            return
+        try:
+            with self._leading(whole_tables=True):
+                yield self._begin(campaign, number, at)
+        except BaseException:
+            with suppress(StorageFailure):
+                self._open_again(key)
+            raise
+        self._counting.stored.discard(key)
+
+    def _end(self, key: Round) -> bool:
+        """From now on no batch counts for this round; False if it is sealed."""
+        with self._leading():
+            self._worker.take_all()
+            row = self._db.fetch_one(
+                """INSERT INTO round (campaign, number, ended) VALUES (%s, %s, true)
+                   ON CONFLICT (campaign, number) DO UPDATE SET ended = true
+                   WHERE round.sealed IS NULL RETURNING number""",
+                key,
+            )
+        return row is not None
+
+    def _open_again(self, key: Round) -> None:
+        with self._leading():
+            self._db.execute(
+                """UPDATE round SET ended = false
+                   WHERE campaign = %s AND number = %s AND sealed IS NULL""",
+                key,
+            )
+            self._db.execute(
+                """DELETE FROM round
+                   WHERE campaign = %s AND number = %s AND sealed IS NULL AND NOT stored""",
+                key,
+            )
+
+    def _begin(self, campaign: Campaign, number: int, at: int) -> RoundSealing | None:
+        key = (campaign.id, number)
+        row = self._db.fetch_one(
+            """UPDATE round SET sealed = %s WHERE campaign = %s AND number = %s
+               AND sealed IS NULL RETURNING stored""",
+            (at, *key),
+        )
+        if row is None:
+            return None
+        stored = bool(row[0])
+        if stored:
+            self._take_out_changed(key)
+        self._add_up_workers(key)
+
+        def count_devices(released: Sequence[int], set_aside: Sequence[int]) -> None:
+            if stored:
+                self._count_devices(key, released, set_aside)
+
+        counted = self.tallies(*key), self.outcomes(*key)
+        return RoundSealing(*counted, campaign, number, self, self._db, count_devices)
+
+    def _take_out_changed(self, key: Round) -> None:
+        """I11: reports of devices that an earlier round has under another attribute. They were
+        counted because two workers had both at the same moment, and neither saw the other's."""
+        rows = self._db.fetch(_TAKE_OUT.format(reports=reports_of(*key)), (key[0], FORGOTTEN))
+        if not rows:
+            return
+        gone = [
+            Candidate(*key, d, a, place // TAGS, place % TAGS, body) for d, a, place, body in rows
+        ]
+        self._worker.take()
+        self._worker.add_counts(gone, -1)
+        self._worker.add_outcomes(
+            {(*key, Outcome.ACCEPTED): -len(gone), (*key, Outcome.ATTRIBUTE_CHANGED): len(gone)}
+        )
+
+    def _add_up_workers(self, key: Round) -> None:
+        """The rows of all workers become one."""
+        tallies, outcomes = self.tallies(*key), self.outcomes(*key)
+        self._db.execute("DELETE FROM tally WHERE campaign = %s AND round = %s", key)
+        for attribute, tally in tallies.items():
+            self._db.execute(
+                "INSERT INTO tally VALUES (%s, %s, %s, 0, %s, %s)",
+                (*key, attribute, tally.n, stored_counts(tally.counts)),
+            )
+        self._db.execute("DELETE FROM outcome WHERE campaign = %s AND round = %s", key)
+        for outcome, n in outcomes.items():
+            self._db.execute(
+                "INSERT INTO outcome VALUES (%s, %s, %s, 0, %s)", (*key, str(outcome), n)
+            )
+
+    def _count_devices(self, key: Round, released: Sequence[int], set_aside: Sequence[int]) -> None:
+        reports, lists = reports_of(*key), (list(released), list(set_aside))
+        self._db.execute(_COUNT_DEVICES.format(reports=reports), (key[0], *lists))
+        self._db.execute(
+            _COUNT_FORGOTTEN.format(reports=reports), (key[0], *lists, key[0], FORGOTTEN)
+        )
+        self._db.execute(sql.SQL("DROP TABLE {}").format(reports))
+
+    # --- workers ---------------------------------------------------------------------------------
+
+    def enlist(self, name: str) -> int:
+        with self._db.transaction():
+            self._delete_worker()
+            ((number,),) = self._db.fetch(
+                """INSERT INTO worker (number, name, started, seen)
+                   SELECT nextval('worker_number'), %s, t, t
+                   FROM (SELECT extract(epoch FROM clock_timestamp()) AS t) AS now
+                   RETURNING number""",
+                (name,),
+            )
+        self._db.execute("SELECT set_config('application_name', %s, false)", (_session(number),))
+        self._worker.number, self._worker.lost, self.epoch = int(number), self._db.lost, 0
+        return int(number)
+
+    def _delete_worker(self) -> None:
+        self._db.execute(
+            "DELETE FROM worker WHERE number = %s AND number > 0", (self._worker.number,)
+        )
+
+    def beat(self, drained: float) -> float:
+        row = self._db.fetch_one(
+            """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
+                                 drained = greatest(drained, %s)
+               WHERE number = %s AND number > 0 AND NOT fenced RETURNING seen""",
+            (drained, self._worker.own()),
+        )
+        if row is None:
+            raise Fenced(FENCED)
+        return float(row[0])
+
+    def retire(self) -> None:
+        self.resign()
+        self._delete_worker()
+        self._worker.number = -1  # no worker has it: enlist again
+
+    def workers(self) -> list[Worker]:
+        rows = self._db.fetch(
+            """SELECT number, name, started, seen, drained,
+                      holder = number AND until > extract(epoch FROM clock_timestamp()),
+                      fenced, received
+               FROM worker CROSS JOIN lease WHERE number > 0 ORDER BY number"""
+        )
+        return [Worker(*row) for row in rows]
+
+    # --- the leader ------------------------------------------------------------------------------
+
+    def lead(self, seconds: float) -> int | None:
+        with self._db.transaction():
+            self._worker.take()
+            # A leader that seals holds the lease's row: this does not wait for it.
+            free = self._db.fetch_one(
+                """SELECT 1 FROM lease WHERE holder = %s
+                   OR until <= extract(epoch FROM clock_timestamp()) FOR UPDATE SKIP LOCKED""",
+                (self._worker.own(),),
+            )
+            if free is None:
+                return None
+            ((epoch,),) = self._db.fetch(
+                """UPDATE lease SET holder = %s, epoch = epoch + (holder <> %s)::integer,
+                                    until = extract(epoch FROM clock_timestamp()) + %s
+                   RETURNING epoch""",
+                (self._worker.own(), self._worker.own(), seconds),
+            )
+        self.epoch = int(epoch)
+        return self.epoch
+
+    def resign(self) -> None:
+        if self.epoch:
+            self._db.execute(
+                "UPDATE lease SET holder = 0, until = 0 WHERE holder = %s AND epoch = %s",
+                (self._worker.number, self.epoch),
+            )
+        self.epoch = 0
+
+    def fence(self, silent_seconds: float) -> list[Worker]:
+        with self._leading():
+            silent = self._db.fetch(
+                """SELECT number FROM worker WHERE number > 0 AND number <> %s AND NOT fenced
+                   AND seen < extract(epoch FROM clock_timestamp()) - %s ORDER BY number""",
+                (self._worker.own(), silent_seconds),
+            )
+            for (number,) in silent:
+                self._end_session(number)
+            rows = self._db.fetch(
+                """UPDATE worker SET fenced = true WHERE number = ANY(%s)
+                   AND seen < extract(epoch FROM clock_timestamp()) - %s RETURNING number""",
+                (bigints([number for (number,) in silent]), silent_seconds),
+            )
+            self._db.execute(
+                """DELETE FROM worker
+                   WHERE fenced AND seen < extract(epoch FROM clock_timestamp()) - %s""",
+                (KEPT_SECONDS,),
+            )
+        shut_out = {number for (number,) in rows}
+        return [worker for worker in self.workers() if worker.number in shut_out]
+
+    def _end_session(self, number: int) -> None:
+        """A worker that stopped in the middle of a batch holds rows that others wait for."""
+        self._db.execute(
+            """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = %s AND usename = current_user
+               AND datname = current_database() AND state LIKE 'idle in transaction%%'""",
+            (_session(number),),
+        )
+
+    def fresh_receipts(self) -> list[ReceiptBatch]:
+        with self._leading():
+            if self._read_epoch != self.epoch:
+                self._db.execute("DELETE FROM receipt_feed")
+                self._read_epoch, self._returned = self.epoch, []
+                return []
+            self._db.execute(
+                "DELETE FROM receipt_feed WHERE sequence = ANY(%s)", (bigints(self._returned),)
+            )
+            rows = self._db.fetch(
+                "SELECT sequence, kind, campaign, round, places FROM receipt_feed"
+            )
+        self._returned = [row[0] for row in rows]
+        return _receipts(rows)
+
+    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
+        with self._db.transaction():
+            for answer in answers:
+                self._db.execute("INSERT INTO answer (topic, payload) VALUES (%s, %s)", answer)
+
+    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
+        rows = self._db.fetch(
+            "SELECT number, topic, payload FROM answer ORDER BY number LIMIT %s", (limit,)
+        )
+        return [QueuedAnswer(*row) for row in rows]
+
+    def drop_answers(self, numbers: Sequence[int]) -> None:
+        with self._leading():
+            self._db.execute("DELETE FROM answer WHERE number = ANY(%s)", (bigints(numbers),))
+
+    # --- moving from another engine --------------------------------------------------------------
+
+    def take_over(self, contents: Callable[[], Iterable[Portion]]) -> dict[str, int]:
+        """Copy all that another store holds in one transaction, and compare the copy before that
+        ends; returns the number of rows by table.
+
+        If something differs, or this database holds campaigns, nothing is changed.
+        """
+        with self._db.transaction(whole_tables=True):
+            self._db.execute("UPDATE version SET n = n + 1")
+            if self._db.fetch_one("SELECT 1 FROM campaign LIMIT 1") is not None:
+                raise CollectorError(
+                    f"{self._db.address} holds campaigns already; nothing was changed. Name an "
+                    "empty database"
+                )
+            for portion in contents():
+                if portion.table == REPORT:
+                    _copy_reports(self._db, portion.rows)
+                else:
+                    _copy_table(self._db, portion)
+            return compare(contents(), _contents(self._db))
+
+
+def _session(number: int) -> str:
+    """The name under which the server shows a worker's connection."""
+    return f"allomfree worker {number}"
+
+
+def _receipts(rows: Iterable[tuple[Any, ...]]) -> list[ReceiptBatch]:
+    """Withdrawn ones last: none of them can be counted again."""
+    groups: dict[tuple[int, int, int], list[bytes]] = defaultdict(list)
+    for _, kind, campaign, number, places in rows:
+        groups[kind, campaign, number].append(places)
+    found = []
+    for kind, campaign, number in sorted(groups):
+        places = np.frombuffer(b"".join(groups[kind, campaign, number]), dtype=">u8")
+        pages, tags = (places >> np.uint64(32)).astype("u4"), places.astype("u4")
+        found.append(ReceiptBatch(ReceiptKind(kind), campaign, number, pages, tags))
+    return found
+
+
+_COUNT_DEVICES = sql.SQL(
+    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+       SELECT %s, device, attribute, (attribute = ANY(%s::smallint[]))::integer,
+              (attribute = ANY(%s::smallint[]))::integer
+       FROM {reports}
+       ON CONFLICT (campaign, device) DO UPDATE SET rounds = device.rounds + excluded.rounds,
+       unreleased = device.unreleased + excluded.unreleased
+       WHERE device.attribute = excluded.attribute"""
+)
+_TAKE_OUT = sql.SQL(
+    """DELETE FROM {reports} r USING device d
+       WHERE d.campaign = %s AND d.device = r.device AND d.attribute <> r.attribute
+       AND d.attribute <> %s RETURNING r.device, r.attribute, r.place, r.body"""
+)
+# A device that was forgotten while the round was being sealed is counted under a random number.
+_COUNT_FORGOTTEN = sql.SQL(
+    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+       SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute,
+              (r.attribute = ANY(%s::smallint[]))::integer,
+              (r.attribute = ANY(%s::smallint[]))::integer
+       FROM {reports} r JOIN device d USING (device)
+       WHERE d.campaign = %s AND d.attribute = %s"""
+)
+
+
+# --- copying from another engine, and reading it again -------------------------------------------
+
+PER_WORKER: Final = ("tally", "outcome", "outcome_total")
+
+
+def _copy_table(db: Connection, portion: Portion) -> None:
+    columns, _ = TABLES[portion.table]
+    names, more = [*columns], tuple[int, ...]()
+    if portion.table in PER_WORKER:
+        names, more = [*columns, "worker"], (0,)
+    query = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.Identifier(portion.table), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
+    db.copy(query, ((*row, *more) for row in portion.rows))
+
+
+def _copy_reports(db: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Every open round gets its table, also one whose reports were all withdrawn."""
+    wanted = db.fetch(
+        """SELECT DISTINCT campaign, round FROM tally t WHERE NOT EXISTS
+               (SELECT FROM round r WHERE r.campaign = t.campaign AND r.number >= t.round)"""
+    )
+    for key in wanted:
+        make_table(db, *key)
+    for key, members in groupby(rows, key=itemgetter(0, 1)):
+        reports = reports_of(*key)
+        query = sql.SQL("COPY {} (device, attribute, place, body) FROM STDIN").format(reports)
+        db.copy(query, ((d, a, page * TAGS + tag, body) for _, _, d, a, page, tag, body in members))
+
+
+def _contents(db: Connection) -> Iterator[Portion]:
+    """What was copied, as it was given."""
+    for table in MOVED:
+        columns, keys = TABLES[table]
+        query = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)),
+            sql.Identifier(table),
+            sql.SQL("WHERE sealed IS NOT NULL" if table == "round" else ""),
+            sql.SQL(", ").join(_by_bytes(table, column) for column in columns[:keys]),
+        )
+        yield Portion(table, db.stream(query, ()))
+    yield Portion(REPORT, _reports(db))
+
+
+def _by_bytes(table: str, column: str) -> sql.Composed:
+    """Text in the order of its bytes, whatever the database's language is."""
+    order = sql.SQL(' COLLATE "C"') if column == "name" or table == "revoked" else sql.SQL("")
+    return sql.Identifier(column) + order
+
+
+def _reports(db: Connection) -> Iterator[tuple[Any, ...]]:
+    rounds = db.fetch("SELECT campaign, number FROM round WHERE stored ORDER BY 1, 2")
+    query = sql.SQL("SELECT device, attribute, place, body FROM {} ORDER BY device")
+    for campaign, number in rounds:
+        for device, attribute, place, body in db.stream(
+            query.format(reports_of(campaign, number)), ()
+        ):
+            yield campaign, number, device, attribute, place // TAGS, place % TAGS, body

@@ -1,0 +1,649 @@
+"""One PostgreSQL connection: its tables, transactions, and errors in plain words.
+
+A transaction that ended is durable (I6). One whose end is unknown, because the connection broke,
+counts as refused: the worker enlists again and writes again, and the keys make that harmless.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final, LiteralString
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+from psycopg import sql
+from psycopg.adapt import Dumper
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Format, TransactionStatus
+
+from collector.errors import StorageFailure
+from collector.store.common import TABLES, Row
+from collector.store_address import StoreAddress
+from protocol_spec.programs.output import shown
+
+OLDEST: Final = 14
+IDLE_SECONDS: Final = 15  # a process that stops inside a transaction holds up others no longer
+LOCK_SECONDS: Final = 30
+
+Answer = psycopg.Cursor[tuple[Any, ...]]
+Query = LiteralString | sql.Composed
+
+# A batch looks up rows by their keys, whatever the statistics of a fresh table say.
+_WRITER: Final = (
+    f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
+    f"SET lock_timeout = '{LOCK_SECONDS}s'",
+    "SET plan_cache_mode = force_generic_plan",
+    "SET enable_seqscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET jit = off",
+)
+# What reads a table as a whole is planned as usual.
+_WHOLE: Final = ("plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+VERSION: Final = 1
+
+# Times are Unix seconds, counts are little-endian 64-bit integers, as `records.Tally` has them.
+# Other tools may read `result`, and sum `tally` and `outcome` over workers, see docs/postgresql.md.
+# Nothing here is special: no extension, no advisory lock, no temporary table, no trigger.
+#
+# What a worker often adds to is in rows of its own, so that no worker waits for another's row;
+# worker 0 stands for stores that never enlisted, and for sums of sealed rounds.
+SCHEMA: Final = """
+    CREATE TABLE allomfree_store (version integer NOT NULL);
+    INSERT INTO allomfree_store VALUES (1);
+    CREATE TABLE version (n bigint NOT NULL);
+    INSERT INTO version VALUES (0);
+    CREATE TABLE setting (name text PRIMARY KEY, value bytea NOT NULL);
+    CREATE TABLE campaign (
+        id integer PRIMARY KEY,
+        name text NOT NULL UNIQUE,
+        manifest bytea NOT NULL,
+        opened bigint NOT NULL,
+        closed bigint
+    );
+    CREATE TABLE signature (
+        campaign integer PRIMARY KEY REFERENCES campaign,
+        signature bytea NOT NULL
+    );
+    CREATE TABLE revoked (device text PRIMARY KEY, at bigint NOT NULL);
+
+    -- `ended`: no batch counts for it any more; `sealed`: it is final; `stored`: it has a table
+    -- report_<campaign>_<number> of its own, until it is sealed.
+    CREATE TABLE round (
+        campaign integer NOT NULL REFERENCES campaign,
+        number integer NOT NULL,
+        stored boolean NOT NULL DEFAULT false,
+        ended boolean NOT NULL DEFAULT false,
+        sealed bigint,
+        receipts_cleared boolean NOT NULL DEFAULT false,
+        PRIMARY KEY (campaign, number)
+    );
+    CREATE INDEX round_with_receipts ON round (campaign)
+        WHERE sealed IS NOT NULL AND NOT receipts_cleared;
+    CREATE INDEX round_not_sealed ON round (campaign) WHERE sealed IS NULL;
+
+    -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database.
+    CREATE TABLE device (
+        campaign integer NOT NULL,
+        device bigint NOT NULL,
+        attribute smallint NOT NULL,
+        rounds integer NOT NULL DEFAULT 0,
+        unreleased integer NOT NULL DEFAULT 0,
+        PRIMARY KEY (campaign, device)
+    ) WITH (fillfactor = 80);
+
+    CREATE TABLE tally (
+        campaign integer NOT NULL,
+        round integer NOT NULL,
+        attribute smallint NOT NULL,
+        worker bigint NOT NULL,
+        n bigint NOT NULL,
+        counts bytea NOT NULL,
+        PRIMARY KEY (campaign, round, attribute, worker)
+    );
+    CREATE TABLE outcome (
+        campaign integer NOT NULL,
+        round integer NOT NULL,
+        name text NOT NULL,
+        worker bigint NOT NULL,
+        n bigint NOT NULL,
+        PRIMARY KEY (campaign, round, name, worker)
+    );
+    CREATE TABLE outcome_total (
+        campaign integer NOT NULL,
+        name text NOT NULL,
+        worker bigint NOT NULL,
+        n bigint NOT NULL,
+        PRIMARY KEY (campaign, name, worker)
+    );
+    CREATE TABLE request (name text PRIMARY KEY, n bigint NOT NULL);
+
+    CREATE TABLE round_sum (
+        campaign integer NOT NULL,
+        attribute smallint NOT NULL,
+        released boolean NOT NULL,
+        first integer NOT NULL,
+        last integer NOT NULL,
+        rounds integer NOT NULL,
+        n bigint NOT NULL,
+        counts bytea NOT NULL,
+        PRIMARY KEY (campaign, attribute, released)
+    );
+    CREATE TABLE released_total (
+        campaign integer NOT NULL,
+        attribute smallint NOT NULL,
+        first integer NOT NULL,
+        last integer NOT NULL,
+        rounds integer NOT NULL,
+        n bigint NOT NULL,
+        counts bytea NOT NULL,
+        PRIMARY KEY (campaign, attribute)
+    );
+    CREATE TABLE result (
+        campaign integer NOT NULL,
+        attribute smallint NOT NULL,
+        round integer NOT NULL,
+        message bytea NOT NULL,
+        PRIMARY KEY (campaign, attribute, round)
+    );
+    CREATE TABLE unpublished (
+        campaign integer NOT NULL,
+        round integer NOT NULL,
+        attribute smallint NOT NULL,
+        PRIMARY KEY (campaign, round, attribute)
+    );
+
+    CREATE TABLE worker (
+        number bigint PRIMARY KEY,
+        name text NOT NULL,
+        started double precision NOT NULL,
+        seen double precision NOT NULL,
+        drained double precision NOT NULL DEFAULT 0,
+        fenced boolean NOT NULL DEFAULT false,
+        received bigint NOT NULL DEFAULT 0
+    ) WITH (fillfactor = 50);
+    INSERT INTO worker (number, name, started, seen) VALUES (0, '', 0, 0);
+    CREATE SEQUENCE worker_number;
+    CREATE TABLE lease (
+        holder bigint NOT NULL,
+        epoch bigint NOT NULL,
+        until double precision NOT NULL
+    );
+    INSERT INTO lease VALUES (0, 0, 0);
+
+    -- What the leader has to put on receipt pages; a place is page * 2^32 + tag, big-endian.
+    CREATE TABLE receipt_feed (
+        sequence bigserial PRIMARY KEY,
+        worker bigint NOT NULL,
+        kind smallint NOT NULL,
+        campaign integer NOT NULL,
+        round integer NOT NULL,
+        places bytea NOT NULL
+    );
+    CREATE TABLE answer (number bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL)
+"""
+
+
+def make_tables(db: psycopg.Connection[Any]) -> None:
+    """Make the tables in an empty schema; one process at a time."""
+    for attempt in range(3):
+        try:
+            with db.transaction():
+                if not has_tables(db):
+                    db.execute(SCHEMA)
+                return
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+            if attempt == 2:  # not another process that began at the same moment
+                raise
+
+
+def has_tables(db: psycopg.Connection[Any]) -> bool:
+    """Whether this program's tables are there; raises if those of another version are."""
+    ours, earlier = db.execute(
+        "SELECT to_regclass('allomfree_store'), to_regclass('allomfree_schema')"
+    ).fetchone() or (None, None)
+    if earlier is not None:
+        raise StorageFailure(
+            "the tables were made by an earlier version of this program, and cannot be read by "
+            "this one. Nothing was changed; name an empty database with --store"
+        )
+    if ours is None:
+        return False
+    ((version,),) = db.execute("SELECT version FROM allomfree_store").fetchall()
+    if version > VERSION:
+        raise StorageFailure(
+            f"a newer version of this program made the tables (version {version}, this program "
+            f"knows {VERSION}). Nothing was changed; update allomfree on this machine"
+        )
+    return True
+
+
+# --- the connection ------------------------------------------------------------------------------
+
+
+class KeyTaken(StorageFailure):
+    """A row with the same key is there."""
+
+
+class Connection:
+    """A database, open; `lost` counts how often the connection broke."""
+
+    def __init__(self, address: StoreAddress, *, read_only: bool) -> None:
+        self.address = address
+        self.lost = 0
+        self._read_only = read_only
+        self._db: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._open()
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def execute(self, query: Query, values: Sequence[object] = ()) -> Answer:
+        """Run one statement; outside of a transaction it is one."""
+        with self._explained():
+            return self._alive().execute(query, values or None, binary=True)
+
+    def fetch(self, query: Query, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement."""
+        with self._explained():
+            return self._alive().execute(query, values or None, binary=True).fetchall()
+
+    def fetch_one(self, query: Query, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """The first row of a statement."""
+        with self._explained():
+            return self._alive().execute(query, values or None, binary=True).fetchone()
+
+    # --- ordinary tables -------------------------------------------------------------------------
+
+    def rows(
+        self,
+        table: LiteralString,
+        where: Mapping[LiteralString, object] | None = None,
+        *,
+        limit: int | None = None,
+    ) -> Iterator[Row]:
+        columns, keys = TABLES[table]
+        condition, values = _condition(where or {})
+        query = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {}").format(
+            _names(columns), sql.Identifier(table), condition, _names(columns[:keys]), limit
+        )
+        for row in self.fetch(query, values):
+            yield dict(zip(columns, row))
+
+    def add(self, table: LiteralString, row: Row) -> None:
+        self._insert(table, row, sql.SQL("DO NOTHING"))
+
+    def put(self, table: LiteralString, row: Row) -> None:
+        columns, keys = TABLES[table]
+        each = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns[keys:]]
+        changed = sql.SQL("({}) DO UPDATE SET {}")
+        self._insert(table, row, changed.format(_names(columns[:keys]), sql.SQL(", ").join(each)))
+
+    def _insert(self, table: str, row: Row, on_conflict: sql.Composable) -> None:
+        marks = sql.SQL(", ").join([sql.Placeholder()] * len(row))
+        query = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT {}")
+        query_of_row = query.format(sql.Identifier(table), _names(row), marks, on_conflict)
+        self.execute(query_of_row, tuple(row.values()))
+
+    def update(
+        self,
+        table: LiteralString,
+        key: Mapping[LiteralString, object],
+        values: Mapping[LiteralString, object],
+    ) -> None:
+        condition, found = _condition(key)
+        each = [sql.SQL("{} = %s").format(sql.Identifier(column)) for column in values]
+        query = sql.SQL("UPDATE {} SET {} WHERE {}").format(
+            sql.Identifier(table), sql.SQL(", ").join(each), condition
+        )
+        self.execute(query, (*values.values(), *found))
+
+    def delete(self, table: LiteralString, where: Mapping[LiteralString, object]) -> None:
+        condition, values = _condition(where)
+        query = sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), condition)
+        self.execute(query, values)
+
+    def query(self, sql: LiteralString, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        done = self.execute(sql.replace("?", "%s"), values)
+        return done.fetchall() if done.description else []
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self, *, whole_tables: bool = False, pipelined: bool = False) -> Iterator[None]:
+        """All that is written inside is durable afterwards, or none of it is.
+
+        If it is pipelined, a statement waits for the server only when its answer is read.
+        """
+        db = self._alive()
+        together = db.pipeline() if pipelined else nullcontext()
+        with self._explained(), together, db.transaction():
+            if whole_tables:
+                for name in _WHOLE:
+                    self.execute(sql.SQL("SET LOCAL {} TO DEFAULT").format(sql.Identifier(name)))
+            yield
+            if pipelined:  # whatever failed fails here, before the end is asked for
+                db.execute("SELECT 1").fetchone()
+
+    @contextmanager
+    def in_one_go(self, meanwhile: Callable[[], None]) -> Iterator[None]:
+        """A transaction whose last statements go to the server together with its end.
+
+        While the server works on them, `meanwhile` is called. If one of them fails, the server
+        drops those behind it, the end included.
+        """
+        db = self._alive()
+        with self._explained():
+            try:
+                with db.pipeline():
+                    db.execute("BEGIN")
+                    yield
+                    db.execute("COMMIT")
+                    meanwhile()
+            except BaseException:
+                self._roll_back(db)
+                raise
+
+    def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """A connection on which even that fails is of no use."""
+        try:
+            if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
+                db.execute("ROLLBACK")
+        except psycopg.Error:
+            db.close()
+
+    def stream(self, query: Query, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+        """Rows of a large table, in chunks, inside a transaction."""
+        with self._explained(), self._alive().cursor("chunks", binary=True) as cursor:
+            cursor.itersize = 10_000
+            yield from cursor.execute(query, values)
+
+    def copy(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        """Many rows at once, inside a transaction."""
+        with self._explained(), self._alive().cursor() as cursor, cursor.copy(query) as copying:
+            for row in rows:
+                copying.write_row(row)
+
+    def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._db is None or self._db.closed:
+            self._open()
+        assert self._db is not None  # noqa: S101 - opened above, or it raised
+        return self._db
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            if self._db is not None and self._db.closed:
+                self._db = None
+                self.lost += 1
+            failure = refused(self.address, error)
+            if isinstance(error, psycopg.errors.UniqueViolation):
+                raise KeyTaken(str(failure)) from None
+            raise failure from None
+
+    def _open(self) -> None:
+        try:
+            self._db = connect(self.address, read_only=self._read_only)
+        except psycopg.Error as error:
+            raise unusable(self.address, error) from None
+
+
+def _condition(where: Mapping[str, object]) -> tuple[sql.Composable, list[object]]:
+    parts, values = list[sql.Composable](), list[object]()
+    for column, value in where.items():
+        if isinstance(value, range):
+            both = sql.SQL("{0} >= %s AND {0} < %s")
+            parts.append(both.format(sql.Identifier(column)))
+            values += [value.start, value.stop]
+        else:
+            parts.append(sql.SQL("{} = %s").format(sql.Identifier(column)))
+            values.append(value)
+    return sql.SQL(" AND ").join(parts) if parts else sql.SQL("true"), values
+
+
+def _names(columns: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def connect(address: StoreAddress, *, read_only: bool) -> psycopg.Connection[tuple[Any, ...]]:
+    """A new connection, checked and with its tables as this program needs them."""
+    where = make_conninfo(address.url, **address.options(), application_name="allomfree")
+    db = psycopg.connect(where, autocommit=True, prepare_threshold=2)
+    try:
+        for name, dumper in ARRAYS:
+            db.adapters.register_dumper(name, dumper)
+        _check(db, address, read_only=read_only)
+    except BaseException:
+        with suppress(psycopg.Error):
+            db.close()
+        raise
+    return db
+
+
+def _check(
+    db: psycopg.Connection[tuple[Any, ...]], address: StoreAddress, *, read_only: bool
+) -> None:
+    if db.info.server_version < OLDEST * 10_000:
+        raise StorageFailure(
+            f"{address} is PostgreSQL {db.info.parameter_status('server_version')}; version "
+            f"{OLDEST} or newer is needed. Nothing was changed; update the server, or name another "
+            "with --store"
+        )
+    if read_only:
+        if not has_tables(db):
+            raise StorageFailure(
+                f"{address} holds no collector's tables; open a campaign first, or name the right "
+                "database with --store"
+            )
+        db.read_only = True
+        return
+    if db.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
+        raise StorageFailure(
+            f"{address} is a replica that only reads; nothing was changed. Name the primary server "
+            "with --store, or add ?target_session_attrs=read-write and all hosts to the address"
+        )
+    if not has_tables(db):
+        make_tables(db)
+    for setting in _WRITER:
+        db.execute(setting)
+    if db.execute("SHOW synchronous_commit").fetchone() == ("off",):
+        db.execute("SET synchronous_commit = on")
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+# A refused connection has no code in libpq, only a text; what is not found here is shown as it is.
+_CONNECTING: Final = (
+    (
+        ("password authentication failed", "no password supplied", "scram"),
+        "the server refuses the user or its password",
+        "Put the password into a file and name it with --store-password-file, or use PGPASSFILE",
+    ),
+    (
+        ("too many clients", "remaining connection slots", "too many connections"),
+        "the server has no connection left",
+        (
+            "Raise its max_connections, or the role's or database's limit; each worker needs one "
+            "connection, its page and each command one more"
+        ),
+    ),
+    (
+        ("does not exist",),
+        "the server has no such database or user",
+        "Make them (docs/postgresql.md), or correct --store",
+    ),
+    (
+        ("no pg_hba.conf entry", "permission denied for database"),
+        "the server does not let this user in from here",
+        "Correct pg_hba.conf, or grant CONNECT on the database to the user",
+    ),
+    (
+        ("certificate", "ssl", "tls"),
+        "there is no TLS connection that can be trusted",
+        (
+            "Name the authority of the server's certificate with sslrootcert=FILE in the address, "
+            "and the server as its certificate does"
+        ),
+    ),
+    (
+        ("starting up", "shutting down", "recovery mode"),
+        "the server is starting or stopping",
+        "Wait a moment",
+    ),
+)
+
+_WRITING: Final = {
+    "42501": (
+        "the database user may not do this",
+        "GRANT it CREATE and USAGE on the schema; all tables must be its own (docs/postgresql.md)",
+    ),
+    "3F000": (
+        "the schema is missing, or the database user may not use it",
+        "Make it, and GRANT the user CREATE and USAGE on it (docs/postgresql.md)",
+    ),
+    "53100": ("the server's disk is full", "Free some space there; no restart is needed"),
+    "53200": ("the server is out of memory", "Give it more; no restart is needed"),
+    "53300": ("the server has no connection left", "Raise its max_connections"),
+    "25006": (
+        "the server only reads",
+        "It is a replica, or was set to read only: name the primary with --store",
+    ),
+    "55P03": (
+        "another process holds a row for too long",
+        "It is tried again; see pg_stat_activity if it stays so",
+    ),
+    "42P01": (
+        "a table is missing",
+        "Was the database changed by hand? Restore a whole backup of it",
+    ),
+}
+
+
+def unusable(address: StoreAddress, error: psycopg.Error) -> StorageFailure:
+    """The error for a connection that could not be made or whose tables could not be."""
+    if error.sqlstate in _WRITING:
+        return refused(address, error)
+    text = _text(error)
+    for words, what, step in _CONNECTING:
+        if any(word in text.lower() for word in words):
+            return StorageFailure(
+                f"{address} cannot be used: {what} ({text}). Nothing was changed. {step}"
+            )
+    return StorageFailure(
+        f"{address} cannot be used: {text}. Nothing was changed; check that PostgreSQL runs there, "
+        "or correct --store"
+    )
+
+
+def refused(address: StoreAddress, error: psycopg.Error) -> StorageFailure:
+    """The error for a statement or transaction that failed."""
+    text = _text(error)
+    what, step = _WRITING.get(error.sqlstate or "", (text, "It is tried again"))
+    said = "" if what == text else f" ({text})"
+    return StorageFailure(
+        f"{address} cannot be used: {what}{said}. Nothing of it was acknowledged; reports wait at "
+        f"the broker and on the devices. {step}"
+    )
+
+
+def _text(error: psycopg.Error) -> str:
+    """The server's first line; details may hold rows, and are left out."""
+    told = error.diag.message_primary or str(error) or type(error).__name__
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return shown(lines[0].rstrip(".") if lines else told, 300)
+
+
+# --- arrays --------------------------------------------------------------------------------------
+# Columns of a batch in PostgreSQL's binary form of arrays: made by numpy, not number by number.
+
+_BIGINT, _SMALLINT, _BYTEA = 20, 21, 17
+_BIGINT_ARRAY, _SMALLINT_ARRAY, _BYTEA_ARRAY = 1016, 1005, 1001
+
+
+class Bigints(bytes):
+    """A bigint[]."""
+
+
+class Smallints(bytes):
+    """A smallint[]."""
+
+
+class Byteas(bytes):
+    """A bytea[]."""
+
+
+def bigints(numbers: Sequence[int] | npt.NDArray[np.int64]) -> Bigints:
+    return Bigints(_head(_BIGINT, len(numbers)) + _cells(numbers, ">i8", 8))
+
+
+def smallints(numbers: Sequence[int] | npt.NDArray[np.int64]) -> Smallints:
+    return Smallints(_head(_SMALLINT, len(numbers)) + _cells(numbers, ">i2", 2))
+
+
+def byteas(texts: Sequence[bytes]) -> Byteas:
+    lengths = {length: struct.pack(">i", length) for length in set(map(len, texts))}
+    if len(lengths) == 1 and len(texts[0]):  # nearly always
+        return Byteas(_head(_BYTEA, len(texts)) + _equal(texts, len(texts[0])))
+    parts = [part for text in texts for part in (lengths[len(text)], text)]
+    return Byteas(_head(_BYTEA, len(texts)) + b"".join(parts))
+
+
+def _equal(texts: Sequence[bytes], length: int) -> bytes:
+    cells = np.empty(len(texts), dtype=[("length", ">i4"), ("value", f"V{length}")])
+    cells["length"] = length
+    cells["value"] = np.frombuffer(b"".join(texts), dtype=f"V{length}")
+    return cells.tobytes()
+
+
+def _head(element: int, count: int) -> bytes:
+    """One dimension that begins at 1, without nulls; an empty array has no dimension."""
+    return (
+        struct.pack(">iiIii", 1, 0, element, count, 1)
+        if count
+        else struct.pack(">iiI", 0, 0, element)
+    )
+
+
+def _cells(numbers: Sequence[int] | npt.NDArray[np.int64], kind: str, size: int) -> bytes:
+    cells = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", kind)])
+    cells["length"] = size
+    cells["value"] = np.asarray(numbers, dtype=np.int64)
+    return cells.tobytes()
+
+
+class _Raw(Dumper):
+    """Passes on what is in binary form already."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: bytes) -> bytes:
+        return bytes(obj)
+
+
+class _BigintsDumper(_Raw):
+    oid = _BIGINT_ARRAY
+
+
+class _SmallintsDumper(_Raw):
+    oid = _SMALLINT_ARRAY
+
+
+class _ByteasDumper(_Raw):
+    oid = _BYTEA_ARRAY
+
+
+ARRAYS: Final[tuple[tuple[type, type[Dumper]], ...]] = (
+    (Bigints, _BigintsDumper),
+    (Smallints, _SmallintsDumper),
+    (Byteas, _ByteasDumper),
+)

@@ -1,0 +1,578 @@
+"""The SQLite engine: one file, one worker that writes, any number of readers.
+
+The hot path appends the reports of a batch, round by round; `DeviceIndex` says which are new (I8).
+Counts are kept in one row for each round and attribute, so that estimating and sealing never read
+reports again.
+
+Of a device that was forgotten its number stays until the end of retention, in a row of `device`
+without an attribute. Counting looks at that row in any case, for the device's attribute (A4).
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.errors import Fenced
+from collector.records import FORGOTTEN, Campaign, Candidate, Refusal, Withdrawal
+from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
+from collector.store.common import (
+    FENCED,
+    MOVED,
+    REPORT,
+    Place,
+    Portion,
+    Round,
+    RoundSealing,
+    TableStore,
+    bodies_by_tally,
+    by_round,
+    count_outcomes,
+    count_reports,
+    count_requests,
+    read_tally,
+    stored_counts,
+)
+from collector.store.sqlite_database import Connect, SqliteDatabase, ids_of_round, report_id
+from protocol_spec import Outcome
+
+Numbers = npt.NDArray[np.int64]
+
+CHUNK: Final = 500
+MOST_ANSWERS: Final = 4000
+_DEVICE: Final = itemgetter(2)  # of a `Candidate`
+_ATTRIBUTE: Final = itemgetter(3)
+
+
+class SqliteStore(TableStore):
+    """The collector's database in one file.
+
+    `connect` makes the connection, `chunk` is how many devices one statement asks for, and `now` is
+    the time of day.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        connect: Connect = sqlite3.connect,
+        chunk: int = CHUNK,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._db = SqliteDatabase(path, read_only=read_only, connect=connect)
+        super().__init__(self._db)
+        self.path = path
+        self.now = now
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._chunk = chunk
+        self._seen: int | None = None  # `changed_elsewhere` when memory was read from the file
+        self._open: dict[int, set[int]] = {}  # rounds that may hold reports, by campaign
+        self._devices: dict[Round, DeviceIndex] = {}
+        self._worker: Worker | None = None
+        self._epoch = 0
+        self._leads = False
+        self._feed: list[tuple[ReceiptKind, Sequence[Candidate]]] | None = None
+        self._answers: dict[int, QueuedAnswer] = {}
+        self._answered = 0
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return self._db.transaction()
+
+    _changing = _transaction  # other processes notice by the file
+
+    def _leading(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
+        return self._db.transaction()  # nobody else can lead
+
+    def _wipe(self) -> None:
+        self._db.wipe_after_deleting()
+
+    def wipe_log(self) -> None:
+        self._db.wipe_log()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def changed_elsewhere(self) -> int:
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
+        yield from self._db.execute(
+            "SELECT page, tag FROM report WHERE id BETWEEN ? AND ?", ids_of_round(campaign, number)
+        )
+
+    def open_rounds(self, campaign: int) -> list[int]:
+        rows = self._db.execute(
+            """SELECT DISTINCT round FROM tally WHERE campaign = ?1 AND round >
+                   (SELECT coalesce(max(number), -1) FROM round WHERE campaign = ?1)
+               ORDER BY round""",
+            (campaign,),
+        )
+        return [number for (number,) in rows]
+
+    def last_sealed(self, campaign: int) -> int | None:
+        row = self._db.execute("SELECT max(number) FROM round WHERE campaign = ?", (campaign,))
+        found: int | None = row.fetchone()[0]
+        return found
+
+    def clearable_receipts(self, campaign: int) -> list[int]:
+        rows = self._db.execute(
+            """SELECT number FROM round INDEXED BY round_with_receipts
+               WHERE campaign = ? AND receipts_cleared = 0 ORDER BY number""",
+            (campaign,),
+        )
+        return [number for (number,) in rows]
+
+    def contents(self) -> Iterator[Portion]:
+        """All that the file holds, table by table, to move it to another engine."""
+        for table in MOVED:
+            yield Portion(table, (tuple(row.values()) for row in self._db.rows(table)))
+        reports = """SELECT id >> 48, id >> 32 & 65535, device, attribute, page, tag, body
+                     FROM report ORDER BY 1, 2, 3"""
+        yield Portion(REPORT, self._db.execute(reports))
+
+    # --- counting --------------------------------------------------------------------------------
+
+    def commit(
+        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
+    ) -> Sequence[Outcome]:
+        with self._changing_reports():
+            outcomes = self._insert_new(candidates)
+            accepted = candidates
+            if outcomes.count(Outcome.ACCEPTED) != len(candidates):
+                accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
+            self._add_counts(accepted, +1)
+            self._add_outcomes(count_outcomes(candidates, outcomes, refusals))
+        if self._worker is not None:
+            received = self._worker.received + len(candidates) + len(refusals)
+            self._worker = replace(self._worker, seen=self.now(), received=received)
+            self._note(ReceiptKind.COUNTED, accepted)
+            if len(accepted) < len(candidates):
+                again = [c for c, o in zip(candidates, outcomes) if o is Outcome.DUPLICATE]
+                self._note(ReceiptKind.REPEATED, again)
+        return outcomes
+
+    @contextmanager
+    def _changing_reports(self) -> Iterator[None]:
+        """A transaction in which memory is what the file is; if it fails, memory is read again."""
+        try:
+            with self._db.transaction():
+                if self._seen != (seen := self.changed_elsewhere()):
+                    self._open.clear()
+                    self._devices.clear()
+                    self._seen = seen
+                yield
+        except BaseException:
+            self._open.clear()
+            self._devices.clear()
+            raise
+
+    def _insert_new(self, candidates: Sequence[Candidate]) -> list[Outcome]:
+        """Insert what is new; the outcome of every candidate."""
+        outcomes = [Outcome.ACCEPTED] * len(candidates)
+        for (campaign, number), members in by_round(candidates).items():
+            if self._is_sealed(campaign, number):
+                others = dict.fromkeys(range(len(members)), Outcome.LATE)
+            else:
+                mine = candidates
+                if len(members) < len(candidates):
+                    mine = [candidates[i] for i in members]
+                others = self._insert_round(campaign, number, mine)
+            for i, outcome in others.items():
+                outcomes[members[i]] = outcome
+        return outcomes
+
+    def _is_sealed(self, campaign: int, number: int) -> bool:
+        row = self._db.execute(
+            "SELECT 1 FROM round WHERE campaign = ? AND number = ?", (campaign, number)
+        )
+        return row.fetchone() is not None
+
+    def _insert_round(
+        self, campaign: int, number: int, batch: Sequence[Candidate]
+    ) -> dict[int, Outcome]:
+        """Insert reports of one round: a device keeps its attribute, and is counted once. Returns
+        the outcomes of those that were not accepted, by their index in the batch."""
+        devices = np.fromiter(map(_DEVICE, batch), np.int64, len(batch))
+        attributes = np.fromiter(map(_ATTRIBUTE, batch), np.int64, len(batch))
+        outcomes_by_index = self._excluded(campaign, number, devices, attributes)
+        index = self._index(campaign, number)
+        absent = index.find(devices) == ABSENT
+        absent[list(outcomes_by_index)] = False
+        fresh = np.flatnonzero(absent)
+        _, firsts = np.unique(devices[fresh], return_index=True)
+        new = np.sort(fresh[firsts])
+        places = index.add(devices[new], attributes[new])
+        self._append(
+            report_id(campaign, number, places.start),
+            batch if len(new) == len(batch) else [batch[i] for i in new],
+        )
+        self._open_in(campaign).add(number)
+        if len(new) + len(outcomes_by_index) < len(batch):
+            absent[:] = True
+            absent[list(outcomes_by_index)] = absent[new] = False
+            positions = np.flatnonzero(absent)
+            for i, entry in zip(positions.tolist(), index.find(devices[positions]).tolist()):
+                same = self._is_same(report_id(campaign, number, place_of(entry)), batch[i])
+                outcomes_by_index[i] = Outcome.DUPLICATE if same else Outcome.CONFLICT
+        return outcomes_by_index
+
+    def _append(self, first: int, batch: Sequence[Candidate]) -> None:
+        self._db.executemany(
+            "INSERT INTO report (id, device, attribute, page, tag, body) VALUES (?, ?, ?, ?, ?, ?)",
+            zip(range(first, first + len(batch)), *islice(zip(*batch), 2, None)),
+        )
+
+    def _is_same(self, report: int, again: Candidate) -> bool:
+        row = self._db.execute("SELECT attribute, body FROM report WHERE id = ?", (report,))
+        return bool(row.fetchone() == (again.attribute, again.body))
+
+    def _excluded(
+        self, campaign: int, number: int, devices: Numbers, attributes: Numbers
+    ) -> dict[int, Outcome]:
+        """Outcomes by index of devices that reported another attribute before, in sealed or in
+        other open rounds, or that were forgotten."""
+        found: dict[int, Outcome] = {}
+        for other in self._open_in(campaign) - {number}:
+            entries = self._index(campaign, other).find(devices)
+            changed = (entries != ABSENT) & (attributes_of(entries) != attributes)
+            found |= dict.fromkeys(np.flatnonzero(changed).tolist(), Outcome.ATTRIBUTE_CHANGED)
+        some = self._db.execute("SELECT 1 FROM device WHERE campaign = ? LIMIT 1", (campaign,))
+        if some.fetchone() is None:
+            return found
+        known: dict[int, int] = {}
+        for attribute in np.unique(attributes).tolist():
+            known.update(self._others(campaign, attribute, devices[attributes == attribute]))
+        for i, device in enumerate(devices.tolist() if known else ()):
+            if known.get(device, attributes[i]) != attributes[i]:
+                forgotten = known[device] == FORGOTTEN
+                found[i] = Outcome.FORGOTTEN if forgotten else Outcome.ATTRIBUTE_CHANGED
+        return found
+
+    def _others(self, campaign: int, attribute: int, devices: Numbers) -> Iterator[tuple[int, int]]:
+        """Those of these devices that are known from sealed rounds with another attribute.
+
+        Chunks are filled up with the last device, so that there are few different statements.
+        """
+        for start in range(0, len(devices), self._chunk):
+            asked = devices[start : start + self._chunk].tolist()
+            asked += [asked[-1]] * (-len(asked) % min(self._chunk, 50))
+            marks = ",".join("?" * len(asked))
+            yield from self._db.execute(
+                f"""SELECT device, attribute FROM device
+                    WHERE campaign = ? AND device IN ({marks}) AND attribute <> ?""",  # noqa: S608
+                (campaign, *asked, attribute),
+            )
+
+    def _index(self, campaign: int, number: int) -> DeviceIndex:
+        key = (campaign, number)
+        if key not in self._devices:
+            rows = self._db.execute(
+                """SELECT device, (id & 0xFFFFFFFF) << 7 | attribute
+                   FROM report WHERE id BETWEEN ? AND ?""",
+                ids_of_round(campaign, number),
+            )
+            self._devices[key] = DeviceIndex(rows)
+        return self._devices[key]
+
+    def _open_in(self, campaign: int) -> set[int]:
+        """Rounds that may hold reports; kept in memory, because every batch asks."""
+        if campaign not in self._open:
+            self._open[campaign] = set(self.open_rounds(campaign))
+        return self._open[campaign]
+
+    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
+        """Add reports to their tallies, or subtract them."""
+        for key, bodies in bodies_by_tally(reports).items():
+            added = sign * count_reports(bodies, self._known(key[0]).manifest.ways[key[2]])
+            n = sign * len(bodies)
+            row = self._db.execute(
+                "SELECT n, counts FROM tally WHERE campaign = ? AND round = ? AND attribute = ?",
+                key,
+            ).fetchone()
+            if row is not None:
+                old = read_tally(*row)
+                added, n = old.counts + added, old.n + n
+            self._db.execute(
+                "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)",
+                (*key, n, stored_counts(added)),
+            )
+
+    def _add_outcomes(self, counted: Mapping[Place, int]) -> None:
+        self._db.executemany(
+            """INSERT INTO outcome VALUES (?, ?, ?, ?)
+               ON CONFLICT (campaign, round, name) DO UPDATE SET n = n + excluded.n""",
+            [(c, r, str(o), n) for (c, r, o), n in counted.items()],
+        )
+        self._db.executemany(
+            """INSERT INTO outcome_total VALUES (?, ?, ?)
+               ON CONFLICT (campaign, name) DO UPDATE SET n = n + excluded.n""",
+            [(c, str(o), n) for (c, _, o), n in counted.items()],
+        )
+
+    # --- forgetting ------------------------------------------------------------------------------
+
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
+        """What a device costs are its own rows (A2)."""
+        with self._changing_reports():
+            done = [self._withdraw(campaign, device) for campaign, device in asked]
+            gone = [report for each in done for report in each.reports]
+            self._add_counts(gone, -1)
+            self._db.executemany(
+                """INSERT INTO request VALUES (?, ?)
+                   ON CONFLICT (name) DO UPDATE SET n = n + excluded.n""",
+                [(str(o), n) for o, n in count_requests(done, repeated, invalid).items()],
+            )
+        self._note(ReceiptKind.WITHDRAWN, gone)
+        if not all(each.repeated for each in done):
+            self._db.wipe_after_deleting()
+        return done
+
+    def _withdraw(self, campaign: int, device: int) -> Withdrawal:
+        """The number of rounds stays under a random number, and the device's number stays without
+        rounds."""
+        key = (campaign, device)
+        row = self._db.execute(
+            "SELECT attribute FROM device WHERE campaign = ? AND device = ?", key
+        ).fetchone()
+        if row == (FORGOTTEN,):
+            return Withdrawal(*key, (), repeated=True)
+        reports = [
+            Candidate(*found)
+            for number in self._open_in(campaign)
+            for found in self._delete_report(campaign, number, device)
+        ]
+        self._db.execute(
+            "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
+            (-1 - secrets.randbits(63), *key),
+        )
+        self._db.execute(
+            "INSERT INTO device (campaign, device, attribute) VALUES (?, ?, ?)", (*key, FORGOTTEN)
+        )
+        return Withdrawal(*key, tuple(reports), repeated=False)
+
+    def _delete_report(self, campaign: int, number: int, device: int) -> list[tuple[Any, ...]]:
+        """A device's report of a round, if there is one."""
+        index = self._index(campaign, number)
+        (entry,) = index.find(np.array([device])).tolist()
+        if entry == ABSENT:
+            return []
+        index.remove(device)
+        return self._db.execute(
+            """DELETE FROM report WHERE id = ?
+               RETURNING campaign, round, device, attribute, page, tag, body""",
+            (report_id(campaign, number, place_of(entry)),),
+        ).fetchall()
+
+    # --- sealing ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[RoundSealing | None]:
+        key = (campaign.id, number)
+        with self._changing_reports():
+            added = self._db.execute(
+                "INSERT OR IGNORE INTO round (campaign, number, sealed) VALUES (?, ?, ?)",
+                (*key, at),
+            )
+            if added.rowcount == 0:
+                yield None
+                return
+            counted = self.tallies(*key), self.outcomes(*key)
+            yield RoundSealing(
+                *counted,
+                campaign,
+                number,
+                self,
+                self._db,
+                lambda released, set_aside: self._count_devices(key, released, set_aside),
+            )
+        self._open.get(campaign.id, set()).discard(number)
+        self._devices.pop(key, None)
+        self._db.wipe_after_deleting()
+
+    def _count_devices(self, key: Round, released: Sequence[int], set_aside: Sequence[int]) -> None:
+        ids = ids_of_round(*key)
+        lists = [",".join(map(str, attributes)) for attributes in (released, set_aside)]
+        self._db.execute(
+            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+                SELECT campaign, device, attribute,
+                       attribute IN ({lists[0]}), attribute IN ({lists[1]})
+                FROM report WHERE id BETWEEN ? AND ? ORDER BY device
+                ON CONFLICT (campaign, device) DO UPDATE SET
+                rounds = rounds + excluded.rounds, unreleased = unreleased + excluded.unreleased
+            """,  # noqa: S608 - whole numbers
+            ids,
+        )
+        self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
+
+    # --- the only worker -------------------------------------------------------------------------
+
+    def enlist(self, name: str) -> int:
+        """Become the worker. Its number means nothing here: it is in no row."""
+        number = 1 if self._worker is None else self._worker.number + 1
+        now = self.now()
+        self._worker = Worker(number, name, now, now, 0.0, leads=False, fenced=False, received=0)
+        self._leads, self._feed = False, None
+        return number
+
+    def beat(self, drained: float) -> float:
+        worker = self._enlisted()
+        drained = max(drained, worker.drained)
+        self._worker = replace(worker, seen=self.now(), drained=drained)
+        return self._worker.seen
+
+    def _enlisted(self) -> Worker:
+        if self._worker is None:
+            raise Fenced(FENCED)
+        return self._worker
+
+    def retire(self) -> None:
+        self.resign()
+        self._worker = None
+
+    def workers(self) -> list[Worker]:
+        """The worker, if it enlisted with this object: other processes do not see it."""
+        return [] if self._worker is None else [replace(self._worker, leads=self._leads)]
+
+    def lead(self, seconds: float) -> int | None:  # noqa: ARG002 - nobody else wants the lease
+        self._enlisted()
+        if not self._leads:
+            self._leads, self._feed = True, None
+            self._epoch += 1
+        return self._epoch
+
+    def resign(self) -> None:
+        self._leads, self._feed = False, None
+
+    def fence(self, silent_seconds: float) -> list[Worker]:  # noqa: ARG002
+        return []
+
+    def _note(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
+        if self._feed is not None and reports:
+            self._feed.append((kind, reports))
+
+    def fresh_receipts(self) -> list[ReceiptBatch]:
+        feed, self._feed = self._feed or [], []
+        groups: dict[tuple[ReceiptKind, int, int], list[Candidate]] = defaultdict(list)
+        for kind, reports in feed:
+            for (campaign, number), positions in by_round(reports).items():
+                groups[kind, campaign, number] += [reports[i] for i in positions]
+        return [_receipts(key, groups[key]) for key in sorted(groups)]
+
+    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
+        """Answers are in memory, at most so many: a device that gets none asks again."""
+        for topic, payload in answers:
+            self._answered += 1
+            self._answers[self._answered] = QueuedAnswer(self._answered, topic, payload)
+            self._answers.pop(self._answered - MOST_ANSWERS, None)
+
+    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
+        return list(islice(self._answers.values(), limit))
+
+    def drop_answers(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._answers.pop(number, None)
+
+
+def _receipts(key: tuple[ReceiptKind, int, int], reports: Sequence[Candidate]) -> ReceiptBatch:
+    _, _, _, _, pages, tags, _ = zip(*reports)
+    return ReceiptBatch(*key, np.array(pages, dtype=np.uint32), np.array(tags, dtype=np.uint32))
+
+
+# --- which devices an open round has -------------------------------------------------------------
+
+ATTRIBUTE_BITS: Final = 7  # enough for `MAX_ATTRIBUTES`
+ABSENT: Final = -1
+LONGEST_RUN: Final = 1 << 18  # so that merging runs needs little memory
+_ROW: Final = np.dtype([("device", np.int64), ("entry", np.int64)])
+
+
+class DeviceIndex:
+    """Devices with a report in an open round, in memory: the unique key of the table of reports.
+
+    Device numbers are random, so a unique index in the file would touch another page for nearly
+    every report, and write all of it: kilobytes for a report of some thirty bytes. Reports are
+    appended instead, and this says which are new. It is read from the file when a round is first
+    needed, and again after any failure and whenever another connection has written, inside the
+    transaction; so it never differs from the file (I8). It takes 16 bytes a report, until the round
+    is sealed.
+
+    It maps a device to an entry: its place in the round and its attribute, as one number. Entries
+    are in sorted runs, each at least twice as long as the next; a look-up searches each run.
+    """
+
+    def __init__(self, rows: Iterable[tuple[int, int]] = ()) -> None:
+        """From (device, entry) as they are stored."""
+        read = np.fromiter(rows, _ROW)
+        self._runs: list[tuple[Numbers, Numbers]] = []
+        self.next_place = int(read["entry"].max() >> ATTRIBUTE_BITS) + 1 if len(read) else 0
+        for start in range(0, len(read), LONGEST_RUN):
+            part = read[start : start + LONGEST_RUN]
+            self._add_run(part["device"], part["entry"])
+
+    def find(self, devices: Numbers) -> Numbers:
+        """The entry of each device, or `ABSENT`."""
+        found = np.full(len(devices), ABSENT)
+        for keys, entries in self._runs:
+            at = np.minimum(np.searchsorted(keys, devices), len(keys) - 1)
+            np.maximum(found, np.where(keys[at] == devices, entries[at], ABSENT), out=found)
+        return found
+
+    def add(self, devices: Numbers, attributes: Numbers) -> range:
+        """Add devices that are absent; the places that they get."""
+        first = self.next_place
+        self.next_place += len(devices)
+        places = range(first, self.next_place)
+        if places:
+            self._add_run(devices, np.arange(first, places.stop) << ATTRIBUTE_BITS | attributes)
+        return places
+
+    def remove(self, device: int) -> None:
+        for keys, entries in self._runs:
+            at = int(np.searchsorted(keys, device))
+            if at < len(keys) and keys[at] == device:
+                entries[at] = ABSENT
+
+    def _add_run(self, keys: Numbers, entries: Numbers) -> None:
+        runs = [(keys, entries)]
+        length = len(keys)
+        while self._runs and len(self._runs[-1][0]) < min(2 * length, LONGEST_RUN):
+            runs.insert(0, self._runs.pop())
+            length += len(runs[0][0])
+        self._runs.append(_merged(runs))
+
+
+def _merged(runs: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    """One run made of several, with as little memory at a time as possible."""
+    keys = np.concatenate([part for part, _ in runs])
+    entries = np.concatenate([part for _, part in runs])
+    runs.clear()
+    order = np.argsort(keys, kind="stable")  # which is fast where parts are sorted already
+    keys = keys[order]
+    return keys, entries[order]
+
+
+def place_of(entry: int) -> int:
+    return entry >> ATTRIBUTE_BITS
+
+
+def attributes_of(entries: Numbers) -> Numbers:
+    """Attributes of entries; those of absent ones mean nothing."""
+    attributes: Numbers = entries & ((1 << ATTRIBUTE_BITS) - 1)
+    return attributes

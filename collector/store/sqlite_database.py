@@ -1,0 +1,372 @@
+"""The collector's SQLite file: its tables, transactions, a log that is wiped, and copies of it.
+
+Write-ahead log with `synchronous=FULL`: when a transaction has ended, it is on disk (I6). Times are
+Unix seconds. Other tools may read the file: `result`, `tally` and `outcome` are meant for it, see
+docs/results.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from collector.errors import StorageFailure
+from collector.store.common import TABLES, Row
+from protocol_spec.programs.system import open_private
+
+# sqlite-utils loads pandas wherever it is installed, to accept its tables: 0.4 seconds at every
+# start and 66 MB of memory for nothing. `None` is how Python marks a module as not installed.
+_hidden = "pandas" not in sys.modules
+if _hidden:
+    sys.modules["pandas"] = None  # type: ignore[assignment]
+try:
+    from sqlite_utils import Database
+finally:
+    if _hidden:
+        del sys.modules["pandas"]
+
+Connect = Callable[..., sqlite3.Connection]
+BUSY_SECONDS: Final = 30.0
+LOG_PAGES: Final = 4000  # of 4 KiB: then the log is written back; it must not fill a small disk
+LOG_BYTES: Final = LOG_PAGES * 4096
+CACHE_KIB: Final = 8192  # reports are appended and not read again: a larger cache holds only them
+APPLICATION_ID: Final = 0x616C_6F6D  # "alom"; files of earlier development have another or none
+VERSION: Final = 1
+_BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
+
+# Tables without a rowid are those of the hot path; sqlite-utils needs one.
+SCHEMA: Final = f"""
+CREATE TABLE campaign (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    manifest BLOB NOT NULL,
+    opened INTEGER NOT NULL,
+    closed INTEGER
+) STRICT;
+CREATE TABLE signature (campaign INTEGER PRIMARY KEY, signature BLOB NOT NULL) STRICT;
+CREATE TABLE revoked (device TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
+CREATE TABLE setting (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE request (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT;
+
+-- Sealed rounds.
+CREATE TABLE round (
+    campaign INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    sealed INTEGER NOT NULL,
+    receipts_cleared INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (campaign, number)
+) STRICT;
+CREATE INDEX round_with_receipts ON round (campaign) WHERE receipts_cleared = 0;
+
+-- Reports of open rounds, in the order in which they came; they live until their round is sealed.
+-- The key is campaign, round and place in one number, see `report_id`. `device` is a keyed hash;
+-- the key is not in this file. That a device is counted once is held by `DeviceIndex`.
+CREATE TABLE report (
+    campaign INTEGER GENERATED ALWAYS AS (id >> 48) VIRTUAL,
+    round INTEGER GENERATED ALWAYS AS ((id >> 32) & 65535) VIRTUAL,
+    device INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    page INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    id INTEGER PRIMARY KEY
+) STRICT;
+
+-- Devices of sealed rounds: in how many rounds that were released, and in how many others.
+CREATE TABLE device (
+    campaign INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    rounds INTEGER NOT NULL DEFAULT 0,
+    unreleased INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (campaign, device)
+) WITHOUT ROWID, STRICT;
+
+-- Counts are little-endian 64-bit integers, as `records.Tally` has them.
+CREATE TABLE tally (
+    campaign INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    counts BLOB NOT NULL,
+    PRIMARY KEY (campaign, round, attribute)
+) WITHOUT ROWID, STRICT;
+CREATE TABLE outcome (
+    campaign INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (campaign, round, name)
+) WITHOUT ROWID, STRICT;
+
+-- Running totals, so that nothing reads all earlier rounds (F6).
+CREATE TABLE outcome_total (
+    campaign INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (campaign, name)
+) WITHOUT ROWID, STRICT;
+CREATE TABLE released_total (
+    campaign INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    rounds INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    counts BLOB NOT NULL,
+    PRIMARY KEY (campaign, attribute)
+) STRICT;
+
+-- Rounds that are not released by themselves are kept only together.
+CREATE TABLE round_sum (
+    campaign INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    released INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    rounds INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    counts BLOB NOT NULL,
+    PRIMARY KEY (campaign, attribute, released)
+) STRICT;
+
+-- Results, and which of them no broker has taken yet.
+CREATE TABLE result (
+    campaign INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    PRIMARY KEY (campaign, attribute, round)
+) STRICT;
+CREATE TABLE unpublished (
+    campaign INTEGER NOT NULL,
+    round INTEGER NOT NULL,
+    attribute INTEGER NOT NULL,
+    PRIMARY KEY (campaign, round, attribute)
+) STRICT;
+
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+"""
+
+
+def report_id(campaign: int, number: int, place: int) -> int:
+    """The key of a report: reports of one round are next to each other, in order of arrival."""
+    return campaign << 48 | number << 32 | place
+
+
+def ids_of_round(campaign: int, number: int) -> tuple[int, int]:
+    """The smallest and the largest key that a report of a round can have."""
+    return report_id(campaign, number, 0), report_id(campaign, number, (1 << 32) - 1)
+
+
+class SqliteDatabase:
+    """A database file, open. Ordinary tables are sqlite-utils'; inside a transaction of ours it
+    uses savepoints, so that `transaction` alone decides what is committed."""
+
+    def __init__(self, path: Path, *, read_only: bool, connect: Connect) -> None:
+        self.path = path
+        self._log = path.with_name(f"{path.name}-wal")
+        self._unwiped = not read_only  # the log of a process that was killed may hold reports
+        try:
+            db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
+        except (sqlite3.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StorageFailure(
+                f"{path} cannot be used: {reason}. Nothing was changed; check the disk, or choose "
+                "another directory with --data-dir"
+            ) from None
+        self.execute = db.execute
+        self.executemany = db.executemany
+        self.close = db.close
+        self._tables = Database(db, recursive_triggers=False, execute_plugins=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is on disk afterwards, or none of it is."""
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise StorageFailure(
+                f"{self.path} cannot be written: {error}. Nothing of it was acknowledged; reports "
+                "wait at the broker and on the devices. Free some space; no restart is needed"
+            ) from None
+
+    # --- ordinary tables -------------------------------------------------------------------------
+
+    def rows(
+        self, table: str, where: Mapping[str, object] | None = None, *, limit: int | None = None
+    ) -> Iterator[Row]:
+        columns, keys = TABLES[table]
+        condition, values = _condition(where or {})
+        return self._tables.table(table).rows_where(
+            condition, values, ", ".join(columns[:keys]), ", ".join(columns), limit
+        )
+
+    def add(self, table: str, row: Row) -> None:
+        self._tables.table(table).insert(row, ignore=True)
+
+    def put(self, table: str, row: Row) -> None:
+        self._tables.table(table).insert(row, replace=True)
+
+    def update(self, table: str, key: Mapping[str, object], values: Mapping[str, object]) -> None:
+        columns, keys = TABLES[table]
+        self._tables.table(table).update([key[c] for c in columns[:keys]], dict(values))
+
+    def delete(self, table: str, where: Mapping[str, object]) -> None:
+        self._tables.table(table).delete_where(*_condition(where))
+
+    def query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        return self.execute(sql, values).fetchall()
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def wipe_after_deleting(self) -> None:
+        """Something was deleted that must not stay in the log."""
+        self._unwiped = True
+        self.wipe_log()
+
+    def wipe_log(self) -> None:
+        """Empty the write-ahead log if deleted reports are left in it, or if it grows because a
+        reader kept it from being written back.
+
+        This does not wait for readers: call it again later.
+        """
+        if not self._unwiped and self._log_bytes() <= 2 * LOG_BYTES:
+            return
+        self.execute("PRAGMA busy_timeout = 0")
+        with suppress(sqlite3.OperationalError):
+            busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._unwiped = bool(busy)
+        self.execute(_BUSY)
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+def _condition(where: Mapping[str, object]) -> tuple[str | None, list[object]]:
+    parts, values = [], list[object]()
+    for column, value in where.items():
+        if isinstance(value, range):
+            parts.append(f"{column} >= ? AND {column} < ?")
+            values += [value.start, value.stop]
+        else:
+            parts.append(f"{column} = ?")
+            values.append(value)
+    return " AND ".join(parts) or None, values
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+def _open_to_read(path: Path, connect: Connect) -> sqlite3.Connection:
+    db = connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    db.execute(_BUSY)
+    check_schema(db)
+    return db
+
+
+def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+    is_new = _is_empty(db)
+    if not is_new:
+        check_schema(db)  # before anything is changed
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+    if is_new:
+        _make_tables(db)
+    db.execute(_BUSY)
+    return db
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return bool(tables == 0)
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    """All at once; another process may have done it meanwhile."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if _is_empty(db):
+            Database(db, recursive_triggers=False, execute_plugins=False).executescript(SCHEMA)
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def check_schema(db: sqlite3.Connection) -> None:
+    """Raise unless this program's tables are in the file."""
+    if _is_empty(db):
+        raise sqlite3.DatabaseError("it is empty")
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise sqlite3.DatabaseError(
+            "it was made by an earlier version of this program, or by another program, and cannot "
+            "be read by this one"
+        )
+    if version > VERSION:
+        raise sqlite3.DatabaseError("a newer version of this program made it")
+
+
+# --- copies --------------------------------------------------------------------------------------
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Write a copy for its owner alone, synced. It is one snapshot: all pages are read in one
+    transaction, which in a database with a write-ahead log blocks nobody."""
+    os.close(open_private(target, os.O_RDWR))
+    with _explained(target, "copied"), closing(_read_only(source)) as db:
+        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            db.backup(copy, pages=-1)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, whole by itself
+        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_database(path: Path) -> None:
+    """Raise what is wrong with a copy: damaged, not one of ours, or of a newer version."""
+    with _explained(path, "read"), closing(_read_only(path)) as db:
+        found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged ({found})")
+        check_schema(db)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageFailure(f"{path} cannot be {what}: {reason}") from None
