@@ -27,15 +27,21 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n`, give each worker its share of what waits (tests of real processes), then of what
-    computes, so that no core idles. `--dist worksteal` cuts the list into equal stretches."""
+    """With `-n`, give each worker first one of the longest tests, then files of what waits (real
+    processes), then of what computes, so that no core idles. `--dist worksteal` cuts the list into
+    equal parts, and a worker without tests takes some from the end of another's part."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
     if workers:
-        items.sort(key=lambda item: _place(item.nodeid.partition("::")[0], workers))
+        places = {item: _place(item.nodeid, workers) for item in items}
+        items.sort(key=places.__getitem__)
 
 
-def _place(file: str, workers: int) -> tuple[int, bool]:
-    return crc32(file.encode()) % workers, not file.startswith("tests/system/")
+def _place(test: str, workers: int) -> tuple[int, int]:
+    """The worker that begins with a test, and when."""
+    file = test.partition("::")[0]
+    if file == "tests/system/test_real_time.py":
+        return crc32(test.encode()) % workers, 0
+    return crc32(file.encode()) % workers, 1 if file.startswith("tests/system/") else 2
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,7 @@ from tests.support.campaigns import manifest
 
 FIRST = 1_800_000_000
 FUEL = '[[attributes]]\nname = "fuel"\nquestion = "?"\nvalues = ["wood", "gas", "oil", "pump"]\n'
+NUMERIC = '[[attributes]]\nname = "heat"\nquestion = "?"\nedges = [-inf, 40, 60, inf]\n'
 
 
 def hours(k: int = 20) -> str:

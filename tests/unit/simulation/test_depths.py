@@ -21,8 +21,7 @@ from simulation.results import TRUTH_COLUMNS, Simulated
 from simulation.runs import Run, compare
 from simulation.scaling import measure
 from tests.support.protocol.statistics import LIMIT
-from tests.support.real_time import NUMERIC
-from tests.support.simulation import FUEL, both, fleet
+from tests.support.simulation import FUEL, NUMERIC, both, fleet
 
 
 def test_devices_hold_the_population_s_values() -> None:
