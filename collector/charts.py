@@ -328,8 +328,7 @@ def _point(campaign: Campaign, result: Result, chosen: int | Number) -> Point | 
     ends = _estimate(result, chosen)
     if ends is None:
         return None
-    rounds, number = campaign.manifest.rounds, result.round
-    first, last = (result.first or 0, result.last or 0) if number is None else (number, number)
+    rounds, first, last = campaign.manifest.rounds, result.first, result.last
     return Point(*ends, first, last, rounds.opens(first), rounds.closes(last))
 
 
@@ -355,9 +354,7 @@ def _note(results: Sequence[Result]) -> str:
     if len(results) > 1:
         least, most = (f(r.n for r in results) for f in (min, max))
         reports = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        begin = first.first if first.round is None else first.round
-        end = last.last if last.round is None else last.round
-        return f"rounds {begin} to {end}, {reports} reports each"
+        return f"rounds {first.first} to {last.last}, {reports} reports each"
     which = f"round {first.round}" if first.round is not None else f"{first.rounds} rounds pooled"
     return f"{which}, {first.n:,} reports of {first.devices:,} devices, {first.protocol}"
 

@@ -27,7 +27,6 @@ from collector.results.facts import (
     StatusFacts,
     WorkerFacts,
     chosen_results,
-    outcome_help,
     read_truth,
     result_facts,
     role_of,
@@ -45,7 +44,7 @@ from collector.results.words import (
 from collector.settings import PAGE, Settings
 from collector.terminal import ink_of, plot_text
 from collector.web import process
-from protocol_spec import Result
+from protocol_spec import OUTCOME_HELP, Outcome, Result
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import allow_colours, clear_screen, json_escaped, shown
 from protocol_spec.programs.settings import SettingsError
@@ -155,7 +154,7 @@ def _campaign_lines(c: CampaignStatus) -> Iterator[str]:
 
 
 def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
-    texts = outcome_help()
+    texts = {str(name): OUTCOME_HELP[name] for name in Outcome}
     return [f"  {n:>10,}  {name:<18} {texts[name]}" for name, n in sorted(outcomes.items())]
 
 
@@ -323,7 +322,7 @@ def _comparison_row(rounds: str, width: int, c: Comparison) -> str:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(tables.FILE_FORMATS),
+    type=click.Choice(tables.FORMATS),
     help="Format of the rows; else the ending of --output says it, or it is csv without one.",
 )
 @click.option("--output", type=FILE, help="Write the rows to this file instead of printing them.")
@@ -335,7 +334,7 @@ def export(
     campaign: str | None,
     attribute: str | None,
     number: str,
-    form: tables.FileFormat | None,
+    form: tables.Format | None,
     output: Path | None,
     figure: Path | None,
 ) -> None:

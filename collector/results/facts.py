@@ -1,4 +1,7 @@
-"""Which results somebody asked for: by attribute, and by round, pooled, latest or all."""
+"""What the collector knows, as facts for the command line, for JSON and for the page.
+
+The keys are what `--json` prints and what the page gives under `.json`; a key is only ever added.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
@@ -15,114 +18,19 @@ from collector.planning import floor, terms_of, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.estimates import most_interesting
 from collector.results.tables import Row, bin_ends, histogram, instant, times
+from collector.results.words import CAVEATS, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store, StoreReader
-from protocol_spec import (
-    OUTCOME_HELP,
-    Attribute,
-    Calibration,
-    Numbers,
-    Odds,
-    Outcome,
-    Reporting,
-    Result,
-    Way,
-    largest_shift,
-    lifetime_odds,
-    report_odds,
-)
+from protocol_spec import Attribute, Numbers, Outcome, Reporting, Result, largest_shift
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
 
-
-def chosen_results(
-    store: Store, campaign: Campaign, attribute: str | None, wanted: str
-) -> list[Result]:
-    """Results by attribute and round: a number, `latest`, `pooled` or `all`."""
-    index = None if attribute is None else attribute_index(campaign, attribute)
-    if wanted == "all":
-        return store.results(campaign.id, index)
-    which = POOLED if wanted == "pooled" else _round_number(store, campaign, wanted)
-    stored = store.results(campaign.id, index, range(which, which + 1))
-    if wanted == "pooled":
-        return _or_explain(stored, campaign, "no round is sealed yet")
-    return stored or preliminary(store, campaign, which, index)
-
-
-class Latest(NamedTuple):
-    """The latest rounds of a question, in order, and all that was released of it."""
-
-    pooled: Result | None
-    rounds: list[Result]
-
-    @property
-    def results(self) -> list[Result]:
-        """All of them, the pooled one first."""
-        return [*([] if self.pooled is None else [self.pooled]), *self.rounds]
-
-
-def latest_results(
-    store: Store, campaign: Campaign, index: int, last: int, until: int | None = None
-) -> Latest:
-    """The pooled result of one attribute and its latest sealed rounds.
-
-    With `until` these are the latest up to that round. An attribute that no report was ever about
-    has nothing pooled.
-    """
-    sealed = store.last_sealed(campaign.id)
-    end = 0 if sealed is None else sealed + 1
-    end = end if until is None else min(end, until + 1)
-    pooled = next(iter(pooled_of(store, campaign, index)), None)
-    return Latest(pooled, store.results(campaign.id, index, range(max(0, end - last), end)))
-
-
-def pooled_of(store: Store, campaign: Campaign, index: int) -> list[Result]:
-    """All that was released of an attribute, as one result; none before the first sealing."""
-    return store.results(campaign.id, index, range(POOLED, POOLED + 1))
-
-
-def attribute_index(campaign: Campaign, attribute: str) -> int:
-    """The position of an attribute in its manifest."""
-    names = [a.name for a in campaign.manifest.attributes]
-    if attribute not in names:
-        raise UnknownCampaign(
-            f"unknown attribute {quoted(attribute)}; the campaign has: "
-            f"{shown(', '.join(names), 600)}"
-        )
-    return names.index(attribute)
-
-
-def preliminary(store: Store, campaign: Campaign, number: int, index: int | None) -> list[Result]:
-    """A round that is still filling, as it would be if it were sealed now."""
-    tallies = store.tallies(campaign.id, number)
-    counted = store.outcomes(campaign.id, number)
-    indices = range(len(campaign.manifest.attributes)) if index is None else [index]
-    made = [round_result(campaign, number, i, tallies.get(i), counted) for i in indices]
-    return _or_explain(made if tallies else [], campaign, f"round {number} has no reports")
-
-
-def _round_number(store: Store, campaign: Campaign, wanted: str) -> int:
-    if wanted == "latest":
-        last = store.last_sealed(campaign.id)
-        return 0 if last is None else last
-    count = campaign.manifest.rounds.count
-    if not wanted.isdecimal() or len(wanted) > 9 or int(wanted) >= count:
-        raise UnknownCampaign(
-            f"round {quoted(wanted)}: give a number below {count}, latest, pooled or all"
-        )
-    return int(wanted)
-
-
-def _or_explain(found: list[Result], campaign: Campaign, why: str) -> list[Result]:
-    if not found:
-        raise UnknownCampaign(f"{campaign.name}: {why}; see allomfree-collector status")
-    return found
-
-
-# --- Workers that share a store, as typed facts; none where the store is one worker's own.
-
-
+MOST_ROWS: Final = 50_000  # values times rounds in one answer, for its memory
 ROLES: Final = ("leads", "counts", "fenced")
+
+CampaignState = Literal["not begun", "open", "finished", "closed"]
+RoundState = Literal["open", "grace", "due", "sealed"]
+Facts = dict[str, Any]
 
 
 class WorkerFacts(TypedDict):
@@ -135,34 +43,6 @@ class WorkerFacts(TypedDict):
     silent: float
     drained: float | None
     received: int
-
-
-def worker_facts(store: StoreReader) -> list[WorkerFacts]:
-    """Those that enlisted and did not retire; times by the database's clock."""
-    now = store.now()
-    return [
-        {
-            "number": worker.number,
-            "name": worker.name,
-            "leads": worker.leads,
-            "fenced": worker.fenced,
-            "silent": round(max(0.0, now - worker.seen), 1),
-            "drained": round(max(0.0, now - worker.drained), 1) if worker.drained else None,
-            "received": worker.received,
-        }
-        for worker in store.workers()
-    ]
-
-
-def role_of(worker: WorkerFacts) -> str:
-    """What it does: one of `ROLES`."""
-    return "fenced" if worker["fenced"] else "leads" if worker["leads"] else "counts"
-
-
-# --- What the collector knows, as typed facts: for the command line, for JSON and for the page.
-
-
-CampaignState = Literal["not begun", "open", "finished", "closed"]
 
 
 class FillingFacts(TypedDict):
@@ -216,13 +96,6 @@ class StatusFacts(Overview):
     suspended_names: list[str]
 
 
-class DifferenceFacts(TypedDict):
-    """Half-widths of a difference: of a pair named beforehand, and of all pairs at once."""
-
-    pair: float
-    tallest: float
-
-
 class QuantileFacts(TypedDict):
     """Below which number a share `tau` of the devices lies; None where a bin has no end."""
 
@@ -248,7 +121,11 @@ class NumbersFacts(TypedDict):
 
 
 class ResultFacts(TypedDict):
-    """One histogram with everything needed to read it: what `estimate --json` prints."""
+    """One histogram with everything needed to read it: what `estimate --json` prints.
+
+    `difference` has the half-widths of a difference, of a `pair` named beforehand and of all pairs
+    at once, which shows which value is `tallest`.
+    """
 
     campaign: str
     digest: str
@@ -268,52 +145,102 @@ class ResultFacts(TypedDict):
     histogram: list[Row]
     outcomes: dict[str, int]
     reporting: Reporting
-    first: int | None
-    last: int | None
+    first: int
+    last: int
     n_eff: float
-    difference: DifferenceFacts | None
+    difference: dict[str, float] | None
     numbers: NumbersFacts | None
     warnings: list[str]
-    opens: str | None
-    closes: str | None
+    opens: str
+    closes: str
 
 
-def campaign_status(store: Store, campaign: Campaign, now: float, health: Health) -> CampaignStatus:
-    """The status of one campaign."""
-    manifest = campaign.manifest
-    last = store.last_sealed(campaign.id)
-    return {
-        "campaign": campaign.name,
-        "title": manifest.title,
-        "open": campaign.closed is None,
-        "round": manifest.rounds.round_at(now),
-        "rounds": manifest.rounds.count,
-        "sealed": 0 if last is None else last + 1,
-        "next_seal": instant(_next_deadline(campaign, last)),
-        "filling": [filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
-        "outcomes": _by_name(store.outcomes(campaign.id)),
-        "waiting": _waiting(campaign, health),
-        "state": _state(campaign, last, now),
-    }
+# --- which results somebody asked for -----------------------------------------------------------
 
 
-def _state(campaign: Campaign, last: int | None, now: float) -> CampaignState:
-    """Finished once every round is sealed, whether or not somebody closed it then."""
-    rounds = campaign.manifest.rounds
-    if last == rounds.count - 1:
-        return "finished"
-    if campaign.closed is not None:
-        return "closed"
-    return "not begun" if now < rounds.first and last is None else "open"
+def chosen_results(
+    store: Store, campaign: Campaign, attribute: str | None, wanted: str
+) -> list[Result]:
+    """Results by attribute and round: a number, `latest`, `pooled` or `all`."""
+    index = None if attribute is None else attribute_index(campaign, attribute)
+    if wanted == "all":
+        return store.results(campaign.id, index)
+    which = POOLED if wanted == "pooled" else _round_number(store, campaign, wanted)
+    stored = store.results(campaign.id, index, range(which, which + 1))
+    if wanted == "pooled":
+        return _or_explain(stored, campaign, "no round is sealed yet")
+    return stored or _preliminary(store, campaign, which, index)
 
 
-def _waiting(campaign: Campaign, health: Health) -> WaitingFacts | None:
-    """What the running service says of a round that it does not seal yet."""
-    waits = None if health.beat is None else health.beat.status.waiting.get(campaign.name)
-    if waits is None:
-        return None
-    until = None if waits["until"] is None else instant(int(waits["until"]))
-    return {"round": waits["round"], "until": until, "why": waits["why"]}
+def attribute_index(campaign: Campaign, attribute: str) -> int:
+    """The position of an attribute in its manifest."""
+    names = [a.name for a in campaign.manifest.attributes]
+    if attribute not in names:
+        raise UnknownCampaign(
+            f"unknown attribute {quoted(attribute)}; the campaign has: "
+            f"{shown(', '.join(names), 600)}"
+        )
+    return names.index(attribute)
+
+
+def _round_number(store: Store, campaign: Campaign, wanted: str) -> int:
+    if wanted == "latest":
+        return store.last_sealed(campaign.id) or 0
+    count = campaign.manifest.rounds.count
+    if not wanted.isdecimal() or len(wanted) > 9 or int(wanted) >= count:
+        raise UnknownCampaign(
+            f"round {quoted(wanted)}: give a number below {count}, latest, pooled or all"
+        )
+    return int(wanted)
+
+
+def _preliminary(store: Store, campaign: Campaign, number: int, index: int | None) -> list[Result]:
+    """A round that is still filling, as it would be if it were sealed now."""
+    tallies = store.tallies(campaign.id, number)
+    counted = store.outcomes(campaign.id, number)
+    indices = range(len(campaign.manifest.attributes)) if index is None else [index]
+    made = [round_result(campaign, number, i, tallies.get(i), counted) for i in indices]
+    return _or_explain(made if tallies else [], campaign, f"round {number} has no reports")
+
+
+def _or_explain(found: list[Result], campaign: Campaign, why: str) -> list[Result]:
+    if not found:
+        raise UnknownCampaign(f"{campaign.name}: {why}; see allomfree-collector status")
+    return found
+
+
+class Latest(NamedTuple):
+    """The latest rounds of a question, in order, and all that was released of it."""
+
+    pooled: Result | None
+    rounds: list[Result]
+
+    @property
+    def results(self) -> list[Result]:
+        """All of them, the pooled one first."""
+        return [*([] if self.pooled is None else [self.pooled]), *self.rounds]
+
+
+def latest_results(
+    store: Store, campaign: Campaign, index: int, last: int, until: int | None = None
+) -> Latest:
+    """The pooled result of one attribute and its latest sealed rounds, up to round `until`.
+
+    An attribute that no report was ever about has nothing pooled.
+    """
+    sealed = store.last_sealed(campaign.id)
+    end = 0 if sealed is None else sealed + 1
+    end = end if until is None else min(end, until + 1)
+    rounds = store.results(campaign.id, index, range(max(0, end - last), end))
+    return Latest(pooled_result(store, campaign, index), rounds)
+
+
+def pooled_result(store: Store, campaign: Campaign, index: int) -> Result | None:
+    """All that was released of an attribute, as one result; none before the first sealing."""
+    return next(iter(store.results(campaign.id, index, range(POOLED, POOLED + 1))), None)
+
+
+# --- status -------------------------------------------------------------------------------------
 
 
 def overview(store: Store, directory: Path, now: float, campaign: str | None = None) -> Overview:
@@ -341,9 +268,65 @@ def status_facts(
     return {**overview(store, directory, now, campaign), "suspended_names": names}
 
 
-def _next_deadline(campaign: Campaign, last: int | None) -> int:
+def worker_facts(store: StoreReader) -> list[WorkerFacts]:
+    """Workers that enlisted and did not retire; times by the database's clock."""
+    now = store.now()
+    return [
+        {
+            "number": worker.number,
+            "name": worker.name,
+            "leads": worker.leads,
+            "fenced": worker.fenced,
+            "silent": round(max(0.0, now - worker.seen), 1),
+            "drained": round(max(0.0, now - worker.drained), 1) if worker.drained else None,
+            "received": worker.received,
+        }
+        for worker in store.workers()
+    ]
+
+
+def role_of(worker: WorkerFacts) -> str:
+    """What it does: one of `ROLES`."""
+    return "fenced" if worker["fenced"] else "leads" if worker["leads"] else "counts"
+
+
+def campaign_status(store: Store, campaign: Campaign, now: float, health: Health) -> CampaignStatus:
+    """The status of one campaign."""
+    manifest, rounds = campaign.manifest, campaign.manifest.rounds
+    last = store.last_sealed(campaign.id)
+    sealed = 0 if last is None else last + 1
+    return {
+        "campaign": campaign.name,
+        "title": manifest.title,
+        "open": campaign.closed is None,
+        "round": rounds.round_at(now),
+        "rounds": rounds.count,
+        "sealed": sealed,
+        "next_seal": instant(rounds.deadline(min(rounds.count - 1, sealed))),
+        "filling": [filling(store, campaign, n) for n in store.open_rounds(campaign.id)],
+        "outcomes": _by_name(store.outcomes(campaign.id)),
+        "waiting": _waiting(campaign, health),
+        "state": _state(campaign, last, now),
+    }
+
+
+def _state(campaign: Campaign, last: int | None, now: float) -> CampaignState:
+    """Finished once every round is sealed, whether or not somebody closed it then."""
     rounds = campaign.manifest.rounds
-    return rounds.deadline(min(rounds.count - 1, 0 if last is None else last + 1))
+    if last == rounds.count - 1:
+        return "finished"
+    if campaign.closed is not None:
+        return "closed"
+    return "not begun" if now < rounds.first and last is None else "open"
+
+
+def _waiting(campaign: Campaign, health: Health) -> WaitingFacts | None:
+    """Why the running service does not seal a round yet."""
+    waits = None if health.beat is None else health.beat.status.waiting.get(campaign.name)
+    if waits is None:
+        return None
+    until = None if waits["until"] is None else instant(int(waits["until"]))
+    return {"round": waits["round"], "until": until, "why": waits["why"]}
 
 
 def filling(store: Store, campaign: Campaign, number: int) -> FillingFacts:
@@ -354,9 +337,16 @@ def filling(store: Store, campaign: Campaign, number: int) -> FillingFacts:
     return {"round": number, "reports": reports, "enough": campaign.manifest.min_reports}
 
 
+def _by_name(outcomes: dict[Outcome, int]) -> dict[str, int]:
+    return {str(name): n for name, n in outcomes.items()}
+
+
+# --- one result ---------------------------------------------------------------------------------
+
+
 def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) -> ResultFacts:
     """One histogram with everything needed to read it; final once its round is sealed."""
-    attribute = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
+    attribute = campaign.manifest.attributes[attribute_index(campaign, result.attribute)]
     far = result.difference
     opens, closes = times(campaign, result)
     return {
@@ -383,13 +373,15 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "n_eff": result.n_eff,
         "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
         "numbers": None if result.numbers is None else _numbers(attribute, result.numbers),
-        "warnings": [
-            *trial_warnings(campaign.manifest),
-            *warnings(attribute, result.reporting),
-        ],
+        "warnings": _warnings(campaign, attribute),
         "opens": opens,
         "closes": closes,
     }
+
+
+def _warnings(campaign: Campaign, attribute: Attribute) -> list[str]:
+    manifest = campaign.manifest
+    return [*trial_warnings(manifest), *warnings(attribute, manifest.reporting)]
 
 
 def _numbers(attribute: Attribute, numbers: Numbers) -> NumbersFacts:
@@ -412,159 +404,15 @@ def _numbers(attribute: Attribute, numbers: Numbers) -> NumbersFacts:
     }
 
 
-def _by_name(outcomes: dict[Outcome, int]) -> dict[str, int]:
-    return {str(name): n for name, n in outcomes.items()}
+# --- one campaign -------------------------------------------------------------------------------
 
 
-def outcome_help() -> dict[str, str]:
-    """One line on each outcome."""
-    return {str(name): text for name, text in OUTCOME_HELP.items()}
-
-
-# --- The true frequencies of a simulation, which alone knows them; the page draws them dotted.
-
-
-def write_truth(directory: Path, campaign: str, frequencies: Mapping[str, Sequence[float]]) -> None:
-    """Keep each attribute's true frequencies beside the data."""
-    text = json.dumps({name: [float(f) for f in row] for name, row in frequencies.items()})
-    write_durably(_path(directory, campaign), text)
-
-
-def read_truth(directory: Path, campaign: str) -> dict[str, list[float]] | None:
-    """The true frequencies by attribute, or None: then the campaign is real."""
-    path = _path(directory, campaign)
-    try:
-        found = json.loads(path.read_bytes())
-        return {str(name): [float(f) for f in row] for name, row in found.items()}
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, AttributeError):
-        raise StorageFailure(
-            f"{path} does not hold a simulation's true frequencies; remove it, or simulate again"
-        ) from None
-
-
-def _path(directory: Path, campaign: str) -> Path:
-    return directory / f"truth-{campaign}.json"
-
-
-# --- What each page shows, as typed facts: the templates, `.json` and `.csv` say the same.
-
-
-MOST_ROWS: Final = 50_000  # values times rounds in one answer, for its memory
-RoundState = Literal["open", "grace", "due", "sealed"]
-
-
-class AttributeFacts(TypedDict):
-    """One question, and how its answers are randomised."""
-
-    name: str
-    question: str
-    values: list[str]
-    protocol: str
-    why: str
-    one_report: str
-    all_reports: str
-    changes: bool
-    warnings: list[str]
-
-
-class RoundFacts(TypedDict):
-    """One round: its times, and its reports and those expected by attribute."""
-
-    round: int
-    state: RoundState
-    opens: str
-    closes: str
-    deadline: str
-    reports: dict[str, int]
-    expected: dict[str, int | None]
-
-
-class CampaignFacts(CampaignStatus):
-    """A campaign: what is asked, with how much noise and why, and how its rounds fill."""
-
-    purpose: str
-    owner: str
-    contact: str
-    digest: str
-    eps_inf: float
-    eps_1: float
-    belief_one_report: str
-    belief_all_reports: str
-    min_reports: int
-    max_values: int
-    first: str
-    period_seconds: int
-    grace_seconds: int
-    expires: str
-    simulation: bool
-    attributes: list[AttributeFacts]
-    latest_rounds: list[RoundFacts]
-    reporting: Reporting
-    caveat: str
-    lifetime_epsilon: float
-    answers: int | None
-    join: str | None
-
-
-class CampaignRow(TypedDict):
-    """A campaign as a row of `/index.csv`."""
-
-    campaign: str
-    title: str
-    open: bool
-    round: int | None
-    rounds: int
-    sealed: int
-    next_seal: str
-    accepted: int
-    refused: int
-
-
-class RoundRow(TypedDict):
-    """A round and attribute as a row of a campaign's `.csv`."""
-
-    campaign: str
-    round: int
-    attribute: str
-    state: RoundState
-    opens: str
-    closes: str
-    deadline: str
-    received: int
-    expected: int | None
-
-
-CAMPAIGN_COLUMNS: Final = tuple(CampaignRow.__annotations__)
-ROUND_COLUMNS: Final = tuple(RoundRow.__annotations__)
-
-
-def home_rows(overview: Overview) -> list[CampaignRow]:
-    """One row a campaign."""
-    return [_campaign_row(status) for status in overview["campaigns"]]
-
-
-def _campaign_row(c: CampaignStatus) -> CampaignRow:
-    accepted = c["outcomes"].get("accepted", 0)
-    return {
-        "campaign": c["campaign"],
-        "title": c["title"],
-        "open": c["open"],
-        "round": c["round"],
-        "rounds": c["rounds"],
-        "sealed": c["sealed"],
-        "next_seal": c["next_seal"],
-        "accepted": accepted,
-        "refused": sum(c["outcomes"].values()) - accepted,
-    }
-
-
-def campaign(
-    store: Store, found: Campaign, directory: Path, now: float, last: int
-) -> CampaignFacts:
-    """The facts of one campaign with its latest rounds."""
+def campaign_facts(store: Store, found: Campaign, directory: Path, now: float, last: int) -> Facts:
+    """The status, what is asked with how much noise and why, and the latest rounds."""
     manifest, schedule = found.manifest, found.manifest.rounds
+    # Of all reports: for memoized values, of each of them.
+    bound = manifest.eps_inf if manifest.reporting == "memoized" else manifest.lifetime_epsilon
+    link = join_link(directory, manifest) if found.closed is None else None
     return {
         **campaign_status(store, found, now, examine(directory)),
         "purpose": manifest.purpose,
@@ -574,7 +422,7 @@ def campaign(
         "eps_inf": manifest.eps_inf,
         "eps_1": manifest.eps_1,
         "belief_one_report": largest_shift(manifest.eps_1),
-        "belief_all_reports": largest_shift(_whole_bound(found)),
+        "belief_all_reports": largest_shift(bound),
         "min_reports": manifest.min_reports,
         "max_values": manifest.max_values,
         "first": instant(schedule.first),
@@ -588,23 +436,12 @@ def campaign(
         "caveat": CAVEATS[manifest.reporting],
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "answers": schedule.each or None,
-        "join": _join(directory, found),
+        "join": link if link is not None and is_for_others(link) else None,
     }
 
 
-def _join(directory: Path, found: Campaign) -> str | None:
-    """The link by which owners join; None where it would be of no use to them."""
-    link = join_link(directory, found.manifest) if found.closed is None else None
-    return link if link is not None and is_for_others(link) else None
-
-
-def _whole_bound(found: Campaign) -> float:
-    """Of all reports: for memoized values, of each of them."""
-    manifest = found.manifest
-    return manifest.eps_inf if manifest.reporting == "memoized" else manifest.lifetime_epsilon
-
-
-def _attribute(found: Campaign, index: int) -> AttributeFacts:
+def _attribute(found: Campaign, index: int) -> Facts:
+    """One question, and how its answers are randomised."""
     attribute, way = found.manifest.attributes[index], found.manifest.ways[index]
     one_report, all_reports = odds_sentences(way, attribute.values[0])
     return {
@@ -616,26 +453,21 @@ def _attribute(found: Campaign, index: int) -> AttributeFacts:
         "one_report": one_report,
         "all_reports": all_reports,
         "changes": attribute.changes,
-        "warnings": [
-            *trial_warnings(found.manifest),
-            *warnings(attribute, found.manifest.reporting),
-        ],
+        "warnings": _warnings(found, attribute),
     }
 
 
-def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[RoundFacts]:
+def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[Facts]:
     """The latest rounds, newest first. As many reports are expected as the fullest of the rounds
     before had, because a device reports in every round."""
-    schedule, names = found.manifest.rounds, [a.name for a in found.manifest.attributes]
-    sealed = store.last_sealed(found.id)
+    schedule, sealed = found.manifest.rounds, store.last_sealed(found.id)
     begun = -1 if now < schedule.first else (int(now) - schedule.first) // schedule.period
     filled = [-1 if sealed is None else sealed, *store.open_rounds(found.id)]
     newest = max(min(begun, schedule.count - 1), *filled)
-    expected: dict[str, int | None] = dict.fromkeys(names)
-    rows: list[RoundFacts] = []
+    expected: dict[str, int | None] = {a.name: None for a in found.manifest.attributes}
+    rows: list[Facts] = []
     for number in range(max(0, newest + 1 - 2 * last), newest + 1):
-        tallies = store.tallies(found.id, number)
-        reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
+        reports = filling(store, found, number)["reports"]
         rows.append(
             {
                 "round": number,
@@ -644,7 +476,7 @@ def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[RoundF
                 "closes": instant(schedule.closes(number)),
                 "deadline": instant(schedule.deadline(number)),
                 "reports": reports,
-                "expected": dict(expected),
+                "expected": expected,
             }
         )
         expected = {name: max(expected[name] or 0, n) or None for name, n in reports.items()}
@@ -660,111 +492,64 @@ def _round_state(found: Campaign, number: int, sealed: int | None, now: float) -
     return "grace" if now < schedule.deadline(number) else "due"
 
 
-def campaign_rows(shown: CampaignFacts) -> list[RoundRow]:
-    """One row a round and attribute."""
+CAMPAIGN_COLUMNS: Final = (
+    *("campaign", "title", "open", "round", "rounds", "sealed", "next_seal"),
+    *("accepted", "refused"),
+)
+ROUND_COLUMNS: Final = (
+    *("campaign", "round", "attribute", "state", "opens", "closes", "deadline"),
+    *("received", "expected"),
+)
+
+
+def campaign_rows(found: Overview) -> list[Facts]:
+    """One row per campaign."""
+    accepted = [c["outcomes"].get("accepted", 0) for c in found["campaigns"]]
     return [
-        {
-            "campaign": shown["campaign"],
-            "round": row["round"],
-            "attribute": name,
-            "state": row["state"],
-            "opens": row["opens"],
-            "closes": row["closes"],
-            "deadline": row["deadline"],
-            "received": row["reports"][name],
-            "expected": row["expected"][name],
-        }
-        for row in shown["latest_rounds"]
-        for name in row["reports"]
+        {**c, "accepted": n, "refused": sum(c["outcomes"].values()) - n}
+        for c, n in zip(found["campaigns"], accepted)
     ]
 
 
-# --- One question over time: its rounds, all of them pooled, and the value to begin with.
+def round_rows(found: Facts) -> list[Facts]:
+    """One row per round and attribute of a campaign."""
+    more = {"campaign": found["campaign"]}
+    return [
+        {**row, **more, "attribute": name, "received": n, "expected": row["expected"][name]}
+        for row in found["latest_rounds"]
+        for name, n in row["reports"].items()
+    ]
 
 
-class ChangeFacts(TypedDict):
-    """From one round to another, as shares of 1; a window of rounds is named by its last."""
-
-    from_round: int
-    from_raw: float
-    to_round: int
-    to_raw: float
+# --- one question over time ---------------------------------------------------------------------
 
 
-class InterestFacts(TypedDict):
-    """The value to begin with: the largest change beyond chance, else the most frequent one."""
-
-    value: str
-    change: ChangeFacts | None
-
-
-class OverTimeFacts(TypedDict):
-    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below."""
-
-    campaign: str
-    attribute: str
-    question: str
-    values: list[str]
-    sealed: int
-    cut: bool
-    rounds: list[ResultFacts]
-    pooled: ResultFacts | None
-    floor: list[float]
-    truth: list[float] | None
-    reporting: Reporting
-    caveat: str
-    numeric: bool
-    warnings: list[str]
-    interesting: InterestFacts | None
-    unit: str
-    bins: list[tuple[float | None, float | None]]
-
-
-def over_time_results(
-    store: Store,
-    found: Campaign,
-    attribute: str,
-    last: int,
-    until: int | None = None,
-    most_rows: int = MOST_ROWS,
-) -> Latest:
-    """The pooled result and the latest sealed rounds of one attribute, as many as may be shown."""
-    index = attribute_index(found, attribute)
-    most = min(last, _most_rounds(found, index, most_rows))
-    return latest_results(store, found, index, most, until)
-
-
-def _most_rounds(found: Campaign, index: int, most_rows: int) -> int:
+def most_rounds(found: Campaign, index: int, most_rows: int = MOST_ROWS) -> int:
     """How many rounds fit into one answer."""
-    return max(1, most_rows // len(found.manifest.attributes[index].values))
+    return max(1, most_rows // found.manifest.attributes[index].k)
 
 
 def over_time(
-    store: Store,
-    found: Campaign,
-    directory: Path,
-    attribute: str,
-    latest: Latest,
-    last: int,
-    most_rows: int = MOST_ROWS,
-) -> OverTimeFacts:
-    """One attribute over its latest rounds, of which at most `last` were asked for."""
-    index = attribute_index(found, attribute)
+    store: Store, found: Campaign, directory: Path, index: int, latest: Latest, *, cut: bool
+) -> Facts:
+    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below.
+
+    `cut` is whether rounds that were asked for did not fit into the answer.
+    """
     last_sealed = store.last_sealed(found.id)
-    sealed = 0 if last_sealed is None else last_sealed + 1
     pooled, rounds = latest
     asked, reporting = found.manifest.attributes[index], found.manifest.reporting
     return {
         "campaign": found.name,
-        "attribute": attribute,
+        "attribute": asked.name,
         "question": asked.question,
         "values": list(asked.values),
-        "sealed": sealed,
-        "cut": _most_rounds(found, index, most_rows) < min(last, sealed),
+        "sealed": 0 if last_sealed is None else last_sealed + 1,
+        "cut": cut,
         "rounds": [result_facts(found, r, last_sealed) for r in rounds],
         "pooled": None if pooled is None else result_facts(found, pooled, last_sealed),
         "floor": [] if pooled is None else _floors(found, index, pooled),
-        "truth": truth_of(directory, found, attribute),
+        "truth": truth_of(directory, found, asked.name),
         "reporting": reporting,
         "caveat": CAVEATS[reporting],
         "numeric": asked.edges is not None,
@@ -777,19 +562,16 @@ def over_time(
 
 def _interesting(
     values: tuple[str, ...], rounds: Sequence[Result], pooled: Result | None
-) -> InterestFacts | None:
+) -> Facts | None:
+    """The value to begin with: the largest change beyond chance, else the most frequent one."""
     found = most_interesting(rounds, pooled)
     if found is None:
         return None
-    if found.change is None:
-        return {"value": values[found.place], "change": None}
-    before, after = found.change
-    change: ChangeFacts = {
-        "from_round": before.round,
-        "from_raw": before.raw,
-        "to_round": after.round,
-        "to_raw": after.raw,
-    }
+    change = None
+    if found.change is not None:
+        before, after = found.change
+        change = {"from_round": before.round, "from_raw": before.raw}
+        change |= {"to_round": after.round, "to_raw": after.raw}
     return {"value": values[found.place], "change": change}
 
 
@@ -798,67 +580,35 @@ def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
     return [floor(way, terms, pooled.n_eff, f) for f in pooled.projected]
 
 
+# --- a simulation's true frequencies: nothing that collects from devices writes this file --------
+
+
+def write_truth(directory: Path, campaign: str, frequencies: Mapping[str, Sequence[float]]) -> None:
+    """Keep each attribute's true frequencies next to the data."""
+    text = json.dumps({name: [float(f) for f in row] for name, row in frequencies.items()})
+    write_durably(_truth_file(directory, campaign), text)
+
+
+def read_truth(directory: Path, campaign: str) -> dict[str, list[float]] | None:
+    """The true frequencies by attribute, or None: then the campaign is real."""
+    path = _truth_file(directory, campaign)
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(name): [float(f) for f in row] for name, row in found.items()}
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError):
+        raise StorageFailure(
+            f"{path} does not hold a simulation's true frequencies; remove it, or simulate again"
+        ) from None
+
+
+def _truth_file(directory: Path, campaign: str) -> Path:
+    return directory / f"truth-{campaign}.json"
+
+
 def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | None:
-    """The true frequencies, if the campaign is a simulation that knows them."""
+    """The true frequencies of one attribute, if the campaign is a simulation that knows them."""
     truth = (read_truth(directory, found.name) or {}).get(attribute)
-    values = next(a.values for a in found.manifest.attributes if a.name == attribute)
-    return truth if truth is not None and len(truth) == len(values) else None
-
-
-CAVEATS: Final[dict[Reporting, str]] = {
-    "memoized": (
-        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
-        "of different rounds are not independent, and pooling is for values that do not change."
-    ),
-    "once": (
-        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
-        "may change, errors of different rounds are independent, and trends may be fitted."
-    ),
-    "hashed": (
-        "Each device reports, in every round, which of two groups of values its own is in: values "
-        "may change, but that a device's value changed is not hidden from whoever collects."
-    ),
-    "nested": (
-        "Each report of a device tells a little more and contains what the earlier ones told: "
-        "rounds must not be averaged, and values are taken not to change."
-    ),
-}
-
-
-# --- What one report and all reports of a device tell, for the analyst, for each way of reporting.
-
-
-KEPT: Final = "The one answer that a device keeps for all its reports"
-
-
-def odds_sentences(way: Way, value: str) -> tuple[str, str]:
-    """Of one report, and of all there will ever be."""
-    noise = way.calibration
-    if way.reporting == "once":
-        bound = f"Everything a device ever sends is bounded by epsilon {way.lifetime_epsilon:g}."
-        return _told("One report", value, report_odds(noise)), bound
-    if way.reporting == "hashed":
-        group = f"the half of the values with {value}"
-        kept = "The answer that a device keeps for it"
-        return _told("One report", group, report_odds(noise)), _told(
-            kept, group, lifetime_odds(noise)
-        )
-    if way.reporting == "nested":
-        first = way.channels[0]
-        odds = report_odds(first if isinstance(first, Calibration) else noise)
-        return _told("The first report", value, odds), _told(
-            "The last and most telling report", value, lifetime_odds(noise)
-        )
-    return _told("One report", value, report_odds(noise)), _told(KEPT, value, lifetime_odds(noise))
-
-
-def _told(subject: str, value: str, odds: Odds) -> str:
-    return (
-        f"{subject} says “{value}” with a chance of {_chance(odds.if_true)} if that is the "
-        f"device's true answer, and of {_chance(odds.if_false)} if it is not."
-    )
-
-
-def _chance(share: float) -> str:
-    """In per cent with three digits; never 100 where it is not."""
-    return "more than 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"
+    k = found.manifest.attributes[attribute_index(found, attribute)].k
+    return truth if truth is not None and len(truth) == k else None

@@ -2,62 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from collector.results.estimates import Comparison
-from collector.results.facts import NumbersFacts, ResultFacts
+from protocol_spec import Calibration, Odds, Reporting, Way, lifetime_odds, report_odds
 
+if TYPE_CHECKING:
+    from collector.results.estimates import Comparison
+    from collector.results.facts import NumbersFacts, ResultFacts
 
-def which(facts: ResultFacts) -> str:
-    """Which rounds a result is about."""
-    first, last = facts["first"], facts["last"]
-    if facts["round"] is not None:
-        return f"round {facts['round']}"
-    if facts["reporting"] == "once" and first is not None and last is not None:
-        return f"round {first}" if first == last else f"rounds {first} to {last}"
-    if facts["reporting"] == "nested" and last is not None:
-        return f"round {last}, which says all that earlier ones said"
-    return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
+CAVEATS: Final[dict[Reporting, str]] = {
+    "memoized": (
+        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
+        "of different rounds are not independent, and pooling is for values that do not change."
+    ),
+    "once": (
+        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
+        "may change, errors of different rounds are independent, and trends may be fitted."
+    ),
+    "hashed": (
+        "Each device reports, in every round, which of two groups of values its own is in: values "
+        "may change, but the collector can see that a device's value changed."
+    ),
+    "nested": (
+        "Each report of a device reveals a little more and contains what earlier ones revealed: "
+        "rounds must not be averaged, and values are assumed not to change."
+    ),
+}
+TOGETHER: Final[dict[Reporting, str]] = {
+    "memoized": "pooled",
+    "once": "all released",
+    "hashed": "pooled",
+    "nested": "latest",
+}
+ANSWERS: Final = {
+    "above": "yes: {a} is above {b}",
+    "below": "no: {a} is below {b}",
+    "not shown": "not shown: {a} and {b} may be equally frequent",
+    "withheld": "withheld: too few reports",
+}
 
-
-def heading(facts: ResultFacts) -> list[str]:
-    """Which question, which rounds, how many reports."""
-    rounds = which(facts) + ("" if facts["final"] else " so far, not sealed")
-    way = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
-    return [
-        f"{facts['attribute']}: {facts['question']}{_trial(facts)}",
-        (
-            f"  {rounds}, {facts['n']:,} reports of {facts['devices']:,} devices"
-            f"{_effective(facts)}, {facts['protocol']}{way}"
-        ),
-    ]
-
-
-def _trial(facts: ResultFacts) -> str:
-    """Said wherever a result of a trial is shown."""
-    slug = facts["campaign"].rpartition("-")[0]
-    return " (a TRIAL)" if slug.endswith("-trial") else ""
-
-
-def _effective(facts: ResultFacts) -> str:
-    """Said where it is not simply their number."""
-    n_eff = facts["n_eff"]
-    alike = round(n_eff) == facts["devices"]
-    return "" if alike else f" (as good as {n_eff:,.0f})"
-
-
-def withheld_text(facts: ResultFacts) -> str:
-    """Why there is no histogram."""
-    n, devices, needed = facts["n"], facts["devices"], facts["min_reports"]
-    n_eff = facts["n_eff"]
-    if devices == n and round(n_eff) == devices:
-        return f"not enough reports: {n:,} of {needed:,}"
-    if round(n_eff) == devices:
-        return f"not enough devices: {devices:,} of {needed:,}"
-    return (
-        f"not enough devices: {n:,} reports of {devices:,} devices weigh as much as {n_eff:,.1f} "
-        f"devices that report equally often, of {needed:,}"
-    )
+# --- numbers ------------------------------------------------------------------------------------
 
 
 def in_percent(share: float) -> str:
@@ -66,7 +50,6 @@ def in_percent(share: float) -> str:
 
 
 def rounds_name(rounds: int) -> str:
-    """One round, or several together."""
     return "one round" if rounds == 1 else f"{rounds:,} rounds together"
 
 
@@ -101,13 +84,57 @@ def numbers_lines(numbers: NumbersFacts) -> list[str]:
     return lines
 
 
+# --- results ------------------------------------------------------------------------------------
+
+
+def which(facts: ResultFacts) -> str:
+    """Which rounds a result is about."""
+    first, last = facts["first"], facts["last"]
+    if facts["round"] is not None:
+        return f"round {facts['round']}"
+    if facts["reporting"] == "once":
+        return f"round {first}" if first == last else f"rounds {first} to {last}"
+    if facts["reporting"] == "nested":
+        return f"round {last}, which includes what earlier ones revealed"
+    return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
+
+
+def heading(facts: ResultFacts) -> list[str]:
+    """Which question, which rounds, how many reports; a trial is always named as one."""
+    rounds = which(facts) + ("" if facts["final"] else " so far, not sealed")
+    way = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
+    trial = " (a TRIAL)" if facts["campaign"].rpartition("-")[0].endswith("-trial") else ""
+    alike = round(facts["n_eff"]) == facts["devices"]
+    effective = "" if alike else f" (as good as {facts['n_eff']:,.0f})"
+    return [
+        f"{facts['attribute']}: {facts['question']}{trial}",
+        (
+            f"  {rounds}, {facts['n']:,} reports of {facts['devices']:,} devices{effective}, "
+            f"{facts['protocol']}{way}"
+        ),
+    ]
+
+
+def withheld_text(facts: ResultFacts) -> str:
+    """Why there is no histogram."""
+    n, devices, needed, n_eff = facts["n"], facts["devices"], facts["min_reports"], facts["n_eff"]
+    if devices == n and round(n_eff) == devices:
+        return f"not enough reports: {n:,} of {needed:,}"
+    if round(n_eff) == devices:
+        return f"not enough devices: {devices:,} of {needed:,}"
+    return (
+        f"not enough devices: {n:,} reports of {devices:,} devices weigh as much as {n_eff:,.1f} "
+        f"devices that report equally often, of {needed:,}"
+    )
+
+
 def difference_lines(facts: ResultFacts) -> list[str]:
     """How far apart bars must be."""
     far = facts["difference"]
     if far is None:
         return []
     if far["pair"] >= 1.0:
-        return ["no two values can be told apart"]
+        return ["no two values can be distinguished"]
     return [
         (
             f"two values named beforehand differ if they are {100 * far['pair']:.1f} points "
@@ -116,15 +143,43 @@ def difference_lines(facts: ResultFacts) -> list[str]:
     ]
 
 
-ANSWERS: Final = {
-    "above": "yes: {a} is above {b}",
-    "below": "no: {a} is below {b}",
-    "not shown": "not shown: {a} and {b} may be equally frequent",
-    "withheld": "withheld: too few reports",
-}
-
-
 def answer_text(found: Comparison, *, every_pair: bool = False) -> str:
-    """Whether A is above B, in words."""
+    """Whether A is above B."""
     answer = found["answer_all"] if every_pair else found["answer"]
     return ANSWERS[answer].format(a=found["a"], b=found["b"])
+
+
+# --- what reports reveal, for the analyst; the owner's program says the same as odds --------------
+
+
+def odds_sentences(way: Way, value: str) -> tuple[str, str]:
+    """What one report reveals, and all that there will ever be."""
+    noise = way.calibration
+    one = report_odds(noise)
+    if way.reporting == "once":
+        bound = f"Everything a device ever sends is bounded by epsilon {way.lifetime_epsilon:g}."
+        return _odds("One report", value, one), bound
+    every = lifetime_odds(noise)
+    if way.reporting == "hashed":
+        group = f"the half of the values with {value}"
+        kept = "The answer that a device keeps for it"
+        return _odds("One report", group, one), _odds(kept, group, every)
+    if way.reporting == "nested":
+        first = way.channels[0]
+        one = report_odds(first) if isinstance(first, Calibration) else one
+        last = "The last and most revealing report"
+        return _odds("The first report", value, one), _odds(last, value, every)
+    kept = "The one answer that a device keeps for all its reports"
+    return _odds("One report", value, one), _odds(kept, value, every)
+
+
+def _odds(subject: str, value: str, odds: Odds) -> str:
+    return (
+        f"{subject} says “{value}” with probability {_probability(odds.if_true)} if that is the "
+        f"device's true answer, and {_probability(odds.if_false)} if it is not."
+    )
+
+
+def _probability(share: float) -> str:
+    """In percent with three digits; never 100 where it is not."""
+    return "more than 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"

@@ -27,15 +27,14 @@ from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_t
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import Comparison, compare, most_interesting
-from collector.results.facts import latest_results, pooled_of, read_truth
-from collector.results.tables import write
-from collector.results.words import rounds_name
+from collector.results.facts import Facts, latest_results, pooled_result, read_truth
+from collector.results.tables import content
+from collector.results.words import CAVEATS, TOGETHER, rounds_name
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
 from collector.web.render import (
     ASSETS,
     Answer,
-    as_csv,
     as_json,
     asset,
     figure,
@@ -209,7 +208,7 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Ans
     if form == "json":
         return as_json(shown)
     if form == "csv":
-        return table(facts.CAMPAIGN_COLUMNS, facts.home_rows(shown))
+        return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(shown))
     return page("home.html", pages.health(), facts=shown, cards=cards)
 
 
@@ -226,17 +225,17 @@ def _first_bars(store: Store, campaign: Campaign) -> tuple[charts.Chart, str] | 
 def _pooled_bars(
     store: Store, campaign: Campaign, index: int, true: list[float] | None, most: int
 ) -> charts.Chart | None:
-    found = pooled_of(store, campaign, index)
-    if not found or found[0].withheld:
+    found = pooled_result(store, campaign, index)
+    if found is None or found.withheld:
         return None
-    return charts.bar_chart(campaign, found[0], true, most)
+    return charts.bar_chart(campaign, found, true, most)
 
 
 def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
     drawn: dict[str, tuple[charts.Chart | None, charts.Line | None]] = {}
     with pages.store() as store:
         found = store.campaign(words["campaign"])
-        shown = facts.campaign(store, found, pages.directory, time.time(), _last(query))
+        shown = facts.campaign_facts(store, found, pages.directory, time.time(), _last(query))
         truth = read_truth(pages.directory, found.name) or {}
         for i, a in enumerate(found.manifest.attributes if form == "html" else ()):
             true = truth.get(a.name)
@@ -245,7 +244,7 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> A
     if form == "json":
         return as_json(shown)
     if form == "csv":
-        return table(facts.ROUND_COLUMNS, facts.campaign_rows(shown))
+        return table(facts.ROUND_COLUMNS, facts.round_rows(shown))
     return page("campaign.html", pages.health(), facts=shown, drawn=drawn)
 
 
@@ -267,14 +266,17 @@ def _sparkline(
 
 
 def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
-    attribute, last, until = words["attribute"], _last(query), _until(query)
-    at, most = pages.directory, pages.limits.rows
+    last, until = _last(query), _until(query)
     with pages.store() as store:
         found = store.campaign(words["campaign"])
-        latest = facts.over_time_results(store, found, attribute, last, until, most)
+        index = facts.attribute_index(found, words["attribute"])
+        most = facts.most_rounds(found, index, pages.limits.rows)
+        latest = latest_results(store, found, index, min(last, most), until)
         if form == "csv":
-            return as_csv(write(found, latest.results, "csv"))
-        shown = facts.over_time(store, found, at, attribute, latest, last, most)
+            return Answer(content(found, latest.results, "csv"), "csv")
+        sealed = store.last_sealed(found.id)
+        cut = most < min(last, 0 if sealed is None else sealed + 1)
+        shown = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
     if form == "json":
         return as_json(shown)
     chosen, (pooled, rounds) = _value(query, shown), latest
@@ -293,7 +295,7 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
 
 
 def _line_figure(
-    found: Campaign, shown: facts.OverTimeFacts, latest: facts.Latest, chosen: int | charts.Number
+    found: Campaign, shown: Facts, latest: facts.Latest, chosen: int | charts.Number
 ) -> str:
     """The chosen value over time; nothing while every round is withheld."""
     floors = shown["floor"] if shown["reporting"] in ("memoized", "hashed") else []
@@ -302,9 +304,12 @@ def _line_figure(
     if not rounds:
         return ""
     drawn = charts.line(found, rounds, latest.pooled, chosen, shown["truth"], floor)
-    together = {"once": "all released", "nested": "latest"}.get(shown["reporting"], "pooled")
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
-    return figure(charts.over_time(drawn, label, together)) if drawn.points else ""
+    return (
+        figure(charts.over_time(drawn, label, TOGETHER[found.manifest.reporting]))
+        if drawn.points
+        else ""
+    )
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -316,7 +321,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         results = facts.chosen_results(store, found, attribute, number)
         sealed = store.last_sealed(found.id)
     if form == "csv":
-        return as_csv(write(found, results, "csv"))
+        return Answer(content(found, results, "csv"), "csv")
     shown = [facts.result_facts(found, result, sealed) for result in results]
     compared = _compared(found, results, query)
     if form == "json":
@@ -331,7 +336,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         facts=shown[0],
         compared=compared[0] if compared else None,
         every=every,
-        caveat=facts.CAVEATS[shown[0]["reporting"]],
+        caveat=CAVEATS[shown[0]["reporting"]],
         which=number,
         sealed=sealed,
         truth=truth,
@@ -381,7 +386,7 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
-def _value(query: Query, shown: facts.OverTimeFacts) -> int | charts.Number:
+def _value(query: Query, shown: Facts) -> int | charts.Number:
     """The index of a value, or the name of a number."""
     values, begin = shown["values"], shown["interesting"]
     wanted = query.get("value", values[0] if begin is None else begin["value"])
@@ -389,7 +394,7 @@ def _value(query: Query, shown: facts.OverTimeFacts) -> int | charts.Number:
         return cast(charts.Number, wanted)
     if wanted not in values:
         raise ParameterError("value", wanted[:40], "is not one of this attribute's values")
-    return values.index(wanted)
+    return cast(list[str], values).index(wanted)
 
 
 def _compared(found: Campaign, results: list[Result], query: Query) -> list[Comparison]:

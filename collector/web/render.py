@@ -20,8 +20,8 @@ from starlette.responses import Response
 from collector import charts
 from collector.health import Health
 from collector.results import words
-from collector.results.facts import outcome_help
 from collector.results.tables import write_rows
+from protocol_spec import OUTCOME_HELP
 
 MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -33,6 +33,7 @@ ASSETS: Final = {
     "page.js": "text/javascript; charset=utf-8",
 }
 FOREVER: Final = "private, max-age=31536000, immutable"
+_OUTCOMES: Final = {str(name): text for name, text in OUTCOME_HELP.items()}
 TITLES: Final = {
     400: "Invalid request",
     401: "Access token required",
@@ -59,7 +60,7 @@ class Answer:
 def page(template: str, health: Health | None, status: int = 200, **shown: Any) -> Answer:
     """A page for people; the service's health is at the top of every one but error pages."""
     made = _environment().get_template(template)
-    text = made.render(health=health, outcome_help=outcome_help(), **shown)
+    text = made.render(health=health, outcome_help=_OUTCOMES, **shown)
     return Answer(text.encode(), "html", status)
 
 
@@ -68,14 +69,10 @@ def as_json(facts: object, status: int = 200) -> Answer:
     return Answer(json.dumps(facts, ensure_ascii=False).encode() + b"\n", "json", status)
 
 
-def as_csv(text: str) -> Answer:
-    return Answer(text.encode(), "csv")
-
-
 def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Answer:
     """Rows with fixed columns."""
     chosen = ({name: row[name] for name in columns} for row in rows)
-    return as_csv(write_rows(chosen, columns, "csv"))
+    return Answer(write_rows(chosen, columns, "csv").encode(), "csv")
 
 
 def refusal(status: int, sentence: str, kind: str = "html") -> Answer:

@@ -25,7 +25,7 @@ from collector.errors import MissingPackage, UnknownCampaign, UnreadableResults
 from collector.records import Campaign, Tally
 from collector.results import Results
 from collector.results.estimates import Seen, compare, estimate_of, most_interesting
-from collector.results.tables import COLUMNS, rows, write
+from collector.results.tables import COLUMNS, Format, content, rows
 from collector.rounds.results import pooled_result, round_result, summary
 from collector.web.live import Limits
 from protocol_spec import Manifest, Outcome, Result, calibrate
@@ -272,6 +272,10 @@ NUMBERS = (
 def tally(campaign: Campaign, attribute: int, n: int) -> Tally:
     _, counts = random_counts(campaign.manifest.body_formats[attribute], n, seed=n)
     return Tally(n, counts)
+
+
+def write(campaign: Campaign, found: list[Result], form: Format) -> str:
+    return content(campaign, found, form).decode()
 
 
 def results() -> list[Result]:

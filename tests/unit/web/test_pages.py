@@ -51,8 +51,8 @@ def test_a_campaign_shows_who_asks_and_what_it_costs(site: Site, campaign: Campa
         assert drawn.protocol in shown
         odds = report_odds(drawn)
         assert (
-            f"says “{attribute.values[0]}” with a chance of {100 * odds.if_true:.3g} % if that is "
-            f"the device's true answer, and of {100 * odds.if_false:.3g} % if it is not" in shown
+            f"says “{attribute.values[0]}” with probability {100 * odds.if_true:.3g} % if that is "
+            f"the device's true answer, and {100 * odds.if_false:.3g} % if it is not" in shown
         )
     assert "your" not in shown.replace("What heats your home?", ""), "it speaks to the analyst"
     assert "variance of one answer: L-GRR" in shown

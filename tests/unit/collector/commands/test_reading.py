@@ -84,7 +84,7 @@ def test_estimate(
     text = cli("estimate", "--data-dir", data, *options)
     assert text.exit_code == 0
     assert "95 % interval" in text.stdout
-    assert "no two values can be told apart" in text.stdout  # thirty reports
+    assert "no two values can be distinguished" in text.stdout  # thirty reports
     assert all(r["difference"]["pair"] == r["smallest_visible"] > 1 for r in told)
     assert all(r["difference"]["tallest"] > r["difference"]["pair"] for r in told)
 
