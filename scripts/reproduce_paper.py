@@ -1,4 +1,4 @@
-"""The paper's results again, from a checkout: `allomfree-sim reproduce-paper`."""
+"""The paper's results, from a checkout: `allomfree-sim reproduce-paper`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from paper.cli import main
+from allomfree_sim import main
 
 if __name__ == "__main__":
+    sys.argv.insert(1, "reproduce-paper")
     main()

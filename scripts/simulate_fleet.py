@@ -9,7 +9,7 @@ from pathlib import Path
 if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from simulation.cli import main
+from allomfree_sim import main
 
 if __name__ == "__main__":
     main()

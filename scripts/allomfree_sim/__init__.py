@@ -1,8 +1,8 @@
 """`allomfree-sim`: the simulator and the paper's results, installed by `allomfree[sim]`.
 
-In the wheel `simulation`, `paper` and `testbed` are inside this package; in a checkout they
-are its neighbours. They import each other by these short names, so the command puts the directory
-that holds them first on the path of its own process. Any other program sees them only after it has
+In the wheel `simulation`, `paper` and `testbed` are inside this package; in a checkout they are its
+neighbours. They import each other by these short names, so the command puts the directory that
+holds them first on the path of its own process. Any other program sees them only after it has
 called `add_to_path`.
 """
 
@@ -16,25 +16,25 @@ from protocol_spec.programs.cli import install_command
 __all__ = ["add_to_path", "main"]
 
 _HERE = Path(__file__).resolve().parent
-ROOMS = _HERE if (_HERE / "simulation").is_dir() else _HERE.parent
+PACKAGES = _HERE if (_HERE / "simulation").is_dir() else _HERE.parent
 
 
 def add_to_path() -> None:
     """Make `simulation`, `paper` and `testbed` importable in this process."""
-    if str(ROOMS) not in sys.path:
-        sys.path.insert(0, str(ROOMS))
+    if str(PACKAGES) not in sys.path:
+        sys.path.insert(0, str(PACKAGES))
 
 
 def main() -> None:
-    """Run the command."""
     add_to_path()
     try:
         from paper.cli import main as paper  # noqa: PLC0415
         from simulation.cli import main as command  # noqa: PLC0415 - found by the line above
+
+        command.add_command(paper)
+        command()
     except ModuleNotFoundError as missing:
         sys.exit(
             f"error: allomfree-sim needs {missing.name}, which is not installed; nothing was "
-            f"simulated. Run: {install_command('sim')}"
+            f"written. Run: {install_command('sim')}"
         )
-    command.add_command(paper)
-    command()

@@ -1,6 +1,7 @@
-"""`docs/reproduction.md`, written in full from the comparisons: nothing in it is typed by hand.
+"""The commands that compute the paper's results again and compare them with what it printed.
 
-It holds no date, no path and no time, so running the command again changes nothing.
+`docs/reproduction.md` is written in full from the comparisons. It holds no date, no path and no
+time, so running the command again changes nothing.
 """
 
 from __future__ import annotations
@@ -8,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from paper import gains, variance
-from paper.gains import Comparison
+from paper.gains import Comparison, Experiment
 from paper.printed import HALVES, RUNS, TABLES, Half, Table
 from paper.variance import Comparison as VarianceComparison
-from protocol_spec.programs.cli import install_command
-
-if TYPE_CHECKING:
-    from paper.gains import Experiment
 
 _FIGURES = {
     "variance": "Variance of the unary protocols (the paper's Fig. `analysis_var`)",
@@ -42,14 +39,17 @@ def compose(
     pictures: Sequence[Path],
     seed: int,
 ) -> str:
-    """The whole document; `pictures` are paths as seen from where it stands."""
+    """The whole document; `pictures` are paths relative to its directory."""
     parts = [
         _opening(comparisons[0].runs, seed),
         _method(),
         "## Accuracy gains\n",
         gains.as_markdown(comparisons, seed),
         f"\n## Figures\n\n{_REMARK}",
-        *(_figure(picture) for picture in pictures),
+        *(
+            f"![{_FIGURES[picture.stem.removeprefix('paper-')]}]({picture.as_posix()})\n"
+            for picture in pictures
+        ),
         "## Variance tables\n",
         variance.as_markdown(tables),
     ]
@@ -66,8 +66,8 @@ edit it: run the command again, which gives the same page.
 The paper is Arcolezi, Couchot, Al Bouna and Xiao, "Improving the utility of locally differentially
 private protocols for longitudinal and multidimensional frequency estimates". Its two variance
 tables follow from closed forms, so they are compared digit by digit. Its two tables of accuracy
-gains are averages over {RUNS} random runs, so they are compared in standard deviations. Beside each
-of the paper's numbers stands what this project gets at the same eps_inf and eps_1.
+gains are averages over {RUNS} random runs, so they are compared in standard deviations. Each number
+of the paper is followed by what this project gets at the same eps_inf and eps_1.
 """
 
 
@@ -97,13 +97,7 @@ values are the paper's, its frequencies are only close to them.
 """
 
 
-def _figure(picture: Path) -> str:
-    caption = _FIGURES[picture.stem.removeprefix("paper-")]
-    return f"![{caption}]({picture.as_posix()})\n"
-
-
-# --- The commands that compute the paper's results again and compare them with what it printed.
-
+# --- commands ------------------------------------------------------------------------------------
 
 _PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
 # A checkout's own pages are written again; elsewhere everything goes to a directory of its own.
@@ -116,21 +110,6 @@ class Printed:
 
     tables: Sequence[Table] = TABLES
     halves: Sequence[Half] = HALVES
-
-
-class _Group(click.Group):
-    """Says what to install where a command's libraries are missing."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ModuleNotFoundError as missing:
-            click.echo(
-                f"error: this command needs {missing.name}, which is not installed; nothing was "
-                f"written. Run: {install_command('sim')}",
-                err=True,
-            )
-            ctx.exit(2)
 
 
 Command = Callable[..., None]
@@ -156,9 +135,7 @@ def _simulation(command: Command) -> Command:
     return runs(seed(command))
 
 
-@click.group(
-    "reproduce-paper", cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group("reproduce-paper", context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def main(context: click.Context) -> None:
     """Compute the paper's results again and compare them with what it printed.
@@ -177,8 +154,8 @@ def main(context: click.Context) -> None:
 def variance_tables(context: click.Context, form: str | None) -> None:
     """Both variance tables, cell by cell.
 
-    The exact calibration stands beside the paper's. Exit status 1 when a printed number cannot be
-    explained.
+    The exact calibration is shown next to the paper's. Exit status 1 when a printed number cannot
+    be explained.
 
     \b
     Examples:
@@ -197,16 +174,14 @@ def variance_tables(context: click.Context, form: str | None) -> None:
 def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) -> None:
     """Both tables of accuracy gains on the four data sets.
 
-    The exact calibration, and that with the projection, stand beside the paper's. Exit status 1
-    when a half table does not agree with the printed one or is not improved upon.
+    The exact calibration, and that with the projection, are shown next to the paper's. Exit status
+    1 when a half table does not agree with the printed one or is not improved upon.
 
     \b
     Examples:
       allomfree-sim reproduce-paper gains | less
       allomfree-sim reproduce-paper gains --runs 200 --json | jq '.halves[].rms_z'
     """
-    from paper import gains  # noqa: PLC0415 - they need what may not be there
-
     experiments = _experiments(context.obj, runs, seed)
     comparisons = gains.compare_all(experiments, context.obj.halves)
     click.echo(gains.FORMS[form or "text"](comparisons, seed))
@@ -231,7 +206,7 @@ def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) 
       allomfree-sim reproduce-paper figures
       allomfree-sim reproduce-paper figures --runs 100 --format png --output figures
     """
-    from paper import figures  # noqa: PLC0415 - it needs what may not be there
+    from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
     for path in figures.draw_all(_experiments(paper, runs, seed), output, form):
         click.echo(path)
@@ -255,7 +230,7 @@ def everything(context: click.Context, runs: int, seed: int, output: Path) -> No
     Example:
       allomfree-sim reproduce-paper all
     """
-    from paper import figures, gains  # noqa: PLC0415 - as above
+    from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
     tables = variance.compare_all(context.obj.tables)
     experiments = _experiments(context.obj, runs, seed)
@@ -274,8 +249,6 @@ def everything(context: click.Context, runs: int, seed: int, output: Path) -> No
 
 def _experiments(paper: Printed, runs: int, seed: int) -> list[Experiment]:
     """Run them all, with progress on standard error."""
-    from paper import gains  # noqa: PLC0415 - it needs what may not be there
-
     ran: list[Experiment] = []
     for place, half in enumerate(paper.halves, start=1):
         what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"

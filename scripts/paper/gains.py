@@ -57,18 +57,17 @@ def unprocessed(raw: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to collect and estimate: a protocol, its calibration, what is done to the result."""
+    """A protocol, its calibration, and the post-processing of its estimates."""
 
     protocol: str
     method: Method
     finish: Callable[[Array], Array]
 
     def calibrate(self, k: int, eps_inf: float, eps_1: float) -> Calibration:
-        """For an attribute of k values."""
         return _calibrated(self.protocol, k, eps_inf, eps_1, self.method)
 
 
-@lru_cache(maxsize=1024)  # of an experiment: attributes often have as many values
+@lru_cache(maxsize=1024)  # attributes of an experiment often have the same number of values
 def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: Method) -> Calibration:
     return calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
 
@@ -99,14 +98,12 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """How often it was run."""
         return self.errors["ALLOMFREE"].size
 
 
 def mean_squared_errors(
     rng: np.random.Generator, data: Dataset, eps_inf: float, eps_1: float, runs: int
 ) -> dict[str, Array]:
-    """MSE_avg of every arm in every run."""
     d = len(data.attributes)
     sizes = np.broadcast_to(group_sizes(data.n, d), (runs, d))
     drawn = sample_groups(rng, [attribute.counts for attribute in data.attributes], sizes)
@@ -150,7 +147,7 @@ def estimates(
 ) -> dict[str, Array]:
     """Every arm's unbiased estimates of one attribute in every run.
 
-    Arms with the same chances share one draw. So two that only differ in what is done afterwards
+    Arms with the same probabilities share one draw. So two that only differ in post-processing
     differ by that alone, and so do both calibrations of ALLOMFREE where both choose L-OSUE.
     """
     drawn: dict[tuple[str, float], Array] = {}
@@ -170,8 +167,7 @@ def _unbiased(supports: Counts, group: Counts, calibration: Calibration) -> Arra
     return estimates
 
 
-# --- The paper's accuracy gains measured again, each compared with what was printed.
-
+# --- measured gains against printed ones ---------------------------------------------------------
 
 LARGEST_RMS_Z: Final = 1.5
 """Beyond this a half table does not agree with the printed one."""
@@ -210,7 +206,6 @@ class Cell:
 
     @property
     def z(self) -> float:
-        """How far the printed gain lies from ours."""
         return self.ours.z(self.printed)
 
 
@@ -228,7 +223,6 @@ class Comparison:
 
     @property
     def runs(self) -> int:
-        """Runs behind each of our gains."""
         return self.cells[0].ours.runs
 
     @property
@@ -238,7 +232,6 @@ class Comparison:
 
     @property
     def largest_z(self) -> float:
-        """The z furthest from 0."""
         return max((cell.z for cell in self.cells), key=abs)
 
     @property
@@ -248,7 +241,6 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """True when chance explains the differences."""
         return self.rms_z <= LARGEST_RMS_Z
 
     @property
@@ -342,8 +334,7 @@ def _rms(values: Iterable[float]) -> float:
     return math.sqrt(fmean(value * value for value in values))
 
 
-# --- The comparison of the accuracy gains as plain text, as Markdown and as JSON.
-
+# --- as text, Markdown and JSON ------------------------------------------------------------------
 
 _COLUMNS: Final = ("printed", "ours", "sd", "z", "exact", "both")
 _HEADER: Final = ("eps_inf", *_COLUMNS, *_COLUMNS)
@@ -443,7 +434,6 @@ def as_json(comparisons: Sequence[Comparison], seed: int) -> str:
 
 
 def heading(half: Half) -> str:
-    """The data set and the budget of a half table."""
     return f"{load(half.data_set).title}, eps_1 = {half.ratio} eps_inf"
 
 
@@ -453,7 +443,6 @@ def note(half: Half) -> str:
 
 
 def conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What the comparison says, in sentences."""
     count = len(comparisons)
     agree = sum(comparison.agrees for comparison in comparisons)
     better = sum(comparison.improved for comparison in comparisons)

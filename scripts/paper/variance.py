@@ -35,7 +35,6 @@ class Verdict(StrEnum):
 
 
 def places(text: str) -> int:
-    """Number of decimals in a printed number."""
     return len(text.partition(".")[2])
 
 
@@ -73,7 +72,6 @@ class Cell:
 
     @property
     def verdict(self) -> Verdict:
-        """How the printed number follows from the paper's calibration."""
         return classify(self.printed, self.paper)
 
     @property
@@ -95,12 +93,10 @@ class Comparison:
     cells: tuple[Cell, ...]
 
     def count(self, *verdicts: Verdict) -> int:
-        """How many cells have one of these verdicts."""
         counts = Counter(cell.verdict for cell in self.cells)
         return sum(counts[verdict] for verdict in verdicts)
 
     def ratios(self, column: Column) -> tuple[float, float]:
-        """Smallest and largest ratio in one column."""
         ratios = [cell.ratio for cell in self.cells if cell.column == column]
         return min(ratios), max(ratios)
 
@@ -117,12 +113,10 @@ def compare(table: Table) -> Comparison:
 
 
 def compare_all(tables: Iterable[Table] = printed.TABLES) -> tuple[Comparison, ...]:
-    """Both tables."""
     return tuple(compare(table) for table in tables)
 
 
 def reproduced(comparisons: Iterable[Comparison]) -> bool:
-    """True when no cell is left unexplained."""
     return all(comparison.count(Verdict.DIFFERS) == 0 for comparison in comparisons)
 
 
@@ -138,8 +132,7 @@ def variances(column: Column, budget: Budget) -> tuple[float, float]:
     return paper.variance(N), exact.variance(N)
 
 
-# --- The comparison of the variance tables as plain text, as Markdown and as JSON.
-
+# --- as text, Markdown and JSON ------------------------------------------------------------------
 
 _HEADER: Final = (
     "eps_inf",
@@ -283,9 +276,8 @@ def _exceptions(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def summary(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """How many cells were explained, and what the exact calibration saves."""
-    for comparison in comparisons:
-        yield _counts(comparison)
+    """The number of explained cells, and what the exact calibration saves."""
+    yield from map(_counts, comparisons)
     for comparison in comparisons:
         for column in comparison.table.columns:
             least, most = comparison.ratios(column)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+import allomfree_sim
 from paper import cli
 from paper.cli import Printed
 from paper.printed import DATA_SETS, HALVES, GainRow, Half
@@ -136,11 +137,13 @@ def test_a_missing_library_is_named_and_nothing_is_written(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "paper.figures", raising=False)
     monkeypatch.delattr("paper.figures", raising=False)
-    done = invoke(command, "--output", str(tmp_path / "docs"))
-    assert done.exit_code == 2
-    assert done.stderr == (
-        "error: this command needs matplotlib, which is not installed; nothing was written. "
-        f"Run: {install_command('sim')}\n"
+    words = ["allomfree-sim", "reproduce-paper", command, "--output", str(tmp_path / "docs")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        allomfree_sim.main()
+    assert ended.value.code == (
+        "error: allomfree-sim needs matplotlib, which is not installed; nothing was written. "
+        f"Run: {install_command('sim')}"
     )
     assert not (tmp_path / "docs").exists()
 
