@@ -1,8 +1,9 @@
-"""A value's place in its domain, and what is answered where there is none.
+"""Deciding and drawing: the part of the agent that makes every random choice.
 
-Claim P1: whether a source works, and whether what it gives is in the domain, is as private as the
-value itself. So nothing here says which it was: a source that fails, raises or gives nonsense is
-one case, without a message, and it is answered for wherever that is possible.
+Claim: whatever arrives from the network, and however the clock jumps, a device draws at most one
+report per round and per period of real time, and at most one memo per value; where it answers in
+some rounds only, these are drawn once. Nothing in here knows about MQTT; nothing outside of here
+draws.
 """
 
 from __future__ import annotations
@@ -27,30 +28,14 @@ from protocol_spec.reporting import draw_rounds
 from protocol_spec.topics import is_device
 
 ReadValue = Callable[[str], object]
+MakeRandomiser = Callable[[Way, str, Entropy], WayRandomiser]
 
-
-def place_of(attribute: Attribute, read: ReadValue) -> int | None:
-    """Where the value stands in the domain; None if there is no usable value, for any reason."""
-    try:
-        return attribute.index_of(read(attribute.name))
-    except Exception:  # noqa: BLE001 - a source is anybody's code, and why it failed is private
-        return None
-
-
-def stand_in(attribute: Attribute, entropy: Entropy) -> int:
-    """What a device without a usable value answers before it has any memo.
-
-    The value that stands for everything else. Bins from -inf to inf have none: there it is a bin
-    drawn uniformly, which is as private as any value and favours none of them.
-    """
-    return below(attribute.k, entropy) if attribute.otherwise is None else attribute.otherwise
-
-
-# --- A device as its owner looks at it: memory, clock and policy. It knows no broker.
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 class Device:
-    """What is remembered here, and what the owner allows."""
+    """What is remembered on this device and what its owner allows, for inspection: it knows no
+    broker and draws nothing."""
 
     def __init__(
         self,
@@ -72,12 +57,12 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Close the store; a later client goes on where this one stopped."""
+        """Close the store; a later client continues where this one stopped."""
         self.store.close()
 
     def memberships(self) -> list[Membership]:
         """Every campaign this device has joined."""
-        return self.store.campaigns.all()
+        return self.store.memberships()
 
     def find(self, name: str | None = None) -> Membership:
         """One campaign by its name or the beginning of it; the only one when not named."""
@@ -92,12 +77,7 @@ class Device:
         raise CampaignProblem(f"{shown(name or 'no name')} {what}; joined are: {shown(names, 600)}")
 
 
-# --- Deciding and drawing: the part of the agent that owns every random choice.
-
-
-MakeRandomiser = Callable[[Way, str, Entropy], WayRandomiser]
-
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+# --- whether a draw is allowed -------------------------------------------------------------------
 
 
 class Wait(StrEnum):
@@ -109,7 +89,7 @@ class Wait(StrEnum):
     NOT_BEGUN = "the first round has not begun"
     OVER = "all rounds are over"
     CLOCK_DOUBTED = "all rounds are over, by a clock that is not synchronised"
-    CLOCK_ASKED = "the clock is not synchronised; waiting a moment for the collector's word"
+    CLOCK_ASKED = "the clock is not synchronised; waiting briefly for the collector's state"
     CLOCK_DISPUTED = "the collector is not that far by its clock; waiting for the right time"
     DRAWN = "this round's report is drawn; waiting for the next round"
     CLOCK_BEHIND = "the clock is behind the last round drawn; waiting until it has caught up"
@@ -126,7 +106,7 @@ class Due:
     opened: float
 
 
-def due(membership: Membership, clock: Clock) -> Due | Wait:
+def due(membership: Membership, clock: Clock) -> Due | Wait:  # noqa: PLR0911 - one list of reasons
     """Whether a draw is allowed at this moment. Pure: asks the clocks, changes nothing."""
     now, steady, rounds = clock.wall(), clock.steady(), membership.manifest.rounds
     if membership.status != "joined":
@@ -135,9 +115,14 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
         return Wait.CLOCK_EARLY
     number = rounds.round_at(now)
     if number is None:
-        return _not_begun(membership) if now < rounds.first else _over(clock)
-    if passed := _not_to_answer(membership, number):
-        return passed
+        if now < rounds.first:
+            return Wait.NOT_BEGUN if membership.last_round < 0 else Wait.CLOCK_BEHIND
+        return Wait.CLOCK_DOUBTED if clock.synchronised() is False else Wait.OVER
+    if number <= membership.last_round:
+        return Wait.DRAWN if number == membership.last_round else Wait.CLOCK_BEHIND
+    drawn = membership.drawn_rounds
+    if drawn is not None and number not in drawn:
+        return Wait.NOT_DRAWN if any(n > number for n in drawn) else Wait.ALL_PASSED
     opened = steady - (now - rounds.opens(number))
     if membership.last_round >= 0 and membership.boot == clock.boot() != "":
         # Consecutive draws lie in different periods of the steady clock, as rounds do of the wall
@@ -149,22 +134,31 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:
     return Due(number, opened)
 
 
-def _not_begun(membership: Membership) -> Wait:
-    return Wait.NOT_BEGUN if membership.last_round < 0 else Wait.CLOCK_BEHIND
+# --- a value's place in its domain ---------------------------------------------------------------
+# Claim P1: whether a source works, and whether what it gives is in the domain, is as private as the
+# value itself. So nothing here says which it was: a source that fails, raises or gives nonsense is
+# one case, without a message, and it is answered for wherever that is possible.
 
 
-def _over(clock: Clock) -> Wait:
-    return Wait.CLOCK_DOUBTED if clock.synchronised() is False else Wait.OVER
-
-
-def _not_to_answer(membership: Membership, number: int) -> Wait | None:
-    """Why this device draws nothing in a round that is open."""
-    if number <= membership.last_round:
-        return Wait.DRAWN if number == membership.last_round else Wait.CLOCK_BEHIND
-    drawn = membership.drawn_rounds
-    if drawn is None or number in drawn:
+def place_of(attribute: Attribute, read: ReadValue) -> int | None:
+    """Where the value stands in the domain; None if there is no usable value, for any reason."""
+    try:
+        return attribute.index_of(read(attribute.name))
+    except Exception:  # noqa: BLE001 - a source is anybody's code, and why it failed is private
         return None
-    return Wait.NOT_DRAWN if any(n > number for n in drawn) else Wait.ALL_PASSED
+
+
+def stand_in(attribute: Attribute, entropy: Entropy) -> int:
+    """What a device without a usable value answers before it has any memo.
+
+    The value that stands for everything else. Bins, from -inf to inf, have none: there it is a bin
+    drawn uniformly, which is as private as any value and favours none of them.
+    """
+    other = attribute.otherwise
+    return below(attribute.k, entropy) if other is None else other
+
+
+# --- the agent -----------------------------------------------------------------------------------
 
 
 def own_randomiser(way: Way, device: str, entropy: Entropy) -> WayRandomiser:
@@ -202,7 +196,15 @@ class Agent:
         self._make_randomiser = randomiser
         self._randomisers: dict[tuple[str, str, int], WayRandomiser] = {}
 
-    # --- joining -----------------------------------------------------------------------------
+    def check(self, manifest: Manifest, operator: bytes = b"") -> None:
+        """Raise if this campaign could not be joined now, signed as it is. Draws nothing."""
+        self.policy.check(manifest)
+        self.policy.check_operator(manifest.campaign, operator)
+        if self.clock.wall() >= manifest.expires:
+            raise CampaignProblem(
+                f"{manifest.campaign} has ended; nothing was drawn, sent or spent. "
+                "If it has not, check this device's clock"
+            )
 
     def join(
         self,
@@ -216,17 +218,21 @@ class Agent:
     ) -> Membership:
         """Take part: check the policy, draw attribute and rounds for life, remember them.
 
-        Joining again after `leave` goes on with the same attribute, rounds and memos.
+        Joining again after `leave` continues with the same attribute, rounds and memos.
         """
         self.check(manifest, operator)
-        known = {m.name: m for m in self.store.campaigns.all()}.get(manifest.campaign)
-        kept = self.store.campaigns.before_loss(manifest.campaign)
+        known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
+        kept = self.store.before_loss(manifest.campaign)
         if known:
-            digest = known.manifest.digest.hex()
-            kept = Participation(
-                known.device, known.attribute_index, known.last_round, digest=digest
+            progress = known.last_round, known.answers, known.manifest.digest
+            kept = Participation(known.device, known.attribute_index, *progress)
+        if kept and kept.digest != manifest.digest:  # a name is only the start of a digest (P3)
+            raise CampaignProblem(
+                f"{manifest.campaign} is the name of another campaign that this device has joined, "
+                f"with digest {kept.digest.hex()}; this one's is {manifest.digest.hex()}. Two "
+                "manifests do not get the same name by accident: do not trust this invitation. "
+                "Nothing was changed, drawn, sent or spent"
             )
-        _check_same(manifest, kept)
         if device is not None and not is_device(device):
             raise SettingsError(
                 f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and - as --username. "
@@ -234,24 +240,25 @@ class Agent:
             )
         if not (known and self.store.spent(known).reports):
             check_joining(self.store, self.policy, manifest, kept, self.clock.wall())
-        # The last round is kept also after a loss: no round is ever drawn twice.
-        shown = kept or Participation("", below(len(manifest.attributes), self._entropy), -1)
+        if kept is None:
+            attribute = below(len(manifest.attributes), self._entropy)
+            kept = Participation("", attribute, -1, 0, manifest.digest)
         self._trace("attribute drawn")
-        rounds = None if known else self._draw_rounds(manifest, shown)
-        self.store.campaigns.join(
+        self.store.join(
             manifest,
             broker=broker,
             namespace=namespace,
-            participation=shown._replace(device=device or shown.device or self.pseudonym()),
+            # The last round is kept also after a loss: no round is ever drawn twice.
+            participation=kept._replace(device=device or kept.device or self.pseudonym()),
             at=int(self.clock.wall()),
-            rounds=rounds,
+            rounds=None if known else self._draw_rounds(manifest, kept),
             operator=operator,
             known_broker=known_broker,
         )
         self._trace("joined")
         return self.membership(manifest.campaign)
 
-    def _draw_rounds(self, manifest: Manifest, shown: Participation) -> tuple[int, ...] | None:
+    def _draw_rounds(self, manifest: Manifest, kept: Participation) -> tuple[int, ...] | None:
         """The rounds to answer, of those that are left; None for every round.
 
         Answers given before a loss stay used: with those drawn now there are never more than the
@@ -262,20 +269,10 @@ class Agent:
         rounds, now = manifest.rounds, self.clock.wall()
         at = rounds.round_at(now)
         left = at if at is not None else 0 if now < rounds.first else rounds.count
-        first, each = max(left, shown.last_round + 1), rounds.each - shown.answers
+        first, each = max(left, kept.last_round + 1), rounds.each - kept.answers
         drawn = draw_rounds(first, rounds.count, each, self._entropy)
         self._trace("rounds drawn")
         return drawn
-
-    def check(self, manifest: Manifest, operator: bytes = b"") -> None:
-        """Raise if this campaign could not be joined now, signed as it is. Draws nothing."""
-        self.policy.check(manifest)
-        self.policy.check_operator(manifest.campaign, operator)
-        if self.clock.wall() >= manifest.expires:
-            raise CampaignProblem(
-                f"{manifest.campaign} has ended; nothing was drawn, sent or spent. "
-                "If it has not, check this device's clock"
-            )
 
     def pseudonym(self) -> str:
         """A random name, unlinkable to the machine: 80 bits in letters and digits."""
@@ -283,26 +280,26 @@ class Agent:
 
     def membership(self, campaign: str) -> Membership:
         """A joined campaign by its name."""
-        for membership in self.store.campaigns.all():
+        for membership in self.store.memberships():
             if membership.name == campaign:
                 return membership
         raise CampaignProblem(f"this device has not joined {campaign}; nothing was sent or spent")
 
-    # --- drawing -----------------------------------------------------------------------------
-
     def draw(self, membership: Membership, read: ReadValue) -> Queued | Wait:
         """Draw this round's report if it is due, and make it durable before anyone can send it.
 
-        The value is read only when a draw is allowed. Raises `SourceFailure` before any randomness
-        is used, and only where nothing can stand for the value; `StorageFailure` if the disk
-        refuses.
+        The value is read only when a draw is allowed. A value that cannot be read is answered for
+        as well, so that silence reveals nothing (P1). Raises `StorageFailure` if the disk refuses.
         """
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
             return allowed
-        self.policy.for_joined.check(membership.manifest)
+        self.policy.check(membership.manifest)
         self.policy.check_operator(membership.name, membership.operator)
-        answer = self._answer(membership, self._read(membership, read))
+        place = place_of(membership.attribute, read)
+        if place is None and not self.store.memos(membership.name):
+            place = stand_in(membership.attribute, self._entropy)
+        answer = self._answer(membership, place)
         manifest, attribute = membership.manifest, membership.attribute_index
         payload = make_report(manifest, allowed.round, attribute, answer.body).encode()
         self._trace("report drawn")
@@ -323,46 +320,38 @@ class Agent:
         self._trace("report committed")
         return Queued(membership.name, allowed.round, payload, deadline, now, "queued")
 
-    def _read(self, membership: Membership, read: ReadValue) -> int | None:
-        """The value's place in the domain; None to report from the last memo.
-
-        A value that cannot be read is answered for as well, so that silence tells nothing (P1).
-        """
-        attribute = membership.attribute
-        place = place_of(attribute, read)
-        if place is None and not self.store.memos.of(membership.name):
-            place = stand_in(attribute, self._entropy)
-        return place
-
-    def _answer(self, membership: Membership, index: int | None) -> Answer:
+    def _answer(self, membership: Membership, place: int | None) -> Answer:
+        """From the value's memo, or from the last one used where `place` is None; or without any
+        memo, where the mechanism has none."""
         randomiser, way = self._randomiser(membership), membership.way
-        if way.memos == 0 and index is not None:
+        if way.memos == 0 and place is not None:
             manifest = membership.manifest
             check_draw(self.store, self.policy, membership, manifest.eps_1, self.clock.wall())
-            fresh = randomiser.memoize(randomiser.key(index))
+            fresh = randomiser.memoize(randomiser.key(place))
             self._trace("answer drawn")
             return Answer(randomiser.report(fresh, 0), None, None)
-        memo, is_new = self._memo(membership, index)
+        memo, is_new = self._memo(membership, place)
         self._trace("memo drawn" if is_new else "memo found")
         body = randomiser.report(memo.body, memo.reports)
         return Answer(body, memo.value, memo.body if is_new else None)
 
-    def _memo(self, membership: Membership, index: int | None) -> tuple[Memo, bool]:
+    def _memo(self, membership: Membership, place: int | None) -> tuple[Memo, bool]:
         """The memo to report from: this value's, a new one, or at the cap the last one used."""
-        memos, randomiser = self.store.memos.of(membership.name), self._randomiser(membership)
-        if index is None:
-            return _last_used(membership, memos), False
-        key = randomiser.key(index)
+        memos, randomiser = self.store.memos(membership.name), self._randomiser(membership)
+        key = None if place is None else randomiser.key(place)
         if key in memos:
             return memos[key], False
-        manifest, now = membership.manifest, self.clock.wall()
-        if not memos:
-            check_draw(self.store, self.policy, membership, manifest.eps_inf, now)
-        elif len(memos) >= membership.way.memos or not affords_memo(
-            self.store, self.policy, membership, now
+        now, last = self.clock.wall(), membership.last_value
+        if key is not None and not memos:
+            eps_inf = membership.manifest.eps_inf
+            check_draw(self.store, self.policy, membership, eps_inf, now)
+        elif (
+            key is None
+            or len(memos) >= membership.way.memos
+            or not affords_memo(self.store, self.policy, membership, now)
         ):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
-            return _last_used(membership, memos), False
+            return memos[last if last is not None else min(memos)], False
         return Memo(key, randomiser.memoize(key), 0), True
 
     def _randomiser(self, membership: Membership) -> WayRandomiser:
@@ -372,25 +361,3 @@ class Agent:
             way, device = membership.way, membership.device
             self._randomisers[key] = self._make_randomiser(way, device, self._entropy)
         return self._randomisers[key]
-
-
-def _check_same(manifest: Manifest, kept: Participation | None) -> None:
-    """A name is only the beginning of a digest: one that was joined stands for one manifest (P3).
-
-    After a loss an earlier version may have left no digest; then the attribute must exist.
-    """
-    if kept is None:
-        return
-    same = kept.digest in ("", manifest.digest.hex())
-    if not same or kept.attribute >= len(manifest.attributes):
-        raise CampaignProblem(
-            f"{manifest.campaign} is the name of another campaign that this device has joined, "
-            f"with digest {kept.digest or 'unknown'}; this one's is {manifest.digest.hex()}. Two "
-            "manifests do not get the same name by accident: do not trust this invitation. "
-            "Nothing was changed, drawn, sent or spent"
-        )
-
-
-def _last_used(membership: Membership, memos: dict[int, Memo]) -> Memo:
-    last = membership.last_value
-    return memos[last if last is not None else min(memos)]

@@ -25,7 +25,6 @@ from edge_client.errors import (
     SettingsError,
     SourceFailure,
     StateLost,
-    StateTooNew,
     as_edge_errors,
 )
 from edge_client.link import Connector, MakeLink, PahoLink
@@ -181,7 +180,7 @@ class EdgeClient(Device):
         """Those named, else those where campaigns were joined with credentials, if any."""
         if self._named is not None:
             return [str(broker) for broker in self._named]
-        return self.store.campaigns.known_brokers() or None
+        return self.store.known_brokers() or None
 
     def pause(self, campaign: str | None = None) -> Membership:
         """Draw and send nothing until resumed."""
@@ -197,7 +196,7 @@ class EdgeClient(Device):
 
     def _set(self, campaign: str | None, status: Status) -> Membership:
         membership = self.find(campaign)
-        self.store.campaigns.set_status(membership.name, status, int(self.clock.wall()))
+        self.store.set_status(membership.name, status, int(self.clock.wall()))
         return self.find(membership.name)
 
     # --- reporting ---------------------------------------------------------------------------
@@ -236,7 +235,7 @@ class EdgeClient(Device):
         self, membership: Membership, left: set[tuple[str, int]], delivery: Delivery
     ) -> Reported:
         name, number = membership.name, membership.last_round
-        rows = {row.round: row for row in self.store.outbox.rows(name)}
+        rows = {row.round: row for row in self.store.reports(name)}
         if membership.status != "joined" or number not in rows:
             return self._nothing_reported(membership)
         row = rows[number]
@@ -245,7 +244,7 @@ class EdgeClient(Device):
             return self._nothing_reported(membership)  # it is the answer of an earlier round
         if (name, number) not in left:
             return Reported(name, number, ReportState(row.fate))
-        trouble = delivery.trouble_with(membership.broker)
+        trouble = delivery.trouble(membership.broker)
         if not trouble and not delivery.was_sent(row):
             trouble = "there was no time to send it"
         state = ReportState.QUEUED if trouble else ReportState.SENT
@@ -297,7 +296,7 @@ class EdgeClient(Device):
 
 def _check_not_forgotten(store: Store, manifest: Manifest, name: str | None) -> None:
     """No budget is spent for nothing. Without a name of its own, a device gets a new one."""
-    decisions = store.campaigns.decisions(manifest.campaign)
+    decisions = store.decisions(manifest.campaign)
     if name and decisions and decisions[-1][1] == FORGOTTEN:
         raise CampaignProblem(
             f"this device was forgotten in {manifest.campaign}, and its collector counts no report "
@@ -317,7 +316,7 @@ def accept_loss(
 
     try:
         Store(Path(state_dir), exclusive=True).close()
-    except (StateLost, StateTooNew):
+    except StateLost:
         pass
     else:
         raise CampaignProblem(
@@ -325,4 +324,4 @@ def accept_loss(
             "use: allomfree-edge forget CAMPAIGN"
         )
     at = int((clock or SystemClock()).wall())
-    return recover(Path(state_dir), at, policy.for_joined.max_eps_inf, trace)
+    return recover(Path(state_dir), at, policy.max_eps_inf, trace)

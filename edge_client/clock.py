@@ -1,7 +1,12 @@
-"""Two clocks: what time people say it is, and how much time has really passed.
+"""Two clocks, and whether the wall clock can be right.
 
 The wall clock decides which round is open; the steady clock, which nobody can set, keeps a wall
 clock that is pushed forward from buying more draws than the period allows.
+
+A device whose clock is ahead when it draws skips rounds, and is silent until the time comes that
+it drew for: rounds never go back. So a clock in doubt is reported to the owner, and may put a draw
+off. Nothing in here can cause one (I16): a hint that comes from a broker, which may lie, only
+delays, and only where the kernel does not vouch for the clock.
 """
 
 from __future__ import annotations
@@ -17,6 +22,11 @@ from protocol_spec import Manifest, Presence, State
 from protocol_spec.programs.system import synchronised_by_child, this_boot
 
 ASK_AGAIN_SECONDS: Final = 60.0
+OLDEST: Final = 1_735_689_600  # 2025-01-01: a clock before this program was written is wrong
+UNSYNCHRONISED: Final = message(
+    "the kernel reports that the clock is not synchronised: if it is ahead, the rounds in between "
+    "are lost. Set up a time server (NTP)"
+)
 
 
 class Clock(Protocol):
@@ -32,7 +42,7 @@ class Clock(Protocol):
         """Names the boot that `steady` counts from."""
 
     def synchronised(self) -> bool | None:
-        """Whether the kernel holds the wall clock for synchronised; None if it cannot tell."""
+        """Whether the kernel considers the wall clock synchronised; None if that is unknown."""
 
 
 class SystemClock:
@@ -41,19 +51,16 @@ class SystemClock:
     _asked: ClassVar[tuple[float, bool | None] | None] = None
 
     def wall(self) -> float:
-        """Seconds of Unix time."""
         return time.time()
 
     def steady(self) -> float:
-        """Seconds since boot, sleep included where the system can tell."""
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def boot(self) -> str:
-        """The kernel's identifier of this boot."""
         return this_boot()
 
     def synchronised(self) -> bool | None:
-        """What the kernel says, at most once a minute."""
+        """What the kernel says, asked at most once a minute."""
         now, before = self.steady(), SystemClock._asked
         if before is not None and now - before[0] <= ASK_AGAIN_SECONDS:
             return before[1]
@@ -61,24 +68,21 @@ class SystemClock:
         return SystemClock._asked[1]
 
 
-# --- Whether the wall clock can be right, and what is done when it cannot.
-
-
-OLDEST: Final = 1_735_689_600  # 2025-01-01: a clock before this program was written is wrong
+# --- whether the wall clock can be right ---------------------------------------------------------
 
 
 def is_too_early(manifest: Manifest, now: float) -> bool:
     """Whether a clock that says `now` must be wrong.
 
-    A manifest that does not tell when it was made says that it was at its first round; one that was
-    opened ahead of that is no sign against a clock.
+    A manifest without a time of creation says that it was made at its first round; one that was
+    opened before that is no evidence against a clock.
     """
     told = manifest.created < manifest.rounds.first
     return now < (manifest.created if told else min(manifest.created, OLDEST))
 
 
 def first_round_to_come(manifest: Manifest, clock: Clock) -> str:
-    """When the first round begins; empty if it has begun, or if the clock cannot tell."""
+    """When the first round begins; empty if it has begun, or if the clock cannot be right."""
     now, first = clock.wall(), manifest.rounds.first
     return "" if now >= first or is_too_early(manifest, now) else _shown(first)
 
@@ -114,14 +118,8 @@ def _is_over(manifest: Manifest, now: float) -> bool:
     return now >= manifest.rounds.closes(manifest.rounds.count - 1)
 
 
-UNSYNCHRONISED = message(
-    "the kernel does not hold the clock for synchronised: if it is ahead, the rounds in between "
-    "are lost. Set up a time server (NTP)"
-)
-
-
 def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
-    """What there is to say about the clock for all of them: the worst first."""
+    """The worst doubt about the clock of all these campaigns."""
     doubts = [(is_impossible(m, clock), why) for m in manifests if (why := doubt(m, clock))]
     return max(doubts, key=lambda each: each[0], default=(False, ""))[1]
 

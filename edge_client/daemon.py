@@ -172,7 +172,7 @@ class Runner:
 
     def _report_health(self, states: list[str]) -> None:
         text = "; ".join(states) or "no campaign joined"
-        trouble = self.delivery.trouble
+        trouble = self.delivery.trouble()
         if trouble:
             connected = self.delivery.is_connected
             problem = Problem.REPORT_REFUSED if connected else Problem.BROKER_AWAY

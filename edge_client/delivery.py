@@ -1,7 +1,13 @@
-"""One campaign's reports on their way, and what became of them.
+"""Reports on their way: sent until a receipt says that the report was counted.
 
-Claim: nothing that arrives can cause a draw. A receipt, a deadline or the campaign's end only lets
-a row leave the outbox; anything else that arrives changes nothing (I5, I16).
+Claims: what is in the outbox is sent, the same bytes each time, after every reconnect and with
+growing pauses, until a receipt, its deadline, or the end of the campaign; at most a window of
+reports is unacknowledged at once (R16). Nothing that arrives can cause a draw: a receipt, a
+deadline or the campaign's end only lets a row leave the outbox; anything else that arrives changes
+nothing (I5, I16).
+
+Everything happens in the caller's thread. Time that decides *whether* comes from the wall clock;
+time that only spaces retries comes from the steady one.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from edge_client.clock import Clock
@@ -17,10 +23,9 @@ from edge_client.errors import BrokerUnreachable, StorageFailure
 from edge_client.link import Connector, Link
 from edge_client.records import Fate, Membership, Queued, Timing, Trace, no_trace
 from edge_client.status import Problem
-from edge_client.store import Outbox, Store
+from edge_client.store import Store
 from protocol_spec import (
     Entropy,
-    Manifest,
     Presence,
     Rejected,
     State,
@@ -51,7 +56,7 @@ class Outgoing:
 
 
 class CampaignQueue:
-    """The queued reports of one campaign."""
+    """The queued reports of one campaign, and what became of them."""
 
     def __init__(self, membership: Membership, trace: Trace) -> None:
         self.membership = membership
@@ -62,22 +67,21 @@ class CampaignQueue:
 
     @property
     def name(self) -> str:
-        """The campaign's name."""
         return self.membership.name
 
     @property
     def topics(self) -> list[str]:
         """What to subscribe to: the campaign's state, and the receipts that may be ours."""
-        topics, page = self.membership.topics, receipt_page(self._manifest, self.membership.device)
-        return [topics.state, topics.receipts_for(page)]
+        membership = self.membership
+        page = receipt_page(membership.manifest, membership.device)
+        return [membership.topics.state, membership.topics.receipts_for(page)]
 
     def add(self, row: Queued) -> None:
-        """A report that is in the outbox; one that is known stays as far as it is."""
+        """A report that is in the outbox; one that is known keeps its progress."""
         if row.round not in self.reports:
-            device = self.membership.device
-            topic = self.membership.topics.report(device)
-            tag = receipt_tag(self._manifest, row.round, device)
-            self.reports[row.round] = Outgoing(row, topic, tag)
+            membership, device = self.membership, self.membership.device
+            tag = receipt_tag(membership.manifest, row.round, device)
+            self.reports[row.round] = Outgoing(row, membership.topics.report(device), tag)
 
     def follow(self, rows: list[Queued]) -> None:
         """Hold exactly what is queued in the store: the owner may have withdrawn the rest."""
@@ -98,51 +102,43 @@ class CampaignQueue:
                 self._fates[number] = "missed"
                 log.warning("%s: round %d was not counted in time", self.name, number)
 
-    def settle(self, outbox: Outbox) -> None:
-        """Write fates down. Raises `StorageFailure`, and then the rows stay and are tried again."""
+    def settle(self, store: Store) -> None:
+        """Store the fates. Raises `StorageFailure`; then the rows stay and are tried again."""
         if self._fates:
-            outbox.finish(self.name, self._fates)
+            store.finish(self.name, self._fates)
             for number in self._fates:
                 self.reports.pop(number, None)
             self._fates = {}
 
     def hear(self, topic: str, payload: bytes) -> bool:
         """Note a receipt; returns whether the message says that the campaign is closed."""
-        if topic == self.membership.topics.state:
-            return self._says_closed(payload)
-        if topic.startswith(self.membership.topics.receipt_root):
-            self._hear_receipts(payload)
+        topics, digest = self.membership.topics, digest8(self.membership.manifest)
+        if topic == topics.state:
+            state = decode_state(payload)
+            if isinstance(state, Rejected) or state.digest8 != digest:
+                return False
+            self.state = state
+            return state.presence is Presence.CLOSED
+        if topic.startswith(topics.receipt_root):
+            page = decode_receipts(payload)
+            if not isinstance(page, Rejected) and page.digest8 == digest:
+                self._note_receipt(page.round, page.tags)
         return False
 
-    def _hear_receipts(self, payload: bytes) -> None:
-        page = decode_receipts(payload)
-        if isinstance(page, Rejected) or page.digest8 != digest8(self._manifest):
-            return
-        report = self.reports.get(page.round)
-        if self._fates.get(page.round) == "counted":
-            return  # a page that came again
-        if report and report.tag in page.tags:
+    def _note_receipt(self, number: int, tags: Collection[bytes]) -> None:
+        report = self.reports.get(number)
+        if report and report.tag in tags and self._fates.get(number) != "counted":
             self._trace("receipt seen")
-            self._fates[page.round] = "counted"
-            log.info("%s: round %d was counted", self.name, page.round)
-
-    def _says_closed(self, payload: bytes) -> bool:
-        state = decode_state(payload)
-        if isinstance(state, Rejected) or state.digest8 != digest8(self._manifest):
-            return False
-        self.state = state
-        return state.presence is Presence.CLOSED
-
-    @property
-    def _manifest(self) -> Manifest:
-        return self.membership.manifest
-
-
-# --- One broker: connected, or waiting until it is tried again.
+            self._fates[number] = "counted"
+            log.info("%s: round %d was counted", self.name, number)
 
 
 class Connection:
-    """A broker's link while there is one, and the pause before the next while there is none."""
+    """One broker: its link while there is one, and the pause before the next while there is none.
+
+    A report that was sent is sent again, the same bytes, after every reconnect and with growing
+    pauses.
+    """
 
     def __init__(
         self,
@@ -167,7 +163,7 @@ class Connection:
         self._hasty = 0  # connections in a row that ended soon and carried nothing
         self._connected_at = 0.0
         self._retry_at = 0.0
-        self._in_flight: dict[int, Outgoing] = {}
+        self._in_flight: set[int] = set()
 
     @property
     def has_link(self) -> bool:
@@ -210,20 +206,26 @@ class Connection:
         subscription between handing a page on and keeping it. It is not published again unless it
         changes, so whoever sends again also asks for what is retained again.
         """
+        now = self._clock.steady()
         for queue in queues:
-            if self._send_due(queue):
+            again = False
+            for report in queue.reports.values():
+                if self._link is None or not self._link.ready or not self._link.free:
+                    break
+                if report.next_try <= now:
+                    again = again or report.is_awaited
+                    self._send(self._link, report, now)
+            if again:
                 self.subscribe([queue])
 
-    def _send_due(self, queue: CampaignQueue) -> bool:
-        """Returns whether anything was sent again."""
-        link, now, again = self._link, self._clock.steady(), False
-        for report in queue.reports.values():
-            if link is None or not link.ready or not link.free:
-                break
-            if report.next_try <= now:
-                again = again or report.is_awaited
-                self._send(link, report, now)
-        return again
+    def _send(self, link: Link, report: Outgoing, now: float) -> None:
+        self._trace("sending")
+        self._in_flight.add(link.publish(report.topic, report.row.payload))
+        self._trace("sent")
+        pause = self._timing.resend * 2.0**report.attempts
+        report.attempts += 1
+        report.is_awaited = True
+        report.next_try = now + self._jitter(min(self._timing.resend_longest, pause))
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
         """Let the network run, and return the messages that arrived."""
@@ -240,16 +242,6 @@ class Connection:
             self._back_off(link.lost)
         return arrived
 
-    def _send(self, link: Link, report: Outgoing, now: float) -> None:
-        self._trace("sending")
-        number = link.publish(report.topic, report.row.payload)
-        self._trace("sent")
-        self._in_flight[number] = report
-        pause = self._timing.resend * 2.0**report.attempts
-        report.attempts += 1
-        report.is_awaited = True
-        report.next_try = now + self._jitter(min(self._timing.resend_longest, pause))
-
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
         self._version = link.version
         self._failures, self.trouble = 0, ""
@@ -263,8 +255,9 @@ class Connection:
     def _acknowledged(self, number: int, refusal: str | None) -> None:
         self._trace("acknowledged")
         self._hasty = 0
-        if self._in_flight.pop(number, None) is None:
+        if number not in self._in_flight:
             return
+        self._in_flight.remove(number)
         self.trouble = ""
         if refusal:
             self.trouble = f"the broker refused a report ({refusal})"
@@ -275,19 +268,14 @@ class Connection:
         if self.trouble != reason:
             log.warning("%s; reports stay queued and are sent later", reason)
         if self.is_ready:
-            self._note_end(self._clock.steady() - self._connected_at)
+            # A broker that accepts and breaks every connection is asked less and less often.
+            self._failures = self._hasty
+            lasted = self._clock.steady() - self._connected_at
+            self._hasty = 0 if lasted >= self._timing.steady else self._hasty + 1
         self._link, self.trouble = None, reason
         pause = min(self._timing.reconnect_longest, self._timing.reconnect * 2.0**self._failures)
         self._failures += 1
         self._retry_at = self._clock.steady() + self._jitter(pause)
-
-    def _note_end(self, lasted: float) -> None:
-        """A broker that accepts and breaks every connection is asked less and less often."""
-        self._failures = self._hasty
-        self._hasty = 0 if lasted >= self._timing.steady else self._hasty + 1
-
-
-# --- Reports on their way: sent until a receipt says that the report was counted.
 
 
 class Delivery:
@@ -327,12 +315,12 @@ class Delivery:
             self.close()
 
     def settle(self) -> None:
-        """Notice what changed in the store, and write down what has been decided."""
+        """Notice what changed in the store, and store what has been decided."""
         self._refresh()
         try:
             for queue in self._queues.values():
                 queue.expire(self._clock.wall())
-                queue.settle(self._store.outbox)
+                queue.settle(self._store)
         except StorageFailure as error:  # tried again, and meanwhile the rows stay
             log.warning("%s", error, extra={"state": Problem.DISK_FULL})
 
@@ -356,7 +344,7 @@ class Delivery:
             connection.close()
 
     def add(self, row: Queued) -> None:
-        """A report that was just drawn and stored: it need not wait for the next look."""
+        """A report that was just drawn and stored: it need not wait for the next `settle`."""
         self._queues[row.campaign].add(row)
 
     def look_again(self) -> None:
@@ -368,15 +356,10 @@ class Delivery:
         """What waits for a receipt."""
         return [r.row for queue in self._queues.values() for r in queue.reports.values()]
 
-    @property
-    def trouble(self) -> str:
-        """Why a broker cannot be used, or empty."""
-        return "; ".join(c.trouble for c in self._connections.values() if c.trouble)
-
-    def trouble_with(self, broker: str) -> str:
-        """The same of one broker; also after the end of `deliver`."""
-        connection = self._connections.get(broker)
-        return connection.trouble if connection else ""
+    def trouble(self, broker: str | None = None) -> str:
+        """Why a broker, or any of them, cannot be used; empty if it can. Also after `deliver`."""
+        connections = self._connections.items()
+        return "; ".join(c.trouble for b, c in connections if c.trouble and broker in (None, b))
 
     @property
     def is_connected(self) -> bool:
@@ -395,12 +378,12 @@ class Delivery:
         return report is not None and report.attempts > 0
 
     def _refresh(self) -> None:
-        """Notice what the owner changed from another process, and take the outbox into memory."""
+        """Notice what the owner changed from another process, and read the outbox."""
         version = self._store.changed_elsewhere()
         if version == self._seen:
             return
         self._seen = version
-        self.memberships = self._store.campaigns.all()
+        self.memberships = self._store.memberships()
         joined = [m for m in self.memberships if m.status == "joined"]
         self._queues = {m.name: self._queue_of(m) for m in joined}
         for broker, connection in self._connections.items():
@@ -410,7 +393,7 @@ class Delivery:
     def _queue_of(self, membership: Membership) -> CampaignQueue:
         queue = self._queues.get(membership.name) or CampaignQueue(membership, self._trace)
         queue.membership = membership
-        queue.follow(self._store.outbox.rows(membership.name, queued_only=True))
+        queue.follow(self._store.reports(membership.name, queued_only=True))
         return queue
 
     def _queues_of(self, broker: str) -> list[CampaignQueue]:
@@ -436,20 +419,18 @@ class Delivery:
             if queue.hear(message.topic or "", message.payload):
                 try:
                     self._close_campaign(queue)
-                except (
-                    StorageFailure
-                ) as error:  # heard again at the next connection: it is retained
+                except StorageFailure as error:  # it is retained: heard again when reconnected
                     log.warning("%s", error, extra={"state": Problem.DISK_FULL})
 
     def _close_campaign(self, queue: CampaignQueue) -> None:
-        at = int(self._clock.wall())
-        queue.settle(self._store.outbox)  # what has a receipt was counted before the end
-        self._store.outbox.finish(queue.name, dict.fromkeys(queue.reports, "closed"))
-        self._store.campaigns.set_status(queue.name, "left", at)
-        self._store.campaigns.decide(queue.name, "closed by the collector", at)
-        del self._queues[queue.name]
+        at, name = int(self._clock.wall()), queue.name
+        queue.settle(self._store)  # what has a receipt was counted before the end
+        self._store.finish(name, dict.fromkeys(queue.reports, "closed"))
+        self._store.set_status(name, "left", at)
+        self._store.decide(name, "closed by the collector", at)
+        del self._queues[name]
         self.look_again()
-        log.info("%s: the collector has closed the campaign", queue.name)
+        log.info("%s: the collector has closed the campaign", name)
 
     def _jitter(self, pause: float) -> float:
         """Between half and all of a pause, so that a fleet does not return as one."""

@@ -9,7 +9,7 @@ AllomfreeError (from protocol_spec)
     │   ├── StateBusy                        another agent holds it
     │   ├── StateExposed                     others can read it
     │   ├── StateLost                        the memory is missing, damaged or rolled back
-    │   └── StateTooNew                      written by a later version
+    │   └── StateOfOtherVersion              written by another version
     ├── StorageFailure (OSError)         the disk refused a write; nothing new was drawn or sent
     ├── CampaignProblem                  unknown, ended or changed campaign
     └── SourceFailure                    no usable value: nothing was drawn
@@ -38,7 +38,7 @@ __all__ = [
     "StateError",
     "StateExposed",
     "StateLost",
-    "StateTooNew",
+    "StateOfOtherVersion",
     "StorageFailure",
     "as_edge_errors",
 ]
@@ -78,8 +78,8 @@ class StateLost(StateError):
     """The memory of earlier answers is missing, damaged or older than it was."""
 
 
-class StateTooNew(StateError):
-    """The state was written by a later version of the agent."""
+class StateOfOtherVersion(StateError):
+    """The state was written by another version of the agent; nothing in it was changed."""
 
 
 class StorageFailure(EdgeError, OSError):

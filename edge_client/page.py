@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from edge_client.agent import Device
 from edge_client.errors import SettingsError
-from edge_client.language import message, number, say, say_count, spoken
+from edge_client.language import current_language, message, number, say, say_count
 from edge_client.records import Membership
 from edge_client.statement import (
     CampaignFacts,
@@ -292,7 +292,7 @@ def statement_page(
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return (
-        f'{MARK.decode()}\n<html lang="{spoken()}"><head>{head}</head><body><main>'
+        f'{MARK.decode()}\n<html lang="{current_language()}"><head>{head}</head><body><main>'
         f"<h1>{escape(title)}</h1>"
         f"{sentence(say(SERVED if served else A_COPY, at=at), 'soft')}"
         f"{campaigns or f'<section>{paragraphs([none_joined()])}</section>'}"
@@ -356,7 +356,7 @@ def _curve(device: Device, membership: Membership) -> str:
     if way.memos == 0:
         answers = [membership.answers] if membership.answers else []
         return curve_svg(Loss(way.epsilon_after, way.lifetime_epsilon), rounds.each, answers)
-    reports = [memo.reports for memo in device.store.memos.of(membership.name).values()]
+    reports = [memo.reports for memo in device.store.memos(membership.name).values()]
     return curve_svg(Loss(way.epsilon_after, way.calibration.eps_inf), rounds.count, reports)
 
 

@@ -1,16 +1,17 @@
 """What the owner allows, checked before anything is drawn.
 
-Why the defaults are what they are is in docs/privacy.md. A campaign is joined only within the
-limits of today; one that was joined before is stopped only by a limit that its owner set, not by a
-default that became stricter.
+Why the defaults are what they are is in docs/privacy.md.
+
+The ledger has what was spent. A campaign is agreed to as a whole: from joining on, what it may
+still spend is promised to it and to no other, so that no draw of it is refused or frozen later
+because of what other campaigns learned meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
@@ -31,24 +32,6 @@ class Operator(NamedTuple):
     name: str
 
 
-class _UnsetFloat(float):
-    """A limit that nobody set: a number that knows it is a default."""
-
-
-class _UnsetInt(int):
-    """The same, whole."""
-
-
-# The widest default that a release has had, for campaigns joined then.
-EARLIER_DEFAULTS: Final[dict[str, Any]] = {
-    "max_eps_inf": 4.0,
-    "lifetime_budget": 12.0,
-    "max_values": 3,
-    "min_period": 1,
-    "total_budget": math.inf,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The owner's limits: the `[policy]` table of the configuration file.
@@ -57,14 +40,14 @@ class Policy:
     one source, over all campaigns, for ever; the total budget does so over all sources.
     """
 
-    max_eps_inf: float = _UnsetFloat(2.0)
-    lifetime_budget: float = _UnsetFloat(4.0)
-    max_values: int = _UnsetInt(1)
-    min_period: int = _UnsetInt(3_600)
+    max_eps_inf: float = 2.0
+    lifetime_budget: float = 4.0
+    max_values: int = 1
+    min_period: int = 3_600
     campaigns: tuple[str, ...] = ("*",)
     sources: tuple[str, ...] = ("*",)
     operators: tuple[Operator, ...] = ()
-    total_budget: float = _UnsetFloat(8.0)
+    total_budget: float = 8.0
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Policy:
@@ -75,16 +58,6 @@ class Policy:
                 allowed = ", ".join(sorted(known))
                 raise SettingsError(f"policy.{name} is not a limit; the limits are {allowed}")
         return cls(**{name: _read(name, value) for name, value in table.items()})
-
-    @property
-    def for_joined(self) -> Policy:
-        """What holds for a campaign already joined: limits that were set, and no later default."""
-        unset = {
-            name: earlier
-            for name, earlier in EARLIER_DEFAULTS.items()
-            if isinstance(getattr(self, name), _UnsetFloat | _UnsetInt)
-        }
-        return replace(self, **unset)
 
     def check(self, manifest: Manifest) -> None:
         """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
@@ -215,26 +188,23 @@ def _read(name: str, value: Any) -> Any:
     return value
 
 
-# --- What a source of private values, and all of them together, may still be charged.
-
-
-def needed_to_join(manifest: Manifest, shown: Participation | None) -> float:
-    """What must be affordable before a campaign is joined: all that it may ever spend."""
-    if shown is not None and manifest.reporting == "once":
-        return (manifest.rounds.each - shown.answers) * manifest.eps_1
-    return manifest.lifetime_epsilon
+# --- what a source of private values, and all of them together, may still be charged -------------
 
 
 def check_joining(
     store: Store, policy: Policy, manifest: Manifest, kept: Participation | None, now: float
 ) -> None:
-    """Every attribute that could be asked must be affordable, or none is drawn."""
+    """Every attribute that could be asked must be affordable, or none is drawn.
+
+    What was used up before a loss (`kept`) is charged already.
+    """
+    needed, campaign = manifest.lifetime_epsilon, manifest.campaign
+    if kept is not None and manifest.reporting == "once":
+        needed = (manifest.rounds.each - kept.answers) * manifest.eps_1
     names = [asked.name for asked in manifest.attributes]
-    needed, campaign = needed_to_join(manifest, kept), manifest.campaign
     for name in names if kept is None else [names[kept.attribute]]:
-        already = used(store, name, campaign, now)
-        policy.check_budget(campaign, name, needed, already)
-    policy.check_total(campaign, needed, used_in_all(store, campaign, now))
+        policy.check_budget(campaign, name, needed, used(store, name, campaign, now))
+    policy.check_total(campaign, needed, used(store, None, campaign, now))
 
 
 def check_draw(
@@ -242,35 +212,25 @@ def check_draw(
 ) -> None:
     """Before a first memo or an answer: the owner may have lowered a budget since joining."""
     name, source = membership.name, membership.attribute.name
-    policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
+    policy.check_budget(name, source, needed, used(store, source, name, now))
 
 
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:
-    """Whether one more value may be charged; what a campaign was promised it always may be."""
+    """Whether one more value may be charged, as promised; the owner may have lowered a budget."""
     source, name, needed = membership.attribute.name, membership.name, membership.manifest.eps_inf
-    policy = policy.for_joined
     return policy.allows_charge(needed, used(store, source, name, now)) and (
-        policy.allows_total(needed, used_in_all(store, name, now))
+        policy.allows_total(needed, used(store, None, name, now))
     )
 
 
-def used(store: Store, source: str, campaign: str | None, now: float) -> float:
-    """What a source was charged ever, and what is promised to other campaigns than this one."""
-    promised = _promised(store, campaign, now)
-    return store.ledger.charged(source) + sum(
-        epsilon for member, epsilon in promised if member.attribute.name == source
+def used(store: Store, source: str | None, campaign: str | None, now: float) -> float:
+    """What a source was charged ever, and what is promised to other campaigns than this one; of all
+    sources together where none is named."""
+    promised = sum(
+        max(0.0, member.way.lifetime_epsilon - store.spent(member).charged)
+        for member in store.memberships()
+        if member.name != campaign
+        and now < member.manifest.expires
+        and source in (None, member.attribute.name)
     )
-
-
-def used_in_all(store: Store, campaign: str | None, now: float) -> float:
-    """The same of all sources together."""
-    promised = sum(epsilon for _, epsilon in _promised(store, campaign, now))
-    return store.ledger.charged_in_all() + promised
-
-
-def _promised(store: Store, campaign: str | None, now: float) -> Iterator[tuple[Membership, float]]:
-    """What other campaigns may still spend."""
-    for member in store.campaigns.all():
-        if member.name != campaign and now < member.manifest.expires:
-            unspent = member.way.lifetime_epsilon - store.spent(member).charged
-            yield member, max(0.0, unspent)
+    return store.charged(source) + promised

@@ -1,4 +1,4 @@
-"""The words with which the agent says how it is doing."""
+"""What the modules pass to each other: an invitation, a membership, a memo, a report, a charge."""
 
 from __future__ import annotations
 
@@ -10,42 +10,34 @@ from typing import Final, Literal
 from protocol_spec import Attribute, Calibration, Manifest, Topics, Way
 from protocol_spec.programs.settings import BrokerUrl
 
-FORGOTTEN: Final = "forgotten"  # the decision that stays of a campaign that was wiped
-
-
-# --- How long the agent waits for what. Waiting decides when something is sent, never what.
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """All in seconds. A pause that doubles is kept below its `longest`."""
-
-    step: float = 1.0  # one turn of the loop, if nothing happens
-    resend: float = 15.0  # after the first sending; doubles
-    resend_longest: float = 900.0
-    reconnect: float = 2.0  # after the first failure; doubles
-    reconnect_longest: float = 300.0
-    steady: float = 5.0  # a connection that lasted so long was worth having
-    source_retry: float = 30.0  # after a draw that failed
-    hear_state: float = 30.0  # at most, for the collector's word, before a draw in doubt
-
-
-# --- Named points on the way of a report, told as they are passed.
-
-
 Trace = Callable[[str], None]
+"""Called with the name of each point where a process can be killed; tests stop an agent there."""
+
+Status = Literal["joined", "paused", "left"]
+Treatment = Literal["none", "shown", "withheld"]  # of credentials, by a broker
+Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
+FORGOTTEN: Final = "forgotten"  # the decision that stays of a campaign that was wiped
 
 
 def no_trace(_point: str) -> None:
     """The default: passing a point has no effect."""
 
 
-# --- What the rooms hand to each other: an invitation, a membership, a memo, a report, a charge.
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How many seconds the agent waits for what; that decides when something is sent, never what.
 
+    A pause that doubles is kept below its `longest`.
+    """
 
-Status = Literal["joined", "paused", "left"]
-Treatment = Literal["none", "shown", "withheld"]  # of credentials, by a broker
-Fate = Literal["queued", "counted", "missed", "closed", "withdrawn"]
+    step: float = 1.0  # one turn of the loop, if nothing happens
+    resend: float = 15.0  # after the first sending; doubles
+    resend_longest: float = 900.0
+    reconnect: float = 2.0  # after the first failure; doubles
+    reconnect_longest: float = 300.0
+    steady: float = 5.0  # a connection that lasted this long resets the pause
+    source_retry: float = 30.0  # after a draw that failed
+    hear_state: float = 30.0  # at most, for the collector's state, before a draw in doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +72,9 @@ class Membership:
     boot: str
     round_opened: float
     answers: int = 0  # given so far, where no memo counts them
-    drawn_rounds: tuple[int, ...] | None = None  # the only ones it answers; None: every round
     operator: bytes = b""  # whose signature was verified when it was joined
     known_broker: bool = True  # whether credentials were for its broker when it was joined
+    drawn_rounds: tuple[int, ...] | None = None  # the only ones it answers; None: every round
 
     @property
     def attribute(self) -> Attribute:
@@ -91,23 +83,21 @@ class Membership:
 
     @property
     def way(self) -> Way:
-        """How that attribute is answered."""
+        """The mechanism by which that attribute is answered."""
         return self.manifest.ways[self.attribute_index]
 
     @property
     def calibration(self) -> Calibration:
-        """The noise of that attribute."""
         return self.way.calibration
 
     @cached_property
     def topics(self) -> Topics:
-        """The campaign's topics."""
         return Topics(self.name, self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """A permanent answer, B', of one value; of one cell, or of all levels, in other ways."""
+    """A permanent answer, B', of one value; or of one cell, or of all levels, by mechanism."""
 
     value: int
     body: bytes

@@ -11,7 +11,7 @@ from edge_client.agent import Device, Wait, due
 from edge_client.clock import Clock, first_doubt
 from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
-from edge_client.policy import used, used_in_all
+from edge_client.policy import used
 from edge_client.records import Fate, Invitation, Membership, Queued, Status, Treatment
 from edge_client.sources import Unreadable
 from edge_client.status import last_heartbeat
@@ -304,7 +304,7 @@ def invitation_facts(
 def campaign_facts(client: Device, membership: Membership) -> CampaignFacts:
     """What left, what is queued, what it cost: for `show`."""
     spent = client.store.spent(membership)
-    rows = client.store.outbox.rows(membership.name)
+    rows = client.store.reports(membership.name)
     topics = membership.topics
     return {
         **about(membership.manifest),
@@ -323,7 +323,7 @@ def campaign_facts(client: Device, membership: Membership) -> CampaignFacts:
         "epsilon_charged": spent.charged,
         "decisions": [
             {"at": _instant(at), "what": what}
-            for at, what in client.store.campaigns.decisions(membership.name)
+            for at, what in client.store.decisions(membership.name)
         ],
         "never_leaves": [say(line) for line in NEVER_LEAVES],
         "broker_sees": [say(line) for line in BROKER_SEES],
@@ -375,7 +375,7 @@ def _campaign_status(client: Device, membership: Membership) -> CampaignStatus:
         "state": state_of(membership, client.clock),
         "attribute": membership.attribute.name,
         "last_round": membership.last_round if membership.last_round >= 0 else None,
-        "queued": len(client.store.outbox.rows(name, queued_only=True)),
+        "queued": len(client.store.reports(name, queued_only=True)),
         "reports": spent.reports,
         "epsilon_exact": spent.exact,
         "epsilon_charged": spent.charged,
@@ -433,7 +433,7 @@ def drawn_rounds(membership: Membership) -> list[DrawnRoundFacts] | None:
 def budget_facts(client: Device) -> list[BudgetFacts]:
     """What is used up or promised: of each source ever asked for, and of all together."""
     store, policy, now = client.store, client.policy, client.clock.wall()
-    charged = {line.source for line in store.ledger.lines()} - {"*"}
+    charged = {line.source for line in store.ledger()} - {"*"}
     names = sorted(charged | {m.attribute.name for m in client.memberships()})
     each: list[BudgetFacts] = [
         {
@@ -443,7 +443,7 @@ def budget_facts(client: Device) -> list[BudgetFacts]:
         }
         for name in names
     ]
-    in_all = used_in_all(store, None, now)
+    in_all = used(store, None, None, now)
     return [*each, {"source": "*", "used": in_all, "allowed": _finite(policy.total_budget)}]
 
 
@@ -462,7 +462,7 @@ def ledger_facts(client: Device) -> list[LedgerFacts]:
             "epsilon": line.epsilon,
             "reason": line.reason,
         }
-        for line in client.store.ledger.lines()
+        for line in client.store.ledger()
     ]
 
 

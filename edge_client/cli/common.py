@@ -1,4 +1,4 @@
-"""The decorator that makes a command, and the arguments that several commands take."""
+"""What several commands share: the decorator, the device that settings describe, a question."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ command: Final = command_of(SETTINGS, resolve, "edge")
 CAMPAIGN: Final = click.argument("campaign", required=False)
 
 
-# --- What several commands share: the device that settings describe, and a question to the owner.
-
-
 def open_client(
     settings: Settings, *, exclusive: bool = False, timing: Timing | None = None
 ) -> EdgeClient:
     """The client for these settings; `exclusive` where something may be drawn or wiped."""
-    from edge_client.client import EdgeClient  # noqa: PLC0415 - with MQTT, which looking needs not
+    from edge_client.client import EdgeClient  # noqa: PLC0415 - loads MQTT, which `show` needs not
 
     return EdgeClient(
         settings.state_dir,
@@ -48,7 +45,7 @@ def open_client(
 
 
 def open_device(settings: Settings) -> Device:
-    """The same for looking only: no broker is asked, and nothing can be drawn."""
+    """The same for inspection only: no broker is asked, and nothing can be drawn."""
     return Device(settings.state_dir, policy=settings.policy)
 
 
@@ -63,14 +60,14 @@ def naming_the_file(settings: Settings) -> Iterator[None]:
 
 
 def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:
-    """Go on if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
+    """Return if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
     try:
         if _says_yes(question):
             return
     except click.Abort:
         click.echo(err=True)
-    told = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
-    click.echo("\n".join(filter(None, (told, hint))), err=True)
+    declined = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
+    click.echo("\n".join(filter(None, (declined, hint))), err=True)
     sys.exit(3)
 
 

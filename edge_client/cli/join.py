@@ -1,4 +1,4 @@
-"""The conversation of `join`: what it would mean, the question, and what was settled."""
+"""`join`: show what a campaign asks, ask the owner, and join it or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Conversation:
     """One invitation, and the owner who is asked."""
 
     client: EdgeClient
@@ -40,7 +40,7 @@ class Asking:
         with speaking(ENGLISH if self.as_json else self.settings.speech):
             print_facts(self._facts(), self.as_json, lambda f: asked_text(f, self.settings.config))
 
-    def tell(self, *, quiet: bool) -> None:
+    def explain(self, *, quiet: bool) -> None:
         """What joining would mean, and what speaks against it now."""
         from edge_client import text  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ class Asking:
                 click.echo(say("The first round begins at {first}.", first=begins), err=True)
 
     def ask(self) -> None:
-        """Go on only if the owner agrees."""
+        """Continue only if the owner agrees."""
         with speaking(self.settings.speech):
             agree_or_exit(f"\n{say('Do you agree?')}", *self._otherwise())
 
@@ -87,14 +87,13 @@ class Asking:
 
         with speaking(ENGLISH if self.as_json else self.settings.speech):
             print_facts(statement.joined_facts(membership), self.as_json, text.joined_text)
-            if not self.as_json:
-                click.echo(self._next())
-
-    def _next(self) -> str:
-        if last_heartbeat(self.settings.state_dir):
-            return say("The running agent takes it up.")
-        command = typed("allomfree-edge", "run", without=REMEMBERED | {"credentials_for"})
-        return say("Next: {command}", command=command)
+            if self.as_json:
+                return
+            if last_heartbeat(self.settings.state_dir):
+                click.echo(say("The running agent will pick it up."))
+            else:
+                run = typed("allomfree-edge", "run", without=REMEMBERED | {"credentials_for"})
+                click.echo(say("Next: {command}", command=run))
 
     def _facts(self) -> InvitationFacts:
         from edge_client import statement  # noqa: PLC0415
@@ -108,9 +107,6 @@ class Asking:
             operator_name=self.settings.policy.operator_name(self.invitation.operator),
             sources=unreadable(self.invitation.manifest.attributes, self.settings.sources),
         )
-
-
-# --- `join`: read what a campaign asks, and agree to it or not.
 
 
 @command
@@ -149,8 +145,21 @@ def join(
     allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
-    _check_one_way_to_join(address, manifest, broker)
-    loaded = None if manifest is None else _load_manifest(manifest)
+    if address is None and manifest is None:
+        raise SettingsError(
+            "which campaign? Give its address, as in allomfree-edge join "
+            "mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or --manifest FILE and --broker"
+        )
+    if (manifest is None) != (broker is None):
+        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
+    if address is not None and manifest is not None:
+        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
+    try:
+        loaded = None if manifest is None else Manifest.from_file(manifest)
+    except ManifestError as error:
+        raise SettingsError(
+            f"{manifest} is not a valid manifest; nothing was sent.\n{error}"
+        ) from None
     with open_client(settings) as client, naming_the_file(settings):
         invitation = client.invitation(
             address,
@@ -162,32 +171,13 @@ def join(
             again=again,
             check=not preview,
         )
-        asking = Asking(client, settings, invitation, as_json)
+        conversation = Conversation(client, settings, invitation, as_json)
         if preview:
-            asking.preview()
+            conversation.preview()
             client.check(invitation, again=again)
             return
-        asking.tell(quiet=as_json and yes)  # with --json, standard output is one object
+        conversation.explain(quiet=as_json and yes)  # with --json, standard output is one object
         if not yes:
-            asking.ask()
-        asking.remember()
-        asking.joined(client.join(invitation, again=again))
-
-
-def _check_one_way_to_join(address: str | None, manifest: Path | None, broker: str | None) -> None:
-    if address is None and manifest is None:
-        raise SettingsError(
-            "which campaign? Give its address, as in allomfree-edge join "
-            "mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or --manifest FILE and --broker"
-        )
-    if (manifest is None) != (broker is None):
-        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
-    if address is not None and manifest is not None:
-        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
-
-
-def _load_manifest(path: Path) -> Manifest:
-    try:
-        return Manifest.from_file(path)
-    except ManifestError as error:
-        raise SettingsError(f"{path} is not a valid manifest; nothing was sent.\n{error}") from None
+            conversation.ask()
+        conversation.remember()
+        conversation.joined(client.join(invitation, again=again))

@@ -1,4 +1,4 @@
-"""A mark beside the database that remembers how far it had come.
+"""A mark next to the database that remembers how far it had come.
 
 A database restored from a backup, or replaced by an empty one, would draw again for rounds that
 have already been reported, and that is a privacy failure. The mark holds the store's identity and
@@ -7,7 +7,7 @@ of the database: how much each source was charged, which attribute each campaign
 its answers are used up, and which manifest it was, by its whole digest.
 
 Two slots are written in turn, each with its checksum, in place: a torn write leaves the other slot
-good, and a full disk cannot stop it, because the first write takes the room for both.
+good, and a full disk cannot stop it, because the first write allocates both.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Participation(NamedTuple):
     device: str
     attribute: int
     last_round: int
-    answers: int = 0
-    digest: str = ""  # of the manifest, in hex; empty if an earlier version wrote it down
+    answers: int
+    digest: bytes  # of the manifest
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,18 @@ class Mark:
 
     @cached_property
     def record(self) -> bytes:
-        """As it is written: made once, for `fits` and for `write`."""
-        return _format(self)
+        """As it is written: encoded once, for `fits` and for `write_mark`."""
+        shown = {
+            name: [*each[:4], b64encode(each.digest).decode().rstrip("=")]  # short: space is scarce
+            for name, each in self.participations.items()
+        }
+        text = _COMPACT.encode([self.store, self.sequence, self.charged, shown]).encode()
+        return b"%08x %s" % (zlib.crc32(text), text)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be written at all: there is space for some seventy campaigns."""
+        return len(self.record) <= SLOT
 
 
 def read_mark(path: Path) -> Mark | None:
@@ -80,59 +90,22 @@ def write_mark(path: Path, mark: Mark) -> None:
         sync_directory(path.parent)  # before anything is drawn: a mark that is gone is refused
 
 
-def fits(mark: Mark) -> bool:
-    """Whether a mark can be written at all: a device may know some eighty campaigns."""
-    return len(mark.record) <= SLOT
-
-
-def _format(mark: Mark) -> bytes:
-    fields = {
-        "store": mark.store,
-        "sequence": mark.sequence,
-        "charged": mark.charged,
-        "lives": {n: _short(p) for n, p in mark.participations.items()},  # an earlier name
-    }
-    digests = [_shorter(shown.digest) for _, shown in sorted(mark.participations.items())]
-    whole = _record(fields | {"digests": digests} if any(digests) else fields)
-    return whole if len(whole) <= SLOT else _record(fields)  # after a loss, names must do
-
-
-def _record(fields: dict[str, Any]) -> bytes:
-    text = _COMPACT.encode(fields).encode()
-    return b"%08x %s" % (zlib.crc32(text), text)
-
-
-def _short(shown: Participation) -> tuple[str | int, ...]:
-    """As earlier versions wrote it, where there is nothing more to write."""
-    return shown[:4] if shown.answers else shown[:3]
-
-
-def _shorter(digest: str) -> str:
-    """In base64: there is little room."""
-    return b64encode(bytes.fromhex(digest)).decode().rstrip("=")
-
-
 def _parse(record: bytes) -> Mark | None:
     checksum, _, text = record.rstrip(b" \0").partition(b" ")
     try:
         if int(checksum, 16) != zlib.crc32(text):
             return None
-        fields = json.loads(text)
-        shown = {
-            name: Participation(str(device), int(attribute), int(last), int((*answers, 0)[0]))
-            for name, (device, attribute, last, *answers) in fields["lives"].items()
+        store, sequence, charged, shown = json.loads(text)
+        known = {
+            name: Participation(device, attribute, last, answers, b64decode(digest + "="))
+            for name, (device, attribute, last, answers, digest) in shown.items()
         }
-        for name, digest in zip(sorted(shown), fields.get("digests", ())):
-            shown[name] = shown[name]._replace(digest=b64decode(digest + "=" * 3).hex())
-        return Mark(fields["store"], fields["sequence"], fields["charged"], shown)
-    except (ValueError, KeyError, TypeError):
+        return Mark(store, sequence, charged, known)
+    except (ValueError, TypeError, AttributeError):
         return None
 
 
-# --- What outlives a database, read from its tables: the content of the high-water mark.
-
-
-_KEPT: Final = "life "  # the key under which earlier versions keep a participation after a loss
+# --- the mark of a database: functions of a bare connection, which may be to a damaged one -------
 
 
 def meta(db: sqlite3.Connection, key: str) -> Any:
@@ -142,69 +115,18 @@ def meta(db: sqlite3.Connection, key: str) -> Any:
 
 def mark_of(db: sqlite3.Connection) -> Mark:
     """The mark that belongs to a database as it is now."""
-    known = _all_meta(db)
-    return Mark(known["store"], known["sequence"], charges(db), _participations(db, known))
-
-
-def charges(db: sqlite3.Connection) -> dict[str, float]:
-    """What each source was charged, ever."""
     rows = db.execute("SELECT source, sum(epsilon) FROM ledger GROUP BY source")
-    return dict(rows.fetchall())
+    return Mark(meta(db, "store"), meta(db, "sequence"), dict(rows.fetchall()), _participations(db))
 
 
-def participations(db: sqlite3.Connection) -> dict[str, Participation]:
+def _participations(db: sqlite3.Connection) -> dict[str, Participation]:
     """Every pseudonym and attribute that has been shown, here or before a loss."""
-    return _participations(db, _all_meta(db))
-
-
-def _all_meta(db: sqlite3.Connection) -> dict[str, Any]:
-    return dict(db.execute("SELECT key, value FROM meta").fetchall())
-
-
-def _participations(db: sqlite3.Connection, known: dict[str, Any]) -> dict[str, Participation]:
-    kept = {key.removeprefix(_KEPT): text for key, text in known.items() if key.startswith(_KEPT)}
-    shown = {name: _parse_participation(text) for name, text in kept.items()}
+    kept = db.execute("SELECT * FROM before_loss").fetchall()
     rows = db.execute(
-        "SELECT name, device, attribute, last_round, manifest FROM campaign WHERE last_round >= 0"
+        """SELECT name, device, attribute_index, last_round, answers, manifest FROM campaign
+           WHERE last_round >= 0"""
     )
-    answers = _answers(db)
-    return shown | {
-        name: Participation(device, attribute, last, answers.get(name, 0), _digest(manifest))
-        for name, device, attribute, last, manifest in rows.fetchall()
+    return {name: Participation(*shown) for name, *shown in kept} | {
+        name: Participation(device, attribute, last, answers, hashlib.sha256(manifest).digest())
+        for name, device, attribute, last, answers, manifest in rows.fetchall()
     }
-
-
-def _digest(manifest: bytes) -> str:
-    return hashlib.sha256(manifest).hexdigest()
-
-
-def _answers(db: sqlite3.Connection) -> dict[str, int]:
-    """Answers given without a memo; a database may have been lost before it had the table."""
-    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'answered'").fetchone():
-        return {}
-    return dict(db.execute("SELECT campaign, answers FROM answered").fetchall())
-
-
-def kept_participation(db: sqlite3.Connection, campaign: str) -> Participation | None:
-    """What a campaign had been shown before the memory was lost, if it was."""
-    found = db.execute("SELECT value FROM meta WHERE key = ?", (_KEPT + campaign,)).fetchone()
-    return None if found is None else _parse_participation(found[0])
-
-
-def keep_participations(db: sqlite3.Connection, shown: dict[str, Participation]) -> None:
-    """Store what was shown before a loss."""
-    db.executemany(
-        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-        [(_KEPT + name, " ".join(map(str, fields))) for name, fields in shown.items()],
-    )
-
-
-def drop_participation(db: sqlite3.Connection, campaign: str) -> None:
-    """Forget what was shown before a loss."""
-    db.execute("DELETE FROM meta WHERE key = ?", (_KEPT + campaign,))
-
-
-def _parse_participation(text: str) -> Participation:
-    device, attribute, last, *more = text.split(" ")
-    answers, digest = (*more, *("0", "")[len(more) :])
-    return Participation(device, int(attribute), int(last), int(answers), digest)

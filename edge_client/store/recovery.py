@@ -1,4 +1,8 @@
-"""Wiping a campaign from the files, and searching them for what is left of it."""
+"""Continuing after a loss: an empty memory that is charged for all the lost one may have revealed.
+
+Claim I14: what the ledger shows is never below what was really revealed, also after a kill at any
+step in here. A kill leaves a memory that is refused like the lost one, and nothing forgotten.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,14 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from edge_client.records import LedgerLine, Trace, no_trace
-from edge_client.store import Store, highwater
-from edge_client.store.highwater import (
-    Mark,
-    Participation,
-    charges,
-    keep_participations,
-    meta,
-    participations,
-)
+from edge_client.store import Store
+from edge_client.store.highwater import MARK_FILE, Mark, mark_of, read_mark, write_mark
 from edge_client.store.opening import DATABASE_FILE, private_directory, take_lock
 
-# --- Continuing after a loss: an empty memory charged for everything the lost one may have said.
+REASON: Final = "memory lost: all it was charged stays spent"
 
 
 def recover(
@@ -35,7 +33,7 @@ def recover(
     try:
         left = _left_over(directory, unknown_charge)
         trace("left-over read")
-        highwater.write_mark(directory / highwater.MARK_FILE, left)
+        write_mark(directory / MARK_FILE, left)
         trace("left-over marked")
         for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"):
             (directory / name).unlink(missing_ok=True)
@@ -44,29 +42,24 @@ def recover(
         os.close(lock)
     with Store(directory, exclusive=True, replacing=True, trace=trace) as store:
         trace("empty memory opened")
-        _inherit(store, left, at)
+        with store.marked_transaction():
+            for source, epsilon in left.charged.items():
+                store.book(LedgerLine(at, "", source, epsilon, REASON))
+            for name, shown in left.participations.items():
+                store.execute("INSERT INTO before_loss VALUES (?, ?, ?, ?, ?, ?)", (name, *shown))
+            store.execute("UPDATE meta SET value = ? WHERE key = 'sequence'", (left.sequence,))
         trace("inherited")
     return left.charged
 
 
-def _inherit(store: Store, left: Mark, at: int) -> None:
-    """Take over what a lost memory is known to have spent and shown, all of it or nothing."""
-    reason = "memory lost: all it was charged stays spent"
-    with store.database.marked_transaction():
-        for source, epsilon in left.charged.items():
-            store.ledger.add(LedgerLine(at, "", source, epsilon, reason))
-        keep_participations(store.database.connection, left.participations)
-        store.database.execute("UPDATE meta SET value = ? WHERE key = 'sequence'", (left.sequence,))
-
-
 def _left_over(directory: Path, unknown_charge: float) -> Mark:
     """What is still known after a loss, as the mark of no store at all."""
-    mark = highwater.read_mark(directory / highwater.MARK_FILE)
-    store, charged, shown = _still_readable(directory / DATABASE_FILE)
+    mark, read = read_mark(directory / MARK_FILE), _still_readable(directory / DATABASE_FILE)
+    charged, shown = dict(read.charged), read.participations
     if mark is None:
         charged["*"] = charged.get("*", 0.0) + unknown_charge
         return Mark("", 1, charged, shown)
-    if store != mark.store:
+    if read.store != mark.store:
         charged, shown = {}, {}
     for source, epsilon in mark.charged.items():
         charged[source] = max(epsilon, charged.get(source, 0.0))
@@ -75,10 +68,10 @@ def _left_over(directory: Path, unknown_charge: float) -> Mark:
     return Mark("", mark.sequence + 1, charged, {**known, **later})
 
 
-def _still_readable(path: Path) -> tuple[str, dict[str, float], dict[str, Participation]]:
-    """Identity, charges and participations of a database that may be old, damaged or missing."""
+def _still_readable(path: Path) -> Mark:
+    """What can be read of a database that may be old, damaged or missing."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
-            return str(meta(db, "store")), charges(db), participations(db)
+            return mark_of(db)
     except (sqlite3.Error, TypeError, ValueError):
-        return "", {}, {}
+        return Mark("", 0)

@@ -118,7 +118,7 @@ def syncs_per_round(trace: list[Call], sent: list[bytes]) -> list[tuple[int, int
 def payloads(state: Path) -> list[bytes]:
     """Every report that a state directory remembers, oldest first."""
     with EdgeClient(state) as client:
-        return [row.payload for row in client.store.outbox.rows(client.find().name)]
+        return [row.payload for row in client.store.reports(client.find().name)]
 
 
 @contextmanager

@@ -289,7 +289,7 @@ class Agents:
 
     def _outbox(self, name: str) -> list[Queued]:
         with EdgeClient(self.place / name, exclusive=False) as client:
-            return client.store.outbox.rows(client.find("agents").name)
+            return client.store.reports(client.find("agents").name)
 
 
 def main(place: Path, authority: str, names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from edge_client.delivery import Delivery
 from edge_client.errors import SourceFailure
 from edge_client.link import Connector, Link, MakeLink, PahoLink
 from edge_client.policy import Policy
-from edge_client.records import Membership, Memo, Queued, Timing, Trace, no_trace
+from edge_client.records import LedgerLine, Membership, Memo, Queued, Timing, Trace, no_trace
 from edge_client.status import last_heartbeat
 from edge_client.store import Store
 from edge_client.store.opening import Connect
@@ -154,18 +154,18 @@ def joined_agent(
 def agree(
     agent: Agent, campaign: Manifest, *, broker: str = NOBODY, device: str | None = None
 ) -> Membership:
-    """Join as an owner who also accepts that silence may tell something."""
-    return agent.join(
-        campaign,
-        broker=broker,
-        namespace="allomfree",
-        device=device,
-    )
+    return agent.join(campaign, broker=broker, namespace="allomfree", device=device)
+
+
+def charge(agent: Agent, source: str, epsilon: float) -> None:
+    """Book a charge that no memo of this store explains."""
+    with agent.store.marked_transaction():
+        agent.store.book(LedgerLine(0, "elsewhere", source, epsilon, "memo drawn"))
 
 
 def only(agent: Agent) -> Membership:
     """The one campaign that was joined, as the store has it now."""
-    (membership,) = agent.store.campaigns.all()
+    (membership,) = agent.store.memberships()
     return membership
 
 
@@ -380,12 +380,12 @@ def way_manifest(reporting: Reporting, **options: object) -> Manifest:
 
 def memos_of(agent: Agent) -> dict[int, Memo]:
     """Of the one campaign joined."""
-    return agent.store.memos.of(only(agent).name)
+    return agent.store.memos(only(agent).name)
 
 
 def ledger_of(agent: Agent) -> list[float]:
     """Every charge."""
-    return [line.epsilon for line in agent.store.ledger.lines()]
+    return [line.epsilon for line in agent.store.ledger()]
 
 
 def report_of(row: Queued) -> Report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import get_args
 
@@ -27,9 +26,13 @@ def literals(call: ast.Call) -> list[str]:
 
 def said() -> dict[str, tuple[str, ...]]:
     """Every message of the agent: as the code says it, and as its words for states are."""
-    reason = re.search(r'reason = "(.*)"', Path(recovery.__file__).read_text(encoding="utf-8"))
-    assert reason
-    words = (*get_args(Status), *get_args(Fate), *REASONS.values(), *map(str, Wait), reason[1])
+    words = (
+        *get_args(Status),
+        *get_args(Fate),
+        *REASONS.values(),
+        *map(str, Wait),
+        recovery.REASON,
+    )
     found: dict[str, tuple[str, ...]] = {word: (word,) for word in words}
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -130,7 +130,7 @@ def run_device(
         agent = Agent(client.store, Policy(), clock=clock, entropy=entropy, randomiser=randomiser)
         for clock.round in range(reports):
             assert isinstance(agent.draw(client.find(), lambda _: value), Queued)
-        rows = client.store.outbox.rows(asked.campaign)
+        rows = client.store.reports(asked.campaign)
     shutil.rmtree(state)
     return [supported(asked, row.payload) for row in rows]
 

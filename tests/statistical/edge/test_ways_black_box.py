@@ -156,7 +156,7 @@ def run_device(
     """All that leaves a new device whose value in round t is the t-th of the history."""
     clock, sent = FakeClock(), {}
     agent = joined_agent(state, clock, entropy=entropy, randomiser=randomiser)
-    if not agent.store.campaigns.all():
+    if not agent.store.memberships():
         agree(agent, audit.asked, device=name_in(audit.asked))
     for value in history:
         drawn = agent.draw(only(agent), lambda _: value)  # noqa: B023

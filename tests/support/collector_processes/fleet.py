@@ -66,7 +66,7 @@ def _join(state: Path, manifest: Manifest, broker: str) -> None:
 
 def _outbox(state: Path) -> list[Queued]:
     with EdgeClient(state, exclusive=False) as client:
-        return client.store.outbox.rows(client.find().name)
+        return client.store.reports(client.find().name)
 
 
 def _start(state: Path, naive: bool) -> Runner:

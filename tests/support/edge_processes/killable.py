@@ -163,14 +163,14 @@ def _die() -> NoReturn:
 
 
 def _memory(client: EdgeClient) -> Memory:
-    memory = Memory(charges=[line.epsilon for line in client.store.ledger.lines()])
+    memory = Memory(charges=[line.epsilon for line in client.store.ledger()])
     for membership in client.memberships():
         memory.attribute = membership.attribute_index
         if membership.drawn_rounds is not None:
             memory.rounds = list(membership.drawn_rounds)
-        for value, memo in client.store.memos.of(membership.name).items():
+        for value, memo in client.store.memos(membership.name).items():
             memory.memos[str(value)] = memo.body.hex()
-        for row in client.store.outbox.rows(membership.name):
+        for row in client.store.reports(membership.name):
             memory.outbox[str(row.round)] = (row.payload.hex(), row.fate)
     return memory
 

@@ -60,8 +60,8 @@ def many_queued(
 
 
 def outbox(carrier: Runner) -> list[Queued]:
-    (membership,) = carrier.agent.store.campaigns.all()
-    return carrier.agent.store.outbox.rows(membership.name)
+    (membership,) = carrier.agent.store.memberships()
+    return carrier.agent.store.reports(membership.name)
 
 
 def queued(carrier: Runner) -> list[bytes]:

@@ -72,7 +72,7 @@ def test_every_value_gives_the_same_length(protocol: str, k: int, tmp_path: Path
             drawn = client.agent.draw(client.find(), lambda _, name=name: name)  # type: ignore[misc]
             assert isinstance(drawn, Queued)
             lengths.add(len(drawn.payload))
-        assert len(client.store.memos.of(asked.campaign)) == k
+        assert len(client.store.memos(asked.campaign)) == k
     assert len(lengths) == 1
 
 
@@ -96,8 +96,8 @@ def test_no_round_is_left_out(tmp_path: Path) -> None:
     assert all(len(payloads) == 1 for payloads in tally.payloads.values())
     assert len({len(payload) for _, payload in tally.deliveries}) == 1
     assert [asked.rounds.round_at(moment) for moment in moments] == list(range(100))
-    assert {row.fate for row in agent.store.outbox.rows(asked.campaign)} == {"counted"}
-    assert len(agent.store.memos.of(asked.campaign)) == 2
+    assert {row.fate for row in agent.store.reports(asked.campaign)} == {"counted"}
+    assert len(agent.store.memos(asked.campaign)) == 2
     runner.close()
     agent.store.close()
 
@@ -113,5 +113,5 @@ def test_no_round_is_left_out_by_a_running_agent(nats: Nats, tmp_path: Path) -> 
     rounds = sorted(number for _, number in tally.payloads)
     assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
     with EdgeClient(state) as client:
-        rows = client.store.outbox.rows(asked.campaign)
+        rows = client.store.reports(asked.campaign)
     assert all(asked.rounds.round_at(row.drawn) == row.round for row in rows)

@@ -47,9 +47,9 @@ def strace() -> None:
 def memory(directory: Path, asked: Manifest) -> tuple[object, ...]:
     """What a device remembers: attribute, memos, reports and charges."""
     with Store(directory, exclusive=True) as store:
-        joined = [(m.device, m.attribute_index, m.last_round) for m in store.campaigns.all()]
-        reports = [row.payload for row in store.outbox.rows(asked.campaign)]
-        return joined, store.memos.of(asked.campaign), reports, store.ledger.lines()
+        joined = [(m.device, m.attribute_index, m.last_round) for m in store.memberships()]
+        reports = [row.payload for row in store.reports(asked.campaign)]
+        return joined, store.memos(asked.campaign), reports, store.ledger()
 
 
 def found_after(files: Files | None, place: Path, asked: Manifest) -> tuple[object, ...] | str:

@@ -179,9 +179,9 @@ def test_the_daemon_killed_at_any_time(nats: Nats, tmp_path: Path) -> None:
         list(pool.map(lambda state: kill_again_and_again(state, asked, nats.url), states))
     for state in states:
         with EdgeClient(state) as client:
-            rows = client.store.outbox.rows(asked.campaign)
-            assert len(client.store.ledger.lines()) == 1
-            assert len(client.store.memos.of(asked.campaign)) == 1
+            rows = client.store.reports(asked.campaign)
+            assert len(client.store.ledger()) == 1
+            assert len(client.store.memos(asked.campaign)) == 1
         seen = {number: p for (device, number), p in tally.payloads.items() if device == state.name}
         assert {len(payloads) for payloads in seen.values()} == {1}, "one draw per round, ever"
         kept = {row.round: {row.payload} for row in rows}  # older ones are pruned
@@ -205,7 +205,7 @@ def kill_again_and_again(state: Path, asked: Manifest, url: str) -> None:
 
 def queued_rounds(state: Path) -> list[int]:
     with EdgeClient(state, exclusive=False) as client:
-        return [row.round for row in client.store.outbox.rows(client.find().name, queued_only=True)]
+        return [row.round for row in client.store.reports(client.find().name, queued_only=True)]
 
 
 def forgetful(wire: Wire) -> None:

@@ -87,8 +87,8 @@ def seen(
         ) as client:
             url = f"mqtts://localhost:{proxy.port}"
             client.join(client.invitation(manifest=campaign, broker=url), device=device)
-            client.store.database.execute("UPDATE campaign SET attribute = ?", (attribute,))
-            client.store.campaigns.set_status(campaign.campaign, "joined", 0)
+            client.store.execute("UPDATE campaign SET attribute = ?", (attribute,))
+            client.store.set_status(campaign.campaign, "joined", 0)
             value = campaign.attributes[attribute].values[0]
             drawn = client.agent.draw(client.find(), lambda _: value)
             assert isinstance(drawn, Queued)

@@ -72,9 +72,9 @@ def test_a_running_agent(nats: Nats, tmp_path: Path) -> None:
     with EdgeClient(state_dir) as client:
         membership = client.find()
         assert membership.manifest.to_bytes() == asked.to_bytes()
-        rows = client.store.outbox.rows(asked.campaign)
-        (memo,) = client.store.memos.of(asked.campaign).values()
-        assert len(client.store.ledger.lines()) == 1
+        rows = client.store.reports(asked.campaign)
+        (memo,) = client.store.memos(asked.campaign).values()
+        assert len(client.store.ledger()) == 1
     assert memo.reports == len(rows), "one draw for each round"
     assert all(asked.rounds.round_at(row.drawn) == row.round for row in rows)
     assert all(len(payloads) == 1 for payloads in tally.payloads.values())
@@ -104,8 +104,8 @@ def test_a_hostile_broker(tmp_path: Path) -> None:
         drawn = client.agent.draw(client.find(), lambda _: "wood")
         assert isinstance(drawn, Queued)
         runner = client.runner(lambda _: "gas")
-        tick_until(runner, lambda: client.store.outbox.rows(asked.campaign)[0].fate == "counted")
+        tick_until(runner, lambda: client.store.reports(asked.campaign)[0].fate == "counted")
         runner.close()
         assert points.count("report drawn") == points.count("memo drawn") == 1
-        assert [row.payload for row in client.store.outbox.rows(asked.campaign)] == [drawn.payload]
+        assert [row.payload for row in client.store.reports(asked.campaign)] == [drawn.payload]
         assert client.find().manifest.digest == asked.digest

@@ -39,7 +39,7 @@ def test_the_daemon_answers_in_the_rounds_it_drew_and_is_silent_in_others(
         assert agent.terminate() == 0
     with EdgeClient(state) as client:
         member, spent = client.find(), client.store.spent(client.find())
-        lines = [line.epsilon for line in client.store.ledger.lines()]
+        lines = [line.epsilon for line in client.store.ledger()]
     assert {number for _, number in tally.payloads} == set(member.drawn_rounds or ())
     assert all(len(found) == 1 for found in tally.payloads.values())
     assert lines == [asked.eps_1] * EACH

@@ -23,7 +23,7 @@ def test_looking_all_the_time(nats: Nats, tmp_path: Path) -> None:
         looks = 0
         while agent.said("was counted") < ROUNDS:
             with EdgeClient(state, exclusive=False) as client:
-                client.store.outbox.rows(asked.campaign)
+                client.store.reports(asked.campaign)
                 looks += 1
             assert agent.is_running, agent.lines
         assert looks > ROUNDS
@@ -46,4 +46,4 @@ def test_pausing_a_running_agent(nats: Nats, tmp_path: Path) -> None:
         agent.wait_for("was counted", times=agent.said("was counted") + 1)
         with EdgeClient(state, exclusive=False) as client:
             assert client.find().last_round > last
-            assert len(client.store.ledger.lines()) == 1
+            assert len(client.store.ledger()) == 1

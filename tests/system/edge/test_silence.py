@@ -81,7 +81,7 @@ def test_an_observer_learns_nothing_from_silence(broker: Broker, tmp_path: Path)
     lengths = {len(payload) for _, payload in of_old.deliveries}
     assert len(lengths) == 1
     with EdgeClient(state) as client:
-        assert [line.epsilon for line in client.store.ledger.lines()] == [0.02, 0.02]
+        assert [line.epsilon for line in client.store.ledger()] == [0.02, 0.02]
 
 
 # --- what is printed -----------------------------------------------------------------------------

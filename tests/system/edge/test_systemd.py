@@ -52,6 +52,6 @@ def test_notifications_and_the_end(kind: str, number: signal.Signals, tmp_path: 
         assert agent.process.wait(30) == 0
     assert not any("Traceback" in line["message"] for line in agent.lines)
     with EdgeClient(state) as client:
-        assert [(r.payload, r.fate) for r in client.store.outbox.rows(asked.campaign)] == [
+        assert [(r.payload, r.fate) for r in client.store.reports(asked.campaign)] == [
             (payload, "queued")
         ]

@@ -72,8 +72,8 @@ def attempt(
         client.join(invitation, device="device")
         client.agent.draw(client.find(), lambda _: "gas")
         with closing(client.runner(lambda _: "gas")) as runner:
-            tick_until(runner, lambda: "acknowledged" in points or bool(runner.delivery.trouble))
-            return runner.delivery.trouble or TAKEN
+            tick_until(runner, lambda: "acknowledged" in points or bool(runner.delivery.trouble()))
+            return runner.delivery.trouble() or TAKEN
 
 
 def ca(files: Files) -> str:

@@ -59,7 +59,7 @@ def test_the_attribute_survives_restart_leaving_and_rejoining(
     for seed in range(20):
         agent.store.close()
         agent = joined_agent(state, clock, entropy=seeded(str(seed)))
-        agent.store.campaigns.set_status(first.name, "left", 0)
+        agent.store.set_status(first.name, "left", 0)
         agree(agent, campaign)
         assert only(agent).attribute_index == first.attribute_index
         assert only(agent).device == first.device
@@ -111,7 +111,7 @@ def test_a_user_name_that_is_no_device_name_is_refused(
     agent = joined_agent(state, clock)
     with pytest.raises(SettingsError, match=r"invalid device name .* Nothing was drawn or sent"):
         agree(agent, daily(), device=device)
-    assert agent.store.campaigns.all() == []
+    assert agent.store.memberships() == []
     agent.store.close()
 
 

@@ -146,7 +146,7 @@ def test_a_broker_that_is_away_is_told_as_queued(state: Path, campaign: Manifest
         assert reported.state is ReportState.QUEUED
         assert reported.reason.startswith(f"the broker {NOBODY} cannot be used")
         assert reported.text == f"queued: {reported.reason}"
-        assert client.store.outbox.rows(campaign.campaign)[0].fate == "queued"
+        assert client.store.reports(campaign.campaign)[0].fate == "queued"
 
 
 def test_a_report_that_had_no_time_is_not_told_as_sent(
@@ -289,7 +289,7 @@ def test_forget_asks_the_collector_and_wipes_here(
         assert ready.wait(20)
         assert client.forget() == (campaign.campaign, told)
         assert client.memberships() == []
-        assert client.store.ledger.charged("fuel") == campaign.eps_inf
+        assert client.store.charged("fuel") == campaign.eps_inf
     collector.join()
 
 

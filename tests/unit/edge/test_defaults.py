@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient
-from edge_client.agent import Agent
-from edge_client.client import accept_loss
 from edge_client.errors import PolicyRefusal
-from edge_client.policy import EARLIER_DEFAULTS, Policy
-from edge_client.records import LedgerLine
+from edge_client.policy import Policy
 from edge_client.sources import build
 from edge_client.statement import budget_facts
 from edge_client.text import budget_text
@@ -24,6 +21,7 @@ from tests.support.edge import (
     FUEL,
     FakeClock,
     agree,
+    charge,
     daily,
     draw,
     draw_rounds,
@@ -53,15 +51,15 @@ def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> Non
     ):
         agree(agent, daily(slug="e", attributes=FAN))
     assert rows(state) == before
-    for membership in agent.store.campaigns.all():
+    for membership in agent.store.memberships():
         agent.draw(membership, lambda _: "wood")  # each of them has what it was promised
-    assert agent.store.ledger.charged_in_all() == 8.0
+    assert agent.store.charged() == 8.0
     agent.store.close()
 
 
 def test_a_loss_of_unknown_size_counts_once_in_all(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=20.0))
-    agent.store.ledger.charge(LedgerLine(0, "", "*", 6.5, "memory lost"))
+    charge(agent, "*", 6.5)
     with pytest.raises(PolicyRefusal, match=r"6\.5 of the total budget of 8"):
         agree(agent, daily())
     agent.store.close()
@@ -74,28 +72,11 @@ def test_a_new_value_beyond_the_total_is_frozen_not_silent(state: Path, clock: F
     agent.policy = replace(policy, total_budget=4.0)
     for value in ("wood", "gas", "oil"):
         draw_rounds(agent, clock, 1, value)
-    assert agent.store.ledger.charged_in_all() == 4.0
+    assert agent.store.charged() == 4.0
     agent.store.close()
 
 
 GENEROUS = {"eps_inf": 4.0, "max_values": 3, "period": 60, "grace": 60}
-
-
-def test_what_was_joined_under_earlier_defaults_goes_on(state: Path, clock: FakeClock) -> None:
-    """An upgrade must not make a device silent; but nothing like it is joined any more."""
-    earlier = joined_agent(state, clock, daily(**GENEROUS), policy=Policy(**EARLIER_DEFAULTS))
-    earlier.store.ledger.charge(LedgerLine(0, "older", "fuel", 8.0, "memo drawn"))
-    upgraded = Agent(earlier.store, Policy(), clock=clock)
-    draw(upgraded)
-    assert upgraded.store.ledger.charged("fuel") == 12.0
-    for refused, limit in (
-        (daily(slug="other", eps_inf=4.0), "max_eps_inf"),
-        (daily(slug="other"), "lifetime_budget"),
-        (daily(slug="other", attributes=STOVE), "total_budget"),
-    ):
-        with pytest.raises(PolicyRefusal, match=f"policy.{limit}"):
-            agree(upgraded, refused)
-    earlier.store.close()
 
 
 @pytest.mark.parametrize(
@@ -110,24 +91,6 @@ def test_a_limit_that_the_owner_set_stops_also_what_was_joined(
     with pytest.raises(PolicyRefusal):
         agent.draw(only(agent), lambda _: "wood")
     agent.store.close()
-
-
-def test_a_limit_of_the_configuration_is_one_that_was_set() -> None:
-    assert Policy.from_table({"max_eps_inf": 2.0}).for_joined.max_eps_inf == 2.0
-    assert Policy.from_table({}).for_joined == Policy(**EARLIER_DEFAULTS)
-
-
-def test_a_loss_is_booked_for_what_may_have_been_joined_earlier(
-    state: Path, clock: FakeClock
-) -> None:
-    """I14: a campaign of the earlier default may have told as much."""
-    agent = joined_agent(state, clock, daily(eps_inf=4.0))
-    draw(agent)
-    agent.store.close()
-    for policy, booked in ((Policy(), 4.0), (Policy(max_eps_inf=2.5), 2.5)):
-        (state / "highwater").write_bytes(b"damaged")
-        (state / "state.db").unlink()
-        assert accept_loss(state, policy, clock) == {"*": booked}
 
 
 def test_the_owner_sees_what_is_used_and_promised(state: Path, clock: FakeClock, cli: Cli) -> None:

@@ -46,7 +46,7 @@ def runner(agent: Agent, broker: MemoryBroker) -> Iterator[Runner]:
 
 
 def fates(agent: Agent) -> list[str]:
-    return [row.fate for row in agent.store.outbox.rows(only(agent).name)]
+    return [row.fate for row in agent.store.reports(only(agent).name)]
 
 
 def turn(runner: Runner, times: int = 3) -> None:
@@ -92,8 +92,8 @@ def test_a_deadline_ends_it(
 ) -> None:
     MemoryTally(broker, daily(), receipts=False)
     turn(runner)
-    agent.store.campaigns.set_status(only(agent).name, "paused", 0)
-    agent.store.campaigns.set_status(only(agent).name, "joined", 0)
+    agent.store.set_status(only(agent).name, "paused", 0)
+    agent.store.set_status(only(agent).name, "joined", 0)
     clock.pass_time(2 * DAY)
     turn(runner, 1)
     assert fates(agent)[0] == "missed"
@@ -109,7 +109,7 @@ def test_a_receipt_that_comes_with_the_end_counts(
     turn(runner)
     assert fates(agent) == ["counted"]
     assert only(agent).status == "left"
-    decisions = [what for _, what in agent.store.campaigns.decisions(only(agent).name)]
+    decisions = [what for _, what in agent.store.decisions(only(agent).name)]
     assert decisions == ["joined", "left", "closed by the collector"]
 
 
@@ -133,8 +133,8 @@ def test_what_the_owner_withdrew_is_not_sent_again(
     tally = MemoryTally(broker, daily(), receipts=False)
     turn(runner)
     with Store(state, exclusive=False) as owner:
-        owner.campaigns.set_status(only(agent).name, "left", 0)
-        owner.campaigns.set_status(only(agent).name, "joined", 0)
+        owner.set_status(only(agent).name, "left", 0)
+        owner.set_status(only(agent).name, "joined", 0)
     clock.pass_time(SLOW.resend_longest)
     turn(runner)
     assert fates(agent) == ["withdrawn"]

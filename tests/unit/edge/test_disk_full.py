@@ -106,7 +106,7 @@ def draw_until_full(agent: Agent, clock: FakeClock) -> StorageFailure:
 def use_up_free_pages(store: Store) -> None:
     with suppress(StorageFailure):
         while True:
-            store.campaigns.decide(CAMPAIGN.campaign, "x" * 4000, 0)
+            store.decide(CAMPAIGN.campaign, "x" * 4000, 0)
 
 
 def test_a_full_disk_refuses_the_draw_and_nothing_else(disk: Disk, clock: FakeClock) -> None:
@@ -133,11 +133,11 @@ def test_the_first_memo_is_not_charged_if_it_cannot_be_stored(disk: Disk, clock:
     use_up_free_pages(agent.store)
     with pytest.raises(StorageFailure):
         draw(agent, "c1")
-    assert agent.store.ledger.charged("colour") == 0.0
-    assert agent.store.memos.of(CAMPAIGN.campaign) == {}
+    assert agent.store.charged("colour") == 0.0
+    assert agent.store.memos(CAMPAIGN.campaign) == {}
     disk.free()
     draw(agent, "c1")
-    assert agent.store.ledger.charged("colour") == CAMPAIGN.eps_inf
+    assert agent.store.charged("colour") == CAMPAIGN.eps_inf
     agent.store.close()
 
 
@@ -164,7 +164,7 @@ def test_the_running_agent_says_so_sends_what_it_has_and_recovers(
     tick_until(runner, lambda: len(tally.payloads) == 1)
     disk.fill()
     draw_until_full(agent, clock)
-    stored = agent.store.outbox.rows(name)
+    stored = agent.store.reports(name)
     tick_until(runner, lambda: "DISK_FULL" in last_state(runner))
     tick_until(runner, lambda: heard(tally) == {row.payload for row in stored})
     runner.tick()
@@ -172,8 +172,8 @@ def test_the_running_agent_says_so_sends_what_it_has_and_recovers(
     disk.free()
     clock.pass_time(QUICK.source_retry)
     tick_until(runner, lambda: only(agent).last_round > stored[-1].round)
-    tick_until(runner, lambda: not agent.store.outbox.rows(name, queued_only=True))
-    assert {row.fate for row in agent.store.outbox.rows(name)} == {"counted"}
+    tick_until(runner, lambda: not agent.store.reports(name, queued_only=True))
+    assert {row.fate for row in agent.store.reports(name)} == {"counted"}
     assert all(len(payloads) == 1 for payloads in tally.payloads.values())
     runner.close()
     agent.store.close()
@@ -197,9 +197,9 @@ def test_fates_wait_for_the_disk(
         tick_until(runner, lambda: f"{name}: round 0 was counted" in caplog.messages)
     for _ in range(3):
         runner.tick()
-        assert [row.fate for row in agent.store.outbox.rows(name)] == ["queued"]
+        assert [row.fate for row in agent.store.reports(name)] == ["queued"]
     connections.refuse_writes(False)
-    tick_until(runner, lambda: agent.store.outbox.rows(name)[0].fate == "counted")
+    tick_until(runner, lambda: agent.store.reports(name)[0].fate == "counted")
     assert len(tally.deliveries) == 1
     runner.close()
     agent.store.close()
@@ -210,6 +210,6 @@ def test_a_queued_row_is_the_row_that_was_committed(disk: Disk, clock: FakeClock
     drawn = draw(agent, "c1")
     disk.fill()
     draw_until_full(agent, clock)
-    assert agent.store.outbox.rows(CAMPAIGN.campaign)[0] == drawn
+    assert agent.store.reports(CAMPAIGN.campaign)[0] == drawn
     assert isinstance(drawn, Queued)
     agent.store.close()

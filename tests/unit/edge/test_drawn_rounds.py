@@ -123,12 +123,12 @@ def test_a_late_joiner_draws_among_what_is_left(
 def test_rounds_are_drawn_once_for_life(state: Path, clock: FakeClock, once: Manifest) -> None:
     agent = joined_agent(state, clock, once)
     drawn = only(agent).drawn_rounds
-    agent.store.campaigns.set_status(only(agent).name, "left", 0)
+    agent.store.set_status(only(agent).name, "left", 0)
     agree(agent, once)
     assert only(agent).drawn_rounds == drawn
     agent.store.close()
     with closing(joined_agent(state, clock, once).store) as store:
-        assert store.campaigns.all()[0].drawn_rounds == drawn
+        assert store.memberships()[0].drawn_rounds == drawn
 
 
 def test_a_second_process_that_joins_meanwhile_draws_no_more(
@@ -136,8 +136,8 @@ def test_a_second_process_that_joins_meanwhile_draws_no_more(
 ) -> None:
     agent = joined_agent(state, clock, once)
     drawn = only(agent).drawn_rounds
-    shown = highwater.Participation("other", 0, -1)
-    agent.store.campaigns.join(
+    shown = highwater.Participation("other", 0, -1, 0, once.digest)
+    agent.store.join(
         once, broker=NOBODY, namespace="allomfree", participation=shown, at=0, rounds=(1, 2, 3)
     )
     assert only(agent).drawn_rounds == drawn
@@ -174,7 +174,7 @@ def test_answers_given_before_a_loss_stay_used(
     agent = joined_agent(state, clock, once)
     before = only(agent)
     rounds = (before.drawn_rounds or ())[:answered]
-    while len(agent.store.outbox.rows(before.name)) < answered:
+    while len(agent.store.reports(before.name)) < answered:
         agent.draw(only(agent), lambda _: "v07")
         clock.pass_time(DAY)
     agent.store.close()
@@ -195,7 +195,7 @@ def test_answers_given_before_a_loss_stay_used(
     sent = draw_all(agent, clock, "v07")
     assert all(row.round > max(rounds, default=-1) for row in sent)
     assert answered + len(sent) <= 3
-    assert agent.store.ledger.charged("colour") <= once.eps_inf + 1e-12
+    assert agent.store.charged("colour") <= once.eps_inf + 1e-12
     assert agent.store.spent(only(agent)).exact <= once.eps_inf
     agent.store.close()
 
@@ -253,7 +253,7 @@ def test_report_of_a_silent_round_is_not_that_of_an_earlier_one(
         (drawn,) = client.find().drawn_rounds or ()
         clock.pass_time(drawn * DAY)
         assert isinstance(client.agent.draw(client.find(), lambda _: "wood"), Queued)
-        client.store.outbox.finish(campaign.campaign, {drawn: "counted"})
+        client.store.finish(campaign.campaign, {drawn: "counted"})
         (same,) = client.report({"fuel": "wood"}, timeout=0.0)
         clock.pass_time(DAY)
         (later,) = client.report({"fuel": "wood"}, timeout=0.0)

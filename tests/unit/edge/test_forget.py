@@ -48,7 +48,7 @@ def used(state: Path, clock: FakeClock, connections: Connections) -> Iterator[Ag
 def markers(agent: Agent, payloads: list[bytes]) -> set[bytes]:
     """Every stretch of twelve bytes of a memo or report, the name and the manifest's words."""
     membership = only(agent)
-    bodies = [memo.body for memo in agent.store.memos.of(membership.name).values()]
+    bodies = [memo.body for memo in agent.store.memos(membership.name).values()]
     found = {membership.device.encode(), membership.manifest.purpose.encode()}
     for secret in (*bodies, *payloads):
         found |= {secret[i : i + WINDOW] for i in range(0, len(secret) - WINDOW, WINDOW // 2)}
@@ -64,7 +64,7 @@ def found_in(state: Path, wanted: set[bytes]) -> dict[str, int]:
 
 def test_no_marker_is_left_in_any_file(used: Agent, state: Path, clock: FakeClock) -> None:
     payloads = draw_rounds(used, clock, KEPT_FOR_SHOW, "c17")
-    used.store.outbox.finish(only(used).name, dict.fromkeys(range(50), "counted"))
+    used.store.finish(only(used).name, dict.fromkeys(range(50), "counted"))
     wanted = markers(used, payloads)
     assert {"state.db-wal", "highwater"} <= found_in(state, wanted).keys()
     used.store.forget(only(used), 0)
@@ -88,7 +88,7 @@ def test_reports_that_are_no_longer_kept_are_erased(state: Path, clock: FakeCloc
     """Not only unlinked: their bytes are gone from the database long before `forget`."""
     agent = joined_agent(state, clock, daily(attributes=COLOUR))
     first = draw_rounds(agent, clock, 5, "c1")
-    agent.store.outbox.finish(only(agent).name, dict.fromkeys(range(5), "counted"))
+    agent.store.finish(only(agent).name, dict.fromkeys(range(5), "counted"))
     draw_rounds(agent, clock, KEPT_FOR_SHOW + 1, "c1")
     agent.store.close()
     bodies = {payload[-WINDOW:] for payload in first}
@@ -97,16 +97,16 @@ def test_reports_that_are_no_longer_kept_are_erased(state: Path, clock: FakeCloc
 
 def test_the_ledger_stays_and_a_rejoin_is_charged_again(used: Agent, clock: FakeClock) -> None:
     membership = only(used)
-    before = used.store.ledger.lines()
-    memos = used.store.memos.of(membership.name)
+    before = used.store.ledger()
+    memos = used.store.memos(membership.name)
     used.store.forget(membership, 7)
-    assert used.store.campaigns.all() == []
-    assert used.store.ledger.lines() == before
-    assert used.store.campaigns.decisions(membership.name) == [(7, "forgotten")]
+    assert used.store.memberships() == []
+    assert used.store.ledger() == before
+    assert used.store.decisions(membership.name) == [(7, "forgotten")]
     agree(used, membership.manifest)
     draw(used, "c17")
-    assert used.store.ledger.charged("colour") == 3 * membership.manifest.eps_inf
-    assert used.store.memos.of(membership.name)[17].body != memos[17].body
+    assert used.store.charged("colour") == 3 * membership.manifest.eps_inf
+    assert used.store.memos(membership.name)[17].body != memos[17].body
     assert only(used).device != membership.device
 
 
@@ -118,7 +118,7 @@ def test_a_rejoin_beyond_the_lifetime_budget_is_refused_later(
     for _ in range(6):
         draw_rounds(agent, clock, 1)
         agent.store.forget(only(agent), 0)
-        if agent.store.ledger.charged("fuel") < 12.0:
+        if agent.store.charged("fuel") < 12.0:
             agree(agent, campaign)
     with pytest.raises(PermissionError, match="12 of its lifetime budget of 12 is already used"):
         agree(agent, campaign)
@@ -131,12 +131,12 @@ def test_another_campaign_under_the_same_name_is_kept(state: Path, clock: FakeCl
     for slug in ("one", "two"):
         campaign = daily(slug=slug)
         agree(agent, campaign, device="living-room-heater")
-    one, two = agent.store.campaigns.all()
+    one, two = agent.store.memberships()
     for membership in (one, two):
         agent.draw(membership, lambda _: "wood")
     agent.store.forget(one, 0)
-    assert [m.name for m in agent.store.campaigns.all()] == [two.name]
-    assert len(agent.store.memos.of(two.name)) == 1
+    assert [m.name for m in agent.store.memberships()] == [two.name]
+    assert len(agent.store.memos(two.name)) == 1
     agent.store.close()
 
 
@@ -153,7 +153,7 @@ def test_plain_bytes_and_names_are_no_false_alarm(
         entropy=lambda size: b"\xff" * size if size > 8 else bytes(size),
     )
     draw(agent, "c0")
-    assert not any(agent.store.memos.of(only(agent).name)[0].body)
+    assert not any(agent.store.memos(only(agent).name)[0].body)
     agent.store.forget(only(agent), 0)
     agent.store.close()
 
@@ -171,7 +171,7 @@ def test_traces_that_cannot_be_removed_are_named(
         with pytest.raises(StorageFailure) as refused:
             used.store.forget(only(used), 0)
     assert "traces remain in my-backup.db, state.db" in str(refused.value)
-    assert used.store.campaigns.all() == []
+    assert used.store.memberships() == []
 
 
 def test_a_named_device_is_not_charged_for_reports_that_nobody_counts(

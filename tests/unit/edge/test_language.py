@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -11,11 +13,9 @@ from edge_client.explain import fraction, times
 from edge_client.language import (
     ENGLISH,
     LANGUAGES,
-    Catalogue,
     language_of,
     load,
     number,
-    read_catalogue,
     say,
     say_count,
     speaking,
@@ -30,6 +30,28 @@ EVERY_OTHER = pytest.mark.parametrize("code", OTHERS)
 # --- the catalogues ------------------------------------------------------------------------------
 
 
+def translations(code: str) -> dict[str, tuple[str, ...]]:
+    """The messages of a catalogue: each with one text, or with singular and plural."""
+    found: dict[str, tuple[str, ...]] = {}
+    catalogue: dict[str | tuple[str, int], str] = load(code).messages._catalog  # type: ignore[attr-defined]
+    for key in catalogue:
+        name = key if isinstance(key, str) else key[0]
+        plurals = tuple(catalogue[name, i] for i in (0, 1) if (name, i) in catalogue)
+        found[name] = plurals or (catalogue[name],)
+    del found[""]  # the header
+    return found
+
+
+@EVERY_OTHER
+@pytest.mark.needs("msgfmt")
+def test_the_compiled_catalogue_is_made_of_the_one_that_people_edit(
+    code: str, tmp_path: Path
+) -> None:
+    source = PACKAGE / "language" / f"{code}.po"
+    subprocess.run(["msgfmt", "--check", "-o", tmp_path / "made.mo", source], check=True)
+    assert (tmp_path / "made.mo").read_bytes() == source.with_suffix(".mo").read_bytes()
+
+
 def placeholders(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
@@ -41,14 +63,14 @@ def test_the_messages_are_found() -> None:
 
 @EVERY_OTHER
 def test_no_message_is_missing_and_none_is_left_over(code: str) -> None:
-    assert load(code).messages.keys() == MESSAGES.keys()
+    assert translations(code).keys() == MESSAGES.keys()
 
 
 @EVERY_OTHER
 @every("message", MESSAGES)
 def test_a_translation_fills_in_the_same(code: str, message: str) -> None:
     """Numbers and names are neither lost nor added, and a plural is one in both."""
-    originals, texts = MESSAGES[message], load(code).messages[message]
+    originals, texts = MESSAGES[message], translations(code)[message]
     assert len(texts) == len(originals)
     for original, text in zip(originals, texts, strict=True):
         assert placeholders(text) == placeholders(original)
@@ -67,7 +89,7 @@ SAME = {
 @EVERY_OTHER
 def test_no_message_is_left_in_english(code: str) -> None:
     """Words that are the same in both are named; and no English little word is in a text."""
-    messages = load(code).messages
+    messages = translations(code)
     unchanged = {m for m, t in messages.items() if t == MESSAGES[m] and re.search("[a-z; ]{2}", m)}
     assert {m for m in unchanged if re.sub(r"\{\w+\}", "", m).strip(" .:,;")} == SAME[code] - {"; "}
     english = re.compile(r"\b(the|of|and|you|your|is|are|this|with|that|report|round)\b")
@@ -79,31 +101,19 @@ def _plain(text: str) -> str:
 
 
 @EVERY_OTHER
-def test_a_catalogue_says_its_language_and_plurals(code: str) -> None:
-    text = (PACKAGE / "language" / f"{code}.po").read_text(encoding="utf-8")
-    assert f'"Language: {code}\\n"' in text
-    plural = {"de": "plural=(n != 1);", "fr": "plural=(n > 1);"}[code]
-    assert plural in text
-    is_singular = load(code).is_singular
-    assert [is_singular(n) for n in (0, 1, 2)] == [code == "fr", True, False]
+def test_plurals_follow_the_language(code: str) -> None:
+    one, many = translations(code)["{count} report"]
+    with speaking(code):
+        said = [say_count(n, "{count} report", "{count} reports") for n in (0, 1, 2)]
+    none = one if code == "fr" else many
+    assert said == [none.format(count=0), one.format(count=1), many.format(count=2)]
 
 
-def test_a_catalogue_is_read_as_gettext_has_it() -> None:
-    text = (
-        'msgid ""\nmsgstr "Language: xx\\n"\n\n# a note\n#, fuzzy\nmsgid "one \\"word\\""\n'
-        'msgstr ""\n"ein "\n"\\"Wort\\"\\n"\n\nmsgid "{count} a"\nmsgid_plural "{count} b"\n'
-        'msgstr[0] "{count} c"\nmsgstr[1] "{count} d"\n\nmsgid "not yet"\nmsgstr ""\n'
-    )
-    assert read_catalogue(text) == {
-        'one "word"': ('ein "Wort"\n',),
-        "{count} a": ("{count} c", "{count} d"),
-    }
-
-
-def test_what_is_missing_is_said_in_english() -> None:
-    with speaking(Catalogue("xx")):
-        assert say("Next: {command}", command="x") == "Next: x"
-        assert say_count(2, "{count} report", "{count} reports") == "2 reports"
+@EVERY_OTHER
+def test_what_is_missing_is_said_in_english(code: str) -> None:
+    with speaking(code):
+        assert say("Never translated: {command}", command="x") == "Never translated: x"
+        assert say_count(2, "{count} thing", "{count} things") == "2 things"
 
 
 # --- the locale ----------------------------------------------------------------------------------

@@ -12,11 +12,21 @@ from random import Random
 
 import pytest
 
-from edge_client.errors import StateLost, StateTooNew, StorageFailure
+from edge_client.client import accept_loss
+from edge_client.errors import StateLost, StateOfOtherVersion, StorageFailure
+from edge_client.policy import Policy
 from edge_client.store import Store
 from edge_client.store.highwater import SLOT
-from edge_client.store.opening import RECOVER
-from tests.support.edge import FakeClock, as_killed, daily, draw_rounds, joined_agent, only, rows
+from edge_client.store.opening import RECOVER, UNRELEASED_ID
+from tests.support.edge import (
+    FakeClock,
+    as_killed,
+    daily,
+    draw_rounds,
+    joined_agent,
+    only,
+    rows,
+)
 
 PAGE = 4096
 Damage = Callable[[Path], object]
@@ -149,10 +159,10 @@ def test_damage_anywhere_is_refused_by_name_or_does_not_show(
         file.write_bytes(damaged(file.read_bytes(), chance))
         try:
             agent = joined_agent(state, clock)
-        except (StateLost, StateTooNew) as refused:
+        except (StateLost, StateOfOtherVersion) as refused:
             outcomes[type(refused).__name__] += 1
             continue
-        assert agent.store.outbox.rows(only(agent).name)
+        agent.store.reports(only(agent).name)
         outcomes["not noticed"] += 1
         agent.store.close()
     assert outcomes["StateLost"] > 10, f"seed {seed}: {outcomes}"
@@ -220,13 +230,27 @@ def test_the_newest_copy_put_back_is_accepted(used: Path, tmp_path: Path) -> Non
     assert rows(used) == before
 
 
-def test_a_newer_schema_is_refused_untouched(used: Path) -> None:
+@pytest.mark.parametrize(
+    ("pragma", "told"),
+    [
+        ("user_version = 99", r"a later version \(schema 99.*\. Upgrade the agent"),
+        (f"application_id = {UNRELEASED_ID}", r"before the first release.*another --state-dir"),
+    ],
+)
+def test_the_state_of_another_version_is_refused_untouched(
+    used: Path, clock: FakeClock, pragma: str, told: str
+) -> None:
     with closing(sqlite3.connect(database(used))) as db:
-        db.execute("PRAGMA user_version = 99")
-    before = database(used).read_bytes()
-    with pytest.raises(StateTooNew, match=r"schema 99.*nothing was drawn or sent\. Upgrade"):
-        Store(used, exclusive=True)
-    assert database(used).read_bytes() == before
+        db.execute(f"PRAGMA {pragma}")
+    before = {path.name: path.read_bytes() for path in used.iterdir()}
+    for attempt in (
+        lambda: Store(used, exclusive=True).close(),
+        lambda: accept_loss(used, Policy(), clock),
+    ):
+        with pytest.raises(StateOfOtherVersion, match=told) as refused:
+            attempt()
+        assert "nothing was changed, drawn or sent" in str(refused.value)
+        assert {path.name: path.read_bytes() for path in used.iterdir()} == before
 
 
 def test_a_directory_in_the_place_of_the_database_is_no_traceback(used: Path) -> None:
@@ -239,10 +263,6 @@ def test_a_directory_in_the_place_of_the_database_is_no_traceback(used: Path) ->
 def test_a_first_start_that_was_killed_is_no_loss(state: Path) -> None:
     """Nothing had been drawn, so nothing can be lost."""
     state.mkdir(mode=0o700)
-    for left_behind in (b"", None):
-        if left_behind is not None:
-            database(state).write_bytes(left_behind)
-            database(state).chmod(0o600)
-        Store(state, exclusive=True).close()
-        (state / "highwater").unlink()
+    Store(state, exclusive=True).close()
+    (state / "highwater").unlink()
     Store(state, exclusive=True).close()

@@ -35,7 +35,7 @@ unit = "°C"
 
 
 def memos(agent: Agent) -> dict[int, Memo]:
-    return agent.store.memos.of(only(agent).name)
+    return agent.store.memos(only(agent).name)
 
 
 def test_the_memo_of_a_value_is_drawn_once(state: Path, clock: FakeClock) -> None:
@@ -44,7 +44,7 @@ def test_the_memo_of_a_value_is_drawn_once(state: Path, clock: FakeClock) -> Non
     body = memos(agent)[3].body
     draw_rounds(agent, clock, 20, "c3")
     assert memos(agent) == {3: Memo(3, body, 21)}
-    assert [line.epsilon for line in agent.store.ledger.lines()] == [2.0]
+    assert [line.epsilon for line in agent.store.ledger()] == [2.0]
     agent.store.close()
 
 
@@ -53,7 +53,7 @@ def test_a_returning_value_finds_its_memo(state: Path, clock: FakeClock) -> None
     for value in ("c1", "c2", "c1", "c3", "c2", "c1"):
         draw_rounds(agent, clock, 1, value)
     assert {v: m.reports for v, m in memos(agent).items()} == {1: 3, 2: 2, 3: 1}
-    assert agent.store.ledger.charged("colour") == 6.0
+    assert agent.store.charged("colour") == 6.0
     agent.store.close()
 
 
@@ -66,14 +66,14 @@ def test_at_the_cap_the_last_memo_serves(
     campaign = daily(attributes=COLOUR, max_values=cap)
     agent = joined_agent(state, clock, campaign, policy=policy)
     lengths = {len(draw_rounds(agent, clock, 1, f"c{i}")[0]) for i in range(cap)}
-    frozen, charged = memos(agent), agent.store.ledger.charged("colour")
+    frozen, charged = memos(agent), agent.store.charged("colour")
     assert len(frozen) == cap
     for value in ("c100", "c101", "c102"):
         lengths.add(len(draw_rounds(agent, clock, 1, value)[0]))
         assert only(agent).last_value == cap - 1
     assert {v: m.body for v, m in memos(agent).items()} == {v: m.body for v, m in frozen.items()}
     assert memos(agent)[cap - 1].reports == 1 + 3
-    assert agent.store.ledger.charged("colour") == charged == 2.0 * cap
+    assert agent.store.charged("colour") == charged == 2.0 * cap
     assert len(lengths) == 1
     agent.store.close()
 
@@ -97,7 +97,7 @@ def test_at_the_end_of_the_lifetime_budget_the_last_memo_serves(
     for value in ("c0", "c1", "c2", "c3"):
         draw_rounds(agent, clock, 1, value)
     assert {v: m.reports for v, m in memos(agent).items()} == {0: 1, 1: 3}
-    assert agent.store.ledger.charged("colour") == 4.0
+    assert agent.store.charged("colour") == 4.0
     agent.store.close()
 
 
@@ -110,7 +110,7 @@ def test_the_lifetime_budget_counts_all_campaigns_of_a_source(
         agree(agent, daily(slug=slug))
     with pytest.raises(PolicyRefusal, match="6 of its lifetime budget of 6 is already used or pr"):
         agree(agent, daily(slug="four"))
-    one, two, three = agent.store.campaigns.all()
+    one, two, three = agent.store.memberships()
     agent.draw(one, lambda _: "wood")
     agent.draw(two, lambda _: "wood")
     agent.policy = Policy(lifetime_budget=4.0)
@@ -128,7 +128,7 @@ def test_a_budget_reached_exactly_is_not_exceeded_by_rounding(
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=3.0))
     for i in range(10):
         agree(agent, daily(slug=f"s{i}", eps_inf=0.3, eps_1=0.1))
-    for membership in agent.store.campaigns.all():
+    for membership in agent.store.memberships():
         agent.draw(membership, lambda _: "wood")
     with pytest.raises(PolicyRefusal):
         agree(agent, daily(slug="s10", eps_inf=0.3, eps_1=0.1))
@@ -142,7 +142,7 @@ def test_the_ledger_is_never_below_the_exact_loss(state: Path, clock: FakeClock)
     for value in ("c0", "c0", "c1", "c0", "c2", "c9", "c1"):
         draw_rounds(agent, clock, 1, value)
         spent = agent.store.spent(only(agent))
-        assert exact < spent.exact <= spent.charged == agent.store.ledger.charged("colour")
+        assert exact < spent.exact <= spent.charged == agent.store.charged("colour")
         exact = spent.exact
     counts = [m.reports for m in memos(agent).values()]
     assert exact == spending(only(agent).calibration, counts).exact
@@ -170,7 +170,7 @@ def test_what_is_no_number_is_a_bin_drawn_uniformly(tmp_path: Path, reading: obj
         agent = joined_agent(tmp_path / str(number), FakeClock(), daily(attributes=TEMPERATURE))
         draw(agent, reading)
         places.update(list(memos(agent)))
-        assert agent.store.ledger.charged("temperature") == 2.0
+        assert agent.store.charged("temperature") == 2.0
         agent.store.close()
     assert set(places) == {0, 1, 2, 3}
 

@@ -76,7 +76,7 @@ def looking(state: Path, clock: FakeClock, tmp_path: Path) -> Iterator[EdgeClien
     """A client that may not draw, on a copy of a device that sent three reports."""
     agent = joined_agent(state, clock, daily())
     draw_rounds(agent, clock, 3)
-    agent.store.outbox.finish(only(agent).name, {0: "counted", 1: "missed"})
+    agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, entropy=no_entropy, exclusive=False) as client:
@@ -145,7 +145,7 @@ def test_the_true_value_and_the_memo_are_not_in_it(
 ) -> None:
     agent = joined_agent(state, clock, daily(attributes=COLOUR))
     draw_rounds(agent, clock, 2, "c77")
-    memo = agent.store.memos.of(only(agent).name)[77].body
+    memo = agent.store.memos(only(agent).name)[77].body
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
     with EdgeClient(copy, clock=clock, exclusive=False) as client:

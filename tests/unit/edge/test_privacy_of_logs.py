@@ -61,8 +61,8 @@ def spellings(secret: bytes) -> set[str]:
 def private(agent: Agent) -> set[str]:
     """Everything that may not be told: the value, the memos, the bits of the reports."""
     name, length = only(agent).name, 256 // 8
-    secrets = [memo.body for memo in agent.store.memos.of(name).values()]
-    secrets += [row.payload[-length:] for row in agent.store.outbox.rows(name)]
+    secrets = [memo.body for memo in agent.store.memos(name).values()]
+    secrets += [row.payload[-length:] for row in agent.store.reports(name)]
     assert secrets
     return {SECRET}.union(*(spellings(secret) for secret in secrets))
 
@@ -83,7 +83,7 @@ def test_the_search_finds_what_is_there(state: Path, clock: FakeClock) -> None:
     """A negative control: each spelling of a memo is found when it is told."""
     agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
     draw_rounds(agent, clock, 1, SECRET)
-    memo = agent.store.memos.of(only(agent).name)[77].body
+    memo = agent.store.memos(only(agent).name)[77].body
     secrets = private(agent)
     for text in (
         f"{memo!r}",

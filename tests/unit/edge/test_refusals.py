@@ -9,7 +9,6 @@ import pytest
 from edge_client.agent import Agent
 from edge_client.errors import CampaignProblem, EdgeError, PolicyRefusal
 from edge_client.policy import Policy
-from edge_client.records import LedgerLine
 from protocol_spec import Manifest
 from tests.support.edge import (
     DAY,
@@ -18,6 +17,7 @@ from tests.support.edge import (
     ROOMY,
     FakeClock,
     agree,
+    charge,
     daily,
     draw,
     joined_agent,
@@ -72,7 +72,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
 ) -> None:
     """Else the attribute would not be uniform: those that are spent could not be drawn."""
     agent = joined_agent(state, clock, entropy=no_entropy)
-    agent.store.ledger.charge(LedgerLine(0, "earlier", "stove", 11.0, "memo drawn"))
+    charge(agent, "stove", 11.0)
     before = files(state)
     campaign = daily(attributes=FUEL + FUEL.replace("fuel", "stove"))
     with pytest.raises(
@@ -85,7 +85,7 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
 
 def test_a_loss_of_unknown_size_counts_for_every_source(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, policy=Policy(lifetime_budget=5.0))
-    agent.store.ledger.charge(LedgerLine(0, "", "*", 4.0, "memory lost"))
+    charge(agent, "*", 4.0)
     with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 5 is already used"):
         agree(agent, daily())
     agent.store.close()
@@ -95,7 +95,7 @@ def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) ->
     """A budget that is used up does not stop a campaign that is paid for."""
     draw(agent)
     spent = Agent(agent.store, Policy(lifetime_budget=2.0), clock=clock)
-    spent.store.campaigns.set_status(only(spent).name, "left", 0)
+    spent.store.set_status(only(spent).name, "left", 0)
     agree(spent, daily())
     clock.pass_time(DAY)
     draw(spent)

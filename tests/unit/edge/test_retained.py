@@ -23,7 +23,7 @@ SLOW = Timing(step=0.0)
 
 
 def fates(agent: Agent) -> list[str]:
-    return [row.fate for row in agent.store.outbox.rows(only(agent).name)]
+    return [row.fate for row in agent.store.reports(only(agent).name)]
 
 
 def turn(runner: Runner) -> None:

@@ -45,7 +45,7 @@ def test_one_report_per_round(agent: Agent, clock: FakeClock) -> None:
         for _ in range(5):
             assert attempt(agent) is Wait.DRAWN
             clock.pass_time(DAY / 5)
-    assert len(agent.store.outbox.rows(only(agent).name)) == 10
+    assert len(agent.store.reports(only(agent).name)) == 10
 
 
 def test_the_payload_says_the_round_and_nothing_of_the_time(agent: Agent, clock: FakeClock) -> None:
@@ -212,7 +212,7 @@ def test_a_fast_wall_clock_only_delays(agent: Agent, clock: FakeClock) -> None:
 def test_nothing_is_drawn_or_read_while_paused_or_left(
     agent: Agent, state: Path, status: str
 ) -> None:
-    agent.store.campaigns.set_status(only(agent).name, status, 0)  # type: ignore[arg-type]
+    agent.store.set_status(only(agent).name, status, 0)  # type: ignore[arg-type]
     before = rows(state)
     expected = Wait.PAUSED if status == "paused" else Wait.LEFT
     assert agent.draw(only(agent), fails_if_read) is expected
@@ -221,9 +221,9 @@ def test_nothing_is_drawn_or_read_while_paused_or_left(
 
 def test_a_pause_leaves_out_its_rounds(agent: Agent, clock: FakeClock) -> None:
     draw(agent)
-    agent.store.campaigns.set_status(only(agent).name, "paused", 0)
+    agent.store.set_status(only(agent).name, "paused", 0)
     clock.pass_time(10 * DAY)
-    agent.store.campaigns.set_status(only(agent).name, "joined", 0)
+    agent.store.set_status(only(agent).name, "joined", 0)
     assert draw(agent).round == 10
 
 
@@ -242,9 +242,9 @@ def test_waiting_uses_no_randomness(agent: Agent, clock: FakeClock) -> None:
 def test_two_campaigns_keep_their_own_rounds(agent: Agent, clock: FakeClock) -> None:
     weekly = daily(slug="weekly", period=7 * DAY, count=52)
     agree(agent, weekly)
-    counts = dict.fromkeys((m.name for m in agent.store.campaigns.all()), 0)
+    counts = dict.fromkeys((m.name for m in agent.store.memberships()), 0)
     for _ in range(21):
-        for membership in agent.store.campaigns.all():
+        for membership in agent.store.memberships():
             drawn = agent.draw(membership, lambda _: "wood")
             counts[membership.name] += isinstance(drawn, Queued)
         clock.pass_time(DAY)

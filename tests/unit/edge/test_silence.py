@@ -34,7 +34,7 @@ USELESS: tuple[Reading, ...] = (broken, exploding, lambda _: "nonsense", lambda 
 
 @pytest.mark.parametrize("read", USELESS)
 @pytest.mark.parametrize("attribute", [FUEL, ROOM, WARMTH])
-def test_an_old_campaign_goes_on_from_its_last_memo(
+def test_a_useless_value_is_reported_from_the_last_memo(
     state: Path, clock: FakeClock, attribute: str, read: Reading
 ) -> None:
     """The attack of the issue: with edges 20, 21, 22, who was silent was out of that range."""

@@ -143,14 +143,14 @@ class World:
     def pause_for_a_while(self) -> None:
         statuses: tuple[Status, Status] = ("paused", "joined")
         for status in statuses:
-            self.agent.store.campaigns.set_status(self.campaign.campaign, status, 0)
+            self.agent.store.set_status(self.campaign.campaign, status, 0)
             assert status == "joined" or self.report() is Wait.PAUSED
 
     def settle(self) -> None:
         """The oldest queued report is counted."""
         if self.queued:
             oldest = min(self.queued)
-            self.agent.store.outbox.finish(self.campaign.campaign, {oldest: "counted"})
+            self.agent.store.finish(self.campaign.campaign, {oldest: "counted"})
             self.queued.remove(oldest)
 
     def check(self) -> None:
@@ -158,14 +158,14 @@ class World:
         assert self._for_life(membership) == self.life
         assert membership.last_round >= self.last_round
         self.last_round = membership.last_round
-        memos = store.memos.of(self.campaign.campaign)
+        memos = store.memos(self.campaign.campaign)
         for value, memo in memos.items():
             assert self.memos.setdefault(value, memo.body) == memo.body
-        for row in store.outbox.rows(self.campaign.campaign):
+        for row in store.reports(self.campaign.campaign):
             if row.round not in self.payloads:
                 self._saw(row, membership.last_value)
             assert self.payloads[row.round] == row.payload
-        queued = store.outbox.rows(self.campaign.campaign, queued_only=True)
+        queued = store.reports(self.campaign.campaign, queued_only=True)
         assert {row.round for row in queued} == self.queued
         self._check_ledger(store, {value: memo.reports for value, memo in memos.items()})
         self._check_distance()
@@ -182,7 +182,7 @@ class World:
 
     def _check_ledger(self, store: Store, counts: dict[int, int]) -> None:
         way = self.campaign.ways[0]
-        charged, each = store.ledger.charged("colour"), self.campaign.eps_inf
+        charged, each = store.charged("colour"), self.campaign.eps_inf
         if way.memos == 0:
             counts = {ANSWERS: only(self.agent).answers}
             each = self.campaign.eps_1 * counts[ANSWERS]

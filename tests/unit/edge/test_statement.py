@@ -114,7 +114,7 @@ def test_show_tells_exactly_the_bytes_and_what_they_say(
     agent: Agent, clock: FakeClock, tmp_path: Path
 ) -> None:
     payloads = draw_rounds(agent, clock, 3)
-    agent.store.outbox.finish(only(agent).name, {0: "counted", 1: "missed"})
+    agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
     with opened(agent, clock, tmp_path / "copy") as client:
         facts = campaign_facts(client, client.find())
     assert [row["bytes"] for row in facts["queued"]] == [payloads[2].hex(" ")]
@@ -132,7 +132,7 @@ def test_show_never_tells_the_true_value_or_the_memo(
 ) -> None:
     agent = joined_agent(state, clock, daily(attributes=COLOUR))
     draw_rounds(agent, clock, 2, "c77")
-    memo = agent.store.memos.of(only(agent).name)[77].body
+    memo = agent.store.memos(only(agent).name)[77].body
     with opened(agent, clock, tmp_path / "copy") as client:
         facts = campaign_facts(client, client.find())
     assert "last_value" not in facts

@@ -103,22 +103,22 @@ def test_a_row_leaves_the_outbox_only_by_its_fate(agent: Agent, clock: FakeClock
     """I5: neither other rounds, pausing, time nor a restart removes a queued report."""
     payloads = draw_rounds(agent, clock, 3)
     name = only(agent).name
-    agent.store.campaigns.set_status(name, "paused", 0)
-    agent.store.campaigns.set_status(name, "joined", 0)
+    agent.store.set_status(name, "paused", 0)
+    agent.store.set_status(name, "joined", 0)
     clock.pass_time(1000 * DAY)
-    agent.store.outbox.finish(name, {1: "counted"})
-    agent.store.outbox.finish(name, {1: "missed"})  # too late: it has left already
-    queued = agent.store.outbox.rows(name, queued_only=True)
+    agent.store.finish(name, {1: "counted"})
+    agent.store.finish(name, {1: "missed"})  # too late: it has left already
+    queued = agent.store.reports(name, queued_only=True)
     assert [row.payload for row in queued] == [payloads[0], payloads[2]]
-    assert [row.fate for row in agent.store.outbox.rows(name)] == ["queued", "counted", "queued"]
+    assert [row.fate for row in agent.store.reports(name)] == ["queued", "counted", "queued"]
 
 
 def test_leaving_withdraws_what_is_queued(agent: Agent, clock: FakeClock) -> None:
     draw_rounds(agent, clock, 2)
     name = only(agent).name
-    agent.store.outbox.finish(name, {0: "counted"})
-    agent.store.campaigns.set_status(name, "left", 0)
-    assert [row.fate for row in agent.store.outbox.rows(name)] == ["counted", "withdrawn"]
+    agent.store.finish(name, {0: "counted"})
+    agent.store.set_status(name, "left", 0)
+    assert [row.fate for row in agent.store.reports(name)] == ["counted", "withdrawn"]
 
 
 def test_pruning_spares_queued_rows(agent: Agent, clock: FakeClock) -> None:
@@ -127,9 +127,9 @@ def test_pruning_spares_queued_rows(agent: Agent, clock: FakeClock) -> None:
     name = only(agent).name
     for number in range(1, 3 * KEPT_FOR_SHOW):
         draw_rounds(agent, clock, 1)
-        agent.store.outbox.finish(name, {number: "counted"})
+        agent.store.finish(name, {number: "counted"})
     draw_rounds(agent, clock, 1)
-    kept = agent.store.outbox.rows(name)
+    kept = agent.store.reports(name)
     assert kept[0].payload == first[0]
     assert [row.fate for row in kept if row.fate == "queued"] == ["queued"] * 2
     assert len(kept) == KEPT_FOR_SHOW + 2
@@ -161,7 +161,7 @@ def test_a_pause_while_the_value_is_read_stops_the_draw(
 ) -> None:
     def read_slowly(_attribute: str) -> str:
         with Store(state, exclusive=False) as owner:
-            owner.campaigns.set_status(membership.name, status, 0)  # type: ignore[arg-type]
+            owner.set_status(membership.name, status, 0)  # type: ignore[arg-type]
         return "wood"
 
     membership = only(agent)

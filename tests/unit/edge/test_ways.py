@@ -159,7 +159,7 @@ def test_forgetting_and_joining_again_is_charged_again(
     agent = joined_agent(state, clock, campaign)
     draw_rounds(agent, clock, 1)
     agent.store.forget(only(agent), 0)
-    assert all(not rows(state)[name] for name in ("campaign", "memo", "drawn_round", "answered"))
+    assert all(not rows(state)[name] for name in ("campaign", "memo", "drawn_round"))
     agree(agent, campaign)
     draw_rounds(agent, clock, 1)
     each = campaign.eps_1 if reporting == "once" else campaign.eps_inf
@@ -254,8 +254,8 @@ def test_the_second_cell_is_not_frozen_by_what_other_campaigns_spend(
         for campaign in (greedy, hashed):
             agent.draw(agent.membership(campaign.campaign), lambda _: f"v{i:02}")  # noqa: B023
         clock.pass_time(DAY)
-    assert len(agent.store.memos.of(hashed.campaign)) == 2
-    assert agent.store.ledger.charged("colour") == 6.0
+    assert len(agent.store.memos(hashed.campaign)) == 2
+    assert agent.store.charged("colour") == 6.0
     agent.store.close()
 
 

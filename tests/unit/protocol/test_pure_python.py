@@ -31,7 +31,7 @@ with EdgeClient(sys.argv[1], policy=Policy(min_period=1), entropy=entropy) as cl
     client.join(invitation, device="device")
     client.agent.draw(client.find(), lambda _: "gas")
     print(asked.to_bytes().hex(), asked.digest.hex())
-    print(*[row.payload.hex() for row in client.store.outbox.rows(asked.campaign)])
+    print(*[row.payload.hex() for row in client.store.reports(asked.campaign)])
 """
 
 
