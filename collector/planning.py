@@ -1,4 +1,10 @@
-"""What a plan says. The names are what `plan --json` prints; one is only ever added."""
+"""Before a campaign: how precise its results will be, which mechanism suits it, and why.
+
+All numbers come from the probabilities that devices will draw with. Variances do not depend on
+counts: a device's share of them is taken from the functions that estimate, as if one device had
+reported, and divided by the devices that will be heard. The page and `plan` call this; the names
+of the fields are what `plan --json` prints.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,6 @@ from protocol_spec import (
 )
 from protocol_spec.estimation import (
     Estimate,
-    Moments,
     binning_bias,
     contrast,
     critical_value,
@@ -34,16 +39,36 @@ from protocol_spec.estimation import (
 from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES, PAGE_TAGS
 from protocol_spec.ways import WAYS, Budget, ask_levels, make_way
 
+CONFIDENCE: Final = 0.95
 POOLED_ROUNDS: Final = (1, 7, 30, 365)
 COMPARED_ROUNDS: Final = (1, 7, 28)
+ENDLESS: Final = 10**9  # rounds: more than any campaign has
+USELESS: Final = 0.25  # a bar that may be this far off shows nothing
+COARSE: Final = 0.10  # differences below this do not show: coarse
+TARGET: Final = 0.05  # what suggestions aim at, unless a precision is asked for
+TREND_ROUNDS: Final = 28  # read together when values change and noise is independent
+MOST_ROUNDS: Final = 3650
+MOST_EPSILON: Final = 10.0
+USUAL_SHARE: Final = 0.3  # eps_1 of eps_inf, where the terms do not say
+FEWEST_BINS, MOST_BINS = 6, 16
 
 Grade = Literal["withheld", "nothing", "coarse", "good"]
 Change = Literal["devices", "eps", "rounds", "values", "reporting"]
 
+STEADY: Final[tuple[Reporting, ...]] = ("memoized", "nested")  # not for values that change
+HIDES: Final[dict[Reporting, str]] = {
+    "memoized": "the value; a second value is never reported",
+    "once": "the whole history, whatever changes",
+    "hashed": "values, but not that they changed",
+    "nested": "the value; a late report alone reveals more than eps_1",
+}
+
+# --- what a plan says ---------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True)
-class WayPlan:
-    """One way of reporting, for the same question and eps_inf; widths by number of rounds."""
+class MechanismPlan:
+    """One mechanism, for the same question and eps_inf; widths by number of rounds."""
 
     reporting: Reporting
     protocol: str
@@ -122,7 +147,7 @@ class AttributePlan:
     suggestions: tuple[Suggestion, ...]
     warnings: tuple[str, ...]
     advice: tuple[str, ...]
-    ways: tuple[WayPlan, ...]
+    mechanisms: tuple[MechanismPlan, ...]
     choices: tuple[ChoicePlan, ...]
     unit: str
     numbers: tuple[NumbersPlan, ...]
@@ -147,11 +172,7 @@ class Plan:
     receipts_warning: str | None = None
 
 
-# --- The error that a way of reporting leads to, before there are reports.
-
-
-CONFIDENCE: Final = 0.95
-ENDLESS: Final = 10**9  # rounds: more than any campaign has
+# --- the error that a mechanism leads to --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +189,6 @@ class Terms:
 
 
 def terms_of(manifest: Manifest) -> Terms:
-    """The terms of a manifest."""
     return Terms(
         reporting=manifest.reporting,
         eps_inf=manifest.eps_inf,
@@ -198,7 +218,7 @@ def way_of(attribute: Attribute, terms: Terms) -> Way:
 
 
 def heard(terms: Terms, devices: float, rounds: int) -> float:
-    """How many of the devices have answered after so many rounds, on average."""
+    """How many of the devices have answered after that many rounds, on average."""
     if terms.reporting != "once":
         return devices
     return devices * terms.each * min(rounds, terms.rounds) / terms.rounds
@@ -207,10 +227,19 @@ def heard(terms: Terms, devices: float, rounds: int) -> float:
 def expected(
     way: Way, terms: Terms, devices: float, rounds: int, shape: npt.ArrayLike | None = None
 ) -> Estimate:
-    """The estimate of so many rounds if it came out as `shape`, with the error it would have."""
+    """The estimate of that many rounds if it came out as `shape`, with the error it would have."""
     one = _of_one_device(way, terms, rounds)
     raw = np.full(way.k, 1.0 / way.k) if shape is None else np.asarray(shape, dtype=np.float64)
-    return replace(one, raw=raw, moments=_shared(one.moments, heard(terms, devices, rounds)))
+    known, n = one.moments, heard(terms, devices, rounds)
+    second = ("v0", "slope", "base", "base_slope", "dilution")
+    third = ("third0", "third_slope", "coupled", "third_dilution")
+    moments = replace(
+        known,
+        n_eff=known.n_eff * n,
+        **{name: getattr(known, name) / n for name in second},
+        **{name: getattr(known, name) / n**2 for name in third},
+    )
+    return replace(one, raw=raw, moments=moments)
 
 
 def _of_one_device(way: Way, terms: Terms, rounds: int) -> Estimate:
@@ -224,18 +253,6 @@ def _of_one_device(way: Way, terms: Terms, rounds: int) -> Estimate:
     answers = np.zeros(window, dtype=np.int64)
     answers[0] = 1
     return estimate_window(np.tile(nothing, (window, 1)), answers, channel, each=terms.each)
-
-
-def _shared(known: Moments, devices: float) -> Moments:
-    """Of the mean over so many devices like this one."""
-    second = ("v0", "slope", "base", "base_slope", "dilution")
-    third = ("third0", "third_slope", "coupled", "third_dilution")
-    return replace(
-        known,
-        n_eff=known.n_eff * devices,
-        **{name: getattr(known, name) / devices for name in second},
-        **{name: getattr(known, name) / devices**2 for name in third},
-    )
 
 
 def half_width(estimated: Estimate, f: float, comparisons: int = 1) -> float:
@@ -266,133 +283,240 @@ def why(attribute: Attribute, way: Way, terms: Terms) -> str:
         limit = 3.0 * math.exp(way.calibration.eps_inf) + 2.0
         return f"GRR up to {limit:.4g} values at this epsilon, OUE above"
     both = attribute.choice(terms.eps_inf, terms.eps_1)
-    said = [f"{each.protocol} {each.variance(1):.4g}" for each in (both.grr, both.osue)]
     if terms.choose_for == "round":
+        said = [f"{each.protocol} {each.variance(1):.4g}" for each in (both.grr, both.osue)]
         return f"variance of one answer: {', '.join(said)}"
-    pooled = [
+    said = [
         f"{each.protocol} {each.pooled_variance(1, terms.rounds):.4g}"
         for each in (both.grr, both.osue)
     ]
-    return f"variance of {terms.rounds} answers of a device: {', '.join(pooled)}"
+    return f"variance of {terms.rounds} answers of a device: {', '.join(said)}"
 
 
-# --- The four ways of reporting side by side, and the adaptive choice for either reading.
-
-
-STEADY: Final[tuple[Reporting, ...]] = ("memoized", "nested")
-USUAL_SHARE: Final = 0.3  # eps_1 of eps_inf, where the terms do not say
-
-HIDES: Final[dict[Reporting, str]] = {
-    "memoized": "the value; a second value is never answered",
-    "once": "the whole history, whatever changes",
-    "hashed": "values, but not that they changed",
-    "nested": "the value; a late report alone tells more than eps_1",
-}
-
-
-def hides(reporting: Reporting, max_values: int) -> str:
-    """What stays hidden, in a few words."""
-    if reporting == "memoized" and max_values > 1:
-        return f"up to {max_values} values, but not that they changed"
-    return HIDES[reporting]
-
-
-def suits(reporting: Reporting, changes: bool) -> bool:
-    """Whether a way is right for values that change, or for those that do not."""
-    return reporting not in STEADY if changes else True
-
-
-def alternative(terms: Terms, reporting: Reporting) -> Terms:
-    """The same eps_inf spent in another way."""
-    if reporting == terms.reporting:
-        return terms
-    if reporting == "once":
-        return replace(
-            terms, reporting="once", each=1, eps_1=terms.eps_inf, max_values=1, choose_for="round"
+def warnings(attribute: Attribute, reporting: Reporting) -> Iterator[str]:
+    """What is wrong about asking this question with this mechanism."""
+    if reporting in STEADY and attribute.changes:
+        yield (
+            f'{attribute.name} may change over time, but with reporting = "{reporting}" a device '
+            "goes on answering with its first value, and intervals do not know that: choose "
+            'reporting = "once"'
         )
-    eps_1 = terms.eps_1 if terms.eps_1 < terms.eps_inf else USUAL_SHARE * terms.eps_inf
-    return replace(
-        terms, reporting=reporting, each=0, eps_1=eps_1, max_values=1, choose_for="round"
-    )
 
 
-def alternatives(
-    attribute: Attribute, terms: Terms, changes: bool, devices: int, f: float
-) -> tuple[WayPlan, ...]:
-    """Every way that is possible with this budget, the chosen one among them."""
-    return tuple(_ways(attribute, terms, changes, devices, f))
+# --- one question -------------------------------------------------------------------------------
 
 
-def _ways(
-    attribute: Attribute, terms: Terms, changes: bool, devices: int, f: float
-) -> Iterator[WayPlan]:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question under some terms, asked of `devices` devices."""
+
+    attribute: Attribute
+    terms: Terms
+    devices: int
+    f: float
+    min_reports: int
+    questions: int = 1
+
+    @property
+    def way(self) -> Way:
+        return way_of(self.attribute, self.terms)
+
+    def after(self, rounds: int) -> Estimate:
+        return expected(self.way, self.terms, self.devices, rounds)
+
+    def width(self, rounds: int) -> float:
+        """Half-width of one bar after that many rounds."""
+        return half_width(self.after(rounds), self.f)
+
+    def released(self, rounds: int) -> float:
+        """The same, and endless where too few reports are expected for a result."""
+        enough = heard(self.terms, self.devices, rounds) >= self.min_reports
+        return self.width(rounds) if enough else math.inf
+
+    @property
+    def rounds_read(self) -> int:
+        """How many rounds are read together: all, unless values change meanwhile."""
+        if not self.attribute.changes:
+            return self.terms.rounds
+        return min(TREND_ROUNDS, self.terms.rounds) if self.terms.reporting == "once" else 1
+
+    def with_mechanism(self, reporting: Reporting) -> Case:
+        """The same eps_inf spent by another mechanism, without what belongs to this one."""
+        terms = self.terms
+        if reporting == terms.reporting:
+            return self
+        eps_1 = terms.eps_1 if terms.eps_1 < terms.eps_inf else USUAL_SHARE * terms.eps_inf
+        other = replace(
+            terms,
+            reporting=reporting,
+            each=1 if reporting == "once" else 0,
+            eps_1=terms.eps_inf if reporting == "once" else eps_1,
+            max_values=1,
+            choose_for="round",
+        )
+        unnamed = replace(self.attribute, protocol="auto", levels=())
+        return replace(self, attribute=unnamed, terms=other)
+
+
+def judge(case: Case, rounds: int) -> Judgement:
+    """What a result of that many rounds would show."""
+    estimated, reports = case.after(rounds), heard(case.terms, case.devices, rounds)
+    bar, apart = half_width(estimated, case.f), difference_width(estimated, case.f)
+    grade: Grade = "good"
+    sentence = f"can detect differences of {points(apart)} percentage points or more"
+    if reports < case.min_reports:
+        needed = f"{case.min_reports:,} are needed"
+        grade, sentence = "withheld", f"withheld: about {reports:,.0f} reports, and {needed}"
+    elif bar >= USELESS:
+        grade, sentence = "nothing", f"shows nothing: ±{points(bar)} percentage points"
+    elif apart >= COARSE:
+        said = f"detects only large differences: {points(apart)} percentage points or more"
+        grade, sentence = "coarse", said
+    return Judgement(rounds, reports, bar, apart, grade, sentence)
+
+
+def points(share: float) -> str:
+    """Percentage points with as many digits as matter."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
+
+
+def mechanisms(case: Case) -> Iterator[MechanismPlan]:
+    """Every mechanism that is possible with this budget, the chosen one among them."""
     for reporting in WAYS:
-        chosen = reporting == terms.reporting
-        other = alternative(terms, reporting)
+        other = case.with_mechanism(reporting)
         try:
-            way = way_of(attribute if chosen else unnamed(attribute), other)
-        except ParameterError:  # this budget is outside what the way can be calibrated for
+            way = other.way
+        except ParameterError:  # this budget is outside what it can be calibrated for
             continue
-        yield WayPlan(
+        several = other.terms.max_values
+        hidden = f"up to {several} values, but not that they changed"
+        yield MechanismPlan(
             reporting=reporting,
             protocol=way.protocol,
-            chosen=chosen,
-            suits=suits(reporting, changes),
-            eps_1=other.eps_1,
-            half_width={
-                t: half_width(expected(way, other, devices, t), f) for t in COMPARED_ROUNDS
-            },
+            chosen=reporting == case.terms.reporting,
+            suits=not case.attribute.changes or reporting not in STEADY,
+            eps_1=other.terms.eps_1,
+            half_width={t: other.width(t) for t in COMPARED_ROUNDS},
             lifetime_epsilon=way.lifetime_epsilon,
-            hides=hides(reporting, other.max_values),
+            hides=hidden if reporting == "memoized" and several > 1 else HIDES[reporting],
         )
 
 
-def unnamed(attribute: Attribute) -> Attribute:
-    """Without what belongs to one way of reporting."""
-    return replace(attribute, protocol="auto", levels=())
-
-
-def choices(attribute: Attribute, terms: Terms, devices: int, f: float) -> tuple[ChoicePlan, ...]:
+def choices(case: Case) -> Iterator[ChoicePlan]:
     """What ALLOMFREE chooses for either reading; nothing where there is nothing to choose."""
-    if terms.reporting != "memoized" or attribute.protocol != "auto":
+    if case.terms.reporting != "memoized" or case.attribute.protocol != "auto":
+        return
+    readings: tuple[ChooseFor, ...] = ("round", "pooled")
+    for reading in readings:
+        other = replace(case, terms=replace(case.terms, choose_for=reading))
+        one, all_ = other.width(1), other.width(case.terms.rounds)
+        yield ChoicePlan(reading, other.way.protocol, one, all_)
+
+
+# --- what would do ------------------------------------------------------------------------------
+
+
+def suggestions(case: Case, target: float) -> tuple[Suggestion, ...]:
+    """Each change that would do by itself; none if the width is there already."""
+    together = case.rounds_read
+    if case.released(together) <= target:
         return ()
-    return tuple(
-        _choice(attribute, replace(terms, choose_for=reading), devices, f)
-        for reading in ("round", "pooled")
-    )
+    makers = (_more_devices, _more_epsilon, _more_rounds, _fewer_values, _another_mechanism)
+    return tuple(found for make in makers for found in make(case, target, together))
 
 
-def _choice(attribute: Attribute, terms: Terms, devices: int, f: float) -> ChoicePlan:
-    way = way_of(attribute, terms)
-    one, all_ = (expected(way, terms, devices, t) for t in (1, terms.rounds))
-    return ChoicePlan(terms.choose_for, way.protocol, half_width(one, f), half_width(all_, f))
+def _more_devices(case: Case, target: float, together: int) -> Iterator[Suggestion]:
+    """Every variance is one device's divided by their number."""
+    needed = math.ceil(case.devices * (case.width(together) / target) ** 2)
+    needed = max(needed, math.ceil(case.min_reports / heard(case.terms, 1.0, together)))
+    width, total = replace(case, devices=needed).width(together), needed * case.questions
+    yield Suggestion("devices", total, width, f"{total:,} devices in all: ±{points(width)}")
 
 
-# --- A numeric question before it is asked: mean, median, and advice on its bins.
+def _more_epsilon(case: Case, target: float, together: int) -> Iterator[Suggestion]:
+    """Both epsilons larger by the same factor, the larger one in tenths."""
+    terms = case.terms
+
+    def scaled(tenths: int) -> Case:
+        factor = tenths / 10.0 / terms.eps_inf
+        larger = replace(terms, eps_inf=tenths / 10.0, eps_1=round(terms.eps_1 * factor, 4))
+        if terms.reporting == "once":
+            larger = replace(larger, eps_1=larger.eps_inf / terms.each)
+        return replace(case, attribute=replace(case.attribute, levels=()), terms=larger)
+
+    first, last = math.floor(10 * terms.eps_inf) + 1, round(10 * MOST_EPSILON)
+    found = _smallest(first, last, lambda t: scaled(t).released(together), target)
+    if found is not None:
+        width, budget = scaled(found).width(together), scaled(found).terms
+        said = f"eps_inf {budget.eps_inf:g}, eps_1 {budget.eps_1:g}: ±{points(width)}"
+        yield Suggestion("eps", budget.eps_inf, width, said)
 
 
-FEWEST_BINS, MOST_BINS = 6, 16
-_ADVICE: Final = f"{FEWEST_BINS} to {MOST_BINS} bins"
+def _more_rounds(case: Case, target: float, together: int) -> Iterator[Suggestion]:
+    """More rounds together; for one round for life, no more than there are."""
+    once = case.terms.reporting == "once"
+    if case.attribute.changes and not once:
+        return
+    most = case.terms.rounds if once else MOST_ROUNDS
+    found = _smallest(together + 1, most, case.released, target)
+    if found is not None:
+        width = case.width(found)
+        yield Suggestion("rounds", found, width, f"{found:,} rounds together: ±{points(width)}")
 
 
-def numbers_plan(
-    attribute: Attribute, way: Way, terms: Terms, devices: int, rounds: Sequence[int]
-) -> tuple[NumbersPlan, ...]:
-    """Mean and median after so many rounds; nothing for named values."""
-    if attribute.edges is None:
-        return ()
-    return tuple(_after(attribute, way, terms, devices, t) for t in dict.fromkeys(rounds))
+def _fewer_values(case: Case, target: float, together: int) -> Iterator[Suggestion]:
+    asked = case.attribute
+
+    def without(cut: int) -> Case:
+        values = asked.values[: asked.k - 1 - cut]
+        return replace(case, attribute=replace(asked, values=values, edges=None, levels=()))
+
+    found = _smallest(0, asked.k - 3, lambda cut: without(cut).released(together), target)
+    if found is not None:
+        k, width = asked.k - 1 - found, without(found).width(together)
+        yield Suggestion("values", k, width, f"{k} values instead of {asked.k}: ±{points(width)}")
 
 
-def _after(attribute: Attribute, way: Way, terms: Terms, devices: int, rounds: int) -> NumbersPlan:
-    bins, ends = attribute.bins, attribute.finite_edges
-    spread = np.zeros(way.k)
+def _another_mechanism(case: Case, target: float, together: int) -> Iterator[Suggestion]:
+    """Mechanisms that suit the question and cost a device no more."""
+    bound = case.way.lifetime_epsilon
+    for reporting in WAYS:
+        unsuitable = case.attribute.changes and reporting in STEADY
+        if reporting == case.terms.reporting or unsuitable:
+            continue
+        other = case.with_mechanism(reporting)
+        try:
+            costs, width = other.way.lifetime_epsilon, other.released(together)
+        except ParameterError:
+            continue
+        if costs <= bound and width <= target:
+            said = f'reporting = "{reporting}": ±{points(width)} with {together:,} rounds together'
+            yield Suggestion("reporting", reporting, width, said)
+
+
+def _smallest(first: int, last: int, width: Callable[[int], float], target: float) -> int | None:
+    """The smallest whole number from first to last that is precise enough; widths fall with it."""
+    if first > last or width(last) > target:
+        return None
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if width(middle) <= target else (middle + 1, last)
+    return last
+
+
+# --- numeric questions --------------------------------------------------------------------------
+
+
+def numbers_plan(case: Case, rounds: int) -> NumbersPlan:
+    """Mean and median after that many rounds."""
+    attribute, bins, ends = case.attribute, case.attribute.bins, case.attribute.finite_edges
+    spread = np.zeros(attribute.k)
     spread[:bins] = 1.0 / bins
-    estimated = expected(way, terms, devices, rounds, spread)
+    estimated = expected(case.way, case.terms, case.devices, rounds, spread)
     low, high = _median(estimated, ends or attribute.edges or (), bins)
     if ends is None:
         return NumbersPlan(rounds, None, None, low, high)
-    weights = np.full(way.k, midpoints(ends).mean())  # whoever has no number moves no mean
+    weights = np.full(attribute.k, midpoints(ends).mean())  # whoever has no number moves no mean
     weights[:bins] = midpoints(ends)
     half = contrast(estimated, weights).half_width(CONFIDENCE)
     return NumbersPlan(rounds, half, binning_bias(ends), low, high)
@@ -411,10 +535,11 @@ def bin_advice(attribute: Attribute) -> Iterator[str]:
     """What would make the numbers of a question more useful."""
     if attribute.edges is None:
         return
+    advice = f"choose {FEWEST_BINS} to {MOST_BINS} bins"
     if attribute.bins < FEWEST_BINS:
-        yield f"{attribute.bins} bins are coarse for a median: choose {_ADVICE}"
+        yield f"{attribute.bins} bins are coarse for a median: {advice}"
     if attribute.bins > MOST_BINS:
-        yield f"{attribute.bins} bins make each bar and the mean less certain: choose {_ADVICE}"
+        yield f"{attribute.bins} bins make each bar and the mean less certain: {advice}"
     if attribute.finite_edges is None:
         yield (
             "there will be no mean: give the outer bins finite ends, or say with `low` and `high` "
@@ -422,16 +547,16 @@ def bin_advice(attribute: Attribute) -> Iterator[str]:
         )
 
 
-# --- How many pages of receipts a campaign needs, and whether those it has are enough.
+# --- receipts -----------------------------------------------------------------------------------
 
 
 def pages_for(devices: int) -> int:
-    """The pages to set for so many devices."""
+    """The receipt pages to set for that many devices."""
     return min(max(1, math.ceil(devices / DEVICES_PER_PAGE)), MAX_RECEIPT_PAGES)
 
 
 def receipts_on(pages: int) -> int:
-    """How many receipts stand on so many pages at a time."""
+    """How many receipts fit on that many pages at a time."""
     return pages * PAGE_TAGS
 
 
@@ -446,225 +571,7 @@ def too_few_pages(pages: int, devices: int) -> str | None:
     )
 
 
-# --- Whether a result would show anything, and what would make it do so: calculated, not canned.
-
-
-NOTHING: Final = 0.25  # a bar that may be this far off shows nothing
-COARSE: Final = 0.10  # differences below this do not show: coarse
-TARGET: Final = 0.05  # what suggestions aim at, unless a precision is asked for
-TREND_ROUNDS: Final = 28  # read together when values change and noise is independent
-MOST_ROUNDS: Final = 3650
-MOST_EPSILON: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One question under some terms, asked of so many devices."""
-
-    attribute: Attribute
-    terms: Terms
-    devices: int
-    f: float
-    min_reports: int
-    questions: int = 1
-
-    def width(self, rounds: int) -> float:
-        """Half-width of one bar after so many rounds."""
-        way = way_of(self.attribute, self.terms)
-        return half_width(expected(way, self.terms, self.devices, rounds), self.f)
-
-    def released(self, rounds: int) -> float:
-        """The same, and endless where too few reports are expected for a result."""
-        enough = heard(self.terms, self.devices, rounds) >= self.min_reports
-        return self.width(rounds) if enough else math.inf
-
-
-def warnings(attribute: Attribute, reporting: Reporting) -> Iterator[str]:
-    """What is wrong about asking this question in this way."""
-    if reporting in STEADY and attribute.changes:
-        yield (
-            f'{attribute.name} may change over time, but with reporting = "{reporting}" a device '
-            "goes on answering with its first value, and intervals do not know that: choose "
-            'reporting = "once"'
-        )
-
-
-def rounds_read(attribute: Attribute, terms: Terms) -> int:
-    """How many rounds are read together: all, unless values change meanwhile."""
-    if not attribute.changes:
-        return terms.rounds
-    return min(TREND_ROUNDS, terms.rounds) if terms.reporting == "once" else 1
-
-
-def verdict(case: Case) -> tuple[Judgement, ...]:
-    """Of one round, and of the rounds that are read together."""
-    together = rounds_read(case.attribute, case.terms)
-    return tuple(judge(case, rounds) for rounds in dict.fromkeys((1, together)))
-
-
-def judge(case: Case, rounds: int) -> Judgement:
-    """What a result of so many rounds would show."""
-    way = way_of(case.attribute, case.terms)
-    estimated = expected(way, case.terms, case.devices, rounds)
-    reports = heard(case.terms, case.devices, rounds)
-    bar, apart = half_width(estimated, case.f), difference_width(estimated, case.f)
-    grade, sentence = _grade(bar, apart, reports, case.min_reports)
-    return Judgement(rounds, reports, bar, apart, grade, sentence)
-
-
-def _grade(bar: float, apart: float, reports: float, needed: int) -> tuple[Grade, str]:
-    if reports < needed:
-        return "withheld", f"withheld: about {reports:,.0f} reports, and {needed:,} are needed"
-    if bar >= NOTHING:
-        return "nothing", f"this would show nothing: ±{points(bar)} points"
-    if apart >= COARSE:
-        return "coarse", f"shows only large differences: {points(apart)} points and more"
-    return "good", f"good enough to see differences of {points(apart)} points"
-
-
-def points(share: float) -> str:
-    """Percentage points with as many digits as matter."""
-    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
-
-
-# --- what would do ------------------------------------------------------------------------------
-
-
-def suggestions(case: Case, target: float) -> tuple[Suggestion, ...]:
-    """Each change that would do by itself; none if the width is there already."""
-    together = rounds_read(case.attribute, case.terms)
-    if case.released(together) <= target:
-        return ()
-    makers = (_more_devices, _more_epsilon, _more_rounds, _fewer_values, _another_way)
-    return tuple(found for make in makers for found in make(case, target, together))
-
-
-def _more_devices(case: Case, target: float, together: int) -> Iterator[Suggestion]:
-    """Every variance is one device's divided by their number."""
-    needed = math.ceil(case.devices * (case.width(together) / target) ** 2)
-    share = heard(case.terms, 1.0, together)
-    needed = max(needed, math.ceil(case.min_reports / share))
-    width = replace(case, devices=needed).width(together)
-    yield Suggestion(
-        "devices",
-        needed * case.questions,
-        width,
-        f"{needed * case.questions:,} devices in all: ±{points(width)}",
-    )
-
-
-def _more_epsilon(case: Case, target: float, together: int) -> Iterator[Suggestion]:
-    """Both epsilons larger by the same factor, the larger one in tenths."""
-    terms = case.terms
-
-    def scaled(tenths: int) -> Case:
-        factor = tenths / 10.0 / terms.eps_inf
-        larger = replace(terms, eps_inf=tenths / 10.0, eps_1=round(terms.eps_1 * factor, 4))
-        if terms.reporting == "once":
-            larger = replace(larger, eps_1=larger.eps_inf / terms.each)
-        return replace(case, attribute=replace(case.attribute, levels=()), terms=larger)
-
-    first = math.floor(10 * terms.eps_inf) + 1
-    found = _smallest(
-        first, round(10 * MOST_EPSILON), lambda t: scaled(t).released(together), target
-    )
-    if found is not None:
-        other = scaled(found)
-        width, budget = other.width(together), other.terms
-        yield Suggestion(
-            "eps",
-            budget.eps_inf,
-            width,
-            f"eps_inf {budget.eps_inf:g}, eps_1 {budget.eps_1:g}: ±{points(width)}",
-        )
-
-
-def _more_rounds(case: Case, target: float, together: int) -> Iterator[Suggestion]:
-    """More rounds together; for one round for life, no more than there are."""
-    if case.attribute.changes and case.terms.reporting != "once":
-        return
-    once = case.terms.reporting == "once"
-    most = case.terms.rounds if once else MOST_ROUNDS
-    found = _smallest(together + 1, most, case.released, target)
-    if found is not None:
-        width = case.width(found)
-        yield Suggestion("rounds", found, width, f"{found:,} rounds together: ±{points(width)}")
-
-
-def _fewer_values(case: Case, target: float, together: int) -> Iterator[Suggestion]:
-    asked = case.attribute
-
-    def with_values(k: int) -> Case:
-        fewer = replace(asked, values=asked.values[:k], edges=None, levels=())
-        return replace(case, attribute=fewer)
-
-    found = _smallest(
-        0, asked.k - 3, lambda cut: with_values(asked.k - 1 - cut).released(together), target
-    )
-    if found is not None:
-        k = asked.k - 1 - found
-        width = with_values(k).width(together)
-        yield Suggestion("values", k, width, f"{k} values instead of {asked.k}: ±{points(width)}")
-
-
-def _another_way(case: Case, target: float, together: int) -> Iterator[Suggestion]:
-    """Ways that suit the question and cost a device no more."""
-    changes = case.attribute.changes
-    bound = way_of(case.attribute, case.terms).lifetime_epsilon
-    for reporting in WAYS:
-        terms = alternative(case.terms, reporting)
-        other = replace(case, attribute=unnamed(case.attribute), terms=terms)
-        if reporting == case.terms.reporting or not suits(reporting, changes):
-            continue
-        try:
-            costs, width = way_of(other.attribute, terms).lifetime_epsilon, other.released(together)
-        except ParameterError:
-            continue
-        if costs <= bound and width <= target:
-            said = f'reporting = "{reporting}": ±{points(width)} with {together:,} rounds together'
-            yield Suggestion("reporting", reporting, width, said)
-
-
-def _smallest(first: int, last: int, width: Callable[[int], float], target: float) -> int | None:
-    """The smallest whole number from first to last that is wide enough; widths fall with it."""
-    if first > last or width(last) > target:
-        return None
-    while first < last:
-        middle = (first + last) // 2
-        first, last = (first, middle) if width(middle) <= target else (middle + 1, last)
-    return last
-
-
-# --- A whole campaign before it begins.
-
-
-USUAL_ROUNDS: Final = 365
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What all attributes of a plan have in common."""
-
-    terms: Terms
-    n: int
-    questions: int
-    f: float
-    precision: float | None
-    min_reports: int
-
-
-def plan(
-    attributes: tuple[Attribute, ...],
-    *,
-    n: int,
-    eps_inf: float,
-    eps_1: float,
-    f: float = 0.1,
-    precision: float | None = None,
-) -> Plan:
-    """Expected precision of the paper's way of reporting, in a year of daily rounds."""
-    terms = Terms("memoized", eps_inf, eps_1, USUAL_ROUNDS)
-    return plan_terms(attributes, terms, n=n, f=f, precision=precision)
+# --- a whole campaign ---------------------------------------------------------------------------
 
 
 def plan_terms(
@@ -683,8 +590,8 @@ def plan_terms(
         raise ParameterError("f", f, "a frequency lies between 0 and 1")
     if precision is not None and not 0.0 < precision < 1.0:
         raise ParameterError("precision", precision, "a half-width lies between 0 and 1")
-    asked = _Asked(terms, n, len(attributes), f, precision, min_reports)
-    rows = tuple(_attribute(attribute, asked) for attribute in attributes)
+    d, devices = len(attributes), max(1, n // len(attributes))
+    cases = [Case(attribute, terms, devices, f, min_reports, d) for attribute in attributes]
     return Plan(
         n=n,
         f=f,
@@ -692,71 +599,58 @@ def plan_terms(
         eps_inf=terms.eps_inf,
         eps_1=terms.eps_1,
         receipt_pages=pages_for(n),
-        attributes=rows,
+        attributes=tuple(_attribute(case, precision) for case in cases),
         reporting=terms.reporting,
         rounds=terms.rounds,
         each=terms.each,
-        lifetime_epsilon=max(way_of(a, terms).lifetime_epsilon for a in attributes),
+        lifetime_epsilon=max(case.way.lifetime_epsilon for case in cases),
         min_reports=min_reports,
     )
 
 
 def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | None) -> Plan:
     """The same for a manifest."""
+    terms, needed = terms_of(manifest), manifest.min_reports
     planned = plan_terms(
-        manifest.attributes,
-        terms_of(manifest),
-        n=n,
-        f=f,
-        precision=precision,
-        min_reports=manifest.min_reports,
+        manifest.attributes, terms, n=n, f=f, precision=precision, min_reports=needed
     )
     return replace(planned, receipts_warning=too_few_pages(manifest.receipt_pages, n))
 
 
-def _attribute(attribute: Attribute, asked: _Asked) -> AttributePlan:
-    terms, f, devices = asked.terms, asked.f, max(1, asked.n // asked.questions)
-    way = way_of(attribute, terms)
-    one = expected(way, terms, devices, 1)
-    case = Case(attribute, terms, devices, f, asked.min_reports, asked.questions)
-    target = TARGET if asked.precision is None else asked.precision
-    pairs = math.comb(attribute.k, 2)
+def _attribute(case: Case, precision: float | None) -> AttributePlan:
+    attribute, terms, f, way = case.attribute, case.terms, case.f, case.way
+    one, target = case.after(1), TARGET if precision is None else precision
+    read = tuple(dict.fromkeys((1, case.rounds_read)))
+    needed = None
+    if precision is not None:
+        alone = replace(case, devices=1).width(1)
+        needed = math.ceil((alone / precision) ** 2) * case.questions
     return AttributePlan(
         name=attribute.name,
         k=attribute.k,
         protocol=way.protocol,
         why=why(attribute, way, terms),
-        devices=devices,
+        devices=case.devices,
         half_width=half_width(one, f),
         half_width_all=half_width(one, f, attribute.k),
-        half_width_pooled={
-            t: half_width(expected(way, terms, devices, t), f) for t in POOLED_ROUNDS
-        },
-        floor=floor(way, terms, devices, f),
-        devices_for_precision=_devices_needed(case, asked.precision),
+        half_width_pooled={t: case.width(t) for t in POOLED_ROUNDS},
+        floor=floor(way, terms, case.devices, f),
+        devices_for_precision=needed,
         split_budget_ratio=_split_ratio(case),
         reporting=terms.reporting,
         changes=attribute.changes,
         difference=difference_width(one, f),
-        difference_all=difference_width(one, f, pairs),
-        verdict=verdict(case),
+        difference_all=difference_width(one, f, math.comb(attribute.k, 2)),
+        verdict=tuple(judge(case, rounds) for rounds in read),
         target=target,
         suggestions=suggestions(case, target),
         warnings=tuple(warnings(attribute, terms.reporting)),
         advice=tuple(bin_advice(attribute)),
-        ways=alternatives(attribute, terms, attribute.changes, devices, f),
-        choices=choices(attribute, terms, devices, f),
+        mechanisms=tuple(mechanisms(case)),
+        choices=tuple(choices(case)),
         unit=attribute.unit,
-        numbers=numbers_plan(attribute, way, terms, devices, (1, rounds_read(attribute, terms))),
+        numbers=() if attribute.edges is None else tuple(numbers_plan(case, t) for t in read),
     )
-
-
-def _devices_needed(case: Case, precision: float | None) -> int | None:
-    """For one round that precise, of all questions together."""
-    if precision is None:
-        return None
-    one = replace(case, devices=1).width(1)
-    return math.ceil((one / precision) ** 2) * case.questions
 
 
 def _split_ratio(case: Case) -> float | None:
@@ -771,6 +665,3 @@ def _split_ratio(case: Case) -> float | None:
         return every.width(1) / replace(case, devices=1).width(1)
     except (InfeasibleBudget, ParameterError):
         return None
-
-
-# --- Before a campaign: how precise its results will be, which way of reporting suits it, and why.

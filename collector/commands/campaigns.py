@@ -33,9 +33,9 @@ from collector.health import examine
 from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
 from collector.planning import (
     AttributePlan,
+    MechanismPlan,
     NumbersPlan,
     Plan,
-    WayPlan,
     plan_manifest,
     receipts_on,
     too_few_pages,
@@ -124,7 +124,7 @@ def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
         read = a.verdict[-1].rounds
         yield f"  for ±{100 * a.target:g} with {rounds_name(read)}, one of these would do:"
         yield from (f"    {each.sentence}" for each in a.suggestions)
-    yield from (f"  {line}" for line in mechanisms_table(a.ways))
+    yield from (f"  {line}" for line in mechanisms_table(a.mechanisms))
     for choice in a.choices:
         yield (
             f'  choose_for = "{choice.choose_for}": {choice.protocol}, '
@@ -170,7 +170,7 @@ def numbers_lines(numbers: Iterable[NumbersPlan], unit: str) -> Iterator[str]:
         yield f"{rounds_name(each.rounds)}: {mean}; {median}"
 
 
-def mechanisms_table(mechanisms: Iterable[WayPlan]) -> Iterator[str]:
+def mechanisms_table(mechanisms: Iterable[MechanismPlan]) -> Iterator[str]:
     """All mechanisms, the chosen one marked."""
     yield "mechanism          one round    7 rounds   28 rounds   bound   hides"
     for each in mechanisms:

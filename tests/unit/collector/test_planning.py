@@ -15,7 +15,6 @@ from collector.planning import (
     Case,
     Plan,
     Terms,
-    plan,
     plan_manifest,
     plan_terms,
 )
@@ -33,6 +32,20 @@ from protocol_spec.reporting import Once
 from tests.support.collector import three_questions
 
 Z = critical_value(0.95)
+
+
+def plan(
+    attributes: tuple[Attribute, ...],
+    *,
+    n: int,
+    eps_inf: float,
+    eps_1: float,
+    f: float = 0.1,
+    precision: float | None = None,
+) -> Plan:
+    """The paper's mechanism, in a year of daily rounds."""
+    terms = Terms("memoized", eps_inf, eps_1, 365)
+    return plan_terms(attributes, terms, n=n, f=f, precision=precision)
 
 
 def attribute(k: int, protocol: str = "auto", name: str = "a") -> Attribute:
@@ -171,7 +184,7 @@ def plan_way(
 
 
 def test_every_way_has_the_width_of_its_own_formula() -> None:
-    ways = {way.reporting: way for way in plan_one(6).ways}
+    ways = {way.reporting: way for way in plan_one(6).mechanisms}
     assert [way.chosen for way in ways.values()] == [True, False, False, False]
     once = Once.calibrate(k=6, epsilon=2.0, rounds=365)
     for t, width in ways["once"].half_width.items():
@@ -187,9 +200,11 @@ def test_every_way_has_the_width_of_its_own_formula() -> None:
 
 
 def test_what_suits_a_value_that_changes() -> None:
-    suits = {way.reporting: way.suits for way in plan_way(numeric(0, 1, 2, 3), "memoized").ways}
+    suits = {
+        way.reporting: way.suits for way in plan_way(numeric(0, 1, 2, 3), "memoized").mechanisms
+    }
     assert suits == {"memoized": False, "once": True, "hashed": True, "nested": False}
-    assert all(way.suits for way in plan_one(6).ways)
+    assert all(way.suits for way in plan_one(6).mechanisms)
 
 
 @pytest.mark.parametrize(("reporting", "warned"), [("memoized", 1), ("nested", 1), ("once", 0)])
@@ -218,10 +233,11 @@ def test_the_verdict(n: int, grades: list[str]) -> None:
     judged = plan_way(attribute(5), "memoized", n).verdict
     assert [(j.rounds, j.grade) for j in judged] == list(zip((1, 365), grades))
     for j in judged:
+        unit = "percentage points"
         said = {
-            "nothing": f"this would show nothing: ±{100 * j.half_width:.0f} points",
-            "coarse": f"shows only large differences: {100 * j.difference:.0f} points and more",
-            "good": f"good enough to see differences of {100 * j.difference:.1f} points",
+            "nothing": f"shows nothing: ±{100 * j.half_width:.0f} {unit}",
+            "coarse": f"detects only large differences: {100 * j.difference:.0f} {unit} or more",
+            "good": f"can detect differences of {100 * j.difference:.1f} {unit} or more",
         }
         assert j.sentence == said[j.grade]
 

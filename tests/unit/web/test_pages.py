@@ -506,7 +506,7 @@ def test_the_way_of_reporting_is_said_with_its_caveat(
     windows: Site, campaign_of_windows: Campaign, room: str
 ) -> None:
     shown = words(windows.get(f"/campaigns/{campaign_of_windows.name}").text)
-    assert "Way of reporting once . Each device answers only in rounds that it drew" in shown
+    assert "Mechanism once . Each device answers only in rounds that it drew" in shown
     assert "a device answers in 1 of 60 rounds" in shown
     assert "trends may be fitted" in words(windows.get(f"{room}/rounds/pooled").text)
     assert "data-warning" not in windows.get(f"{room}/rounds/pooled").text
@@ -518,7 +518,7 @@ def test_every_way_has_its_pages(tmp_path: Path, reporting: str) -> None:
         made = store.open_campaign(rooms(reporting), FIRST)
     with serving(tmp_path) as site:
         shown = words(site.get(f"/campaigns/{made.name}").text)
-        assert f"Way of reporting {reporting} ." in shown
+        assert f"Mechanism {reporting} ." in shown
         assert ("Careful: room may change" in shown) == (reporting != "hashed")
         assert site.get(f"/planner?campaign={made.name}").status == 200
 
@@ -544,7 +544,7 @@ def test_the_planner_plans_every_way(site: Site, reporting: str) -> None:
     (attribute,) = planned["attributes"]
     for judged in attribute["verdict"]:
         assert judged["sentence"] in page
-    for way in attribute["ways"]:
+    for way in attribute["mechanisms"]:
         assert way["hides"] in page
     assert ("Careful:" in page) == (reporting in ("memoized", "nested"))
     rows = site.get(f"/planner.csv?{query}").text.splitlines()

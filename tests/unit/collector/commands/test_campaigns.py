@@ -160,11 +160,11 @@ def test_plan_says_verdict_ways_and_what_would_do(cli: Cli, file: Path) -> None:
     planned = facts_of(cli("plan", file, "--devices", 90, "--json"))["attributes"][0]
     one, pooled = planned["verdict"]
     assert f"verdict, one round: {one['sentence']}" in text
-    assert one["sentence"].startswith("this would show nothing: ±")
+    assert one["sentence"].startswith("shows nothing: ±")
     assert f"verdict, 1,000 rounds together: {pooled['sentence']}" in text
     for suggested in planned["suggestions"]:
         assert f"    {suggested['sentence']}\n" in text
-    for way in planned["ways"]:
+    for way in planned["mechanisms"]:
         assert f"{'>' if way['chosen'] else ' '} {way['reporting']} " in text
     assert 'choose_for = "pooled": L-GRR' in text
 
