@@ -205,7 +205,7 @@ def _mean_square(numbers: Sequence[float]) -> float:
     return sum(x * x for x in numbers) / len(numbers) if numbers else 0.0
 
 
-# --- Estimates, their intervals and the truth as a picture, drawn as the collector draws results.
+# --- pictures and tables -------------------------------------------------------------------------
 
 
 def draw(rows: Sequence[Row], path: Path, title: str) -> None:

@@ -46,8 +46,7 @@ def fleet(
     return Fleet(campaign, tuple(truth), does, seed, rounds, batch)
 
 
-# --- Exact laws of tiny fleets by enumeration, and verdicts on samples of them.
-
+# --- exact distributions of tiny fleets by enumeration, and samples against them ------------------
 
 Vector = tuple[int, ...]
 Law = dict[Vector, float]
@@ -59,9 +58,9 @@ def one_report(c: Calibration, value: int) -> Law:
     if not c.unary:
         rows = np.eye(c.k, dtype=int).tolist()
         return {tuple(row): c.ps if v == value else c.qs for v, row in enumerate(rows)}
-    chances = [c.ps if v == value else c.qs for v in range(c.k)]
+    probabilities = [c.ps if v == value else c.qs for v in range(c.k)]
     return {
-        bits: math.prod(p if bit else 1 - p for p, bit in zip(chances, bits))
+        bits: math.prod(p if bit else 1 - p for p, bit in zip(probabilities, bits))
         for bits in product((0, 1), repeat=c.k)
     }
 
@@ -117,9 +116,6 @@ def _normal(chi_square: float, freedom: int) -> float:
     return float(((chi_square / freedom) ** (1 / 3) - (1 - part)) / math.sqrt(part))
 
 
-# --- Campaigns of each way of reporting, small enough to look at every report.
-
-
 BUDGETS = {"memoized": "eps_1 = 0.6", "once": "", "hashed": "eps_1 = 0.6", "nested": "eps_1 = 0.6"}
 
 
@@ -144,8 +140,8 @@ def campaign(
     memos = f"max_values = {max_values}" if reporting == "memoized" else ""
     return Manifest.from_toml(f"""
 format = 1
-slug = "ways"
-title = "Ways"
+slug = "mechanisms"
+title = "Mechanisms"
 purpose = "Testing"
 owner = "The tests"
 contact = "tests@example.org"

@@ -177,7 +177,7 @@ def test_the_page_in_the_documentation_is_what_the_command_writes(tmp_path: Path
         assert differences(kept, made) == [] if path.suffix == ".svg" else kept == made, path
 
 
-@pytest.mark.parametrize("command", ["gains", "figures", "all"])
+@pytest.mark.parametrize("command", ["variance", "gains", "figures", "all"])
 def test_help_shows_an_example(command: str) -> None:
     done = invoke(command, "--help")
     assert done.exit_code == 0

@@ -1,4 +1,4 @@
-"""The bulk randomiser is the device's randomiser: same thresholds, same bytes, same law."""
+"""Many devices at once are many devices: same thresholds, bytes, distribution and counting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collector.store.common import count_bodies
-from protocol_spec import BodyFormat, Randomiser, Rejected, calibrate, decode_report, report_fault
+from protocol_spec import BodyFormat, Rejected, calibrate, decode_report, report_fault
 from protocol_spec.ways import Reporting
 from simulation.bulk import STEPS, BulkRandomiser, bulk, count, decode, encode, respond_packed
 from simulation.depths import as_reports
@@ -69,11 +69,11 @@ def test_a_bit_is_one_exactly_when_64_random_bits_are_below_its_threshold(
 def test_words_with_several_open_bits_and_others_without_are_told_apart() -> None:
     """Many words at once, and a threshold whose 1 is behind the first steps: every 1 comes late."""
     held = np.zeros(200_000, dtype=np.uint64)
-    chance = 2.0 ** -(STEPS + 1)
+    probability = 2.0 ** -(STEPS + 1)
     answer = respond_packed(np.random.SFC64(SEED), held, 1, 1 << 63 - STEPS)
     for place in range(0, 64, 9):
         ones = int((answer >> np.uint64(place) & np.uint64(1)).sum())
-        assert abs(binomial_z(ones, held.size, chance)) < LIMIT, f"bit {place}, seed {SEED}"
+        assert abs(binomial_z(ones, held.size, probability)) < LIMIT, f"bit {place}, seed {SEED}"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -96,33 +96,13 @@ def test_counting_is_the_collector_s(form: BodyFormat) -> None:
     assert (count(form, bodies) == count_bodies(rows, form)).all()
 
 
-@pytest.mark.parametrize(("protocol", "k"), [("L-GRR", 5), ("L-OSUE", 5), ("L-OUE", 3)])
-def test_memo_and_report_have_the_joint_law_of_the_agent_s_randomiser(
-    protocol: str, k: int
-) -> None:
-    calibration = calibrate(protocol, k=k, eps_inf=2.0, eps_1=0.9)
-    one = Randomiser(calibration, seeded(f"simulation {SEED}"))
-    memos = [one.memoize(1) for _ in range(20_000)]
-    theirs = Counter((memo, one.report(memo)) for memo in memos)
-    rng = np.random.Generator(np.random.SFC64(SEED))
-    bulk = BulkRandomiser(calibration)
-    held = bulk.memoize(rng, np.full(60_000, 1))
-    pairs = zip(held, bulk.report(rng, held))
-    ours = Counter((memo.tobytes(), report.tobytes()) for memo, report in pairs)
-    assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
-
-
 def test_nobody_is_nobody() -> None:
     bulk = BulkRandomiser(calibrate("L-OSUE", k=9, eps_inf=2.0, eps_1=0.6))
     rng = np.random.default_rng(SEED)
     assert bulk.report(rng, bulk.memoize(rng, np.zeros(0, dtype=np.int64))).shape == (0, 2)
 
 
-# --- Many devices at once are many devices: same bytes, same law, same counting, for every way.
-
-
-SEED_of_test_bulk_ways = 20264
-WAYS: list[Reporting] = ["memoized", "once", "hashed", "nested"]
+MECHANISMS: list[Reporting] = ["memoized", "once", "hashed", "nested"]
 PROTOCOLS = [
     ("memoized", "L-GRR"), ("memoized", "L-OSUE"), ("once", "GRR"), ("once", "OUE"),
     ("hashed", "auto"), ("nested", "GRR"), ("nested", "OUE"),
@@ -130,34 +110,31 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize(("reporting", "protocol"), PROTOCOLS)
-def test_memo_and_reports_have_the_joint_law_of_one_device_s_randomiser(
+def test_memo_and_reports_have_the_joint_distribution_of_one_device(
     reporting: Reporting, protocol: str
 ) -> None:
     """The first and the third report of one memo, or of one code, jointly."""
     way = campaign(reporting, attributes=questions(4, protocol), eps_inf=1.5).ways[0]
     many, names = bulk(way), [f"d{i}" for i in range(60_000)]
-    one = way.randomiser(names[0], seeded(f"ways {SEED_of_test_bulk_ways}"))
+    one = way.randomiser(names[0], seeded(f"ways {SEED}"))
     theirs: Counter[tuple[bytes, bytes]] = Counter()
     for _ in range(15_000):
         memo = one.memoize(one.key(1))
         theirs[one.report(memo, 0), one.report(memo, 2)] += 1
-    rng = np.random.Generator(np.random.SFC64(SEED_of_test_bulk_ways))
+    rng = np.random.Generator(np.random.SFC64(SEED))
     codes = many.codes(names[:1] * len(names))
     memos = many.memoize(rng, many.keys(np.full(len(names), 1), codes))
     sent = np.zeros(len(names), dtype=np.int64)
     pairs = zip(many.report(rng, memos, sent), many.report(rng, memos, sent + 2))
     ours = Counter((first.tobytes(), third.tobytes()) for first, third in pairs)
-    assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED_of_test_bulk_ways}"
+    assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
 
 
 @pytest.mark.parametrize(("reporting", "protocol"), PROTOCOLS)
 def test_counting_is_the_contract_s(reporting: Reporting, protocol: str) -> None:
     way = campaign(reporting, attributes=questions(11, protocol)).ways[0]
     many, names = bulk(way), [f"device-{i}" for i in range(700)]
-    rng, codes = (
-        np.random.default_rng(SEED_of_test_bulk_ways),
-        bulk(way).codes([f"device-{i}" for i in range(700)]),
-    )
+    rng, codes = np.random.default_rng(SEED), many.codes(names)
     values, sent = rng.integers(0, 11, 700), rng.integers(0, 40, 700)
     keys = [way.randomiser(n).key(v) for n, v in zip(names[:50], values.tolist())]
     assert keys == many.keys(values, codes).tolist()[:50]
@@ -175,7 +152,7 @@ def test_counting_is_the_contract_s(reporting: Reporting, protocol: str) -> None
     assert many.tally(lies, codes).counts[:, 3].sum() == 700
 
 
-@pytest.mark.parametrize("reporting", WAYS)
+@pytest.mark.parametrize("reporting", MECHANISMS)
 def test_messages_are_reports_that_the_campaign_admits(reporting: Reporting) -> None:
     made = fleet(campaign(reporting), 60, rounds=3, dropout=0.2, dishonest=((0, 5, 1),))
     for t in range(3):
@@ -188,7 +165,7 @@ def test_messages_are_reports_that_the_campaign_admits(reporting: Reporting) -> 
 # --- what devices keep -------------------------------------------------------------------------
 
 
-def test_a_device_answers_in_so_many_rounds_and_every_set_is_as_likely() -> None:
+def test_a_device_answers_in_some_rounds_and_every_set_is_as_likely() -> None:
     made = fleet(campaign("once", count=4, each=2), 12_000, rounds=4, batch=5_000)
     rounds: dict[str, list[int]] = {}
     for batch in made.batches():
@@ -234,7 +211,7 @@ def test_levels_rise_with_the_reports_that_a_device_sent() -> None:
                 assert body[0] == sent[name]
 
 
-@pytest.mark.parametrize("reporting", WAYS)
+@pytest.mark.parametrize("reporting", MECHANISMS)
 def test_a_round_passed_over_leaves_the_same_state(reporting: Reporting) -> None:
     made = fleet(campaign(reporting), rounds=3, dropout=0.2, churn=0.2, changes=0.4, late=0.1)
     for drawn, passed in zip(made.batches(), made.batches()):

@@ -1,4 +1,4 @@
-"""One round as statistics has the exact joint law of all its counts."""
+"""Counts without devices have exactly the joint distribution that devices would give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol_spec.ways import NestedWay, OnceWay
 from simulation.counts import OnceFleet, memoized_fleet, nested_fleet, one_round, sample_groups
 from simulation.depths import as_reports, as_statistics
 from simulation.fleet import Fleet
-from simulation.population import Behaviour, SimulationError, drifting
+from simulation.population import Behaviour, drifting
 from tests.support.protocol.statistics import LIMIT, mean_z
 from tests.support.simulation import (
     Law,
@@ -60,13 +60,6 @@ def test_a_large_fleet_is_estimated_without_bias_and_with_the_stated_variance(
         assert abs(ratio - 1.0) < LIMIT * np.sqrt(2.0 / runs), f"seed {SEED}"
 
 
-def test_leading_axes_are_runs() -> None:
-    truth = np.arange(24).reshape(2, 3, 4)
-    counts = one_round(np.random.default_rng(SEED), drawn("L-GRR", 4), truth)
-    assert counts.shape == truth.shape
-    assert (counts.sum(axis=-1) == truth.sum(axis=-1)).all()  # a report of GRR is one value
-
-
 def test_groups_are_drawn_without_replacement() -> None:
     populations = [np.array([3, 1, 0]), np.array([2, 2])]
     sizes = np.tile([2, 4], (RUNS, 1))
@@ -76,10 +69,8 @@ def test_groups_are_drawn_without_replacement() -> None:
     assert (everyone == [2, 2]).all()
 
 
-# --- Several rounds as statistics: exact laws, checked against every course a tiny fleet can take.
+# --- several rounds, checked against everything that can happen to a tiny fleet ------------------
 
-
-SEED_of_test_memos, RUNS_of_test_memos, ROUNDS = 20262, 60_000, 2
 K = 2
 
 # A course of one place in the fleet: [n of each round, count of value 0 in each round, devices that
@@ -121,14 +112,12 @@ def test_rounds_and_participation_have_their_joint_law(
     c = as_drawn(calibrate(protocol, k=K, eps_inf=3.0, eps_1=1.5))
     truth = [1, 2]
     law = together(courses(c, v, dropout[v], churn) for v, n in enumerate(truth) for _ in range(n))
-    rng = np.random.default_rng(SEED_of_test_memos)
-    fleet = memoized_fleet(
-        rng, c, np.tile(truth, (RUNS_of_test_memos, 1)), dropout=dropout, churn=churn
-    )
+    rng = np.random.default_rng(SEED)
+    fleet = memoized_fleet(rng, c, np.tile(truth, (RUNS, 1)), dropout=dropout, churn=churn)
     first, second = fleet.round(), fleet.round()
     columns = [first.n, second.n, first.counts[:, 0], second.counts[:, 0], *fleet.participation.T]
     law = {course: p for course, p in law.items() if p > 0.0}
-    assert abs(fit_z(vectors(np.stack(columns, axis=1)), law)) < LIMIT, f"seed {SEED_of_test_memos}"
+    assert abs(fit_z(vectors(np.stack(columns, axis=1)), law)) < LIMIT, f"seed {SEED}"
 
 
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
@@ -140,15 +129,15 @@ def test_all_values_of_a_later_round_have_their_joint_law(protocol: str) -> None
         present = {(1, *bits): p * (1 - dropout[v]) for bits, p in one_report(c, v).items()}
         laws += [{(0, 0, 0, 0): dropout[v], **present}] * n
     fleet = memoized_fleet(
-        np.random.default_rng(SEED_of_test_memos),
+        np.random.default_rng(SEED),
         c,
-        np.tile(truth, (RUNS_of_test_memos, 1)),
+        np.tile(truth, (RUNS, 1)),
         dropout=dropout,
     )
     fleet.round()
     n_2, counts = fleet.round()
     found = vectors(np.column_stack([n_2, counts]))
-    assert abs(fit_z(found, together(laws))) < LIMIT, f"seed {SEED_of_test_memos}"
+    assert abs(fit_z(found, together(laws))) < LIMIT, f"seed {SEED}"
 
 
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
@@ -156,12 +145,12 @@ def test_pooling_meets_the_floor_that_memos_set(protocol: str) -> None:
     """Ten rounds of one memo are far from ten independent rounds, by exactly as much as stated."""
     c = as_drawn(calibrate(protocol, k=5, eps_inf=2.0, eps_1=0.6))
     truth, runs, rounds = np.array([400, 300, 200, 100, 0]), 4_000, 10
-    fleet = memoized_fleet(np.random.default_rng(SEED_of_test_memos), c, np.tile(truth, (runs, 1)))
+    fleet = memoized_fleet(np.random.default_rng(SEED), c, np.tile(truth, (runs, 1)))
     total = np.sum([fleet.round().counts for _ in range(rounds)], axis=0)
     raw = (total / (rounds * 1_000) - c.qs) / c.gap
     for v, f in enumerate(truth / 1_000):
         ratio = raw[:, v].var() / c.pooled_variance(1_000, rounds, f)
-        assert abs(ratio - 1.0) < LIMIT * np.sqrt(2.0 / runs), f"seed {SEED_of_test_memos}"
+        assert abs(ratio - 1.0) < LIMIT * np.sqrt(2.0 / runs), f"seed {SEED}"
 
 
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
@@ -171,7 +160,7 @@ def test_memory_grows_with_values_and_not_with_devices(protocol: str) -> None:
     def peak(devices: int) -> int:
         tracemalloc.start()
         fleet = memoized_fleet(
-            np.random.default_rng(SEED_of_test_memos), c, np.full(41, devices // 41), dropout=0.2
+            np.random.default_rng(SEED), c, np.full(41, devices // 41), dropout=0.2
         )
         for _ in range(5):
             fleet.round()
@@ -184,40 +173,35 @@ def test_memory_grows_with_values_and_not_with_devices(protocol: str) -> None:
     assert peak(100_000_000) < 1 << 20
 
 
-# --- Ways of reporting as counts alone: the law of single devices, and the limits of it.
+# --- once and nested -----------------------------------------------------------------------------
 
-
-SEED_of_test_answers_and_levels, DEVICES, ROUNDS_of_test_answers_and_levels = 20265, 40_000, 4
-K_of_test_answers_and_levels, HELD = 3, 1
+DEVICES, ROUNDS, VALUES, HELD = 40_000, 4, 3, 1
 UNRULY: dict[str, Any] = {"dropout": 0.3, "churn": 0.25}
-Course_of_test_answers_and_levels = tuple[int, ...]
 
 
 def alone() -> np.ndarray:
     """As many fleets of one device each, all with the same value."""
-    return np.tile(np.eye(K_of_test_answers_and_levels, dtype=np.int64)[HELD], (DEVICES, 1))
+    return np.tile(np.eye(VALUES, dtype=np.int64)[HELD], (DEVICES, 1))
 
 
-def courses_of(made: Fleet) -> Counter[Course_of_test_answers_and_levels]:
+def courses_of(made: Fleet) -> Counter[Vector]:
     """What each place sent, round by round: the level, and the values it supports; 0 if silent."""
     way = made.manifest.ways[0]
-    table = np.zeros((ROUNDS_of_test_answers_and_levels, DEVICES), dtype=np.int64)
+    table = np.zeros((ROUNDS, DEVICES), dtype=np.int64)
     for batch in made.batches():
-        for t in range(ROUNDS_of_test_answers_and_levels):
+        for t in range(ROUNDS):
             reports = batch.reports()
             level = reports.bodies[:, 0].astype(np.int64) if isinstance(way, NestedWay) else 1
             support = [way.supported(body.tobytes(), "").body for body in reports.bodies]
             bits = np.array([sum(1 << v for v in way.counted.supported(body)) for body in support])
-            table[t, reports.places] = level << K_of_test_answers_and_levels | bits
+            table[t, reports.places] = level << VALUES | bits
     return Counter(map(tuple, table.T.tolist()))
 
 
 def code_of(n: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The same of fleets of one device: `n[run, level]`, `counts[run, level, v]`."""
     level = (n * np.arange(1, n.shape[-1] + 1)).sum(axis=-1)
-    code: np.ndarray = level << K_of_test_answers_and_levels | (
-        counts.sum(axis=-2) << np.arange(K_of_test_answers_and_levels)
-    ).sum(axis=-1)
+    code: np.ndarray = level << VALUES | (counts.sum(axis=-2) << np.arange(VALUES)).sum(axis=-1)
     return code
 
 
@@ -225,62 +209,51 @@ def code_of(n: np.ndarray, counts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("protocol", ["GRR", "OUE"])
 def test_nested_counts_have_the_law_of_nested_devices(protocol: str, unruly: bool) -> None:
     """All rounds jointly, device by device."""
-    made = campaign(
-        "nested", attributes=questions(K_of_test_answers_and_levels, protocol), eps_inf=1.5
-    )
+    made = campaign("nested", attributes=questions(VALUES, protocol), eps_inf=1.5)
     rates: dict[str, Any] = UNRULY if unruly else {}
     theirs = courses_of(
         Fleet(
             made,
             (alone().sum(axis=0),),
             Behaviour(**rates),
-            SEED_of_test_answers_and_levels,
-            ROUNDS_of_test_answers_and_levels,
+            SEED,
+            ROUNDS,
         )
     )
     way = made.ways[0]
     assert isinstance(way, NestedWay)
-    levels = nested_fleet(
-        np.random.default_rng(SEED_of_test_answers_and_levels), way, alone(), **rates
-    )
-    ours = Counter(
-        zip(*(code_of(*levels.round()).tolist() for _ in range(ROUNDS_of_test_answers_and_levels)))
-    )
-    assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED_of_test_answers_and_levels}"
-    everyone = DEVICES if not unruly else levels.participation.sum()
-    assert levels.participation.sum() == everyone
-    assert not unruly or everyone > DEVICES  # those that were replaced are counted too
+    levels = nested_fleet(np.random.default_rng(SEED), way, alone(), **rates)
+    ours = Counter(zip(*(code_of(*levels.round()).tolist() for _ in range(ROUNDS))))
+    assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
+    everyone = levels.participation.sum()  # those that were replaced are counted too
+    assert everyone > DEVICES if unruly else everyone == DEVICES
 
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_answers_have_the_law_of_devices_that_answer_once(each: int) -> None:
     """All rounds jointly, with values that change and drift, drop-out and churn."""
-    attributes = questions(K_of_test_answers_and_levels, "GRR")
+    attributes = questions(VALUES, "GRR")
     made = campaign("once", attributes=attributes, eps_inf=1.5 * each, count=5, each=each)
-    start, target = np.eye(K_of_test_answers_and_levels)[HELD], np.array([0.1, 0.2, 0.7])
+    start, target = np.eye(VALUES)[HELD], np.array([0.1, 0.2, 0.7])
     behaviour = Behaviour(changes=0.5, **UNRULY)
     held = (alone().sum(axis=0),)
     fleet = Fleet(
         made,
         held,
         behaviour,
-        SEED_of_test_answers_and_levels,
-        ROUNDS_of_test_answers_and_levels,
+        SEED,
+        ROUNDS,
         drift=(target,),
     )
     theirs = courses_of(fleet)
     way = made.ways[0]
     assert isinstance(way, OnceWay)
-    answers = OnceFleet(
-        np.random.default_rng(SEED_of_test_answers_and_levels), way, alone(), changes=0.5, **UNRULY
-    )
+    answers = OnceFleet(np.random.default_rng(SEED), way, alone(), changes=0.5, **UNRULY)
     columns = []
-    for t in range(ROUNDS_of_test_answers_and_levels):
+    for t in range(ROUNDS):
         n, counts = answers.round(drifting(start, target, t, 5))
         columns.append(code_of(n[:, np.newaxis], counts[:, np.newaxis]).tolist())
-    assert abs(same_z(Counter(zip(*columns)), theirs)) < LIMIT, (
-        f"seed {SEED_of_test_answers_and_levels}"
-    )
+    assert abs(same_z(Counter(zip(*columns)), theirs)) < LIMIT, f"seed {SEED}"
 
 
 @pytest.mark.parametrize("reporting", ["once", "hashed", "nested"])
@@ -288,8 +261,8 @@ def test_both_depths_give_estimates_within_their_errors(reporting: str) -> None:
     made = campaign(reporting, attributes=questions(12), count=8)  # type: ignore[arg-type]
     truth = (np.array([900, 500, 300, 100, *[25] * 8]),)
     behaviour = Behaviour(dropout=0.2)
-    deep = as_reports(Fleet(made, truth, behaviour, SEED_of_test_answers_and_levels, 8))
-    flat = as_statistics(made, truth, behaviour, rounds=8, seed=SEED_of_test_answers_and_levels)
+    deep = as_reports(Fleet(made, truth, behaviour, SEED, 8))
+    flat = as_statistics(made, truth, behaviour, rounds=8, seed=SEED)
     for found in (deep, flat):
         scores = [row["z"] for row in found.rows()]
         assert len(scores) == 9 * 12
@@ -300,11 +273,7 @@ def test_both_depths_give_estimates_within_their_errors(reporting: str) -> None:
 
 def test_statistics_of_values_that_change_are_those_of_answers_alone() -> None:
     truth, behaviour = (np.array([50, 50, 50]),), Behaviour(changes=0.1)
-    once = campaign("once", attributes=questions(K_of_test_answers_and_levels))
+    once = campaign("once", attributes=questions(VALUES))
     found = as_statistics(once, truth, behaviour, rounds=9, seed=1).attributes[0]
     assert (found.truth.sum(axis=1) == 150).all()
     assert (found.truth[0] != found.truth[8]).any()
-    for reporting in ("memoized", "hashed", "nested"):
-        other = campaign(reporting, attributes=questions(K_of_test_answers_and_levels))
-        with pytest.raises(SimulationError, match="--changes needs single devices"):
-            as_statistics(other, truth, behaviour, rounds=1, seed=1)

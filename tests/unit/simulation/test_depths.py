@@ -1,10 +1,7 @@
-"""What the simulator tells real agents, and the campaign that it opens for them."""
+"""Every depth of a simulation, the runs made of them, and what one round costs a collector."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,7 @@ import pytest
 
 from collector.data_dir import read_store
 from collector.results.facts import read_truth
-from collector.results.tables import COLUMNS, write_rows
+from collector.results.tables import COLUMNS
 from protocol_spec import Outcome, Report, decode_report, make_report, parse_from_device
 from simulation.depths import as_reports, as_statistics, holdings, into, reading, retimed
 from simulation.fleet import Fleet, messages
@@ -41,9 +38,6 @@ def test_a_retimed_campaign_asks_the_same_questions() -> None:
     assert soon.attributes == campaign.attributes
     assert (soon.rounds.count, soon.rounds.period) == (3, 7)
     assert soon.campaign != campaign.campaign
-
-
-# --- The same fleet through a real collector's admission, store and sealing.
 
 
 @pytest.fixture
@@ -101,7 +95,7 @@ def test_the_rows_are_what_the_collector_published(unruly: Fleet, tmp_path: Path
     assert made == stored
 
 
-def test_the_truth_lies_beside_the_data(tmp_path: Path) -> None:
+def test_the_truth_is_stored_with_the_data(tmp_path: Path) -> None:
     made = fleet(both(), rounds=1)
     into(tmp_path / "data", made)
     truth = read_truth(tmp_path / "data", made.manifest.campaign)
@@ -116,9 +110,6 @@ def test_reports_that_are_there_are_not_mixed_with_simulated_ones(tmp_path: Path
         into(tmp_path / "data", made)
 
 
-# --- The table of docs/scaling.md measures a real round.
-
-
 def test_every_report_of_the_round_is_counted_and_every_step_costs(tmp_path: Path) -> None:
     cost = measure(500, tmp_path / "data")
     store = read_store(tmp_path / "data")
@@ -130,7 +121,7 @@ def test_every_report_of_the_round_is_counted_and_every_step_costs(tmp_path: Pat
     assert cost.row().startswith("| 500 | ")
 
 
-# --- Runs on paper: what is written can be read, and two runs are told apart only if they differ.
+# --- runs ----------------------------------------------------------------------------------------
 
 
 def run_of(made: Simulated) -> Run:
@@ -141,17 +132,6 @@ def test_the_columns_are_the_collector_s_and_a_few_more() -> None:
     assert (*COLUMNS, "truth", "z") == TRUTH_COLUMNS
     row = next(as_reports(fleet(both())).rows())
     assert tuple(row) == TRUTH_COLUMNS
-
-
-def test_the_three_formats_say_the_same() -> None:
-    table = list(as_reports(fleet(both(), rounds=1)).rows())
-    assert json.loads(write_rows(table, TRUTH_COLUMNS, "json")) == table
-    assert [
-        json.loads(line) for line in write_rows(table, TRUTH_COLUMNS, "ndjson").splitlines()
-    ] == table
-    read = list(csv.DictReader(io.StringIO(write_rows(table, TRUTH_COLUMNS, "csv"))))
-    assert [float(row["raw"]) for row in read] == [row["raw"] for row in table]
-    assert {row["withheld"] for row in read} == {"false"}
 
 
 @pytest.mark.slow

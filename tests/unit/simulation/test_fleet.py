@@ -11,7 +11,7 @@ import pytest
 from protocol_spec import as_drawn
 from simulation.depths import as_reports, as_statistics
 from simulation.fleet import Fleet
-from simulation.population import SimulationError, by_value, dishonest, liars_before
+from simulation.population import SimulationError, by_value, dishonest
 from tests.support.protocol.statistics import LIMIT, binomial_z
 from tests.support.simulation import FUEL, both, fleet, hours, same_z
 
@@ -55,17 +55,6 @@ def test_the_same_seed_gives_the_same_reports_and_another_seed_others() -> None:
     for a, b, c in zip(first.attributes, again.attributes, other.attributes):
         assert (a.counts == b.counts).all()
         assert (a.counts != c.counts).any()
-
-
-def test_a_round_passed_over_leaves_the_same_state() -> None:
-    made = fleet(both(max_values=2), rounds=3, dropout=0.2, churn=0.2, changes=0.4, late=0.1)
-    for drawn, passed in zip(made.batches(), made.batches()):
-        for _ in range(2):
-            drawn.reports()
-            passed.reports(only_state=True)
-        ours, theirs = drawn.reports(), passed.reports()
-        assert ours.names() == theirs.names()
-        assert (ours.bodies == theirs.bodies).all()
 
 
 def test_the_truth_is_what_the_devices_hold() -> None:
@@ -115,13 +104,6 @@ def test_both_depths_have_the_same_number_of_dishonest_devices(liars: int) -> No
     counted = as_statistics(campaign, made.truth, made.behaviour, rounds=1, seed=1).attributes[0]
     assert (counted.n[0], counted.counts[0, 2]) == (liars, liars)
     assert counted.participation.tolist() == tally.participation.tolist() == [0, liars]
-
-
-def test_both_depths_have_the_same_dishonest_devices() -> None:
-    made = fleet(both(attributes=FUEL), 200, rounds=1, batch=200, dishonest=((0, 7, 2),))
-    lying = next(made.batches())._liar
-    before = [liars_before(place, 200, 7) for place in range(201)]
-    assert before == [0, *np.cumsum(lying).tolist()]
 
 
 def test_drop_out_that_depends_on_the_value_biases_the_estimate_and_shows() -> None:

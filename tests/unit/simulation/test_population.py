@@ -1,8 +1,7 @@
-"""The paper's data sets are the right ones, and say how faithful they are."""
+"""Words, files and data sets become whole numbers of devices, or a clear refusal."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,8 @@ from simulation.population import (
     load,
     populate,
 )
-from tests.support import harness
 from tests.support.protocol.statistics import LIMIT, binomial_z
 from tests.support.simulation import FUEL, both, hours
-
-SHARED = harness.SHARED / "marginals"
 
 CENSUS = [9, 52, 47, 17, 3, 7, 24, 15, 5, 10, 2, 3, 6, 8, 6, 6, 51, 38, 8, 10, 9, 10, 3, 4, 5]
 CENSUS += [43, 43, 43, 5, 3, 3, 3, 2]
@@ -55,22 +51,9 @@ def test_the_notes_tell_what_is_approximate() -> None:
     assert "scaled" in load("census_income").note
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_counts_are_those_worked_out_by_others(name: str) -> None:
-    if not SHARED.exists():
-        pytest.skip("the shared counts are not beside this checkout")
-    wanted = json.loads((SHARED / f"{name}.json").read_text(encoding="utf-8"))
-    found = {a.name: dict(zip(a.values, a.counts)) for a in load(name).attributes}
-    assert found == wanted
-    assert list(found) == list(wanted)
-
-
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(LookupError, match="nursery, adult, ms_fimu, census_income"):
         load("iris")
-
-
-# --- Words, files and data sets become whole numbers of devices, or a clear refusal.
 
 
 ONE = both(attributes=FUEL)
