@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
-from collector.settings import Settings
+from collector.settings import Settings, StoreAddress
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
-from collector.store.sqlite_database import check_database, copy_database
-from collector.store_address import StoreAddress
 from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.output import shown
 from protocol_spec.programs.system import (
@@ -34,11 +32,12 @@ if TYPE_CHECKING:
 
 DATABASE: Final = "collector.db"
 KEY: Final = "device.key"
+LOCK: Final = "lock"
 MOVED: Final = "moved-to"
 
 
 def make_private(directory: Path) -> None:
-    """Create the directory if need be, and insist that only its owner can enter (R22)."""
+    """Create the directory if needed, and require that only its owner can enter (R22)."""
     try:
         make_private_directory(directory)
         if not directory.is_dir():
@@ -57,7 +56,7 @@ def make_private(directory: Path) -> None:
 
 
 def open_store(directory: Path, address: StoreAddress | None = None) -> Store:
-    """The database, made if need be: the directory's own, or one at an address."""
+    """The directory's own database, or the one at an address; made if needed."""
     make_private(directory)
     if address is not None:
         return open_shared(address)
@@ -71,12 +70,10 @@ def open_shared(address: StoreAddress) -> Store:
 
 
 def existing_store(directory: Path, address: StoreAddress | None = None) -> Store:
-    """The database for changing what is in it; one that is not there was named by mistake."""
+    """The database for changing what is in it; it is not made if it is missing."""
     if address is None:
-        _check_not_moved(directory)
-        _check_there(directory)
-    else:
-        read_store(directory, address).close()  # an error where there are no tables
+        return _existing(directory)
+    read_store(directory, address).close()  # an error where there are no tables
     return open_store(directory, address)
 
 
@@ -84,35 +81,27 @@ def read_store(directory: Path, address: StoreAddress | None = None) -> Store:
     """The database for reading only; it never waits for the service, nor the service for it."""
     if address is not None:
         return _postgres()(address, read_only=True)
+    return _existing(directory, read_only=True)
+
+
+def _existing(directory: Path, *, read_only: bool = False) -> SqliteStore:
     _check_not_moved(directory)
-    _check_there(directory)
-    return SqliteStore(directory / DATABASE, read_only=True)
-
-
-def _check_there(directory: Path) -> None:
     if not (directory / DATABASE).exists():
         raise UnknownCampaign(
             f"there is no collector's database in {directory}; open a campaign first, or name the "
             "right directory with --data-dir"
         )
-
-
-def copy_store(directory: Path, target: Path) -> None:
-    """Copy the database into another directory, as it is at one moment."""
-    copy_database(directory / DATABASE, target / DATABASE)
-
-
-def check_store(directory: Path) -> None:
-    """Raise what is wrong with the database in a directory that no service uses."""
-    check_database(directory / DATABASE)
+    if not read_only:
+        make_private(directory)
+    return SqliteStore(directory / DATABASE, read_only=read_only)
 
 
 def migrate(directory: Path, address: StoreAddress) -> dict[str, int]:
     """Move the directory's database to PostgreSQL while no service runs; rows moved, by table.
 
-    The file stays as it is. A note beside it keeps anybody from counting into it by mistake.
+    The file stays as it is. A note next to it keeps anybody from counting into it by mistake.
     """
-    with only_service(directory), closing(_own_store(directory)) as old:
+    with only_service(directory), closing(_existing(directory)) as old:
         received = old.received()
         key = DeviceKey(directory / KEY, make=False) if received else None
         with closing(_postgres()(address)) as new:
@@ -123,30 +112,19 @@ def migrate(directory: Path, address: StoreAddress) -> dict[str, int]:
     return moved
 
 
-def _own_store(directory: Path) -> SqliteStore:
-    if not (directory / DATABASE).exists():
-        raise UnknownCampaign(
-            f"there is no collector's database in {directory}; nothing was changed. Name the right "
-            "directory with --data-dir"
-        )
-    _check_not_moved(directory)
-    return SqliteStore(directory / DATABASE)
-
-
 def _check_not_moved(directory: Path) -> None:
-    """Whoever forgot --store must not count into what was left behind."""
+    """A command without --store must not count into the file that was left behind."""
     note = directory / MOVED
     if note.exists():
         where = note.read_text(encoding="utf-8")
         raise CollectorError(
-            f"the data of {directory} was moved to {shown(where)}; nothing was changed. Say "
+            f"the data of {directory} was moved to {shown(where)}; nothing was changed. Give "
             f"--store {shown(where)}, or set it in the configuration. To go back to what was left "
             f"here, delete {note}"
         )
 
 
 def _postgres() -> type[PostgresStore]:
-    """The engine, loaded only where it is used."""
     try:
         from collector.store.postgres import PostgresStore  # noqa: PLC0415
     except ImportError:
@@ -158,31 +136,18 @@ def _postgres() -> type[PostgresStore]:
 
 
 def device_key(settings: Settings, store: Store) -> DeviceKey:
-    """The key of this data: made before the first report, and never again."""
-    file = settings.data_dir / KEY
-    if settings.store is None:
-        return DeviceKey(file, make=store.received() == 0)
-    with closing(open_shared(settings.store)) as shared:
-        return shared_key(file, shared)
+    """The key of this data: made before the first report, and never again.
 
-
-def shared_key(file: Path, store: Store) -> DeviceKey:
-    """The key that all workers of a store use; whoever has another, or none, is turned away.
-
-    The database knows only its fingerprint: a copy of the database alone links no row to a device.
+    The store knows only its fingerprint, so that a copy of the database alone links no row to a
+    device. All workers of a store must have the same key.
     """
-    if not file.exists() and store.agree_on_key(b""):
-        raise CollectorError(
-            f"{file} is missing, and other workers of this store have a device key; nothing was "
-            f"changed. Copy device.key from the data directory of another worker to {file}, with "
-            "mode 600"
-        )
-    key = DeviceKey(file, make=store.received() == 0)
+    file = settings.data_dir / KEY
+    key = DeviceKey(file, make=store.received() == 0 and not store.agree_on_key(b""))
     if store.agree_on_key(key.fingerprint) != key.fingerprint:
         raise CollectorError(
-            f"{file} is not the device key of this store's other workers; nothing was changed. "
-            "With another key every device would look new and could be counted twice. Copy "
-            f"device.key from the data directory of another worker to {file}"
+            f"{file} is not the device key that this data was collected with; nothing was changed. "
+            "With another key every device would look new and could be counted twice. Restore the "
+            "key from a backup, or copy it from the data directory of another worker"
         )
     return key
 
@@ -192,10 +157,10 @@ def only_service(directory: Path) -> Iterator[None]:
     """Be the one service on this data; the lock ends with the process, however it ends."""
     make_private(directory)
     try:
-        lock = try_lock(directory / "lock")
+        lock = try_lock(directory / LOCK)
     except OSError as error:
         raise StorageFailure(
-            f"{directory / 'lock'} cannot be opened: {error.strerror}; nothing was changed. "
+            f"{directory / LOCK} cannot be opened: {error.strerror}; nothing was changed. "
             "Correct its permissions, or choose another directory with --data-dir"
         ) from None
     if lock is None:

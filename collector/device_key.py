@@ -66,6 +66,7 @@ class DeviceKey:
 
 def _not_the_key(path: Path, fault: str) -> StorageFailure:
     return StorageFailure(
-        f"the device key {path} {fault}; nothing was changed. Restore it from a backup: with "
-        "another key every device would look new and could be counted twice"
+        f"the device key {path} {fault}; nothing was changed. Restore it from a backup, or "
+        "copy it from the data directory of another worker: with another key every device would "
+        "look new and could be counted twice"
     )

@@ -9,15 +9,14 @@ from typing import Final, Literal
 
 import click
 
-from collector import backups
-from collector.backups import Contents
+from collector import backup as backups
+from collector.backup import Contents
 from collector.commands.options import FILE, YES, Facts, command, confirm, show
 from collector.data_dir import make_private
 from collector.data_dir import migrate as move
 from collector.opening import OperatorKey
 from collector.results.tables import instant
-from collector.settings import Settings
-from collector.store_address import StoreAddress
+from collector.settings import Settings, StoreAddress
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.settings import SettingsError
 

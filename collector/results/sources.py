@@ -17,8 +17,8 @@ from collector.data_dir import DATABASE, read_store
 from collector.errors import UnknownCampaign, UnreadableResults
 from collector.results.facts import chosen_results
 from collector.results.tables import Columns, columns_of, rows
+from collector.settings import SCHEMES, StoreAddress
 from collector.store import Store
-from collector.store_address import SCHEMES, StoreAddress
 from protocol_spec.programs.output import quoted, shown
 
 MOST_ROUNDS: Final = 1000  # in one answer

@@ -21,6 +21,7 @@ from psycopg import sql
 
 from collector.errors import CollectorError, Fenced, NotLeading, StorageFailure
 from collector.records import FORGOTTEN, Campaign, Candidate, Refusal, Withdrawal
+from collector.settings import StoreAddress
 from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
 from collector.store.common import (
     FENCED,
@@ -39,7 +40,6 @@ from collector.store.common import (
 )
 from collector.store.postgres_connection import Connection, bigints
 from collector.store.postgres_counting import TAGS, Counting, WorkerRows, make_table, reports_of
-from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 
 CHUNK: Final = 20_000  # rows that are read at a time

@@ -20,8 +20,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from collector.errors import StorageFailure
+from collector.settings import StoreAddress
 from collector.store.common import TABLES, Row
-from collector.store_address import StoreAddress
 from protocol_spec.programs.output import shown
 
 OLDEST: Final = 14

@@ -27,9 +27,8 @@ from collector.links.stream import StreamConnector
 from collector.records import Campaign
 from collector.rounds import sealing
 from collector.service import Service
-from collector.settings import parse_streams
+from collector.settings import StoreAddress, parse_streams
 from collector.store import Store
-from collector.store_address import StoreAddress
 from collector.workers.service import Connections, SharedService
 from protocol_spec import (
     DEFAULT_NAMESPACE,

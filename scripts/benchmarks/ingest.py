@@ -44,9 +44,8 @@ from collector.device_key import DeviceKey
 from collector.links.stream import StreamConnector
 from collector.records import Candidate
 from collector.rounds import sealing
-from collector.settings import parse_streams
+from collector.settings import StoreAddress, parse_streams
 from collector.store import Store
-from collector.store_address import StoreAddress
 from protocol_spec import DEFAULT_NAMESPACE, Manifest
 from protocol_spec.programs.settings import Credentials
 from protocol_spec.topics import from_all_devices

@@ -17,8 +17,8 @@ from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.records import Campaign
 from collector.results.facts import write_truth
+from collector.settings import StoreAddress
 from collector.store import Store
-from collector.store_address import StoreAddress
 from demonstration.checks import (
     Check,
     counted_once,

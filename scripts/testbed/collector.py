@@ -21,8 +21,8 @@ from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import read_store
 from collector.health import examine
 from collector.records import Campaign
+from collector.settings import StoreAddress
 from collector.store import Store
-from collector.store_address import StoreAddress
 from testbed.processes import (
     DEFAULT_TIMING,
     Process,

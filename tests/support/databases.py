@@ -18,10 +18,10 @@ import psycopg
 
 from collector.errors import StorageFailure
 from collector.records import Campaign, Candidate, Refusal, Withdrawal
+from collector.settings import StoreAddress
 from collector.store import Store
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
-from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from testbed.collector import PostgresProcess
 from tests.support.harness import QUICK_DISK, need

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector import backups
+from collector import backup
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import open_store, read_store
@@ -49,7 +49,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def whole(original: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup to be copied, not changed."""
     place = tmp_path_factory.mktemp("whole") / "backup"
-    backups.make(original, place)
+    backup.make(original, place)
     return place
 
 
@@ -73,10 +73,10 @@ def counted(directory: Path) -> list[object]:
 def test_what_is_restored_is_what_was_backed_up(
     tmp_path: Path, original: Settings, target: Path
 ) -> None:
-    made = backups.make(original, target)
+    made = backup.make(original, target)
     assert (made.received, made.enrolled) == (18, 1)
     again = settings_of(tmp_path / "again")
-    assert backups.restore(again, target) == made
+    assert backup.restore(again, target) == made
     for name in ("device.key", "operator.key", "session"):
         assert (again.data_dir / name).read_bytes() == (original.data_dir / name).read_bytes()
     assert repr(counted(again.data_dir)) == repr(counted(original.data_dir))
@@ -91,9 +91,9 @@ def test_a_restored_broker_is_where_it_was_restored(
     tmp_path: Path, original: Settings, target: Path
 ) -> None:
     """Its files name the directory that they are in; a broker in a container sees another."""
-    backups.make(original, target)
+    backup.make(original, target)
     again = settings_of(tmp_path / "again", broker_dir=str(tmp_path / "elsewhere"))
-    backups.restore(again, target)
+    backup.restore(again, target)
     plan = BrokerDirectory.load(tmp_path / "elsewhere").plan
     assert plan.root == tmp_path / "elsewhere"
     old = str(original.data_dir).encode()
@@ -106,8 +106,8 @@ def test_everything_in_it_is_private_whatever_the_umask(
 ) -> None:
     before = os.umask(0)
     try:
-        backups.make(original, target, tmp_path / "secrets")
-        backups.restore(settings_of(tmp_path / "again"), target, tmp_path / "secrets")
+        backup.make(original, target, tmp_path / "secrets")
+        backup.restore(settings_of(tmp_path / "again"), target, tmp_path / "secrets")
     finally:
         os.umask(before)
     for place in (target, tmp_path / "secrets", tmp_path / "again"):
@@ -117,21 +117,21 @@ def test_everything_in_it_is_private_whatever_the_umask(
 
 def test_secrets_can_be_kept_apart(tmp_path: Path, original: Settings, target: Path) -> None:
     secrets = tmp_path / "secrets"
-    backups.make(original, target, secrets)
+    backup.make(original, target, secrets)
     assert files(target).keys() == {"collector.db", "backup.json"}
     key = (original.data_dir / "device.key").read_bytes()
     assert not [name for name, text in files(target).items() if key in text]
     with pytest.raises(NotABackup, match="name its directory with --secrets"):
-        backups.checked(target)
-    assert backups.checked(target, secrets).received == 18
+        backup.checked(target)
+    assert backup.checked(target, secrets).received == 18
     with pytest.raises(CollectorError, match="names the same directory"):
-        backups.make(original, tmp_path / "other", tmp_path / "other")
+        backup.make(original, tmp_path / "other", tmp_path / "other")
 
 
 def test_neither_queue_nor_log_nor_lock_of_the_broker_is_in_it(
     original: Settings, target: Path
 ) -> None:
-    backups.make(original, target)
+    backup.make(original, target)
     names = {name for name in files(target) if name.startswith("broker/")}
     assert "broker/broker.json" in names
     assert "broker/credentials/kitchen/password" in names
@@ -141,23 +141,23 @@ def test_neither_queue_nor_log_nor_lock_of_the_broker_is_in_it(
 def test_a_collector_that_has_counted_nothing_has_no_key_yet(tmp_path: Path, target: Path) -> None:
     settings = settings_of(tmp_path / "data")
     open_store(settings.data_dir).close()
-    made = backups.make(settings, target)
+    made = backup.make(settings, target)
     assert (made.received, made.secrets, made.broker) == (0, {}, "")
-    backups.restore(settings_of(tmp_path / "again"), target)
+    backup.restore(settings_of(tmp_path / "again"), target)
 
 
 def test_postgresql_is_backed_up_in_its_own_way(tmp_path: Path, target: Path, whole: Path) -> None:
     shared = settings_of(tmp_path / "data", store="postgresql://allomfree@db.example/allomfree")
     with pytest.raises(CollectorError, match=r"nothing was changed. Use pg_dump and pg_restore"):
-        backups.make(shared, target)
+        backup.make(shared, target)
     with pytest.raises(CollectorError, match="pg_restore"):
-        backups.restore(shared, whole)
+        backup.restore(shared, whole)
     assert not target.exists()
 
 
 def test_no_data_is_no_backup(tmp_path: Path, target: Path) -> None:
     with pytest.raises(CollectorError, match="no collector's database"):
-        backups.make(settings_of(tmp_path / "nothing"), target)
+        backup.make(settings_of(tmp_path / "nothing"), target)
     assert not target.exists()
 
 
@@ -166,8 +166,8 @@ def test_reports_without_their_key_are_not_backed_up_in_silence(
 ) -> None:
     data = shutil.copytree(original.data_dir, tmp_path / "data")
     (data / "device.key").unlink()
-    with pytest.raises(StorageFailure, match=r"device\.key is not in it"):
-        backups.make(settings_of(data), target)
+    with pytest.raises(StorageFailure, match=r"it lacks device\.key"):
+        backup.make(settings_of(data), target)
     assert not target.exists()
 
 
@@ -180,8 +180,8 @@ def test_a_backup_goes_nowhere_where_something_is(
     else:
         target.mkdir(mode=0o700)
         (target / "precious").write_text("precious")
-    with pytest.raises(CollectorError, match=r"something in .* already; nothing was written"):
-        backups.make(original, target)
+    with pytest.raises(CollectorError, match=r"is not empty; nothing was written"):
+        backup.make(original, target)
     assert b"precious" in (target if is_file else target / "precious").read_bytes()
 
 
@@ -190,7 +190,7 @@ def test_an_empty_directory_that_others_can_read_is_refused_and_kept(
 ) -> None:
     target.mkdir(mode=0o755)
     with pytest.raises(StorageFailure, match=f"chmod 700 {target}"):
-        backups.make(original, target)
+        backup.make(original, target)
     assert list(target.iterdir()) == []
 
 
@@ -198,7 +198,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
     original: Settings, target: Path
 ) -> None:
     with pytest.raises(StorageFailure, match=r"MB are needed and 0\.0 MB are free"):
-        backups.make(original, target, free=lambda _: 10)
+        backup.make(original, target, free=lambda _: 10)
     assert not target.exists()
 
 
@@ -209,8 +209,8 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(original: Settings, small_di
         (small_disk / "filler").write_bytes(bytes(900_000))
         return 1 << 30
 
-    with pytest.raises(StorageFailure, match=r"(disk is full|No space left).*was removed"):
-        backups.make(original, small_disk / "backup", free=fill)
+    with pytest.raises(StorageFailure, match=r"(disk is full|No space left).*were removed"):
+        backup.make(original, small_disk / "backup", free=fill)
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
@@ -220,12 +220,12 @@ def test_a_full_disk_while_restoring_leaves_it_empty(
     (small_disk / "filler").write_bytes(bytes(950_000))
     again = settings_of(small_disk / "again")
     with pytest.raises(
-        StorageFailure, match=r"No space left on device\. What had been written was"
+        StorageFailure, match=r"No space left on device\. Files written so far were"
     ):
-        backups.restore(again, whole)
+        backup.restore(again, whole)
     assert {path.name for path in again.data_dir.iterdir()} <= {"lock"}
     (small_disk / "filler").unlink()
-    assert backups.restore(again, whole).received == 18
+    assert backup.restore(again, whole).received == 18
 
 
 @pytest.mark.parametrize("name", ["collector.db", "device.key", "x", "broker/broker.json"])
@@ -234,7 +234,7 @@ def test_nothing_is_ever_overwritten(tmp_path: Path, whole: Path, name: str) -> 
     (again.data_dir / name).parent.mkdir(parents=True, mode=0o700)
     (again.data_dir / name).write_text("precious")
     with pytest.raises(CollectorError, match="nothing is ever overwritten"):
-        backups.restore(again, whole)
+        backup.restore(again, whole)
     assert files(again.data_dir) == {name: b"precious"}
 
 
@@ -246,7 +246,7 @@ def test_a_broker_directory_elsewhere_is_not_overwritten_either(
     (place / "broker.json").write_text("precious")
     again = settings_of(tmp_path / "again", broker_dir=str(place))
     with pytest.raises(CollectorError, match="--broker-dir"):
-        backups.restore(again, whole)
+        backup.restore(again, whole)
     assert files(place) == {"broker.json": b"precious"}
     assert not again.data_dir.exists()
 
@@ -260,7 +260,7 @@ def test_a_directory_of_another_user_would_be_of_no_use_to_them(
     again.data_dir.mkdir(mode=0o700)
     os.chown(again.data_dir, 1, 1)
     with pytest.raises(CollectorError, match=r"belongs to daemon.*sudo -u daemon"):
-        backups.restore(again, whole)
+        backup.restore(again, whole)
 
 
 def changed_list(target: Path, **values: object) -> None:
@@ -275,7 +275,7 @@ def cut_short(path: Path) -> None:
 def of_a_newer_version(target: Path) -> None:
     with closing(sqlite3.connect(target / "collector.db")) as db:
         db.execute("PRAGMA user_version = 99")
-    digest = backups.digest_of(target / "collector.db")
+    digest = backup.digest_of(target / "collector.db")
     changed_list(target, files={"collector.db": digest})
 
 
@@ -289,9 +289,9 @@ FAULTS: list[tuple[str, Callable[[Path], object]]] = [
     ("a newer version of this program made it", of_a_newer_version),
     ("does not hold what backup.json says", lambda target: changed_list(target, received=17)),
     ("names no collector.db", lambda target: changed_list(target, files={})),
-    ("is no file of a backup", lambda target: changed_list(target, secrets={"../x": ""})),
-    ("is no file of a backup", lambda target: changed_list(target, secrets={"/etc/passwd": ""})),
-    ("device.key is not in it", lambda target: changed_list(target, secrets={}, broker="")),
+    ("is not a file of a backup", lambda target: changed_list(target, secrets={"../x": ""})),
+    ("is not a file of a backup", lambda target: changed_list(target, secrets={"/etc/passwd": ""})),
+    ("it lacks device.key", lambda target: changed_list(target, secrets={}, broker="")),
     ("device.key is not as it was", lambda target: cut_short(target / "device.key")),
     ("collector.db is not as it was", lambda target: cut_short(target / "collector.db")),
     ("broker.json is missing", lambda target: (target / "broker/broker.json").unlink()),
@@ -305,7 +305,7 @@ def test_what_is_no_whole_backup_is_not_restored(
     shutil.copytree(whole, target)
     spoil(target)
     with pytest.raises(NotABackup) as refused:
-        backups.restore(settings_of(tmp_path / "again"), target)
+        backup.restore(settings_of(tmp_path / "again"), target)
     assert told in str(refused.value)
     assert not (tmp_path / "again").exists()
 
@@ -316,11 +316,11 @@ def test_a_damaged_database_with_a_right_list_is_found(whole: Path, target: Path
     content = bytearray((target / "collector.db").read_bytes())
     content[4096:4300] = os.urandom(204)
     (target / "collector.db").write_bytes(content)
-    changed_list(target, files={"collector.db": backups.digest_of(target / "collector.db")})
+    changed_list(target, files={"collector.db": backup.digest_of(target / "collector.db")})
     with pytest.raises(NotABackup, match="cannot be used; nothing was restored"):
-        backups.checked(target)
+        backup.checked(target)
 
 
 def test_a_file_is_not_a_backup(tmp_path: Path, original: Settings) -> None:
     with pytest.raises(NotABackup, match="is not a backup"):
-        backups.checked(original.data_dir / "collector.db")
+        backup.checked(original.data_dir / "collector.db")

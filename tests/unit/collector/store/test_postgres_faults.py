@@ -17,8 +17,8 @@ import pytest
 from collector.brokers.authority import Authority
 from collector.brokers.config import Pair
 from collector.errors import Fenced, StorageFailure
+from collector.settings import StoreAddress
 from collector.store.postgres import PostgresStore
-from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from testbed.collector import PostgresProcess, as_server_user, give_to_server
 from tests.support.collector import FIRST, candidate, counts_of, three_questions

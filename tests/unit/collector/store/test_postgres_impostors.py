@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from collector.errors import StorageFailure
+from collector.settings import StoreAddress
 from collector.store.postgres import PostgresStore
-from collector.store_address import StoreAddress
 
 
 class Impostor:

@@ -12,10 +12,9 @@ import pytest
 
 from collector.data_dir import read_store
 from collector.errors import StorageFailure
-from collector.settings import resolve
+from collector.settings import StoreAddress, resolve
 from collector.store.postgres import PostgresStore
 from collector.store.postgres_connection import VERSION
-from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from protocol_spec.programs.settings import SettingsError
 from testbed.processes import free_port

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from collector.errors import Fenced
+from collector.settings import StoreAddress
 from collector.store.postgres import PostgresStore
-from collector.store_address import StoreAddress
 from protocol_spec import Outcome
 from tests.support.collector import FIRST, candidate, seal, three_questions
 from tests.support.databases import admin, new_schema, wait_for_a_lock
