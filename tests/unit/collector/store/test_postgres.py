@@ -156,11 +156,16 @@ def test_a_worker_with_another_device_key_is_turned_away(
         place.mkdir(mode=0o700)
     with closing(open_shared(address)) as shared:
         key = device_key(found[0], shared)
-        with pytest.raises(CollectorError, match=r"is missing.*copy it from the data directory of another"):
+        with pytest.raises(
+            CollectorError, match=r"is missing.*copy it from the data directory of another"
+        ):
             device_key(found[1], shared)
         (workers[1] / "device.key").write_bytes(b"x" * 32)
         (workers[1] / "device.key").chmod(0o600)
-        with pytest.raises(CollectorError, match=r"is not the device key.*copy it from the data directory of another"):
+        with pytest.raises(
+            CollectorError,
+            match=r"is not the device key.*copy it from the data directory of another",
+        ):
             device_key(found[1], shared)
         (workers[1] / "device.key").write_bytes((workers[0] / "device.key").read_bytes())
         assert device_key(found[1], shared).fingerprint == key.fingerprint
