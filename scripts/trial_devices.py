@@ -4,8 +4,8 @@
     allomfree-collector run
     python scripts/trial_devices.py
 
-Everybody's value is drawn at random, some values more often than others. What the agents remember
-is deleted at the end.
+Every value is drawn at random, some more often than others. The agents' state is deleted at the
+end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ DEVICES = "how many; 100, or ALLOMFREE_TRIAL_DEVICES, unless given"
 
 
 def main() -> None:
-    """Run the devices; an error is one line."""
     parser = argparse.ArgumentParser(description="Real agents on this machine, for a trial.")
     usual = os.environ.get("ALLOMFREE_TRIAL_DEVICES", "100")
     parser.add_argument("--devices", type=int, default=usual, help=DEVICES)
@@ -52,15 +51,15 @@ def main() -> None:
     except (AllomfreeError, TimeoutError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("Ended; what the agents remembered is deleted.")
+        sys.exit("Ended; the agents' state is deleted.")
 
 
 def found_trial(settings: Settings) -> Campaign:
-    """The trial opened last that is not over."""
+    """The trial opened last that is still running."""
     if BrokerDirectory.exists(settings.broker_dir):
         raise TimeoutError(
-            "the broker asks for credentials (broker-config was run), which these devices do not "
-            "have; nothing was started. Try it with a data directory of its own: --data-dir trial"
+            "the broker requires credentials (broker-config was run), which these devices do not "
+            "have; nothing was started. Use another data directory: --data-dir trial"
         )
     with closing(read_store(settings.data_dir)) as store:
         running = [c for c in store.campaigns() if is_trial(c.manifest) and c.closed is None]
@@ -83,7 +82,7 @@ def command(settings: Settings, words: str) -> str:
 def run(
     settings: Settings, campaign: Campaign, devices: int, rounds: int, start_seconds: float = 60.0
 ) -> None:
-    """Join, report, and wait until so many rounds are sealed from now on."""
+    """Join, report, and wait until `rounds` more rounds are sealed."""
     health = command(settings, "health")
     if not examine(settings.data_dir).well:
         print("Waiting for the collector. Start it in another terminal:", flush=True)
@@ -109,7 +108,6 @@ def run(
 
 
 def sealed(settings: Settings, campaign: Campaign) -> int:
-    """The last round that is."""
     with closing(read_store(settings.data_dir)) as store:
         last = store.last_sealed(campaign.id)
     return -1 if last is None else last
@@ -121,12 +119,11 @@ def reading(attributes: tuple[Attribute, ...], random: Random) -> Readings:
 
 
 def chosen(k: int, random: Random) -> int:
-    """One of k, small ones more often."""
     return random.choices(range(k), [1 / (place + 1) for place in range(k)])[0]
 
 
 def wait_for(done: Callable[[], bool], seconds: float, what: str) -> None:
-    """Look again and again, for so long at most."""
+    """Poll until done; TimeoutError after that many seconds."""
     limit = time.monotonic() + seconds
     while not done():
         if time.monotonic() > limit:

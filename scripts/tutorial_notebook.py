@@ -5,8 +5,8 @@ python scripts/tutorial_notebook.py          write it
 python scripts/tutorial_notebook.py --check  only compare
 
 A block of `sh` or `console` becomes a cell of bash, one of `python` a cell of Python; a block
-without a language behind one of them is what it prints. `[...]` stands for what may differ.
-Blocks of `sh for-real` stay text: they are for a campaign with devices.
+without a language after one of them is its output. `[...]` marks what may differ. Blocks of
+`sh for-real` stay text: they are for a campaign with devices.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TUTORIAL: Final = ROOT / "docs" / "tutorial.md"
 NOTEBOOK: Final = ROOT / "docs" / "tutorial.ipynb"
 BLOCK: Final = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```\n")
 BASH: Final = "%%bash\n"
-HERE: Final = "%cd -q .."  # of the notebook is docs/; the tutorial is in the directory above
+HERE: Final = "%cd -q .."  # a notebook runs in docs/, the tutorial in the directory above
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text, or a program with what it prints."""
+    """Text, or a program with its output."""
 
     source: str
     code: bool = False
@@ -102,7 +102,9 @@ def main(check: bool) -> None:
     made = notebook(TUTORIAL.read_text(encoding="utf-8"))
     there = NOTEBOOK.read_text(encoding="utf-8") if NOTEBOOK.exists() else ""
     if check and made != there:
-        raise click.ClickException(f"{NOTEBOOK} is not what {TUTORIAL} says; run this without it")
+        raise click.ClickException(
+            f"{NOTEBOOK} differs from {TUTORIAL}; nothing was written. Run this without --check"
+        )
     if not check:
         NOTEBOOK.write_text(made, encoding="utf-8")
         click.echo(f"wrote {NOTEBOOK}")

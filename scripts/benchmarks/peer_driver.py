@@ -63,7 +63,7 @@ def multi_freq_ldpy(task: dict[str, Any]) -> Oracle:
 
 
 def compiled_loop(client: Any) -> Any:
-    """The loop over users compiled too: the fastest way to call its compiled (unary) clients."""
+    """The loop over users compiled too: the fastest call of its compiled (unary) clients."""
 
     def loop(values: Any, k: int, eps_inf: float, eps_1: float) -> Any:
         reports = np.empty((len(values), k))
@@ -148,7 +148,7 @@ def answer(line: str) -> dict[str, Any]:
     try:
         task = json.loads(line)
         return versions(task) if "names" in task else run(task)
-    except Exception as error:  # noqa: BLE001 - whatever a peer raises is told, not died of
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises is an answer
         return {"error": f"{type(error).__name__}: {error}"}
 
 

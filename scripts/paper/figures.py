@@ -1,7 +1,7 @@
 """The paper's five figures drawn again, each as two panels: eps_1 = 0.3 and 0.6 eps_inf.
 
 The first is the variance of the four unary protocols; the other four are the errors measured on
-the data sets, with the exact calibration and projection beside the paper's five. The same numbers
+the data sets, with the exact calibration and projection added to the paper's five. The same numbers
 always give the same bytes.
 """
 
@@ -25,8 +25,8 @@ BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)
 
 Series = Mapping[str, Sequence[float]]
 
-# Colours that people with any colour vision tell apart (Okabe and Ito); markers and dashes say
-# the same again, and several curves nearly coincide: open markers let both be seen.
+# Colours for any colour vision (Okabe and Ito), repeated by markers and dashes. Several curves
+# nearly coincide: open markers show both.
 _STYLES: Final[Mapping[str, dict[str, Any]]] = {
     "L-OUE": {"color": "#D55E00", "marker": "d", "linestyle": (0, (5, 2))},
     "L-SUE": {"color": "#000000", "marker": "D", "linestyle": (0, (4, 2, 1, 2))},

@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that stand together, under the heading that they share."""
+    """Rows under one heading."""
 
     heading: str
     rows: tuple[Row, ...]

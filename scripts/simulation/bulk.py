@@ -69,7 +69,7 @@ def respond(
 
 
 def last_byte(form: BodyFormat) -> int:
-    """The bits of a unary body's last byte that stand for values; those behind them are 0."""
+    """The bits of a unary body's last byte that belong to values; the others are 0."""
     return 0xFF << (-form.k % 8) & 0xFF
 
 

@@ -215,7 +215,7 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
     type=click.Choice(WAYS),
     default="memoized",
     show_default=True,
-    help="The way of reporting; with once, --eps-inf is for the one answer.",
+    help="The mechanism; with once, --eps-inf is for the one answer.",
 )
 def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Reporting) -> None:
     """Print a manifest for every attribute of one of the paper's data sets.

@@ -57,7 +57,7 @@ def sample_groups(
 
     `counts[a]` are the whole population's counts of attribute a; `sizes[..., a]` devices drew it,
     each population without replacement. Leading axes of `sizes` are runs. What a device holds of
-    one attribute is taken to tell nothing of another: the groups' draws are independent.
+    one attribute is assumed independent of another, so the groups' draws are independent.
     """
     drew = np.asarray(sizes, dtype=np.int64)
     return [_without_replacement(rng, held, drew[..., a]) for a, held in enumerate(counts)]
@@ -252,7 +252,7 @@ class UnaryFleet(CountedFleet):
 
 
 def step(table: Counts, reporting: Counts) -> Counts:
-    """Whoever reports has one report more; the table grows by one column."""
+    """Devices that report have one report more; the table grows by one column."""
     after = longer(table - reporting, 1)
     after[..., 1:] += reporting
     return after

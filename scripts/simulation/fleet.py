@@ -2,8 +2,8 @@
 
 A batch's state (values, memos, who left) follows from the seed, the batch and the round alone, so
 it can be dropped and made again: memory is bounded by one batch, whatever the size of the fleet.
-Devices of an attribute stand in the order of their values; a device's name is its place, and how
-many devices were at that place before it.
+Devices of an attribute are in the order of their values; a device's name is its place, and the
+number of devices that were at that place before it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names(Sequence[str]):
-    """The names of some devices, made when they are asked for: few ways of reporting need them."""
+    """The names of some devices, made on demand: few mechanisms need them."""
 
     attribute: int
     places: Indices
@@ -73,8 +73,8 @@ class Names(Sequence[str]):
 class Fleet:
     """A whole fleet; `truth[a][v]` devices drew attribute a and hold its value v at first.
 
-    Values that change are drawn from the shares at first, or on the way from those to `drift[a]`
-    and back, over the campaign.
+    Values that change are drawn from the shares at first, or between those and `drift[a]`: there
+    and back over the campaign.
     """
 
     manifest: Manifest
@@ -114,7 +114,7 @@ class Batch:
         self._missing = self._do.missing(attribute, self._k)
         way = fleet.manifest.ways[attribute]
         self._way = bulk(way)
-        # One key is one memo, and there are no more than the way of reporting allows.
+        # One key is one memo, and there are no more than the mechanism allows.
         self._most = min(way.memos, fleet.rounds if self._do.changes else 1)
         self._places = np.arange(first, first + size)
         self._generation = np.zeros(size, dtype=np.int64)
@@ -191,7 +191,9 @@ class Batch:
         if not schedule.each and not self._missing.any():
             return np.arange(size)
         present = np.ones(size, dtype=np.bool_)
-        if schedule.each:  # every set of rounds is equally likely if each is taken with this chance
+        if (
+            schedule.each
+        ):  # every set of rounds is equally likely if each is taken with this probability
             present = rng.integers(0, schedule.count - number, size) < self._left
             self._left -= present
         if self._missing.any():
@@ -278,7 +280,7 @@ def messages(
 def of_round(
     fleet: Fleet, number: int, *, late: bool, namespace: str = DEFAULT_NAMESPACE
 ) -> Iterator[Sent]:
-    """All messages of one round; each batch is made anew and led up to the round."""
+    """All messages of one round; each batch is made again and advanced to the round."""
     for batch in fleet.batches():
         for _ in range(number):
             batch.reports(only_state=True)
@@ -286,7 +288,7 @@ def of_round(
 
 
 def _around(manifest: Manifest, reports: Reports) -> tuple[bytes, bytes]:
-    """What stands before and behind the answer in every report of an attribute and round."""
+    """The bytes before and after the answer in every report of an attribute and round."""
     length = manifest.body_bytes
     blank = make_report(manifest, reports.round, reports.attribute, b"").encode()
     answer = manifest.ways[reports.attribute].answer_bytes

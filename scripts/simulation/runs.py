@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +27,7 @@ from collector.results.tables import write_rows
 from protocol_spec import Manifest
 from protocol_spec.estimation import critical_value
 from simulation.depths import (
+    LiveCampaign,
     as_reports,
     as_statistics,
     collecting_live,
@@ -350,20 +352,10 @@ def statistics(asked: Asked) -> Run:
     population = asked.population()
     truth = population.drawn(asked.seed)
     with shown("rounds", asked.rounds * len(truth)) as progress:
-        return _timed(
-            asked,
-            population,
-            "statistics",
-            lambda: as_statistics(
-                asked.manifest,
-                truth,
-                asked.behaviour,
-                rounds=asked.rounds,
-                seed=asked.seed,
-                progress=progress,
-                drift=asked.targets(),
-            ),
-        )
+        rest = {"seed": asked.seed, "progress": progress, "drift": asked.targets()}
+        args = (asked.manifest, truth, asked.behaviour)
+        work = partial(as_statistics, *args, rounds=asked.rounds, **rest)
+        return _timed(asked, population, "statistics", work)
 
 
 def reports(asked: Asked, directory: Path | None, batch: int) -> Run:
@@ -372,9 +364,9 @@ def reports(asked: Asked, directory: Path | None, batch: int) -> Run:
     fleet = _fleet(asked, population, asked.manifest, batch)
     with shown("reports", population.devices * asked.rounds) as progress:
         if directory is None:
-            return _timed(asked, population, "reports", lambda: as_reports(fleet, progress))
-        where = directory
-        return _timed(asked, population, "reports, store", lambda: into(where, fleet, progress))
+            return _timed(asked, population, "reports", partial(as_reports, fleet, progress))
+        work = partial(into, directory, fleet, progress)
+        return _timed(asked, population, "reports, store", work)
 
 
 def reports_live(
@@ -385,16 +377,9 @@ def reports_live(
     period = max(period, -(-population.devices // SLOWEST_PER_SECOND))
     manifest = retimed(asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=8)
     fleet = _fleet(asked, population, manifest, batch)
-    with ExitStack() as stack:
-        where = _place(stack, directory)
-        live = stack.enter_context(collecting_live(where, manifest, broker))
-        progress = stack.enter_context(shown("reports", population.devices * asked.rounds))
-        return _timed(
-            asked,
-            population,
-            "reports, broker",
-            lambda: reports_through_broker(live, fleet, progress),
-        )
+    with _live(asked, population, manifest, directory, broker) as (live, progress):
+        work = partial(reports_through_broker, live, fleet, progress)
+        return _timed(asked, population, "reports, broker", work)
 
 
 def agents(
@@ -409,16 +394,27 @@ def agents(
         asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=lead
     )
     devices = holdings(manifest, population, asked.seed)
+    with _live(asked, population, manifest, directory, broker) as (live, progress):
+        work = partial(real_agents, live, devices, processes, progress)
+        return _timed(asked, population, "agents", work)
+
+
+@contextmanager
+def _live(
+    asked: Asked,
+    population: Population,
+    manifest: Manifest,
+    directory: Path | None,
+    broker: str | None,
+) -> Iterator[tuple[LiveCampaign, Callable[[int], None]]]:
+    """A real collector on the campaign, in the directory or a temporary one."""
     with ExitStack() as stack:
-        where = _place(stack, directory)
+        where = directory
+        if where is None:
+            scratch = tempfile.TemporaryDirectory(prefix="allomfree-")
+            where = Path(stack.enter_context(scratch))
         live = stack.enter_context(collecting_live(where, manifest, broker))
-        progress = stack.enter_context(shown("reports", population.devices * asked.rounds))
-        return _timed(
-            asked,
-            population,
-            "agents",
-            lambda: real_agents(live, devices, processes, progress),
-        )
+        yield live, stack.enter_context(shown("reports", population.devices * asked.rounds))
 
 
 def _fleet(asked: Asked, population: Population, manifest: Manifest, batch: int) -> Fleet:
@@ -427,12 +423,6 @@ def _fleet(asked: Asked, population: Population, manifest: Manifest, batch: int)
     truth = population.drawn(asked.seed)
     drift = asked.targets()
     return Fleet(manifest, truth, asked.behaviour, asked.seed, asked.rounds, batch, drift)
-
-
-def _place(stack: ExitStack, directory: Path | None) -> Path:
-    if directory is not None:
-        return directory
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
 
 
 def _timed(
