@@ -352,9 +352,16 @@ def statistics(asked: Asked) -> Run:
     population = asked.population()
     truth = population.drawn(asked.seed)
     with shown("rounds", asked.rounds * len(truth)) as progress:
-        rest = {"seed": asked.seed, "progress": progress, "drift": asked.targets()}
-        args = (asked.manifest, truth, asked.behaviour)
-        work = partial(as_statistics, *args, rounds=asked.rounds, **rest)
+        work = partial(
+            as_statistics,
+            asked.manifest,
+            truth,
+            asked.behaviour,
+            rounds=asked.rounds,
+            seed=asked.seed,
+            progress=progress,
+            drift=asked.targets(),
+        )
         return _timed(asked, population, "statistics", work)
 
 
