@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -42,53 +42,25 @@ Ticks = Sequence[tuple[float, str]]
 # --- colours ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """`bar` is also, lighter, the band of an interval over rounds."""
-
-    ground: str
-    panel: str
-    ink: str
-    quiet: str
-    line: str
-    accent: str
-    bar: str
-    interval: str
-    projected: str
-    pooled: str
-    truth: str
-
-
-LIGHT: Final = Palette(
-    ground="#fbfaf8",
-    panel="#ffffff",
-    ink="#1f2328",
-    quiet="#5b636d",
-    line="#e2dfd9",
-    accent="#1f5fa8",
-    bar="#7fa6cf",
-    interval="#1f2328",
-    projected="#b4540a",
-    pooled="#6b3fa0",
-    truth="#0b7a4b",
-)
-DARK: Final = Palette(
-    ground="#15181c",
-    panel="#1c2026",
-    ink="#e8e6e3",
-    quiet="#a3abb5",
-    line="#333a43",
-    accent="#8bb8ee",
-    bar="#4f7fb5",
-    interval="#f2efea",
-    projected="#f0a05a",
-    pooled="#c3a2f0",
-    truth="#5fd3a0",
-)
+# By day and by night. `bar` is also, lighter, the band of an interval over rounds.
+COLOURS: Final = {
+    "ground": ("#fbfaf8", "#15181c"),
+    "panel": ("#ffffff", "#1c2026"),
+    "ink": ("#1f2328", "#e8e6e3"),
+    "quiet": ("#5b636d", "#a3abb5"),
+    "line": ("#e2dfd9", "#333a43"),
+    "accent": ("#1f5fa8", "#8bb8ee"),
+    "bar": ("#7fa6cf", "#4f7fb5"),
+    "interval": ("#1f2328", "#f2efea"),
+    "projected": ("#b4540a", "#f0a05a"),
+    "pooled": ("#6b3fa0", "#c3a2f0"),
+    "truth": ("#0b7a4b", "#5fd3a0"),
+}
+LIGHT: Final = {name: day for name, (day, _) in COLOURS.items()}
 
 
 def style(colour: Callable[[str], str]) -> str:
-    """The rules for all marks; `colour` gives the colour of a name in `Palette`."""
+    """The rules for all marks; `colour` gives the colour of a name in `COLOURS`."""
     return (
         f".bar{{fill:{colour('bar')}}}.band{{fill:{colour('bar')};fill-opacity:.35}}"
         f".pooled-band{{fill:{colour('pooled')};fill-opacity:.2}}"
@@ -107,18 +79,11 @@ def style(colour: Callable[[str], str]) -> str:
     )
 
 
-def variables() -> str:
-    """The colours as variables of a style sheet, by day and by night."""
-
-    def listed(palette: Palette) -> str:
-        return "".join(f"--{name}:{value};" for name, value in asdict(palette).items())
-
-    return f":root{{{listed(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{listed(DARK)}}}}}"
-
-
 def page_style() -> str:
-    """What every page needs that has figures."""
-    return f"{variables()}\n{style(lambda name: f'var(--{name})')}\n"
+    """What every page needs that has figures: colours by day and by night, and the rules."""
+    day, night = ("".join(f"--{name}:{pair[i]};" for name, pair in COLOURS.items()) for i in (0, 1))
+    schemes = f":root{{{day}}}@media(prefers-color-scheme:dark){{:root{{{night}}}}}"
+    return f"{schemes}\n{style(lambda name: f'var(--{name})')}\n"
 
 
 # --- what a figure draws ------------------------------------------------------------------------
@@ -388,9 +353,8 @@ def bar_list(bars: Sequence[Bar]) -> str:
 
 def bar_legend(bars: Sequence[Bar], intervals: str) -> str:
     known = [("true", "simulated truth")] if bars[0].true is not None else []
-    return legend(
-        [("bar", "raw"), ("interval", intervals), ("projected", "projected"), *known],
-    )
+    kinds = [("bar", "raw"), ("interval", intervals), ("projected", "projected")]
+    return legend([*kinds, *known])
 
 
 def _bar_span(bars: Sequence[Bar]) -> Span:
@@ -483,7 +447,8 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
             ends_of_floor = (pooled.value - drawn.floor, pooled.value + drawn.floor)
             made += [level("floor", end, "floor of first-stage noise") for end in ends_of_floor]
     windows = any(p.first != p.last for p in drawn.points)
-    which = "window" if windows else "round"
+    said = f"95 % interval of a {'window' if windows else 'round'}"
+    name = "raw" if drawn.unit == "%" else drawn.name
     for run in unbroken(drawn.points):
         edges = [
             (x, p.low, p.high)
@@ -491,18 +456,8 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
             for x in ((p.opens, p.closes) if windows or len(run) == 1 else (p.at,))
         ]
         titles = [_point_title(p, drawn.unit) for p in run] if dots or len(run) == 1 else ()
-        name = "raw" if drawn.unit == "%" else drawn.name
-        made.append(
-            Curve(
-                "line",
-                [(p.at, p.value) for p in run],
-                name,
-                edges,
-                "band",
-                f"95 % interval of a {which}",
-                titles,
-            )
-        )
+        middles = [(p.at, p.value) for p in run]
+        made.append(Curve("line", middles, name, edges, "band", said, titles))
     if drawn.true is not None:
         made.append(level("true", drawn.true, "simulated truth"))
     return made
@@ -759,19 +714,18 @@ def svg(made: Sequence[Chart], title: str) -> str:
         drawn, height = _drawn(chart)
         body.append(f'<g transform="translate(0 {_n(y)})">{drawn}</g>')
         y += height + 24
-    rules = f"text{{font:13px {_FONTS};fill:{LIGHT.ink}}}{_TEXTS}" + style(
-        lambda name: getattr(LIGHT, name)
-    )
+    rules = f"text{{font:13px {_FONTS};fill:{LIGHT['ink']}}}{_TEXTS}" + style(LIGHT.__getitem__)
+    ground = LIGHT["panel"]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{_n(y)}" '
         f'viewBox="0 0 {WIDTH} {_n(y)}" role="img"><title>{escape(title)}</title>'
-        f'<style>{rules}</style><rect width="100%" height="100%" fill="{LIGHT.panel}"/>'
+        f'<style>{rules}</style><rect width="100%" height="100%" fill="{LIGHT["panel"]}"/>'
         f"{''.join(body)}</svg>\n"
     )
 
 
 _TEXTS: Final = (
-    f".title{{font-size:16px;font-weight:600}}.soft{{fill:{LIGHT.quiet};font-size:12px}}"
+    f".title{{font-size:16px;font-weight:600}}.soft{{fill:{LIGHT['quiet']};font-size:12px}}"
 )
 _LABEL, _NUMBERS, _ROW = 180, 150, 26
 _PANEL: Final = (240, 150)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from io import BytesIO
@@ -19,7 +19,7 @@ from PIL import Image
 
 from collector import charts as drawing
 from collector.charts import (
-    DARK,
+    COLOURS,
     LIGHT,
     MOST_BARS,
     MOST_PANELS,
@@ -252,7 +252,7 @@ def test_a_page_needs_and_runs_nothing_and_escapes_everything() -> None:
         assert ("html", {"lang": "en"}) in page.tags
         assert "default-src 'none'; style-src 'unsafe-inline'" in text
         ET.fromstring(svg(charts(campaign, results, None), HOSTILE))  # noqa: S314 - our own file
-        known = {*asdict(LIGHT).values(), *asdict(DARK).values()}
+        known = {colour for pair in COLOURS.values() for colour in pair}
         assert set(re.findall("#[0-9a-f]{3,6}", text)) <= known
 
 
@@ -269,7 +269,7 @@ def test_a_png_shows_bars_and_texts() -> None:
     picture = Image.open(BytesIO(figure(PLAIN, one(), None, Path("x.png")))).convert("RGB")
     assert picture.width == 2 * drawing.WIDTH
     pixels = np.asarray(picture).reshape(-1, 3)
-    for colour in (LIGHT.panel, LIGHT.bar, LIGHT.ink):
+    for colour in (LIGHT["panel"], LIGHT["bar"], LIGHT["ink"]):
         assert (pixels == list(bytes.fromhex(colour[1:]))).all(axis=1).any()
 
 
