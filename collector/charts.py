@@ -715,7 +715,6 @@ def svg(made: Sequence[Chart], title: str) -> str:
         body.append(f'<g transform="translate(0 {_n(y)})">{drawn}</g>')
         y += height + 24
     rules = f"text{{font:13px {_FONTS};fill:{LIGHT['ink']}}}{_TEXTS}" + style(LIGHT.__getitem__)
-    ground = LIGHT["panel"]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{_n(y)}" '
         f'viewBox="0 0 {WIDTH} {_n(y)}" role="img"><title>{escape(title)}</title>'

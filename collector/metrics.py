@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +21,6 @@ from collector.records import NO_CAMPAIGN, Campaign, RequestOutcome
 from collector.results.facts import ROLES, role_of, worker_facts
 from collector.rounds.sealing import due
 from collector.store import Store
-from protocol_spec import Outcome
 
 METRICS: Final = {
     "allomfree_received_total": "messages received, ever",
@@ -45,31 +47,42 @@ METRICS: Final = {
 }
 
 
+_LABELS: Final = {
+    "allomfree_outcomes_total": ("campaign", "outcome"),
+    "allomfree_open_reports": ("campaign", "attribute"),
+    "allomfree_sealed_rounds": ("campaign",),
+    "allomfree_requests_total": ("outcome",),
+    "allomfree_workers": ("role",),
+    "allomfree_round_seconds": ("campaign",),
+    "allomfree_unsealed_rounds": ("campaign",),
+}
+Sample = tuple[str, tuple[str, ...], float]  # a metric, the values of its labels, a number
+
+
+@dataclass(frozen=True, slots=True)
 class _Source:
     """Collects all families at once, from a read-only view of the database."""
 
-    def __init__(
-        self,
-        directory: Path,
-        open_store: Callable[[Path], Store],
-        broker: Path,
-        clock: Callable[[], float],
-    ) -> None:
-        self._directory = directory
-        self._open_store = open_store
-        self._broker = broker
-        self._clock = clock
+    directory: Path
+    open_store: Callable[[Path], Store]
+    broker: Path
+    clock: Callable[[], float]
 
     def collect(self) -> Iterator[Metric]:
-        store = self._open_store(self._directory)
-        try:
-            yield from self._stored(store)
-        finally:
-            store.close()
-        health = examine(self._directory, self._clock)
+        families = {name: _family(name) for name in METRICS}
+        with closing(self.open_store(self.directory)) as store:
+            samples = [*_stored(store, self.clock()), *self._service()]
+        for name, labels, value in samples:
+            families[name].add_metric(labels, value)
+        # Without a broker's certificate there is no date that it expires on.
+        yield from (
+            family for name, family in families.items() if family.samples or name in _LABELS
+        )
+
+    def _service(self) -> Iterator[Sample]:
+        health = examine(self.directory, self.clock)
         beat = health.beat or Beat(0, 0.0, 0, Status(since=0.0))
-        status = beat.status
-        disk = os.statvfs(self._directory)
+        status, disk = beat.status, os.statvfs(self.directory)
         values: dict[str, float | None] = {
             "allomfree_suspended_devices": status.suspended,
             "allomfree_connected": float(status.connected),
@@ -83,76 +96,44 @@ class _Source:
             "allomfree_start_timestamp_seconds": status.since,
             "allomfree_disk_free_bytes": disk.f_bavail * disk.f_frsize,
             "allomfree_disk_size_bytes": disk.f_blocks * disk.f_frsize,
-            "allomfree_certificate_expiry_timestamp_seconds": server_expires(self._broker / "tls"),
+            "allomfree_certificate_expiry_timestamp_seconds": server_expires(self.broker / "tls"),
         }
-        for name, value in values.items():
-            if value is None:  # there is no broker's certificate here
-                continue
-            family = _counter(name) if name.endswith("_total") else _gauge(name)
-            family.add_metric([], value)
-            yield family
-
-    def _stored(self, store: Store) -> Iterator[Metric]:
-        received = _counter("allomfree_received_total")
-        received.add_metric([], store.received())
-        yield received
-        requests = _counter("allomfree_requests_total", "outcome")
-        for asked in RequestOutcome:
-            requests.add_metric([str(asked)], store.requests().get(asked, 0))
-        yield requests
-        outcomes = _counter("allomfree_outcomes_total", "campaign", "outcome")
-        reports = _gauge("allomfree_open_reports", "campaign", "attribute")
-        sealed = _gauge("allomfree_sealed_rounds", "campaign")
-        for name, counted in _outcomes(store):
-            for outcome, n in counted.items():
-                outcomes.add_metric([name, str(outcome)], n)
-        for campaign in store.campaigns():
-            last = store.last_sealed(campaign.id)
-            sealed.add_metric([campaign.name], 0 if last is None else last + 1)
-            counts = [0] * len(campaign.manifest.attributes)
-            for number in store.open_rounds(campaign.id):
-                for index, tally in store.tallies(campaign.id, number).items():
-                    counts[index] += tally.n
-            for attribute, n in zip(campaign.manifest.attributes, counts):
-                reports.add_metric([campaign.name, attribute.name], n)
-        yield from (outcomes, reports, sealed, _workers(store))
-        yield from self._schedule(store, store.campaigns())
-
-    def _schedule(self, store: Store, campaigns: Iterable[Campaign]) -> Iterator[Metric]:
-        """How long rounds are, for alerts on a silence; and those that should be sealed by now."""
-        lengths = _gauge("allomfree_round_seconds", "campaign")
-        unsealed = _gauge("allomfree_unsealed_rounds", "campaign")
-        now = self._clock()
-        for campaign in campaigns:
-            rounds = campaign.manifest.rounds
-            if campaign.closed is None and rounds.round_at(now) is not None:
-                lengths.add_metric([campaign.name], rounds.period)
-            overdue = sum(1 for _ in due(store, campaign, now))
-            unsealed.add_metric([campaign.name], overdue)
-        yield from (lengths, unsealed)
+        yield from ((name, (), value) for name, value in values.items() if value is not None)
 
 
-def _workers(store: Store) -> Metric:
-    """None of each where the store is one collector's own."""
+def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    return kind(name, METRICS[name], labels=_LABELS.get(name, ()))
+
+
+def _stored(store: Store, now: float) -> Iterator[Sample]:
+    yield "allomfree_received_total", (), store.received()
+    requests = store.requests()
+    for asked in RequestOutcome:
+        yield "allomfree_requests_total", (str(asked),), requests.get(asked, 0)
+    campaigns = store.campaigns()
+    for id_, name in [(NO_CAMPAIGN, ""), *((c.id, c.name) for c in campaigns)]:
+        for outcome, n in store.outcomes(id_).items():
+            yield "allomfree_outcomes_total", (name, str(outcome)), n
     roles = [role_of(worker) for worker in worker_facts(store)]
-    family = _gauge("allomfree_workers", "role")
     for role in ROLES:
-        family.add_metric([role], roles.count(role))
-    return family
+        yield "allomfree_workers", (role,), roles.count(role)
+    for campaign in campaigns:
+        yield from _of_campaign(store, campaign, now)
 
 
-def _outcomes(store: Store) -> Iterator[tuple[str, dict[Outcome, int]]]:
-    yield "", store.outcomes(NO_CAMPAIGN)
-    for campaign in store.campaigns():
-        yield campaign.name, store.outcomes(campaign.id)
-
-
-def _counter(name: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(name, METRICS[name], labels=labels)
-
-
-def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, METRICS[name], labels=labels)
+def _of_campaign(store: Store, campaign: Campaign, now: float) -> Iterator[Sample]:
+    name, rounds, last = campaign.name, campaign.manifest.rounds, store.last_sealed(campaign.id)
+    yield "allomfree_sealed_rounds", (name,), 0 if last is None else last + 1
+    counts = Counter[int]()
+    for number in store.open_rounds(campaign.id):
+        for index, tally in store.tallies(campaign.id, number).items():
+            counts[index] += tally.n
+    for i, attribute in enumerate(campaign.manifest.attributes):
+        yield "allomfree_open_reports", (name, attribute.name), counts[i]
+    if campaign.closed is None and rounds.round_at(now) is not None:
+        yield "allomfree_round_seconds", (name,), rounds.period  # for alerts on a silence
+    yield "allomfree_unsealed_rounds", (name,), sum(1 for _ in due(store, campaign, now))
 
 
 def registry(
