@@ -282,9 +282,8 @@ def accuracy(run: Run, campaigns: int, peer_python: Path | None) -> list[Measure
     """
     run.name = "accuracy"
     with run.peers(peer_python) as driver:
-        effort = mechanisms_benchmark.Effort(campaigns)
         picture = mechanisms_benchmark.PICTURE if run.write else None
-        return mechanisms_benchmark.measure(driver, effort, picture)
+        return mechanisms_benchmark.measure(driver, campaigns, picture)
 
 
 main.add_command(accuracy, "mechanisms")

@@ -162,13 +162,6 @@ DESIGNS: Final = (
 )
 
 
-class WindowErrors(NamedTuple):
-    """Root mean square error and coverage of the published 95 % interval, by window."""
-
-    error: Mapping[int, float]
-    coverage: Mapping[int, float]
-
-
 def changing_manifest(design: Design, budget: Budget) -> Manifest:
     names = ", ".join(f'"v{i}"' for i in range(K))
     report = "" if design.reporting == "once" else f"eps_1 = {budget.eps_1}"
@@ -211,8 +204,11 @@ def fleet(design: Design, budget: Budget, seed: int) -> Fleet:
     return Fleet(asked, (counts,), behaviour, seed, DAYS, DEVICES, (START[::-1],))
 
 
-def window_errors(design: Design, budget: Budget, seeds: Sequence[int]) -> WindowErrors:
-    """Of raw estimates, against what the devices held on average in the window."""
+def window_errors(
+    design: Design, budget: Budget, seeds: Sequence[int]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """By window: root mean square error of raw estimates, against what the devices held on average
+    in the window, and coverage of the published 95 % interval."""
     errors: dict[int, list[Array]] = {window: [] for window in WINDOWS}
     holds: dict[int, list[float]] = {window: [] for window in WINDOWS}
     for seed in seeds:
@@ -223,10 +219,8 @@ def window_errors(design: Design, budget: Budget, seeds: Sequence[int]) -> Windo
                 true, raw, low, high = _window(made, days, first, first + window - 1)
                 errors[window].append((raw - true) ** 2)
                 holds[window].append(float(((low <= true) & (true <= high)).mean()))
-    return WindowErrors(
-        {w: float(np.sqrt(np.mean(e))) for w, e in errors.items()},
-        {w: float(np.mean(h)) for w, h in holds.items()},
-    )
+    error = {w: float(np.sqrt(np.mean(e))) for w, e in errors.items()}
+    return error, {w: float(np.mean(h)) for w, h in holds.items()}
 
 
 def _window(
@@ -354,7 +348,6 @@ def _short(budget: Budget) -> str:
 
 # --- the rows ------------------------------------------------------------------------------------
 
-
 PEER: Final = "multi-freq-ldpy"
 DAYS_OF_THE_PEER: Final = 13
 ROUNDS: Final = 5
@@ -369,187 +362,153 @@ HASHED: Final = next(design for design in DESIGNS if design.reporting == "hashed
 PICTURE: Final = DOCS / "pictures" / "mechanisms.svg"
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How often everything is repeated: the peer's campaigns and days, and our runs."""
-
-    peer_campaigns: int
-    our_runs: int = OUR_RUNS
-    seeds: tuple[int, ...] = SEEDS
-    data_sets: tuple[str, ...] = DATA_SETS
-
-    @property
-    def peer_days(self) -> int:
-        """Runs of the peer for each day."""
-        return max(1, self.peer_campaigns // 2)
-
-
-def measure(peers: Peers, effort: Effort, picture: Path | None = None) -> list[Measurement]:
-    """All sections; with a picture, drawn into that file."""
+def measure(peers: Peers, campaigns: int, picture: Path | None = None) -> list[Measurement]:
+    """`campaigns` runs of the peer for each budget; with a picture, drawn into that file."""
     drawn = Plotted()
     with tempfile.TemporaryDirectory(prefix="allomfree-inputs-") as scratch:
         bench = Bench(peers, Path(scratch), 0, 1)
         rows = [
-            *nested_over_memoized(effort),
-            *compared_with_allomfree(bench, effort, drawn),
-            *changing(bench, effort, drawn),
+            *nested_over_memoized(),
+            *compared_with_allomfree(bench, campaigns, drawn),
+            *changing(bench, max(1, campaigns // 2), drawn),
         ]
     if picture is not None:
         plot(drawn, picture)
     return rows
 
 
-def nested_over_memoized(effort: Effort) -> list[Measurement]:
+def nested_over_memoized() -> list[Measurement]:
     """The ratio for each data set and budget, compared with EXPECTED."""
     rows = []
-    for rounds, expected in EXPECTED.items():
-        for budget, wanted in expected.items():
-            for name, value in zip(DATA_SETS, wanted):
-                if name in effort.data_sets:
-                    rows.append(_nested(effort, name, budget, rounds, value))
+    cases = (
+        (rounds, budget, name, value)
+        for rounds, by_budget in EXPECTED.items()
+        for budget, values in by_budget.items()
+        for name, value in zip(DATA_SETS, values)
+    )
+    for rounds, budget, name, expected in cases:
+        data = load(name)
+        progress(f"nested and memoized, {data.title}, {budget}, {rounds} rounds")
+        found = static_errors(data, budget, rounds, OUR_RUNS, seed=rounds)
+        ratio = ratio_of_means(found["nested"].own.tolist(), found["memoized"].own.tolist())
+        judged = rounds == ROUNDS
+        rows.append(
+            Measurement(
+                f"nested / memoized, {rounds} rounds, {data.title}: {budget}",
+                ratio.value,
+                "x",
+                expected * (1 + CLOSE) if judged else None,
+                f"± {ratio.error:.2g}; expected: {expected:.2f}",
+                expected * (1 - CLOSE) if judged else None,
+            )
+        )
     return rows
 
 
-def _nested(effort: Effort, name: str, budget: Budget, rounds: int, expected: float) -> Measurement:
-    data = load(name)
-    progress(f"nested and memoized, {data.title}, {budget}, {rounds} rounds")
-    found = static_errors(data, budget, rounds, effort.our_runs, seed=rounds)
-    ratio = ratio_of_means(found["nested"].own.tolist(), found["memoized"].own.tolist())
-    judged = rounds == ROUNDS
-    return Measurement(
-        f"nested / memoized, {rounds} rounds, {data.title}: {budget}",
-        ratio.value,
-        "x",
-        expected * (1 + CLOSE) if judged else None,
-        f"± {ratio.error:.2g}; expected: {expected:.2f}",
-        expected * (1 - CLOSE) if judged else None,
-    )
-
-
-def compared_with_allomfree(bench: Bench, effort: Effort, drawn: Plotted) -> list[Measurement]:
+def compared_with_allomfree(bench: Bench, campaigns: int, drawn: Plotted) -> list[Measurement]:
     """Every mechanism after five rounds over the peer's one round, at the same budget."""
     data = load("adult")
-    users, sizes, true = population(data), [a.k for a in data.attributes], truth(data)
-    given, rows = bench.inputs("users", users), []
+    sizes, true = [a.k for a in data.attributes], truth(data)
+    given, rows = bench.inputs("users", population(data)), []
     for number, budget in enumerate(STATIC_BUDGETS):
         progress(f"{PEER}'s ALLOMFREE, {data.title}, {budget}")
-        runs = effort.peer_campaigns
-        theirs = peer_campaign_errors(bench, given, sizes, true, budget, number, runs)
+        theirs = peer_campaign_errors(bench, given, sizes, true, budget, number, campaigns)
         for rounds in (1, ROUNDS):
-            found = static_errors(data, budget, rounds, effort.our_runs, seed=number)
+            found = static_errors(data, budget, rounds, OUR_RUNS, seed=number)
             for name, errors in found.items():
                 if rounds == ROUNDS or name == "memoized":
                     ratio = ratio_of_means(errors.population.tolist(), theirs)
                     drawn.static[name, rounds, budget] = ratio
                     what = f"{data.title}, {name}, {rounds} round{'s' * (rounds > 1)}"
-                    title = f"{what} / {PEER} ALLOMFREE: {budget}"
-                    note = f"± {ratio.error:.2g}"
-                    rows.append(Measurement(title, ratio.value, "x", note=note))
+                    rows.append(_ratio_row(f"{what} / {PEER} ALLOMFREE: {budget}", ratio))
     return rows
 
 
-def changing(bench: Bench, effort: Effort, drawn: Plotted) -> list[Measurement]:
+def _ratio_row(title: str, ratio: Ratio) -> Measurement:
+    return Measurement(title, ratio.value, "x", note=f"± {ratio.error:.2g}")
+
+
+def changing(bench: Bench, runs: int, drawn: Plotted) -> list[Measurement]:
     """Errors of days, weeks and months, and of days against the peer's LOLOHA."""
     rows = []
     for budget in CHANGING_BUDGETS:
-        rows += _constant_rows(effort, budget)
+        for (name, window), error in constant_errors(budget, OUR_RUNS).items():
+            title = f"constant, {name}, {window}-day error: {budget}"
+            rows.append(Measurement(title, 100 * error, "points"))
         for design in DESIGNS:
             progress(f"a changing value, {design.name}, {budget}")
-            rows += _window_rows(design, budget, effort.seeds, drawn)
+            rows += _window_rows(design, budget, drawn)
         progress(f"{PEER}'s LOLOHA, {budget}")
         for best in (False, True):
-            theirs = _loloha(bench, effort, budget, best_cells=best)
-            rows += _compared_with_loloha(effort, budget, theirs, best, drawn)
+            rows += _loloha_rows(bench, runs, budget, best, drawn)
     return rows
 
 
-def _constant_rows(effort: Effort, budget: Budget) -> list[Measurement]:
-    found = constant_errors(budget, effort.our_runs)
-    return [
-        Measurement(f"constant, {name}, {window}-day error: {budget}", 100 * error, "points")
-        for (name, window), error in found.items()
-    ]
-
-
-def _window_rows(
-    design: Design, budget: Budget, seeds: Sequence[int], drawn: Plotted
-) -> list[Measurement]:
-    found = window_errors(design, budget, seeds)
+def _window_rows(design: Design, budget: Budget, drawn: Plotted) -> list[Measurement]:
+    error, coverage = window_errors(design, budget, SEEDS)
     rows = []
     for window in WINDOWS:
-        drawn.changing[design.name, window, budget] = 100 * found.error[window]
+        drawn.changing[design.name, window, budget] = 100 * error[window]
         known = design.reporting == "once" or window == 1
-        coverage = 100 * found.coverage[window]
-        note = f"coverage of 95 % intervals: {coverage:.0f} %" if known else ""
+        note = f"coverage of 95 % intervals: {100 * coverage[window]:.0f} %" if known else ""
         title = f"changing, {design.name}, {window}-day error: {budget}"
-        rows.append(Measurement(title, 100 * found.error[window], "points", note=note))
+        rows.append(Measurement(title, 100 * error[window], "points", note=note))
     return rows
 
 
-def _loloha(
-    bench: Bench, effort: Effort, budget: Budget, *, best_cells: bool
-) -> dict[int, list[float]]:
-    """Squared errors of the peer, by day."""
-    every, seed = DAYS // DAYS_OF_THE_PEER, effort.seeds[0]
-    truths = campaign(HASHED, budget, seed).attributes[0].truth
-    task = {"oracle": PEER, "protocol": "LOLOHA", "k": K, "best_cells": best_cells}
-    found: dict[int, list[float]] = {}
-    for day, values in days_of(HASHED, budget, seed, every):
-        given, true = bench.inputs("day", values), truths[day] / truths[day].sum()
-        answers = [
-            bench.ask(given, day * effort.peer_days + run, budget, **task).estimates
-            for run in range(effort.peer_days)
-        ]
-        found[day] = [float(np.mean((np.ravel(e) - true) ** 2)) for e in answers]
-    return found
-
-
-def _compared_with_loloha(
-    effort: Effort, budget: Budget, theirs: dict[int, list[float]], best: bool, drawn: Plotted
+def _loloha_rows(
+    bench: Bench, runs: int, budget: Budget, best: bool, drawn: Plotted
 ) -> list[Measurement]:
-    flat = [error for errors in theirs.values() for error in errors]
+    """Single days of the peer on the same values, with two cells or its best number of them."""
+    truths = campaign(HASHED, budget, SEEDS[0]).attributes[0].truth
+    task = {"oracle": PEER, "protocol": "LOLOHA", "k": K, "best_cells": best}
+    theirs: list[float] = []
+    days = []
+    for day, values in days_of(HASHED, budget, SEEDS[0], DAYS // DAYS_OF_THE_PEER):
+        given, true = bench.inputs("day", values), truths[day] / truths[day].sum()
+        days.append(day)
+        for run in range(runs):
+            estimates = bench.ask(given, day * runs + run, budget, **task).estimates
+            theirs.append(float(np.mean((np.ravel(estimates) - true) ** 2)))
     cells = "its best number of cells" if best else "two cells"
-    points = drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(flat)))
+    points = drawn.peer[best, budget] = 100 * float(np.sqrt(np.mean(theirs)))
     own = f"changing, {PEER} LOLOHA, {cells}, 1-day error: {budget}"
-    rows = [Measurement(own, points, "points", note=f"{len(flat)} runs")]
+    rows = [Measurement(own, points, "points", note=f"{len(theirs)} runs")]
     for design in DESIGNS:
         for how, finish in FINISHES.items():
-            if design is not HASHED and how != "projected":
+            if design is HASHED:
+                ratio = ratio_of_means(_new_device_errors(budget, days, finish), theirs)
+            elif how == "projected":
+                ratio = ratio_of_means(_yearly_errors(design, budget, days, finish), theirs)
+            else:
                 continue
-            days = list(theirs)
-            mine = (_new_device_errors if design is HASHED else _yearly_errors)(
-                effort, design, budget, days, finish
-            )
-            ratio = ratio_of_means(mine, flat)
             title = f"changing, {design.name}, {how}, a day / {PEER} LOLOHA, {cells}: {budget}"
-            rows.append(Measurement(title, ratio.value, "x", note=f"± {ratio.error:.2g}"))
+            rows.append(_ratio_row(title, ratio))
     return rows
 
 
-def _new_device_errors(
-    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
-) -> list[float]:
+def _new_device_errors(budget: Budget, days: Sequence[int], finish: Finish) -> list[float]:
     """Single days of devices that have just joined, like the peer's, with the same distribution."""
     rng, errors = np.random.default_rng(len(days)), []
-    truths = campaign(design, budget, effort.seeds[0]).attributes[0].truth
+    truths = campaign(HASHED, budget, SEEDS[0]).attributes[0].truth
     for day in days:
-        held = np.tile(truths[day], (effort.our_runs, 1))
+        held = np.tile(truths[day], (OUR_RUNS, 1))
         raw = hashed(rng, K, held, budget, 1)
         errors += np.mean((finish(raw) - held[0] / held[0].sum()) ** 2, axis=-1).tolist()
     return errors
 
 
 def _yearly_errors(
-    effort: Effort, design: Design, budget: Budget, days: Sequence[int], finish: Finish
+    design: Design, budget: Budget, days: Sequence[int], finish: Finish
 ) -> list[float]:
     """One number a year, because the days of a year share memos."""
     years = []
-    for seed in effort.seeds:
-        errors = []
+    for seed in SEEDS:
         made = campaign(design, budget, seed)
+        held, result = made.attributes[0].truth, made.results_of(0)
+        errors = []
         for day in days:
-            held, result = made.attributes[0].truth[day], made.results_of(0)
             raw: Array = np.array(result.round(day, made.outcomes[day]).raw)
-            errors.append(float(np.mean((finish(raw) - held / held.sum()) ** 2)))
+            errors.append(float(np.mean((finish(raw) - held[day] / held[day].sum()) ** 2)))
         years.append(float(np.mean(errors)))
     return years
