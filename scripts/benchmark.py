@@ -85,9 +85,12 @@ def _command(context: click.Context) -> str:
     return " ".join(words)
 
 
-def _number(flag: str, default: float, text: str, name: str | None = None) -> Option:
+def _number(
+    flag: str, default: float, text: str, name: str | None = None, *, least: int | None = None
+) -> Option:
+    kind = click.IntRange(least) if least is not None else None
     names = (flag, name) if name else (flag,)
-    return click.option(*names, default=default, help=text, show_default=True)
+    return click.option(*names, default=default, type=kind, help=text, show_default=True)
 
 
 def _runs(default: int) -> Option:
@@ -257,7 +260,7 @@ def simulate(
 @main.command()
 @_number("--devices", 1_000_000, "Devices in one round.")
 @_runs(5)
-@_number("--errors", 20, "Campaigns of multi-freq-ldpy for each budget.")
+@_number("--errors", 20, "Campaigns of multi-freq-ldpy for each budget.", least=2)
 @PEER_PYTHON
 @reported
 def peers(
@@ -272,7 +275,9 @@ def peers(
 
 
 @main.command()
-@_number("--campaigns", 10, "Runs of multi-freq-ldpy for each budget; half as many for a day.")
+@_number(
+    "--campaigns", 10, "Runs of multi-freq-ldpy for each budget; half as many for a day.", least=2
+)
 @PEER_PYTHON
 @reported
 def accuracy(run: Run, campaigns: int, peer_python: Path | None) -> list[Measurement]:

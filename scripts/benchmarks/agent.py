@@ -65,6 +65,16 @@ def measure(repeat: int = 7) -> list[Measurement]:
         ]
 
 
+def compiled(directory: Path) -> dict[str, str]:
+    """Variables of processes that find the agent compiled, as installed packages are: compiling
+    takes time and memory."""
+    environment = {**processes.environment(), "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for code in (BARE, f"{AGENT}, edge_client.sources.static, encodings.idna"):
+        _import_ms(code, environment)
+    return environment
+
+
 # --- a running agent -----------------------------------------------------------------------------
 
 

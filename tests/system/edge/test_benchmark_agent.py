@@ -11,14 +11,13 @@ import pytest
 
 from benchmarks import agent
 from benchmarks.report import as_json
-from testbed import processes
 from tests.support.harness import load_what_was_put_off
 
 
 @pytest.mark.slow
 def test_the_agent_keeps_its_limits(tmp_path: Path) -> None:
     """Every measurement of the benchmark; the two that wait for rounds at the same time."""
-    environment = processes.environment()
+    environment = agent.compiled(tmp_path)
     load_what_was_put_off()
     with ThreadPoolExecutor(2) as pool:
         traced = pool.submit(agent.disk_syncs, tmp_path / "traced", environment)
