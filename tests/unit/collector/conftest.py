@@ -12,9 +12,9 @@ from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from tests.support.collector import FIRST, three_questions
-from tests.support.command_line import cli, home
+from tests.support.command_line import cli, data, file, home, used
 
-__all__ = ["cli", "home"]
+__all__ = ["cli", "data", "file", "home", "used"]
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")

@@ -28,7 +28,7 @@ from tests.support.databases import ENGINES, withdraw
 from tests.support.harness import QUICK_DISK
 
 ROUNDS, DEVICES = 4, 5
-EXAMPLES = {"sqlite": 60, "memory": 60, "postgres": 12}  # a server is asked some 40,000 times
+EXAMPLES = {"sqlite": 60, "postgres": 12}  # which sends some 40,000 queries to a server
 MANIFEST = three_questions(count=ROUNDS)
 
 Answer = tuple[int, bytes]
@@ -97,7 +97,7 @@ class Model:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The engine beside the model."""
+    """The engine and the model side by side."""
 
     engine = "sqlite"
 

@@ -118,7 +118,7 @@ HISTORIES = st.lists(st.tuples(SOMEONE, FEW), min_size=ROUNDS, max_size=ROUNDS)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("reporting", WAYS)
 def test_no_difference_is_about_too_few(reporting: str, engine: str) -> None:
-    @settings(max_examples=60 if engine == "memory" else 8)  # a file is slow, not different
+    @settings(max_examples=30 if engine == "sqlite" else 8)
     @given(HISTORIES)
     @example([({0}, set())] * ROUNDS)
     @example([({0, 2, 4, 6, 8}, set()), ({0}, set())] * 3 + [({2}, set())])

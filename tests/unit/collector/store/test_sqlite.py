@@ -1,19 +1,31 @@
-"""What only a file can do wrong: stops in the middle, full disks, other versions, other users."""
+"""The SQLite engine: interruptions, full disks, other versions, its index, and long histories."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collector.errors import StorageFailure
 from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Refusal
 from collector.results import facts
-from collector.store.sqlite import CHUNK, SqliteStore
+from collector.store import Store
+from collector.store.sqlite import (
+    ABSENT,
+    ATTRIBUTE_BITS,
+    CHUNK,
+    DeviceIndex,
+    SqliteStore,
+    attributes_of,
+    place_of,
+)
 from protocol_spec import Outcome, Result, decode_result
 from tests.support.collector import (
     COLOUR,
@@ -74,7 +86,7 @@ def test_only_the_rounds_asked_for_are_read(
     for wanted in ("latest", "1", "pooled"):
         facts.chosen_results(store, campaign, "fuel", wanted)
     facts.latest_results(store, campaign, FUEL, 2)
-    assert read == [3, 1, None, None, 2, 3]
+    assert read == [3, 1, None, 2, 3, None]
     assert [r.attribute for r in store.results(campaign.id, None, range(1))] == [
         a.name for a in campaign.manifest.attributes
     ]
@@ -299,3 +311,126 @@ def test_the_database_is_its_owners_alone(store: SqliteStore, campaign: Campaign
     files = list(store.path.parent.glob("collector.db*"))
     assert len(files) == 3
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+# --- the index of devices (I8) ------------------------------------------------------------------
+
+devices = st.integers(0, 40) | st.integers(0, 2**63 - 1)
+
+
+@given(st.lists(st.dictionaries(devices, st.integers(0, 127)) | devices, max_size=25))
+def test_the_index_is_a_dictionary(acts: list[dict[int, int] | int]) -> None:
+    """Batches of new devices with their attributes are added, and single devices removed."""
+    index, model = DeviceIndex(), dict[int, tuple[int, int]]()
+    places = 0
+    for act in acts:
+        if isinstance(act, int):
+            index.remove(act)
+            model.pop(act, None)
+            continue
+        new = {device: attribute for device, attribute in act.items() if device not in model}
+        got = index.add(np.array([*new], np.int64), np.array([*new.values()], np.int64))
+        assert got == range(places, places + len(new))
+        model |= {d: (place, a) for (d, a), place in zip(new.items(), got)}
+        places += len(new)
+    asked = [*model, *range(45), 2**63 - 1]
+    found = index.find(np.array(asked, np.int64))
+    entries = [
+        None if e == ABSENT else (place_of(e), a)
+        for e, a in zip(found.tolist(), attributes_of(found).tolist())
+    ]
+    assert entries == [model.get(device) for device in asked]
+    again = DeviceIndex((d, place << ATTRIBUTE_BITS | a) for d, (place, a) in model.items())
+    assert again.find(np.array(asked, np.int64)).tolist() == found.tolist()
+
+
+def test_what_another_connection_counted_is_a_repetition_here(
+    store: SqliteStore, campaign: Campaign
+) -> None:
+    with closing(SqliteStore(store.path)) as other:
+        for first, second, device in ((store, other, 1), (other, store, 2), (store, other, 3)):
+            assert list(first.commit([candidate(campaign, device)], [])) == [ACCEPTED]
+            assert list(second.commit([candidate(campaign, device)], [])) == [DUPLICATE]
+    again = store.commit([candidate(campaign, d) for d in (1, 2, 3)], [])
+    assert list(again) == [DUPLICATE] * 3
+
+
+def test_a_batch_that_failed_left_nothing_in_memory(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    """A disk that is full at the very end: after the reports were inserted."""
+    store.commit([candidate(campaign, 1)], [])
+    tap.db.execute(
+        "CREATE TEMP TRIGGER full BEFORE INSERT ON outcome_total "
+        "BEGIN SELECT raise(FAIL, 'disk full'); END"
+    )
+    batch = [candidate(campaign, d) for d in range(1, 5)]
+    with pytest.raises((StorageFailure, sqlite3.Error)):
+        store.commit(batch, [])
+    tap.db.execute("DROP TRIGGER full")
+    assert list(store.commit(batch, [])) == [DUPLICATE] + [ACCEPTED] * 3
+    assert store.tallies(campaign.id, 0)[0].n == 4
+
+
+# --- a long history costs nothing (F6) ----------------------------------------------------------
+
+DEVICES = 6
+
+
+def one_round(store: Store, campaign: Campaign, number: int, devices: int = DEVICES) -> None:
+    """Everything that the service and its page do in a round."""
+    reports = [candidate(campaign, d, number, FUEL, d) for d in range(devices)]
+    refusal = Refusal(campaign.id, NO_ROUND, Outcome.MALFORMED)
+    store.commit([*reports, reports[0]], [refusal])
+    assert store.open_rounds(campaign.id) == [number]
+    assert seal(store, campaign, number)
+    for result in store.unpublished():
+        store.mark_published(result)
+    for cleared in store.clearable_receipts(campaign.id):
+        store.mark_receipts_cleared(campaign.id, cleared)
+    assert store.last_sealed(campaign.id) == number
+    assert store.outcomes(campaign.id)[Outcome.ACCEPTED] == devices * (number + 1)
+    assert store.outcomes()[Outcome.MALFORMED] == store.received() - (devices + 1) * (number + 1)
+
+
+@contextmanager
+def steps_of(db: sqlite3.Connection) -> Iterator[list[int]]:
+    """How many steps SQLite's machine takes meanwhile; each row that is read takes several."""
+    taken = [0]
+
+    def step() -> int:
+        taken[0] += 1
+        return 0
+
+    db.set_progress_handler(step, 1)
+    yield taken
+    db.set_progress_handler(None, 1)
+
+
+@pytest.mark.parametrize("min_reports", [1, DEVICES + 1], ids=["released", "set aside"])
+def test_what_a_round_costs_does_not_depend_on_earlier_rounds(
+    store: SqliteStore, tap: Tap, min_reports: int
+) -> None:
+    """The tenth and the fiftieth take as many steps."""
+    costs = []
+    campaign = store.open_campaign(three_questions(min_reports=min_reports), FIRST)
+    for number in range(50):
+        with steps_of(tap.db) as taken:
+            one_round(store, campaign, number)
+        costs.append(taken[0])
+    assert costs[49] == costs[9] > 500
+
+
+def test_publishing_again_reads_only_what_can_be_sent(
+    store: SqliteStore, tap: Tap, campaign: Campaign
+) -> None:
+    """After a broker lost its data, each query reads what fits, not all that is left."""
+    costs = []
+    for number in range(40):
+        one_round(store, campaign, number)
+        store.publish_again()
+        with steps_of(tap.db) as taken:
+            waiting = store.unpublished(4)
+        costs.append(taken[0])
+        assert len(waiting) == 4
+    assert costs[39] == costs[9]

@@ -19,8 +19,10 @@ from collector.data_dir import open_store, read_store
 from collector.device_key import DeviceKey
 from collector.errors import CollectorError, NotABackup, StorageFailure
 from collector.opening import OperatorKey
+from collector.records import Campaign
 from collector.settings import Settings, resolve
 from tests.support.collector import FIRST, candidate, seal, three_questions
+from tests.support.command_line import Cli, facts_of, mistaken
 
 
 def settings_of(data: Path, **more: object) -> Settings:
@@ -324,3 +326,50 @@ def test_a_damaged_database_with_a_right_list_is_found(whole: Path, target: Path
 def test_a_file_is_not_a_backup(tmp_path: Path, original: Settings) -> None:
     with pytest.raises(NotABackup, match="is not a backup"):
         backup.checked(original.data_dir / "collector.db")
+
+
+# --- the commands -------------------------------------------------------------------------------
+
+
+def test_the_commands_back_up_and_restore(cli: Cli, home: Path, data: Path, used: Campaign) -> None:
+    DeviceKey(data / "device.key")
+    told = cli("backup", home / "b", "--secrets", home / "s", "--data-dir", data).stdout
+    assert f"Backed up to {home / 'b'} and checked: {used.name}; 180 messages received" in told
+    again = f"restore --data-dir {data} {home / 'b'} --secrets {home / 's'}"
+    assert told.endswith(f"\nTo restore it: allomfree-collector {again}\n")
+    told = cli("restore", home / "b", "--secrets", home / "s", "--check").stdout
+    assert "is complete" in told
+    assert told.endswith("Nothing was restored.\n")
+    words = ("restore", home / "b", "--secrets", home / "s", "--data-dir", home / "again")
+    told = cli(*words).stdout
+    assert f"Restored to {home / 'again'}: {used.name}; 180 messages received; 2 files" in told
+    assert "is lost: devices have their receipts" in told
+    status = facts_of(cli("status", "--json", "--data-dir", home / "again"))
+    assert status["received"] == 180
+    assert "nothing is ever overwritten" in mistaken(cli, 1, *words)
+
+
+def test_the_commands_print_json(cli: Cli, home: Path, data: Path, used: Campaign) -> None:
+    DeviceKey(data / "device.key")
+    made = facts_of(cli("backup", home / "b", "--json", "--data-dir", data))
+    assert made.pop("made") > 1_700_000_000
+    assert made.pop("version")
+    assert made == {
+        "directory": str(home / "b"),
+        "secrets": None,
+        "data_dir": str(data),
+        "campaigns": [used.name],
+        "received": 180,
+        "enrolled": None,
+        "files": 2,
+    }
+    assert facts_of(cli("restore", home / "b", "--check", "--json"))["received"] == 180
+
+
+def test_a_mistake_is_one_line(cli: Cli, home: Path, data: Path, used: Campaign) -> None:
+    assert "open a campaign first" in mistaken(
+        cli, 1, "backup", home / "b", "--data-dir", home / "nothing"
+    )
+    assert "is not a backup: it has no backup.json" in mistaken(cli, 1, "restore", home)
+    assert "no backup was made" in mistaken(cli, 1, "backup", home / "b", "--data-dir", data)
+    assert not (home / "b").exists(), "there is no device key, and 180 messages"
