@@ -1,4 +1,15 @@
-"""Which rows are one result, and which of the results holds all released rounds."""
+"""Results for analysts: from a data directory, a page's address or a file, as one table.
+
+    from collector.results import Results
+
+    table = Results.open("data").to_pandas()
+
+sources     the places that results come from
+tables      rows and columns, and their files
+facts       what commands, JSON and the page show
+estimates   comparisons, and what else can be calculated from a published result
+words       sentences that commands and page have in common
+"""
 
 from __future__ import annotations
 
@@ -9,49 +20,37 @@ from typing import Any, NamedTuple, Self
 from collector.results import tables
 from collector.results.tables import COLUMNS, Columns
 
+__all__ = ["Results"]
 
-class Group(NamedTuple):
+
+class _Group(NamedTuple):
     """The rows of one result, from `start` to before `stop`."""
 
     question: tuple[str, str]  # campaign and attribute
     round: int | None
-    first: int | None
-    last: int | None
+    first: int
+    last: int
     withheld: bool
     start: int
     stop: int
 
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """The first and the last round in it; old pooled results do not say."""
-        if self.round is not None:
-            return self.round, self.round
-        return None if self.first is None or self.last is None else (self.first, self.last)
 
-
-def groups(columns: Columns) -> list[Group]:
+def _groups(columns: Columns) -> Iterator[_Group]:
     """Rows of one result stand together; a value that comes again begins another."""
     names = ("campaign", "attribute", "round", "first", "last", "withheld")
-    keys = list(zip(*(columns[name] for name in names)))
-    return [
-        Group((campaign, attribute), number, first, last, withheld, start, stop)
-        for start, stop in _runs(keys, columns["value"])
-        for campaign, attribute, number, first, last, withheld in [keys[start]]
-    ]
-
-
-def _runs(keys: Sequence[tuple[object, ...]], values: Sequence[str]) -> Iterator[tuple[int, int]]:
+    keys, values = list(zip(*(columns[name] for name in names))), columns["value"]
     start, seen = 0, set[str]()
-    for i, value in enumerate(values):
-        if i and (keys[i] != keys[i - 1] or value in seen):
-            yield start, i
+    for i in range(len(values) + 1):
+        if i == len(values) or keys[i] != keys[start] or values[i] in seen:
+            if i:
+                campaign, attribute, number, first, last, withheld = keys[start]
+                yield _Group((campaign, attribute), number, first, last, withheld, start, i)
             start, seen = i, set()
-        seen.add(value)
-    if values:
-        yield start, len(values)
+        if i < len(values):
+            seen.add(values[i])
 
 
-def pooled_groups(found: Sequence[Group]) -> list[Group]:
+def _pooled(found: Sequence[_Group]) -> list[_Group]:
     """Of each question the first result of several rounds that all it has released lies in.
 
     A window of rounds, as `once` has them, holds several rounds too; only one holds all windows.
@@ -59,19 +58,15 @@ def pooled_groups(found: Sequence[Group]) -> list[Group]:
     kept = []
     for question in dict.fromkeys(group.question for group in found):
         mine = [group for group in found if group.question == question]
-        together = (g for g in mine if g.round is None and all(_within(o, g) for o in mine))
+        released = [group for group in mine if not group.withheld]
+        together = (
+            group
+            for group in mine
+            if group.round is None
+            and all(group.first <= o.first and o.last <= group.last for o in released)
+        )
         kept += [*together][:1]
     return kept
-
-
-def _within(other: Group, whole: Group) -> bool:
-    outer, inner = whole.span, other.span
-    if other.withheld or outer is None or inner is None:
-        return True
-    return outer[0] <= inner[0] <= inner[1] <= outer[1]
-
-
-# --- Results for analysts: from a data directory, a page's address or a file, as one table.
 
 
 class Results:
@@ -79,7 +74,7 @@ class Results:
 
     __slots__ = ("_columns",)
 
-    def __init__(self, columns: tables.Columns) -> None:
+    def __init__(self, columns: Columns) -> None:
         self._columns = columns
 
     @classmethod
@@ -114,13 +109,13 @@ class Results:
 
     def pooled(self) -> Self:
         """Only what holds all released rounds together; at most one result for each question."""
-        return self._of(pooled_groups(groups(self._columns)))
+        return self._of(_pooled(list(_groups(self._columns))))
 
     def rounds(self) -> Self:
         """Only what is about one round, or with `once` about one window of rounds."""
-        found = groups(self._columns)
-        together = {group.start for group in pooled_groups(found)}
-        return self._of([group for group in found if group.start not in together])
+        found = list(_groups(self._columns))
+        together = _pooled(found)
+        return self._of(group for group in found if group not in together)
 
     def __len__(self) -> int:
         return len(self._columns["value"])
@@ -131,10 +126,8 @@ class Results:
             yield dict(zip(COLUMNS, cells))
 
     def __repr__(self) -> str:
-        found = groups(self._columns)
-        return (
-            f"<{len(found)} results of {', '.join(self.campaigns) or 'nothing'}, {len(self)} rows>"
-        )
+        count, names = sum(1 for _ in _groups(self._columns)), ", ".join(self.campaigns)
+        return f"<{count} results of {names or 'nothing'}, {len(self)} rows>"
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame."""
@@ -148,6 +141,6 @@ class Results:
         """A pyarrow.Table."""
         return tables.to_arrow(self._columns)
 
-    def _of(self, chosen: Iterable[Group]) -> Self:
+    def _of(self, chosen: Iterable[_Group]) -> Self:
         kept = [i for group in chosen for i in range(group.start, group.stop)]
         return type(self)({n: [cells[i] for i in kept] for n, cells in self._columns.items()})

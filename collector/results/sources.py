@@ -1,4 +1,8 @@
-"""Results that a page gives, over HTTP: every campaign, or the one that an address names."""
+"""The places that results come from: a data directory or a shared store, a page, a file.
+
+A file is what `export` writes as JSON or NDJSON, what `estimate --json` prints, or what a page
+gives under `.json`.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,130 @@ from protocol_spec.programs.output import quoted, shown
 MOST_ROUNDS: Final = 1000  # in one answer
 LARGEST: Final = 1 << 28  # bytes of one answer
 TIMEOUT_SECONDS: Final = 60.0
+SHARED: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
 _HERE: Final = re.compile(r"^/campaigns/([\w-]+)(?:/attributes/([\w-]+)(?:/rounds/([\w-]+))?)?$")
+_KINDS: Final = (
+    "give a data directory, a page's address, or a file that "
+    "`allomfree-collector export` wrote as .json or .ndjson"
+)
+
+Found = Mapping[str, Any]
+
+
+def read(
+    source: str | Path, *, campaign: str | None, attribute: str | None, token: str | None
+) -> Columns:
+    """All rows of a place, or those of one campaign or attribute."""
+    if isinstance(source, str) and source.startswith(("http://", "https://")):
+        documents = _page_documents(source, campaign, attribute, token)
+        found: Iterator[Found] = (row for each in documents for row in rows_of(each))
+    elif isinstance(source, str) and source.startswith(SHARED):
+        found = _store_rows(lambda: read_store(Path(), _address(source)), campaign, attribute)
+    elif Path(source).is_dir() or Path(source).name == DATABASE:
+        path = Path(source)
+        directory = path.parent if path.name == DATABASE else path
+        found = _store_rows(lambda: read_store(directory), campaign, attribute)
+    else:
+        found = _chosen(_file_rows(Path(source)), campaign, attribute)
+    try:
+        return columns_of(found)
+    except UnreadableResults:
+        raise
+    except ValueError as error:
+        raise UnreadableResults(f"{source} does not hold results: {error}") from None
+
+
+# --- a store ------------------------------------------------------------------------------------
+
+
+def _address(text: str) -> StoreAddress:
+    try:
+        return StoreAddress(text)
+    except ValueError as error:
+        raise UnreadableResults(f"{shown(text, 200)}: {error}") from None
+
+
+def _store_rows(
+    opened: Callable[[], Store], campaign: str | None, attribute: str | None
+) -> Iterator[Found]:
+    with closing(opened()) as store:
+        for found in [store.campaign(campaign)] if campaign else store.campaigns():
+            names = {a.name for a in found.manifest.attributes}
+            if attribute is None or campaign or attribute in names:
+                yield from rows(found, chosen_results(store, found, attribute, "all"))
+
+
+# --- a file -------------------------------------------------------------------------------------
+
+
+def _chosen(found: Iterator[Found], campaign: str | None, attribute: str | None) -> Iterator[Found]:
+    """Those of one campaign, which the beginning of its name names, or of one attribute."""
+    kept, seen = 0, set()
+    for row in found:
+        seen.add(f"{row.get('campaign')} {row.get('attribute')}")
+        if (campaign is None or str(row.get("campaign")).startswith(campaign)) and (
+            attribute is None or row.get("attribute") == attribute
+        ):
+            kept += 1
+            yield row
+    if seen and not kept:
+        wanted = " ".join(quoted(name) for name in (campaign, attribute) if name)
+        raise UnknownCampaign(f"no results of {wanted} here; there are: {', '.join(sorted(seen))}")
+
+
+def _file_rows(path: Path) -> Iterator[Found]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableResults(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UnreadableResults(f"{path} is not text; {_KINDS}") from None
+    try:
+        yield from rows_of(_parsed(text))
+    except ValueError:
+        raise UnreadableResults(f"{path} does not hold results; {_KINDS}") from None
+
+
+def _parsed(text: str) -> Any:
+    """One JSON document, or one in each line."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def rows_of(document: Any, question: Found | None = None) -> Iterator[Found]:
+    """Rows of what was parsed: rows themselves, results with their histograms, or a page's."""
+    if isinstance(document, list):
+        for each in document:
+            yield from rows_of(each, question)
+    elif not isinstance(document, dict):
+        raise ValueError("neither rows nor results")
+    elif isinstance(document.get("rounds"), list):  # a question over time
+        pooled = document.get("pooled")
+        yield from rows_of([*([pooled] if pooled else []), *document["rounds"]], document)
+    elif isinstance(document.get("histogram"), list):
+        yield from document["histogram"] or _withheld(document, question or {})
+    elif {"campaign", "attribute", "value", "raw"} <= document.keys():
+        yield document
+    else:
+        raise ValueError("neither rows nor results")
+
+
+def _withheld(result: Found, question: Found) -> Iterator[Found]:
+    """A result without a histogram: a row for each value, if it is known which there are."""
+    values = question.get("values") or [None]
+    bins = question.get("bins") or [(None, None)] * len(values)
+    shared = {**result, "device_bound": None, "unit": question.get("unit")}
+    for value, (low, high) in zip(values, bins, strict=True):
+        yield {**shared, "value": value, "bin_low": low, "bin_high": high}
+
+
+# --- a page, over HTTP --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Where a page is, and what it asks for."""
-
+class _Page:
     root: str
     token: str | None
 
@@ -42,19 +163,31 @@ class Page:
             return json.loads(_fetched(address, headers))
         except urllib.error.HTTPError as error:
             raise _refused(address, error) from None
-        except (OSError, urllib.error.URLError) as error:
-            raise UnreadableResults(f"{address} cannot be read: {_reason(error)}") from None
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            said = getattr(reason, "strerror", None) or reason
+            raise UnreadableResults(f"{address} cannot be read: {said}") from None
         except ValueError:
             raise UnreadableResults(f"{address} is not a page of allomfree-collector") from None
 
+    def listed(self, path: str, name: str, **query: object) -> list[Found]:
+        return _list(self.get(path, **query), name)
 
-def documents(
+
+def _list(answer: Any, name: str) -> list[Found]:
+    if not isinstance(answer, dict) or not isinstance(answer.get(name), list):
+        raise UnreadableResults(f"that is not a page of allomfree-collector: no {name} in it")
+    found: list[Found] = answer[name]
+    return found
+
+
+def _page_documents(
     address: str, campaign: str | None, attribute: str | None, token: str | None
 ) -> Iterator[Any]:
-    """Every question's rounds and its pooled result, as the page's JSON says them."""
+    """Every question's rounds and its pooled result: every campaign's, or the one named."""
     parts = urlsplit(address)
     token = token or parse_qs(parts.query).get("token", [None])[0]
-    page = Page(f"{parts.scheme}://{parts.netloc}", token)
+    page = _Page(f"{parts.scheme}://{parts.netloc}", token)
     path = re.sub(r"\.(json|csv)$", "", parts.path.rstrip("/"))
     named = _HERE.match(path)
     if path not in ("", "/index") and named is None:
@@ -67,26 +200,25 @@ def documents(
         if named[3]:
             yield page.get(f"{path}.json")
             return
-    for name in [campaign] if campaign else _campaigns(page):
-        yield from _questions(page, name, attribute, sure=campaign is not None)
+    names = [campaign]
+    if campaign is None:
+        names = [str(each["campaign"]) for each in page.listed("/index.json", "campaigns")]
+    for name in names:
+        yield from _questions(page, str(name), attribute, sure=campaign is not None)
 
 
-def _campaigns(page: Page) -> list[str]:
-    return [str(each["campaign"]) for each in _list(page.get("/index.json"), "campaigns")]
-
-
-def _questions(page: Page, campaign: str, attribute: str | None, *, sure: bool) -> Iterator[Any]:
+def _questions(page: _Page, campaign: str, attribute: str | None, *, sure: bool) -> Iterator[Any]:
     at = f"/campaigns/{quote(campaign)}"
-    found = [str(each["name"]) for each in _list(page.get(f"{at}.json", last=1), "attributes")]
+    found = [str(each["name"]) for each in page.listed(f"{at}.json", "attributes", last=1)]
     if attribute is not None and attribute not in found:
         if sure:
             raise UnknownCampaign(f"{campaign} does not ask for {attribute}; it has: {found}")
         return
     for name in [attribute] if attribute else found:
-        yield from _over_time(page, f"{at}/attributes/{quote(name)}.json")
+        yield _over_time(page, f"{at}/attributes/{quote(name)}.json")
 
 
-def _over_time(page: Page, path: str) -> Iterator[Any]:
+def _over_time(page: _Page, path: str) -> Found:
     """The pooled result and the rounds, oldest first, in as many answers as it takes."""
     answers = [page.get(path, last=MOST_ROUNDS)]
     begins = _begins(answers[0])
@@ -94,23 +226,13 @@ def _over_time(page: Page, path: str) -> Iterator[Any]:
         answers.append(page.get(path, last=MOST_ROUNDS, until=begins - 1))
         begins = min(begins - 1, _begins(answers[-1]))
     rounds = [each for answer in reversed(answers) for each in _list(answer, "rounds")]
-    yield {**answers[0], "rounds": rounds}
+    return {**answers[0], "rounds": rounds}
 
 
 def _begins(answer: Any) -> int:
     """The oldest round of an answer; 0 if there is none before it."""
     rounds = _list(answer, "rounds")
-    if not rounds:
-        return 0
-    number = rounds[0].get("round")
-    return int((rounds[0].get("last") if number is None else number) or 0)
-
-
-def _list(answer: Any, name: str) -> list[Mapping[str, Any]]:
-    if not isinstance(answer, dict) or not isinstance(answer.get(name), list):
-        raise UnreadableResults(f"that is not a page of allomfree-collector: no {name} in it")
-    found: list[Mapping[str, Any]] = answer[name]
-    return found
+    return int(rounds[0].get("last") or 0) if rounds else 0
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -145,131 +267,3 @@ def _refused(address: str, error: urllib.error.HTTPError) -> UnreadableResults |
         said = f"HTTP status {error.code}"
     kind = UnknownCampaign if error.code == 404 else UnreadableResults
     return kind(f"{address}: {shown(said, 600)}")
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", error)
-    return str(getattr(reason, "strerror", None) or reason)
-
-
-# --- The places that results come from: a data directory or a shared store, a page, a file.
-
-
-SHARED: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
-
-Found = Mapping[str, Any]
-
-
-def read(
-    source: str | Path, *, campaign: str | None, attribute: str | None, token: str | None
-) -> Columns:
-    """All rows of a place, or those of one campaign or attribute."""
-    if isinstance(source, str) and source.startswith(("http://", "https://")):
-        found = _page_rows(source, campaign, attribute, token)
-    elif isinstance(source, str) and source.startswith(SHARED):
-        found = _store_rows(lambda: read_store(Path(), _address(source)), campaign, attribute)
-    elif Path(source).is_dir() or Path(source).name == DATABASE:
-        path = Path(source)
-        directory = path.parent if path.name == DATABASE else path
-        found = _store_rows(lambda: read_store(directory), campaign, attribute)
-    else:
-        found = _chosen(_file_rows(Path(source)), campaign, attribute)
-    try:
-        return columns_of(found)
-    except ValueError as error:
-        if isinstance(error, UnreadableResults):
-            raise
-        raise UnreadableResults(f"{source} does not hold results: {error}") from None
-
-
-def _page_rows(
-    address: str, campaign: str | None, attribute: str | None, token: str | None
-) -> Iterator[Found]:
-    for document in documents(address, campaign, attribute, token):
-        yield from rows_of(document)
-
-
-def _address(text: str) -> StoreAddress:
-    try:
-        return StoreAddress(text)
-    except ValueError as error:
-        raise UnreadableResults(f"{shown(text, 200)}: {error}") from None
-
-
-def _store_rows(
-    opened: Callable[[], Store], campaign: str | None, attribute: str | None
-) -> Iterator[Found]:
-    with closing(opened()) as store:
-        for found in [store.campaign(campaign)] if campaign else store.campaigns():
-            names = {a.name for a in found.manifest.attributes}
-            if attribute is None or campaign or attribute in names:
-                yield from rows(found, chosen_results(store, found, attribute, "all"))
-
-
-def _chosen(found: Iterator[Found], campaign: str | None, attribute: str | None) -> Iterator[Found]:
-    """Those of one campaign, which the beginning of its name names, or of one attribute."""
-    kept, seen = 0, set()
-    for row in found:
-        seen.add(f"{row.get('campaign')} {row.get('attribute')}")
-        if (campaign is None or str(row.get("campaign")).startswith(campaign)) and (
-            attribute is None or row.get("attribute") == attribute
-        ):
-            kept += 1
-            yield row
-    if seen and not kept:
-        wanted = " ".join(quoted(name) for name in (campaign, attribute) if name)
-        raise UnknownCampaign(f"no results of {wanted} here; there are: {', '.join(sorted(seen))}")
-
-
-def _file_rows(path: Path) -> Iterator[Found]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnreadableResults(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UnreadableResults(f"{path} is no text; {_KINDS}") from None
-    try:
-        yield from rows_of(_documents(text))
-    except ValueError:
-        raise UnreadableResults(f"{path} does not hold results; {_KINDS}") from None
-
-
-_KINDS = (
-    "give a data directory, a page's address, or a file that "
-    "`allomfree-collector export` wrote as .json or .ndjson"
-)
-
-
-def _documents(text: str) -> Any:
-    """One JSON document, or one in each line."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-def rows_of(document: Any, question: Found | None = None) -> Iterator[Found]:
-    """Rows of what was parsed: rows themselves, results with their histograms, or a page's."""
-    if isinstance(document, list):
-        for each in document:
-            yield from rows_of(each, question)
-    elif not isinstance(document, dict):
-        raise ValueError("neither rows nor results")
-    elif "rounds" in document and isinstance(document["rounds"], list):  # a question over time
-        pooled = document.get("pooled")
-        yield from rows_of([*([pooled] if pooled else []), *document["rounds"]], document)
-    elif isinstance(document.get("histogram"), list):
-        yield from document["histogram"] or _withheld(document, question or {})
-    elif {"campaign", "attribute", "value", "raw"} <= document.keys():
-        yield document
-    else:
-        raise ValueError("neither rows nor results")
-
-
-def _withheld(result: Found, question: Found) -> Iterator[Found]:
-    """A result without a histogram: a row for each value, if it is known which there are."""
-    values = question.get("values") or [None]
-    bins = question.get("bins") or [(None, None)] * len(values)
-    told = {**result, "device_bound": None, "unit": question.get("unit")}
-    for value, (low, high) in zip(values, bins, strict=True):
-        yield {**told, "value": value, "bin_low": low, "bin_high": high}
