@@ -52,10 +52,7 @@ def measure(repeat: int = 7) -> list[Measurement]:
     """Everything, in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="allomfree-benchmark-") as name:
         directory = Path(name)
-        environment = {**processes.environment(), "PYTHONPYCACHEPREFIX": name}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        for code in (BARE, f"{AGENT}, edge_client.sources, encodings.idna"):
-            _import_ms(code, environment)  # compiled now, as installed packages are
+        environment = compiled(directory)
         return [
             *running(directory / "running", environment),
             *import_times(environment, repeat),
@@ -70,7 +67,7 @@ def compiled(directory: Path) -> dict[str, str]:
     takes time and memory."""
     environment = {**processes.environment(), "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for code in (BARE, f"{AGENT}, edge_client.sources.static, encodings.idna"):
+    for code in (BARE, f"{AGENT}, edge_client.sources, encodings.idna"):
         _import_ms(code, environment)
     return environment
 
@@ -141,7 +138,8 @@ def _agent(
     with Nats(directory / "nats") as nats, Tally(nats.port, asked) as tally:
         with EdgeClient(state, policy=Policy(min_period=1)) as client:
             _join(client, asked, nats.url)
-        config.write_text(f'state_dir = "{state}"\n[sources.a]\nvalue = "v0"\n')
+        policy = "[policy]\nmin_period = 1\n"
+        config.write_text(f'state_dir = "{state}"\n{policy}[sources.a]\nvalue = "v0"\n')
         program = find_program("allomfree-edge")
         start = [program] if program else [sys.executable, "-m", "edge_client"]
         command = [*start, "run", "--config", str(config), "--log-level", "error"]
