@@ -1,10 +1,8 @@
-"""Where the collector keeps what it knows: a port, and one room per engine.
+"""The collector's storage: the port `Store`, and an engine for each database.
 
-    sqlite/    one file, one writer; what `allomfree-collector` uses
-    postgres/  one database that several workers share
-    moving.py  all that a store holds, to move it to another engine
-    shared.py  what engines have in common
-    rows.py    counts and sums as both databases keep them
+    sqlite, sqlite_database      one file that one worker writes, and any number of readers
+    postgres, postgres_counting, postgres_connection   one database that several workers share
+    common                       what both engines do alike
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable
@@ -21,12 +19,12 @@ Claims that every engine must keep:
 Every write is atomic: it happens as a whole, or raises `StorageFailure` and changes nothing.
 
 A worker is a service that enlisted. One worker at a time leads: it seals rounds and publishes for
-all. SQLite has one worker, whom nobody contests, and its clock is that machine's.
+all. A SQLite file has one worker, whose lease nobody contests; its clock is the machine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -45,14 +43,25 @@ from collector.records import (
     UnpublishedResult,
     Withdrawal,
 )
+from collector.store.common import Sealing
 from protocol_spec import Manifest, Outcome, Result
+
+__all__ = [
+    "QueuedAnswer",
+    "ReceiptBatch",
+    "ReceiptKind",
+    "Sealing",
+    "Store",
+    "StoreReader",
+    "Worker",
+]
 
 Numbers = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker, as the others see it; times are the database's, in seconds since 1970."""
+    """One worker, as the others see it; times are the database's, in Unix seconds."""
 
     number: int
     name: str
@@ -65,8 +74,6 @@ class Worker:
 
 
 class ReceiptKind(IntEnum):
-    """What happened to a report, for its receipt."""
-
     COUNTED = 0
     REPEATED = 1  # it was counted before and came again: its device has not seen the receipt
     WITHDRAWN = 2
@@ -74,7 +81,7 @@ class ReceiptKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptBatch:
-    """Reports of one round to which the same happened: their pages and tags, side by side."""
+    """Pages and tags of the reports of one round to which the same happened."""
 
     kind: ReceiptKind
     campaign: int
@@ -94,8 +101,7 @@ class QueuedAnswer(NamedTuple):
 class StoreReader(Protocol):
     """What can be asked of a store without changing it."""
 
-    def close(self) -> None:
-        """Release everything."""
+    def close(self) -> None: ...
 
     # campaigns and devices
 
@@ -112,7 +118,7 @@ class StoreReader(Protocol):
         """Names of devices whose reports are no longer taken."""
 
     def changed_elsewhere(self) -> int:
-        """A number that changes when another process wrote: a campaign opened, a device revoked."""
+        """A number that changes when another process opened a campaign, revoked a device, ..."""
 
     def now(self) -> float:
         """The database's clock, seconds since 1970."""
@@ -156,7 +162,8 @@ class StoreReader(Protocol):
     def participation(
         self, campaign: int, attribute: int, *, released: bool = True
     ) -> tuple[list[int], list[int]]:
-        """How many devices reported in how many of the released rounds, or of the others."""
+        """Numbers of released rounds (or of the others), and how many devices reported in so
+        many of them."""
 
     # results and receipts at the broker
 
@@ -169,45 +176,10 @@ class StoreReader(Protocol):
         """
 
     def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
-        """Results that no broker has taken yet, the oldest rounds first."""
+        """Results that no broker has accepted yet, the oldest rounds first."""
 
     def clearable_receipts(self, campaign: int) -> list[int]:
         """Sealed rounds whose receipt pages still stand at the broker."""
-
-
-class Sealing(Protocol):
-    """A round while it is being sealed, inside one transaction: all of it is kept, or nothing."""
-
-    @property
-    def tallies(self) -> Mapping[int, Tally]:
-        """The round's final counts by attribute."""
-
-    @property
-    def outcomes(self) -> Mapping[Outcome, int]:
-        """The round's final outcome counters."""
-
-    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
-        """Count the round for each device that took part in it, and delete its reports.
-
-        It counts as released for devices of the first attributes, whose counts are added to what
-        was released, and as unreleased for those of the second; those of others are only
-        remembered.
-        """
-
-    def set_aside(self, attribute: int) -> None:
-        """Add the round's counts to the unreleased ones; of the round itself n stays."""
-
-    def erase(self, attribute: int) -> None:
-        """Delete the round's counts; n stays."""
-
-    def release(self, attribute: int) -> None:
-        """All that was unreleased is released, for devices and counts alike."""
-
-    def drop_unreleased(self) -> None:
-        """Delete what was not released of any attribute: nothing can be added to it any more."""
-
-    def write(self, results: Sequence[Result], number: int) -> None:
-        """Store results of the round, or under `POOLED`, to be published."""
 
 
 class Store(StoreReader, Protocol):
@@ -246,11 +218,11 @@ class Store(StoreReader, Protocol):
         """Forget devices, each a (campaign, device), in one transaction, and count the requests.
 
         Their reports leave every open round, and none of them is counted again: the device's
-        number stays as that of a forgotten one until `drop_devices`. Sealed sums still hold its
-        reports, and their variance needs to know that someone sent so many: the number of rounds
-        stays, under a random number that no device can have.
+        number stays as that of a forgotten one until `drop_devices`. Sealed sums still include its
+        reports, and their variance depends on how many reports one device sent: the number of
+        rounds stays, under a random number that no device can have.
 
-        `repeated` and `invalid` are requests beside these that are only counted.
+        `repeated` and `invalid` are further requests that are only counted.
         """
 
     def drop_devices(self, campaign: int) -> bool:
@@ -275,15 +247,15 @@ class Store(StoreReader, Protocol):
         """
 
     def wipe_log(self) -> None:
-        """Leave no deleted report behind in a log, as far as readers allow it now."""
+        """Remove deleted reports from a log, as far as readers allow it now."""
 
     # results and receipts at the broker
 
     def mark_published(self, result: UnpublishedResult) -> None:
-        """The broker has taken this result; a newer pooled one stays to be published."""
+        """The broker has accepted this result; a newer pooled one stays to be published."""
 
     def publish_again(self) -> None:
-        """A broker that may have forgotten gets every result once more."""
+        """Publish every result once more, to a broker that may have lost them."""
 
     def mark_receipts_cleared(self, campaign: int, number: int) -> None:
         """The receipt pages of a round are gone from the broker."""
@@ -291,9 +263,9 @@ class Store(StoreReader, Protocol):
     # what all workers agree on
 
     def leader_session(self) -> str:
-        """The name under which whoever leads connects to the broker: random, and made once.
+        """The client id with which the leader connects to the broker: random, and made once.
 
-        A broker lets only one connection have a name, so that a new leader cuts off the old one.
+        A broker allows one connection per client id, so that a new leader cuts off the old one.
         """
 
     def agree_on_key(self, fingerprint: bytes) -> bytes:
@@ -308,42 +280,43 @@ class Store(StoreReader, Protocol):
         """Become a worker with a new number: at start, and whenever `Fenced` was raised."""
 
     def beat(self, drained: float) -> float:
-        """Say that this worker lives, and that all which the broker took for it before `drained`
-        is committed. Returns the database's time; raises `Fenced` if others no longer wait for it.
+        """Report that this worker lives, and that all messages which the broker accepted for it
+        before `drained` are committed. Returns the database's time; raises `Fenced` if the others
+        no longer wait for this worker.
         """
 
     def retire(self) -> None:
-        """Leave in good order: nobody has to wait for this worker, and another may lead."""
+        """Stop being a worker: nobody has to wait for this one, and another may lead."""
 
     # the leader
 
     def lead(self, seconds: float) -> int | None:
-        """Take or keep the lease for so long; the epoch, or None while another leads."""
+        """Take or renew the lease for that time; the epoch, or None while another leads."""
 
     def resign(self) -> None:
-        """Let another worker lead; nothing happens to who does not lead."""
+        """Give up the lease, if this worker holds it."""
 
     def fence(self, silent_seconds: float) -> list[Worker]:
-        """Shut out workers that were not heard of for so long; those shut out now.
+        """Shut out workers that were silent for that long; returns those shut out now.
 
-        What they committed stays; they commit nothing more. Rows of workers that were fenced a day
-        ago are deleted.
+        What they committed stays; they commit nothing more. Workers that were fenced a day ago are
+        no longer listed.
         """
 
     def fresh_receipts(self) -> list[ReceiptBatch]:
-        """What workers counted, saw again or withdrew since the last call, to be applied in order.
+        """Reports that workers counted, saw again or withdrew since the last call, in order.
 
-        The first call under a new epoch drops what is older and returns nothing: make it before
-        pages are built again from `receipt_tags`. What is returned is dropped by the next call.
+        The first call in a new epoch discards what is older and returns nothing: make it before
+        building pages from `receipt_tags`. What a call returns, the next call discards.
         """
 
     # answers to devices
 
     def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        """Have the leader publish these: topics and payloads."""
+        """Queue topics and payloads for the leader to publish."""
 
     def queued_answers(self, limit: int) -> list[QueuedAnswer]:
         """The oldest answers that wait to be published."""
 
     def drop_answers(self, numbers: Sequence[int]) -> None:
-        """The broker has taken these."""
+        """Remove answers that the broker has accepted."""

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import itemgetter
-from typing import Any, Final, LiteralString, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,7 +43,7 @@ Place = tuple[int, int, Outcome]  # campaign, round, outcome: the key of an outc
 TallyKey = tuple[int, int, int]  # campaign, round, attribute
 
 # Tables, their columns, and how many of these are the key.
-TABLES: Final[dict[str, tuple[tuple[LiteralString, ...], int]]] = {
+TABLES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "campaign": (("id", "name", "manifest", "opened", "closed"), 1),
     "signature": (("campaign", "signature"), 1),
     "revoked": (("device", "at"), 1),
@@ -86,33 +86,37 @@ class Tables(Protocol):
     """
 
     def rows(
-        self,
-        table: LiteralString,
-        where: Mapping[LiteralString, object] = ...,
-        *,
-        limit: int | None = None,
+        self, table: str, where: Mapping[str, object] = ..., *, limit: int | None = None
     ) -> Iterator[Row]:
         """Rows that match, ordered by their key."""
 
-    def add(self, table: LiteralString, row: Row) -> None:
+    def add(self, table: str, row: Row) -> None:
         """Insert a row, unless its key is there."""
 
-    def put(self, table: LiteralString, row: Row) -> None:
+    def put(self, table: str, row: Row) -> None:
         """Insert a row, or replace the one with its key."""
 
-    def update(
-        self,
-        table: LiteralString,
-        key: Mapping[LiteralString, object],
-        values: Mapping[LiteralString, object],
-    ) -> None:
+    def update(self, table: str, key: Mapping[str, object], values: Mapping[str, object]) -> None:
         """Change some columns of one row."""
 
-    def delete(self, table: LiteralString, where: Mapping[LiteralString, object]) -> None:
+    def delete(self, table: str, where: Mapping[str, object]) -> None:
         """Delete the rows that match."""
 
-    def query(self, sql: LiteralString, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         """Run one statement; its rows, if it has any."""
+
+
+def condition(where: Mapping[str, object]) -> tuple[str, list[object]]:
+    """SQL for `Tables`' conditions, and its values."""
+    parts, values = ["true"], list[object]()
+    for column, value in where.items():
+        if isinstance(value, range):
+            parts.append(f"{column} >= ? AND {column} < ?")
+            values += [value.start, value.stop]
+        else:
+            parts.append(f"{column} = ?")
+            values.append(value)
+    return " AND ".join(parts), values
 
 
 class TableStore(ABC):
@@ -210,7 +214,7 @@ class TableStore(ABC):
     def outcomes(
         self, campaign: int | None = None, number: int | None = None
     ) -> dict[Outcome, int]:
-        asked: dict[LiteralString, int | None] = {"campaign": campaign, "round": number}
+        asked = {"campaign": campaign, "round": number}
         where = {column: value for column, value in asked.items() if value is not None}
         counted: Counter[str] = Counter()
         for row in self._tables.rows("outcome_total" if number is None else "outcome", where):
@@ -236,10 +240,10 @@ class TableStore(ABC):
         return self.find_sum("released_total", {"campaign": campaign, "attribute": attribute})
 
     def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
-        key: Row = {"campaign": campaign, "attribute": attribute, "released": False}
+        key = {"campaign": campaign, "attribute": attribute, "released": False}
         return self.find_sum("round_sum", key)
 
-    def find_sum(self, table: LiteralString, key: Mapping[Any, object]) -> RoundSum | None:
+    def find_sum(self, table: str, key: Mapping[str, object]) -> RoundSum | None:
         """Rounds that are kept together."""
         for row in self._tables.rows(table, key):
             tally = read_tally(row["n"], row["counts"])
@@ -264,7 +268,7 @@ class TableStore(ABC):
         return True
 
     def drop_unreleased(self, campaign: int) -> bool:
-        where: dict[LiteralString, object] = {"campaign": campaign, "released": False}
+        where = {"campaign": campaign, "released": False}
         with self._leading(whole_tables=True):
             if not list(self._tables.rows("round_sum", where, limit=1)):
                 return False
@@ -284,11 +288,7 @@ class TableStore(ABC):
     def results(
         self, campaign: int, attribute: int | None = None, rounds: range | None = None
     ) -> list[Result]:
-        asked: dict[LiteralString, object] = {
-            "campaign": campaign,
-            "attribute": attribute,
-            "round": rounds,
-        }
+        asked = {"campaign": campaign, "attribute": attribute, "round": rounds}
         where = {column: value for column, value in asked.items() if value is not None}
         return [read_result(row["message"]) for row in self._tables.rows("result", where)]
 
@@ -304,7 +304,7 @@ class TableStore(ABC):
         return [UnpublishedResult(*row) for row in rows]
 
     def mark_published(self, result: UnpublishedResult) -> None:
-        key: dict[LiteralString, object] = {
+        key = {
             "campaign": result.campaign,
             "attribute": result.attribute,
             "round": result.round,
@@ -356,11 +356,11 @@ _PARTICIPATION_UNRELEASED: Final = """SELECT unreleased, count(*) FROM device
 
 
 @dataclass(frozen=True, slots=True)
-class RoundSealing:
-    """A round inside the transaction that seals it, see `store.Sealing`.
+class Sealing:
+    """A round while it is being sealed, inside one transaction: all of it is kept, or nothing.
 
-    `count_devices` counts the round for each device that took part and deletes its reports; it
-    gets the attributes that are released and those that are set aside.
+    `tallies` and `outcomes` are its final counts. `count_devices` is the engine's part of
+    `end_reports`.
     """
 
     tallies: Mapping[int, Tally]
@@ -372,18 +372,26 @@ class RoundSealing:
     count_devices: Callable[[Sequence[int], Sequence[int]], None]
 
     def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
+        """Count the round for each device that took part in it, and delete its reports.
+
+        It counts as released for devices of the first attributes, whose counts are added to what
+        was released, and as unreleased for those of the second; other devices are only remembered.
+        """
         self.count_devices(sorted(released), sorted(set_aside))
         for attribute in released:
             self._add("released_total", self._key(attribute), self._alone(attribute))
 
     def set_aside(self, attribute: int) -> None:
+        """Add the round's counts to the unreleased ones; of the round itself n stays."""
         self._add("round_sum", self._key(attribute, released=False), self._alone(attribute))
         self.erase(attribute)
 
     def erase(self, attribute: int) -> None:
+        """Delete the round's counts; n stays."""
         self.tables.update("tally", {**self._key(attribute), "round": self.number}, {"counts": b""})
 
     def release(self, attribute: int) -> None:
+        """Release all that was unreleased, for devices and counts alike."""
         rounds = self.store.unreleased(self.campaign.id, attribute)
         if rounds is not None:
             self._add("round_sum", self._key(attribute, released=True), rounds)
@@ -396,24 +404,24 @@ class RoundSealing:
         )
 
     def drop_unreleased(self) -> None:
+        """Delete what was not released of any attribute: no further round can be added to it."""
         self.store.delete_unreleased(self.campaign.id)
 
     def write(self, results: Sequence[Result], number: int) -> None:
+        """Store results of the round, or under `POOLED`, to be published."""
+        names = [attribute.name for attribute in self.campaign.manifest.attributes]
         for result in results:
-            names = [attribute.name for attribute in self.campaign.manifest.attributes]
             key: Row = {**self._key(names.index(result.attribute)), "round": number}
             self.tables.put("result", {**key, "message": result.encode()})
             self.tables.add("unpublished", key)
 
-    def _key(self, attribute: int, **more: bool) -> dict[LiteralString, object]:
+    def _key(self, attribute: int, **more: bool) -> dict[str, object]:
         return {"campaign": self.campaign.id, "attribute": attribute, **more}
 
     def _alone(self, attribute: int) -> RoundSum:
         return RoundSum(self.number, self.number, 1, self.tallies[attribute])
 
-    def _add(
-        self, table: LiteralString, key: Mapping[LiteralString, object], rounds: RoundSum
-    ) -> None:
+    def _add(self, table: str, key: Mapping[str, object], rounds: RoundSum) -> None:
         known = self.store.find_sum(table, key)
         both = together([known, rounds] if known else [rounds])
         self.tables.put(

@@ -32,7 +32,7 @@ from collector.store.common import (
     TABLES,
     Portion,
     Round,
-    RoundSealing,
+    Sealing,
     TableStore,
     compare,
     count_requests,
@@ -220,7 +220,7 @@ class PostgresStore(TableStore):
     # --- sealing ---------------------------------------------------------------------------------
 
     @contextmanager
-    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[RoundSealing | None]:
+    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
         if not self._end(key):
             yield None
@@ -259,7 +259,7 @@ class PostgresStore(TableStore):
                 key,
             )
 
-    def _begin(self, campaign: Campaign, number: int, at: int) -> RoundSealing | None:
+    def _begin(self, campaign: Campaign, number: int, at: int) -> Sealing | None:
         key = (campaign.id, number)
         row = self._db.fetch_one(
             """UPDATE round SET sealed = %s WHERE campaign = %s AND number = %s
@@ -278,7 +278,7 @@ class PostgresStore(TableStore):
                 self._count_devices(key, released, set_aside)
 
         counted = self.tallies(*key), self.outcomes(*key)
-        return RoundSealing(*counted, campaign, number, self, self._db, count_devices)
+        return Sealing(*counted, campaign, number, self, self._db, count_devices)
 
     def _take_out_changed(self, key: Round) -> None:
         """I11: reports of devices that an earlier round has under another attribute. They were

@@ -21,7 +21,7 @@ from psycopg.pq import Format, TransactionStatus
 
 from collector.errors import StorageFailure
 from collector.settings import StoreAddress
-from collector.store.common import TABLES, Row
+from collector.store.common import TABLES, Row, condition
 from protocol_spec.programs.output import shown
 
 OLDEST: Final = 14
@@ -29,7 +29,7 @@ IDLE_SECONDS: Final = 15  # a process that stops inside a transaction holds up o
 LOCK_SECONDS: Final = 30
 
 Answer = psycopg.Cursor[tuple[Any, ...]]
-Query = LiteralString | sql.Composed
+Query = LiteralString | bytes | sql.Composed
 
 # A batch looks up rows by their keys, whatever the statistics of a fresh table say.
 _WRITER: Final = (
@@ -264,55 +264,48 @@ class Connection:
     # --- ordinary tables -------------------------------------------------------------------------
 
     def rows(
-        self,
-        table: LiteralString,
-        where: Mapping[LiteralString, object] | None = None,
-        *,
-        limit: int | None = None,
+        self, table: str, where: Mapping[str, object] | None = None, *, limit: int | None = None
     ) -> Iterator[Row]:
         columns, keys = TABLES[table]
-        condition, values = _condition(where or {})
-        query = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {}").format(
-            _names(columns), sql.Identifier(table), condition, _names(columns[:keys]), limit
+        matching, values = condition(where or {})
+        most = "" if limit is None else f"LIMIT {limit:d}"
+        rows = self.query(
+            f"""SELECT {", ".join(columns)} FROM {table} WHERE {matching}
+                ORDER BY {", ".join(columns[:keys])} {most}""",  # noqa: S608 - names of ours
+            values,
         )
-        for row in self.fetch(query, values):
-            yield dict(zip(columns, row))
+        return (dict(zip(columns, row)) for row in rows)
 
-    def add(self, table: LiteralString, row: Row) -> None:
-        self._insert(table, row, sql.SQL("DO NOTHING"))
+    def add(self, table: str, row: Row) -> None:
+        self._insert(table, row, "DO NOTHING")
 
-    def put(self, table: LiteralString, row: Row) -> None:
+    def put(self, table: str, row: Row) -> None:
         columns, keys = TABLES[table]
-        each = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns[keys:]]
-        changed = sql.SQL("({}) DO UPDATE SET {}")
-        self._insert(table, row, changed.format(_names(columns[:keys]), sql.SQL(", ").join(each)))
+        changed = ", ".join(f"{column} = excluded.{column}" for column in columns[keys:])
+        self._insert(table, row, f"({', '.join(columns[:keys])}) DO UPDATE SET {changed}")
 
-    def _insert(self, table: str, row: Row, on_conflict: sql.Composable) -> None:
-        marks = sql.SQL(", ").join([sql.Placeholder()] * len(row))
-        query = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT {}")
-        query_of_row = query.format(sql.Identifier(table), _names(row), marks, on_conflict)
-        self.execute(query_of_row, tuple(row.values()))
-
-    def update(
-        self,
-        table: LiteralString,
-        key: Mapping[LiteralString, object],
-        values: Mapping[LiteralString, object],
-    ) -> None:
-        condition, found = _condition(key)
-        each = [sql.SQL("{} = %s").format(sql.Identifier(column)) for column in values]
-        query = sql.SQL("UPDATE {} SET {} WHERE {}").format(
-            sql.Identifier(table), sql.SQL(", ").join(each), condition
+    def _insert(self, table: str, row: Row, on_conflict: str) -> None:
+        marks = ", ".join("?" * len(row))
+        self.query(
+            f"""INSERT INTO {table} ({", ".join(row)}) VALUES ({marks})
+                ON CONFLICT {on_conflict}""",  # noqa: S608 - names of ours
+            tuple(row.values()),
         )
-        self.execute(query, (*values.values(), *found))
 
-    def delete(self, table: LiteralString, where: Mapping[LiteralString, object]) -> None:
-        condition, values = _condition(where)
-        query = sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), condition)
-        self.execute(query, values)
+    def update(self, table: str, key: Mapping[str, object], values: Mapping[str, object]) -> None:
+        matching, found = condition(key)
+        changed = ", ".join(f"{column} = ?" for column in values)
+        self.query(
+            f"UPDATE {table} SET {changed} WHERE {matching}",  # noqa: S608 - names of ours
+            (*values.values(), *found),
+        )
 
-    def query(self, sql: LiteralString, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        done = self.execute(sql.replace("?", "%s"), values)
+    def delete(self, table: str, where: Mapping[str, object]) -> None:
+        matching, values = condition(where)
+        self.query(f"DELETE FROM {table} WHERE {matching}", values)  # noqa: S608 - names of ours
+
+    def query(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        done = self.execute(text.replace("?", "%s").encode(), values)
         return done.fetchall() if done.description else []
 
     # --- transactions ----------------------------------------------------------------------------
@@ -330,15 +323,15 @@ class Connection:
                 for name in _WHOLE:
                     self.execute(sql.SQL("SET LOCAL {} TO DEFAULT").format(sql.Identifier(name)))
             yield
-            if pipelined:  # whatever failed fails here, before the end is asked for
+            if pipelined:  # a statement that failed raises here, before the commit
                 db.execute("SELECT 1").fetchone()
 
     @contextmanager
     def in_one_go(self, meanwhile: Callable[[], None]) -> Iterator[None]:
-        """A transaction whose last statements go to the server together with its end.
+        """A transaction whose last statements go to the server together with its COMMIT.
 
         While the server works on them, `meanwhile` is called. If one of them fails, the server
-        drops those behind it, the end included.
+        skips those after it, the COMMIT included.
         """
         db = self._alive()
         with self._explained():
@@ -353,7 +346,7 @@ class Connection:
                 raise
 
     def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """A connection on which even that fails is of no use."""
+        """If even that fails, the connection is closed."""
         try:
             if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
                 db.execute("ROLLBACK")
@@ -396,23 +389,6 @@ class Connection:
             self._db = connect(self.address, read_only=self._read_only)
         except psycopg.Error as error:
             raise unusable(self.address, error) from None
-
-
-def _condition(where: Mapping[str, object]) -> tuple[sql.Composable, list[object]]:
-    parts, values = list[sql.Composable](), list[object]()
-    for column, value in where.items():
-        if isinstance(value, range):
-            both = sql.SQL("{0} >= %s AND {0} < %s")
-            parts.append(both.format(sql.Identifier(column)))
-            values += [value.start, value.stop]
-        else:
-            parts.append(sql.SQL("{} = %s").format(sql.Identifier(column)))
-            values.append(value)
-    return sql.SQL(" AND ").join(parts) if parts else sql.SQL("true"), values
-
-
-def _names(columns: Iterable[str]) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
 def connect(address: StoreAddress, *, read_only: bool) -> psycopg.Connection[tuple[Any, ...]]:
@@ -558,9 +534,9 @@ def refused(address: StoreAddress, error: psycopg.Error) -> StorageFailure:
 
 def _text(error: psycopg.Error) -> str:
     """The server's first line; details may hold rows, and are left out."""
-    told = error.diag.message_primary or str(error) or type(error).__name__
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return shown(lines[0].rstrip(".") if lines else told, 300)
+    text = error.diag.message_primary or str(error) or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shown(lines[0].rstrip(".") if lines else text, 300)
 
 
 # --- arrays --------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from collector.store.common import (
     Place,
     Portion,
     Round,
-    RoundSealing,
+    Sealing,
     TableStore,
     bodies_by_tally,
     by_round,
@@ -383,7 +383,7 @@ class SqliteStore(TableStore):
     # --- sealing ---------------------------------------------------------------------------------
 
     @contextmanager
-    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[RoundSealing | None]:
+    def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
         with self._changing_reports():
             added = self._db.execute(
@@ -394,7 +394,7 @@ class SqliteStore(TableStore):
                 yield None
                 return
             counted = self.tallies(*key), self.outcomes(*key)
-            yield RoundSealing(
+            yield Sealing(
                 *counted,
                 campaign,
                 number,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.errors import StorageFailure
-from collector.store.common import TABLES, Row
+from collector.store.common import TABLES, Row, condition
 from protocol_spec.programs.system import open_private
 
 # sqlite-utils loads pandas wherever it is installed, to accept its tables: 0.4 seconds at every
@@ -210,9 +210,9 @@ class SqliteDatabase:
         self, table: str, where: Mapping[str, object] | None = None, *, limit: int | None = None
     ) -> Iterator[Row]:
         columns, keys = TABLES[table]
-        condition, values = _condition(where or {})
+        matching, values = condition(where or {})
         return self._tables.table(table).rows_where(
-            condition, values, ", ".join(columns[:keys]), ", ".join(columns), limit
+            matching, values, ", ".join(columns[:keys]), ", ".join(columns), limit
         )
 
     def add(self, table: str, row: Row) -> None:
@@ -226,7 +226,7 @@ class SqliteDatabase:
         self._tables.table(table).update([key[c] for c in columns[:keys]], dict(values))
 
     def delete(self, table: str, where: Mapping[str, object]) -> None:
-        self._tables.table(table).delete_where(*_condition(where))
+        self._tables.table(table).delete_where(*condition(where))
 
     def query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return self.execute(sql, values).fetchall()
@@ -257,18 +257,6 @@ class SqliteDatabase:
             return self._log.stat().st_size
         except FileNotFoundError:
             return 0
-
-
-def _condition(where: Mapping[str, object]) -> tuple[str | None, list[object]]:
-    parts, values = [], list[object]()
-    for column, value in where.items():
-        if isinstance(value, range):
-            parts.append(f"{column} >= ? AND {column} < ?")
-            values += [value.start, value.stop]
-        else:
-            parts.append(f"{column} = ?")
-            values.append(value)
-    return " AND ".join(parts) or None, values
 
 
 # --- opening -------------------------------------------------------------------------------------
