@@ -1,22 +1,52 @@
-"""For every test: what is missing is skipped and reported, or fails the run (see `needs`); workers
+"""For every test: what is missing is skipped and reported, or with CI=true fails the run; workers
 share the tests (`pytest -n`) in a good order; Ctrl-C reaches the programs that tests start."""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
+from collections import Counter
+from collections.abc import Generator
 from zlib import crc32
 
 import pytest
 
-from tests.support.harness import (
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-    pytest_terminal_summary,
-)
+from tests.support.harness import need
 
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal_summary"]
+MISSING = re.compile(r"(is|are) not installed|could not import")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        need(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true no test may be skipped for want of a program, however it was skipped."""
+    report = yield
+    reason = why_skipped(report)
+    if os.environ.get("CI") == "true" and MISSING.search(reason):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}, and with CI=true every test must run: install it"
+    return report
+
+
+def why_skipped(report: pytest.TestReport) -> str:
+    """The reason of a skipped test, or empty."""
+    if not report.skipped or not isinstance(report.longrepr, tuple):
+        return ""
+    return report.longrepr[2].removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line at the end: how many tests were skipped, and why."""
+    reasons = Counter(map(why_skipped, terminalreporter.stats.get("skipped", [])))
+    if reasons:
+        listed = "; ".join(f"{count} because {why}" for why, count in reasons.most_common())
+        terminalreporter.write_line(f"Skipped: {listed}")
 
 
 def pytest_configure() -> None:

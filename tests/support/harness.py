@@ -1,29 +1,21 @@
-"""What every test may use: places, missing programs, tables of cases, several waits at once.
+"""What every test may use: places, needed programs, tables of cases, several waits at once.
 
 A test says what it needs beyond Python packages with `need("mosquitto")` in its body or a fixture,
 or with the mark `@pytest.mark.needs("mosquitto")`. Without the program the test is skipped, and
-with CI=true it fails: such a run promises that every test ran. The hooks below, which
-`tests/conftest.py` imports, hold that promise also for a skip that did not come through `need`.
+with CI=true it fails (see tests/conftest.py). Programs that tests start import this module, too, so
+it loads little.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
-import re
 import urllib.request
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
-
-import pytest
-
-from testbed.collector import find_postgres
-from testbed.processes import find_program
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"  # reference material next to a checkout; often not there
@@ -36,65 +28,32 @@ QUICK_DISK: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S
 AXE: Final = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
 JAVASCRIPT: Final = ROOT / ".venv/javascript-device/node_modules"
 OF_NODE: Final = {"axe-core": AXE, "javascript-device": JAVASCRIPT / "mqtt/package.json"}
-MISSING: Final = re.compile(r"(is|are) not installed|could not import")
 
 
-def is_there(name: str) -> bool:
-    """Whether a program, or what is installed with npm, is there."""
-    if name == "postgres":  # the system keeps it off the path
-        return find_postgres() is not None
-    return OF_NODE[name].exists() if name in OF_NODE else find_program(name) is not None
+def find(name: str) -> str | None:
+    """Where a program is, or what is installed with npm."""
+    from testbed.collector import find_postgres  # noqa: PLC0415
+    from testbed.processes import find_program  # noqa: PLC0415
+
+    if name in OF_NODE:
+        return str(OF_NODE[name]) if OF_NODE[name].exists() else None
+    return str(find_postgres() or "") or None if name == "postgres" else find_program(name)
+
+
+def path_of(name: str) -> str:
+    """The path of a program; without it the test is skipped, or with CI=true fails."""
+    found = find(name)
+    if found is None:
+        import pytest  # noqa: PLC0415
+
+        pytest.skip(f"{name} is not installed")
+    return found
 
 
 def need(*names: str) -> None:
     """Skip the test unless all of these are installed; with CI=true it fails instead."""
     for name in names:
-        if not is_there(name):
-            pytest.skip(f"{name} is not installed")
-
-
-def path_of(name: str) -> str:
-    """The path of a program that the test needs."""
-    need(name)
-    found = find_program(name)
-    assert found is not None
-    return found
-
-
-def everything_must_run() -> bool:
-    """Whether this run promises that no test was skipped for want of a program."""
-    return os.environ.get("CI") == "true"
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    for mark in item.iter_markers("needs"):
-        need(*mark.args)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    reason = why_skipped(report)
-    if everything_must_run() and MISSING.search(reason):
-        report.outcome = "failed"
-        report.longrepr = f"{reason}, and with CI=true every test must run: install it"
-    return report
-
-
-def why_skipped(report: pytest.TestReport) -> str:
-    """The reason of a skipped test, or empty."""
-    if not report.skipped or not isinstance(report.longrepr, tuple):
-        return ""
-    return report.longrepr[2].removeprefix("Skipped: ")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line at the end: how many tests were skipped, and why."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(why_skipped(report) for report in skipped)
-    if reasons:
-        told = "; ".join(f"{count} because {why}" for why, count in reasons.most_common())
-        terminalreporter.write_line(f"Skipped: {told}")
+        path_of(name)
 
 
 # --- processes ------------------------------------------------------------------------------------

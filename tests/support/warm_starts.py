@@ -25,8 +25,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Final
 
-from tests.support.harness import ROOT
-
+ROOT: Final = Path(__file__).parents[2]
 LARGEST: Final = 1 << 20  # bytes of an order: mostly the environment
 PATIENCE_SECONDS: Final = 60.0
 # What a program loads in the course of its commands, by the module that is run.
