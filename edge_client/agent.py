@@ -294,7 +294,7 @@ class Agent:
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
             return allowed
-        self.policy.check(membership.manifest)
+        self.policy.for_joined.check(membership.manifest)
         self.policy.check_operator(membership.name, membership.operator)
         place = place_of(membership.attribute, read)
         if place is None and not self.store.memos(membership.name):

@@ -1,6 +1,7 @@
 """What the owner allows, checked before anything is drawn.
 
-Why the defaults are what they are is in docs/privacy.md.
+Why the defaults are what they are is in docs/privacy.md. A campaign is joined only within the
+limits of that moment; one that was joined before is stopped only by a limit that its owner set.
 
 The ledger has what was spent. A campaign is agreed to as a whole: from joining on, what it may
 still spend is promised to it and to no other, so that no draw of it is refused or frozen later
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,14 @@ class Operator(NamedTuple):
     name: str
 
 
+class _DefaultFloat(float):
+    """A limit that the owner did not set."""
+
+
+class _DefaultInt(int):
+    """The same, whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The owner's limits: the `[policy]` table of the configuration file.
@@ -40,14 +49,14 @@ class Policy:
     one source, over all campaigns, for ever; the total budget does so over all sources.
     """
 
-    max_eps_inf: float = 2.0
-    lifetime_budget: float = 4.0
-    max_values: int = 1
-    min_period: int = 3_600
+    max_eps_inf: float = _DefaultFloat(2.0)
+    lifetime_budget: float = _DefaultFloat(4.0)
+    max_values: int = _DefaultInt(1)
+    min_period: int = _DefaultInt(3_600)
     campaigns: tuple[str, ...] = ("*",)
     sources: tuple[str, ...] = ("*",)
     operators: tuple[Operator, ...] = ()
-    total_budget: float = 8.0
+    total_budget: float = _DefaultFloat(8.0)
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Policy:
@@ -58,6 +67,16 @@ class Policy:
                 allowed = ", ".join(sorted(known))
                 raise SettingsError(f"policy.{name} is not a limit; the limits are {allowed}")
         return cls(**{name: _read(name, value) for name, value in table.items()})
+
+    @property
+    def for_joined(self) -> Policy:
+        """What holds for a campaign already joined: the limits that the owner set."""
+        unset = {
+            field.name: 0 if field.name == "min_period" else math.inf
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), _DefaultFloat | _DefaultInt)
+        }
+        return replace(self, **unset)  # type: ignore[arg-type] # no number of values is too large
 
     def check(self, manifest: Manifest) -> None:
         """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
@@ -212,12 +231,13 @@ def check_draw(
 ) -> None:
     """Before a first memo or an answer: the owner may have lowered a budget since joining."""
     name, source = membership.name, membership.attribute.name
-    policy.check_budget(name, source, needed, used(store, source, name, now))
+    policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
 
 
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:
     """Whether one more value may be charged, as promised; the owner may have lowered a budget."""
     source, name, needed = membership.attribute.name, membership.name, membership.manifest.eps_inf
+    policy = policy.for_joined
     return policy.allows_charge(needed, used(store, source, name, now)) and (
         policy.allows_total(needed, used(store, None, name, now))
     )

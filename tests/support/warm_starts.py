@@ -46,7 +46,7 @@ PRELOADED: Final = {
     ),
     "edge_client": EDGE,
     "tests.support.collector_processes.fleet": (*EDGE, "tests.support.edge"),
-    "tests.support.edge_processes.quick_agent": EDGE,
+    "tests.support.quick_agent": EDGE,
 }
 
 

@@ -28,9 +28,9 @@ from edge_client.agent import Agent, MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Randomiser, Rejected, Way, decode_report
 from tests.support.campaigns import manifest
+from tests.support.confidence import lower_bound, upper_bound
 from tests.support.edge import files_of, in_memory, lay_out
-from tests.support.edge_processes.confidence import lower_bound, upper_bound
-from tests.support.edge_processes.loops import RoundClock
+from tests.support.edge_processes import RoundClock
 
 EPS_INF = 2.0
 REPORTS = 40

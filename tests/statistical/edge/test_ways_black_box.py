@@ -23,6 +23,7 @@ import pytest
 from edge_client.agent import MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Rejected, Reporting, Way, WayRandomiser, decode_report
+from tests.support.confidence import lower_bound, upper_bound
 from tests.support.edge import (
     DAY,
     FakeClock,
@@ -35,7 +36,6 @@ from tests.support.edge import (
     only,
     way_manifest,
 )
-from tests.support.edge_processes.confidence import lower_bound, upper_bound
 
 DEVICES = 250
 RISK = 0.005  # of each of the two bounds

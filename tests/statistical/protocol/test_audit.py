@@ -26,7 +26,7 @@ from protocol_spec.reporting import (
     Once,
     OnceRandomiser,
 )
-from tests.support.edge_processes.confidence import lower_bound, upper_bound
+from tests.support.confidence import lower_bound, upper_bound
 from tests.support.protocol.entropy import seeded
 
 Life = Callable[[], Hashable]  # all that one device sends

@@ -31,7 +31,7 @@ from protocol_spec.programs.system import random_client_id
 from tests.support.campaigns import manifest
 from tests.support.collector_processes.driver import Options
 from tests.support.collector_processes.wire import Message, Watcher
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 ATTRIBUTE = "bit"
 

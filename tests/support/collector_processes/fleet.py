@@ -11,8 +11,8 @@ from edge_client.link import PahoLink
 from edge_client.records import Queued, Timing
 from protocol_spec import Manifest
 from tests.support.edge import ROOMY, runner_of
-from tests.support.edge_processes.processes import environment
-from tests.support.edge_processes.trusting import trusting_link
+from tests.support.edge_processes import environment
+from tests.support.killable_agents import trusting_link
 from tests.support.warm_starts import WarmProcess
 
 TIMING = Timing(resend=1.0, reconnect=0.2, reconnect_longest=0.5)

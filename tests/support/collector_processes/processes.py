@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.edge_processes.processes import AgentProcess, run_command
+from tests.support.edge_processes import AgentProcess, run_command
 
 COLLECTOR = (sys.executable, "-m", "collector")
 

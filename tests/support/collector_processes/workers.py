@@ -22,7 +22,7 @@ from tests.support.collector_processes.campaign import own_bits, own_namespace
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.wire import Message, retained
 from tests.support.databases import new_schema
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.network import paho
 
 

@@ -20,7 +20,7 @@ from testbed.processes import free_port
 from tests.support.brokers import NATS, Files, Setup, broker_config, users_of
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_processes.processes import environment
+from tests.support.edge_processes import environment
 
 MOSQUITTO, NATS_BY_PASSWORD = Setup("mosquitto", "password"), Setup("nats", "password")
 OURS = (COLLECTOR, AUDITOR, PROBE)

@@ -25,7 +25,7 @@ from edge_client.settings import resolve
 from testbed.processes import free_port
 from tests.support.brokers import BOTH, ConfiguredBroker, Files, Setup, broker_config, users_of
 from tests.support.command_line import Cli
-from tests.support.edge_processes.processes import environment
+from tests.support.edge_processes import environment
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")

@@ -24,7 +24,7 @@ from tests.support.brokers import BOTH, NATS, ConfiguredBroker, Guest, Setup, br
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.command_line import Cli, facts
-from tests.support.edge_processes.processes import edge, wait_until
+from tests.support.edge_processes import edge, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from tests.support.brokers import (
     ConfiguredBroker,
     Setup,
 )
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 HOSTILE, HONEST = "hostile", "honest"
 MANY = 150

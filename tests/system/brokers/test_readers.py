@@ -29,7 +29,7 @@ from tests.support.brokers import (
 from tests.support.collector_processes.campaign import Collection
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.command_line import Cli
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 PREFIX = "homeassistant"
 TV, KITCHEN = "Reader-tv", "kitchen"

@@ -32,7 +32,7 @@ from tests.support.collector_processes.campaign import (
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
 from tests.support.command_line import Cli
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 NATS, MOSQUITTO = Setup("nats", "password"), Setup("mosquitto", "password")
 DEVICES = 4

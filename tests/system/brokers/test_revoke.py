@@ -14,7 +14,7 @@ from collector.brokers.config import COLLECTOR
 from collector.data_dir import open_store, read_store
 from tests.support.brokers import BOTH, PASSWORDS, ROOT, ConfiguredBroker, Guest, Setup, users_of
 from tests.support.command_line import Cli
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 STOLEN, GARDEN = "stolen", "garden"
 

@@ -24,7 +24,7 @@ from tests.support.browser import (
 )
 from tests.support.campaigns import manifest_text, second_manifest
 from tests.support.edge import FakeClock, draw_rounds, joined_agent, way_manifest
-from tests.support.edge_processes.processes import EDGE, draw_now, edge, environment, joined
+from tests.support.edge_processes import EDGE, draw_now, edge, environment, joined
 
 pytestmark = pytest.mark.slow
 

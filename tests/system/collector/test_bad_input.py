@@ -24,7 +24,7 @@ from tests.support.collector_processes.campaign import (
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.processes import collector, resident
 from tests.support.collector_processes.wire import Message, Publisher
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
 
 K = 11

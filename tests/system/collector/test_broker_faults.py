@@ -31,7 +31,7 @@ from tests.support.collector_processes.wire import (
     retained,
     send_quickly,
 )
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.network import CONNACK, PUBACK, PUBLISH, Peer, Proxy, Wire, frame, text
 
 DEVICES = 20

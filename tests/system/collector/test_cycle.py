@@ -23,7 +23,7 @@ from tests.support.collector_processes.driver import Launcher
 from tests.support.collector_processes.processes import CollectorProcess, collector
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.command_line import Operator, operator
-from tests.support.edge_processes.processes import AgentProcess, edge, wait_until
+from tests.support.edge_processes import AgentProcess, edge, wait_until
 from tests.support.harness import all_at_once
 
 HOUR = 3600

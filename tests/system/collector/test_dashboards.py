@@ -21,7 +21,7 @@ from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher, Watcher, retained
 from tests.support.command_line import operator
 from tests.support.documents import rendered
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 HOUR = 3600
 PAST = 0

@@ -30,7 +30,7 @@ from tests.support.collector_processes.campaign import (
 from tests.support.collector_processes.driver import TIMING, Launcher
 from tests.support.collector_processes.processes import facts
 from tests.support.collector_processes.wire import Publisher, Watcher, send_quickly
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.harness import need
 from tests.support.network import Peer, Proxy, Published, Wire
 

@@ -14,7 +14,7 @@ from testbed.processes import free_port
 from tests.support.collector_processes.campaign import Collection, assert_each_once, wait_until_open
 from tests.support.collector_processes.processes import CollectorProcess, collector, facts
 from tests.support.collector_processes.wire import Publisher
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.harness import has_ended
 
 DEVICES = 12

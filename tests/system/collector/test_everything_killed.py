@@ -26,7 +26,7 @@ from tests.support.collector_processes.campaign import Collection, assert_one_ou
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.fleet import Fleet
 from tests.support.collector_processes.wire import Watcher
-from tests.support.edge_processes.processes import environment, wait_until
+from tests.support.edge_processes import environment, wait_until
 from tests.support.harness import ROOT
 
 Row = tuple[int, int, bytes]

@@ -20,7 +20,7 @@ from tests.support.collector_processes.campaign import (
 )
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.wire import Publisher, send_quickly
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 DEVICES = 50
 FLOOD = 6000

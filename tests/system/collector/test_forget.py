@@ -26,7 +26,7 @@ from tests.support.collector_processes.campaign import (
 )
 from tests.support.collector_processes.driver import COMMITTED, CollectorRun, Launcher
 from tests.support.collector_processes.wire import Message, Publisher, Watcher, send_quickly
-from tests.support.edge_processes.processes import edge, wait_until
+from tests.support.edge_processes import edge, wait_until
 
 DEVICES = 4
 NONCE = b"12345678"

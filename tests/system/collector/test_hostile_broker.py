@@ -17,7 +17,7 @@ from tests.support.collector_processes.campaign import (
 from tests.support.collector_processes.driver import Launcher
 from tests.support.collector_processes.processes import resident
 from tests.support.collector_processes.wire import Message, Publisher
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.hostile import ATTACKS, Hostile
 from tests.support.network import CONNACK, PUBACK, PUBLISH, Peer, Wire, frame, text
 

@@ -34,7 +34,7 @@ from tests.support.collector_processes.driver import (
     Options,
 )
 from tests.support.collector_processes.wire import Message, Publisher, Watcher
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.harness import all_at_once
 
 DEVICES = 20

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documents import PAGES, blocks, name_of, read
-from tests.support.edge_processes.processes import environment
+from tests.support.edge_processes import environment
 from tests.support.harness import ROOT
 
 README = ROOT / "README.md"

@@ -21,7 +21,7 @@ from tests.support.collector_processes.campaign import (
 )
 from tests.support.collector_processes.driver import CollectorRun, Launcher
 from tests.support.collector_processes.wire import Message, Publisher, Watcher, send_quickly
-from tests.support.edge_processes.processes import edge, wait_until
+from tests.support.edge_processes import edge, wait_until
 
 BITS = 8
 DEVICES = 20

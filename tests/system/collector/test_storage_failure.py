@@ -28,7 +28,7 @@ from tests.support.collector_processes.campaign import Collection, assert_each_o
 from tests.support.collector_processes.driver import CollectorRun, Launcher, Options
 from tests.support.collector_processes.processes import facts
 from tests.support.collector_processes.wire import Publisher, retained
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 DEVICES = 40
 SHARED = 400

@@ -9,8 +9,8 @@ import pytest
 
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
 from tests.support.edge import in_memory
-from tests.support.edge_processes.killable import KillableAgents
 from tests.support.harness import need
+from tests.support.killable_agents import KillableAgents
 
 
 @contextmanager

@@ -3,40 +3,70 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
 import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
+import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client import EdgeClient
-from edge_client.link import PahoLink
-from edge_client.records import Timing
+from edge_client.clock import SystemClock
+from edge_client.link import WINDOW, PahoLink
+from edge_client.records import Queued, Timing
 from edge_client.status import last_heartbeat
 from protocol_spec import (
     Manifest,
     ReceiptPage,
+    Rejected,
     Report,
+    Topics,
     decode_report,
     digest8,
     receipt_page,
     receipt_tag,
 )
-from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally
-from tests.support.campaigns import manifest
-from tests.support.edge import INSISTENT, last_state, tick_until
-from tests.support.edge_processes.loops import (
+from protocol_spec.programs.system import random_client_id
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally, leave
+from tests.support.campaigns import manifest, second_manifest
+from tests.support.collector_processes.processes import resident
+from tests.support.edge import INSISTENT, QUICK, last_state, tick_until
+from tests.support.edge_processes import (
+    AgentProcess,
+    draw_now,
+    edge,
     fresh_manifest,
+    joined,
     many_queued,
     one_queued,
     outbox,
     queued,
+    wait_until,
 )
-from tests.support.edge_processes.processes import AgentProcess, draw_now, edge, joined, wait_until
-from tests.support.network import CONNACK, Peer, Proxy, Published, Wire, frame
+from tests.support.hostile import ATTACKS, Hostile
+from tests.support.network import (
+    CONNACK,
+    DISCONNECT,
+    PINGREQ,
+    PINGRESP,
+    PUBLISH,
+    SUBSCRIBE,
+    Peer,
+    Proxy,
+    Published,
+    Wire,
+    frame,
+)
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300
@@ -280,3 +310,190 @@ def receipt(wire: Wire, asked: Manifest, number: int) -> bytes:
     tags = frozenset({receipt_tag(asked, number, "device")})
     content = ReceiptPage(digest8(asked), number, page, tags).encode()
     return wire.publication(f"allomfree/v1/{asked.campaign}/pub/receipt/{number}/{page}", content)
+
+
+# --- Never more unanswered reports than the window allows, also right after a reconnect.
+
+
+PENDING = 500
+
+
+class Stingy:
+    """Withholds PUBACKs until the client has nothing left to say but a ping; counts meanwhile."""
+
+    def __init__(self, receive_maximum: int | None) -> None:
+        self.receive_maximum = receive_maximum
+        self.most: list[int] = []
+        self.rounds: set[int] = set()
+
+    def __call__(self, wire: Wire) -> None:
+        if not wire.expect_connect():
+            return
+        wire.connack(receive_maximum=self.receive_maximum)
+        self.most.append(0)
+        unanswered: list[int] = []
+        while (packet := wire.read()) is not None and packet.kind != DISCONNECT:
+            if packet.kind == SUBSCRIBE:
+                wire.suback(packet)
+            elif packet.kind == PUBLISH:
+                published = wire.published(packet)
+                unanswered.append(published.mid)
+                self.note(published.payload, len(unanswered))
+            elif packet.kind == PINGREQ:
+                wire.send(frame(PINGRESP))
+                if len(self.most) == 1:
+                    return  # at the first ping of the first connection
+                while len(unanswered) > 1:  # it had every chance to send more, and did not
+                    wire.puback(unanswered.pop(0))
+
+    def note(self, payload: bytes, unanswered: int) -> None:
+        report = decode_report(payload)
+        assert not isinstance(report, Rejected)
+        self.rounds.add(report.round)
+        self.most[-1] = max(self.most[-1], unanswered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("receive_maximum", [None, 7], ids=["own window", "the broker's"])
+def test_with_500_rows_pending(receive_maximum: int | None, tmp_path: Path) -> None:
+    window = receive_maximum or WINDOW
+    stingy = Stingy(receive_maximum)
+    with (
+        Peer(stingy) as peer,
+        many_queued(tmp_path / "state", PENDING, peer.url, keepalive=1) as (carrier, *_),
+    ):
+        tick_until(carrier, lambda: len(stingy.rounds) > 3 * window - 3)
+        assert len(queued(carrier)) == PENDING
+    assert stingy.most == [window, window], "before the reconnect and after it"
+
+
+# --- A5: no broker can make the agent use memory without bound, and then it reports as before.
+
+
+AT_ONCE = Timing(step=0.05, resend=1.0, reconnect=0.02, reconnect_longest=0.05)
+EXTRA_MIB = 20
+
+
+@pytest.mark.slow
+def test_an_agent_outlives_every_attack_in_little_memory(tmp_path: Path) -> None:
+    asked = manifest()
+
+    def counting(wire: Wire) -> None:
+        def receive(published: Published) -> None:
+            wire.puback(published.mid)
+            wire.publish(topic, page)
+
+        wire.connack()
+        wire.serve(receive)
+
+    number = receipt_page(asked, "device")
+    tags = frozenset({receipt_tag(asked, 0, "device")})
+    page = ReceiptPage(digest8(asked), 0, number, tags).encode()
+    topic = f"allomfree/v1/{asked.campaign}/pub/receipt/0/{number}"
+    hostile = Hostile(counting)
+    with Peer(hostile) as peer:
+        config = joined(tmp_path / "state", asked, peer.url)
+        draw_now(tmp_path / "state")
+        with AgentProcess(config, timing=AT_ONCE) as agent:
+            wait_until(lambda: len(hostile.left) < len(ATTACKS))
+            before = resident(agent.pid)
+            agent.wait_for("round 0 was counted", timeout=120)
+            assert resident(agent.pid) < before + EXTRA_MIB
+            assert agent.said("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
+            assert agent.is_running
+    assert hostile.left == []
+
+
+# --- What a broker has acknowledged it keeps, however late the collector comes back (F2, P5).
+
+
+DEVICES: Final = 5
+LEFT: Final = 1  # second until the deadline, by the device's clock
+AWAY: Final = 2.5  # seconds
+
+
+class JustBeforeTheDeadline(SystemClock):
+    """Stands still there, so that a slow machine does not matter."""
+
+    def __init__(self, asked: Manifest) -> None:
+        self._now = float(asked.rounds.deadline(0) - LEFT)
+
+    def wall(self) -> float:
+        return self._now
+
+
+@contextmanager
+def session(port: int, name: str, pattern: str) -> Iterator[dict[str, bytes]]:
+    """A collector's connection: its session outlives it. Yields what arrives."""
+    arrived: dict[str, bytes] = {}
+    subscribed = threading.Event()
+    protocol = MQTTProtocolVersion.MQTTv311
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, name, clean_session=False, protocol=protocol)
+
+    def on_message(_client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        arrived[message.topic] = bytes(message.payload)
+
+    def on_connect(*_: Any) -> None:
+        client.subscribe(pattern, 1)
+
+    client.on_message, client.on_connect = on_message, on_connect
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    try:
+        assert subscribed.wait(30)
+        yield arrived
+    finally:
+        leave(client)
+
+
+def send_one(state: Path, asked: Manifest, broker: Broker) -> tuple[str, bytes]:
+    """A device's report, handed over and acknowledged a second before the deadline."""
+    points: list[str] = []
+    clock = JustBeforeTheDeadline(asked)
+    with EdgeClient(state, clock=clock, timing=QUICK, trace=points.append) as client:
+        joined = client.join(client.invitation(manifest=asked, broker=broker.url))
+        drawn = client.agent.draw(joined, lambda _: "wood")
+        assert isinstance(drawn, Queued)
+        with closing(client.runner(lambda _: "wood")) as runner:
+            tick_until(runner, lambda: "acknowledged" in points)
+    return joined.topics.report(joined.device), drawn.payload
+
+
+def test_a_collector_away_until_after_the_deadline_gets_every_report(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """F2: acknowledged reports do not expire, on NATS and mosquitto."""
+    asked = second_manifest(slug=f"t-{os.urandom(4).hex()}", count=1, grace=0)
+    name, pattern = random_client_id("collector"), Topics(asked.campaign).all_reports
+    with session(broker.port, name, pattern):
+        pass
+    sent = dict(send_one(tmp_path / str(i), asked, broker) for i in range(DEVICES))
+    time.sleep(AWAY)  # the collector is away; what would expire does so meanwhile
+    with session(broker.port, name, pattern) as arrived:
+        limit = time.monotonic() + 30
+        while len(arrived) < DEVICES and time.monotonic() < limit:
+            time.sleep(0.01)
+    assert arrived == sent
+
+
+def test_a_publish_carries_no_property(tmp_path: Path) -> None:
+    """P5: a message expiry interval would tell the device's clock to the second."""
+    properties: list[int] = []
+
+    def script(wire: Wire) -> None:
+        if not wire.expect_connect():
+            return
+        wire.connack()
+        while (packet := wire.read()) is not None:
+            if packet.kind == SUBSCRIBE:
+                wire.suback(packet)
+            elif packet.kind == PUBLISH:
+                assert wire.version == 5
+                topic = int.from_bytes(packet.body[:2])
+                properties.append(packet.body[2 + topic + 2])
+                wire.puback(wire.published(packet).mid)
+
+    with Peer(script) as peer, one_queued(tmp_path / "state", peer.url) as (carrier, _):
+        tick_until(carrier, lambda: bool(properties))
+    assert set(properties) == {0}

@@ -6,20 +6,30 @@ The same check fails for an agent that takes the broker's acknowledgement for de
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from benchmarks.agent import Call, calls, first, payloads, syncs_per_round, traced, why_not
 from edge_client import EdgeClient
+from edge_client.errors import EdgeError
+from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
+from tests.support.campaigns import manifest
 from tests.support.edge import many_values, way_manifest
-from tests.support.edge_processes.killable import KillableAgents, Memory, Run
-from tests.support.edge_processes.loops import fresh_manifest
-from tests.support.edge_processes.processes import AgentProcess, joined, wait_until
+from tests.support.edge_processes import AgentProcess, fresh_manifest, joined, wait_until
+from tests.support.harness import need
+from tests.support.killable_agents import KillableAgents, Memory, Run
 from tests.support.network import Peer, Proxy, Wire
+from tests.support.power_cuts import Files, power_cuts, recorded, restore
 
 REPEAT = 3
 
@@ -271,3 +281,186 @@ def test_without_receipts_it_loses(
 ) -> None:
     with mosquitto, pytest.raises(AssertionError, match="a report was lost"):
         deliver_past_a_crash(agents, mosquitto, tmp_path / "device", trust_puback=True)
+
+
+# --- B' is byte-identical over 200 restarts with kill -9.
+
+
+RESTARTS = 200
+POINTS = (
+    "report drawn",
+    "before the mark",
+    "memo found",
+    "report committed",
+    "sending",
+    "sent",
+    "acknowledged",
+)
+
+
+@pytest.mark.slow
+def test_the_memos_survive(agents: KillableAgents, nats: Nats, tmp_path: Path) -> None:
+    """Two values in turn, each round killed at another step: two memos, two charges, for ever."""
+    names = ", ".join(f'"v{i:02}"' for i in range(64))
+    table = f'[[attributes]]\nname = "a"\nquestion = "?"\nprotocol = "L-OSUE"\nvalues = [{names}]'
+    asked = fresh_manifest(attributes=table, grace=10_000_000, max_values=2)
+    run = Run(str(tmp_path / "device"), asked.to_bytes().hex(), nats.url, "device", {})
+    first = replace(run, values={"a": "v01"}, round=0, timeout=0)
+    agents.run(first)
+    memos = agents.run(replace(first, values={"a": "v02"}, round=1)).after.memos
+    assert len(memos) == 2
+    for number, point in enumerate(islice(cycle(POINTS), RESTARTS), start=2):
+        wanted = {"a": f"v{1 + number // 7 % 2:02}"}
+        killed = agents.run(replace(run, values=wanted, round=number, die_at=point))
+        assert killed.before.memos == memos
+    last = agents.run(replace(run, values={"a": "v01"}, round=RESTARTS + 2, timeout=0))
+    assert last.after.memos == memos
+    assert last.after.charges == [asked.eps_inf] * 2
+
+
+# --- F7: a power cut at any moment of a first start, a join and a first draw.
+
+
+JOIN_AND_DRAW = """
+import sys
+from edge_client import EdgeClient
+from protocol_spec import Manifest
+
+state, manifest = sys.argv[1:]
+asked = Manifest.from_bytes(bytes.fromhex(manifest))
+with EdgeClient(state) as client:
+    os.write(9, b"opened")
+    invitation = client.invitation(manifest=asked, broker="mqtt://127.0.0.1:1")
+    client.join(invitation, device="device")
+    os.write(9, b"joined")
+    client.agent.draw(client.find(), lambda _: "wood")
+    os.write(9, b"sent")
+"""
+
+
+@pytest.fixture(autouse=True)
+def strace() -> None:
+    need("strace")
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+def memory(directory: Path, asked: Manifest) -> tuple[object, ...]:
+    """What a device remembers: attribute, memos, reports and charges."""
+    with Store(directory, exclusive=True) as store:
+        joined = [(m.device, m.attribute_index, m.last_round) for m in store.memberships()]
+        reports = [row.payload for row in store.reports(asked.campaign)]
+        return joined, store.memos(asked.campaign), reports, store.ledger()
+
+
+def found_after(files: Files | None, place: Path, asked: Manifest) -> tuple[object, ...] | str:
+    restore(files, place)
+    try:
+        return memory(place, asked)
+    except EdgeError as error:
+        return type(error).__name__
+
+
+@pytest.mark.slow
+def test_every_power_cut_of_a_first_start(tmp_path: Path) -> None:
+    asked, state = manifest(), tmp_path / "state"
+    events = recorded(JOIN_AND_DRAW, state, tmp_path / "strace", asked.to_bytes().hex())
+    cuts, whole = power_cuts(state, events), memory(state, asked)
+    unused: list[tuple[object, ...]] = [([], {}, [], []), ([("device", 0, -1)], {}, [], [])]
+    outcomes = Counter[str]()
+    for number, (note, files) in enumerate(cuts):
+        told = found_after(files, tmp_path / str(number), asked)
+        if note == "sent":
+            assert told == whole, "what was sent is remembered, for ever"
+        else:
+            assert told in (*unused, whole), note
+        outcomes[note] += 1
+    assert outcomes.keys() == {"", "opened", "joined", "sent"}
+    assert outcomes.total() > 300
+
+
+@pytest.mark.slow
+def test_the_model_finds_what_was_not_synced(tmp_path: Path) -> None:
+    """A control: a name without its directory, a content without its file, the directory itself."""
+    hasty = (
+        "import sys\nos.mkdir(sys.argv[1])\n"
+        "file = os.open(sys.argv[1] + '/memo', os.O_WRONLY | os.O_CREAT)\n"
+        "os.write(file, b'answer' * 200)\n"
+        "os.write(9, b'sent')\n"
+        "os.fsync(file)\nos.write(9, b'file synced')\n"
+        "os.fsync(os.open(sys.argv[1], os.O_RDONLY))\nos.write(9, b'name synced')\n"
+        "os.fsync(os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY))\nos.write(9, b'all synced')\n"
+    )
+    events = recorded(hasty, tmp_path / "state", tmp_path / "strace")
+    cuts = {note: set[Files | None]() for note, _ in power_cuts(tmp_path / "state", events)}
+    for note, files in power_cuts(tmp_path / "state", events):
+        cuts[note].add(files)
+    whole: Files = (("memo", b"answer" * 200),)
+    assert {None, (), (("memo", b""),), (("memo", bytes(1200)),), whole} <= cuts["sent"]
+    assert (("memo", b"answer" * 100),) in cuts["sent"], "torn"
+    assert cuts["name synced"] == {None, whole}
+    assert cuts["all synced"] == {whole}
+
+
+# --- The report is on the disk before its first byte is on the wire, at two syncs and three in all.
+
+
+ROUNDS = 4
+
+
+@pytest.fixture
+def trace(nats: Nats, tmp_path: Path) -> tuple[list[Call], list[bytes]]:
+    """What a running agent asked of the kernel over some rounds of a second, and its reports."""
+    need("strace")
+    if reason := why_not():
+        pytest.skip(reason)
+    asked, state, output = (
+        fresh_manifest(period=1, grace=3600),
+        tmp_path / "state",
+        tmp_path / "strace",
+    )
+    agent = AgentProcess(joined(state, asked, nats.url))
+    agent.command = traced(agent.command, output)
+    with Tally(nats.port, asked), agent:
+        agent.wait_for("was counted", times=ROUNDS)
+        assert agent.terminate() == 0
+    return calls(output), payloads(state)
+
+
+@pytest.mark.slow
+def test_synced_before_sent(trace: tuple[list[Call], list[bytes]]) -> None:
+    seen, reports = trace
+    assert len(reports) >= ROUNDS - 1, "where many rounds were missed, the first is not kept"
+    for payload in reports[:ROUNDS]:
+        written = first(seen, "pwrite64", "state.db-wal", payload)
+        synced = first(seen, "fdatasync", "state.db-wal", after=written)
+        sent = first(seen, "sendto", "socket:", payload)
+        assert written < synced < sent
+        assert seen[synced].rest.endswith("= 0")
+        unsynced = [c for c in seen[synced:sent] if c.name == "pwrite64" and "-wal" in c.where]
+        assert not unsynced
+    before, in_all = zip(*syncs_per_round(seen, reports[:ROUNDS]), strict=True)
+    assert set(before) == {2}
+    assert median(in_all) == 3
+
+
+def test_the_trace_can_tell(tmp_path: Path) -> None:
+    """A program that sends first and syncs afterwards is seen to do so."""
+    need("strace")
+    if reason := why_not():
+        pytest.skip(reason)
+    hasty = (
+        "import os, socket, sys\n"
+        "mine, theirs = socket.socketpair()\n"
+        "mine.send(b'report')\n"
+        "file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+        "os.pwrite(file, b'report', 0)\n"
+        "os.fdatasync(file)\n"
+    )
+    output = tmp_path / "strace"
+    command = [sys.executable, "-c", hasty, str(tmp_path / "state.db-wal")]
+    subprocess.run(traced(command, output), check=True)
+    seen = calls(output)
+    written = first(seen, "pwrite64", "state.db-wal", b"report")
+    assert first(seen, "sendto", "socket:", b"report") < written
+    assert first(seen, "fdatasync", "state.db-wal", after=written) > written

@@ -20,7 +20,7 @@ from collector.settings import PAGE
 from collector.web.live import LIMITS
 from collector.web.server import NICE
 from tests.support.collector_processes.processes import CollectorProcess
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.pages import Site
 
 NOBODY = ("--broker", "mqtt://127.0.0.1:1")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.processes import ChildProcess, Timing, without_secrets
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 
 AT_ONCE = Timing(first_pause_seconds=0.0)
 STUBBORN = """

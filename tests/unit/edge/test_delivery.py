@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -10,15 +15,22 @@ from typing import Any
 
 import pytest
 
+from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
 from edge_client.records import Timing
+from edge_client.status import HEARTBEAT_BYTES, HEARTBEAT_FILE, Heartbeat, last_heartbeat
 from edge_client.store import Store
-from protocol_spec import Presence, Rejected, State, decode_report, digest8
+from protocol_spec import Presence, Rejected, State, Topics, decode_report, digest8
 from protocol_spec.programs.memory_broker import DeviceLink, MemoryBroker, matches
+from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.programs.packets import Message
+from protocol_spec.programs.settings import BrokerUrl
+from protocol_spec.programs.system import notify_systemd
+from tests.support.campaigns import manifest
 from tests.support.edge import (
     DAY,
+    NOBODY,
     FakeClock,
     MemoryTally,
     agree,
@@ -270,3 +282,132 @@ def test_topic_filters(pattern: str, topic: str, expected: bool) -> None:
     broker.listen(pattern, heard.append)
     broker.publish(topic, b"x")
     assert bool(heard) is expected
+
+
+# --- What a broker retains is asked for again
+
+
+def turn_thrice(runner: Runner) -> None:
+    for _ in range(3):
+        runner.tick(wait=0.0)
+
+
+class InattentiveLink(DeviceLink):
+    """Hears what is retained when it subscribes, and nothing live: a page comes with QoS 0."""
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        return [message for message in super().step(timeout_seconds) if message.retained]
+
+
+def test_a_receipt_that_passed_by_is_asked_for_again(agent: Agent, clock: FakeClock) -> None:
+    """A collector does not publish the same page again, whatever is sent to it."""
+
+    server = MemoryBroker()
+
+    def link(broker: BrokerUrl, *_: object, version: Version, **__: object) -> DeviceLink:
+        return InattentiveLink(server, broker, version)
+
+    tally = MemoryTally(server, daily())
+    with closing(runner_of(agent, lambda _: "wood", make_link=link, timing=SLOW)) as runner:
+        turn_thrice(runner)
+        assert fates(agent) == ["queued"]
+        clock.pass_time(SLOW.resend_longest)
+        turn_thrice(runner)
+    assert fates(agent) == ["counted"]
+    assert len(tally.deliveries) == 2
+
+
+def test_a_manifest_that_the_broker_did_not_give_at_once(state: Path) -> None:
+    """It may take a subscription just before it keeps what it has handed on."""
+    campaign, server, asked = manifest(), MemoryBroker(), list[str]()
+
+    class Late(DeviceLink):
+        def subscribe(self, filters: Iterable[str], *, qos: int = 0) -> None:
+            asked.extend(filters)
+            super().subscribe(filters, qos=qos)
+            server.retained[Topics(campaign.campaign).manifest] = campaign.to_bytes()
+
+    def link(broker: BrokerUrl, *_: object, **__: object) -> Late:
+        return Late(server, broker, MQTT_5)
+
+    with EdgeClient(state, make_link=link) as client:
+        place = f"{NOBODY}/allomfree/{campaign.campaign}"
+        assert client.invitation(place, timeout=0.2).manifest == campaign
+    assert len(asked) == 2
+
+
+# --- The running agent's status, for other processes; nothing is decided by it.
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    Heartbeat(tmp_path).write("waiting for this round's moment", 3)
+    beat = last_heartbeat(tmp_path)
+    assert beat is not None
+    assert (beat["pid"], beat["queued"]) == (os.getpid(), 3)
+    assert beat["state"] == "waiting for this round's moment"
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\\", "ß", "😀", "\udcff"])
+def test_the_size_never_changes_and_any_text_can_be_read(tmp_path: Path, letter: str) -> None:
+    heartbeat = Heartbeat(tmp_path)
+    for text in ("short", letter * 5000, ""):
+        heartbeat.write(text, 10**9)
+        assert (tmp_path / HEARTBEAT_FILE).stat().st_size == HEARTBEAT_BYTES
+        beat = last_heartbeat(tmp_path)
+        assert beat is not None
+        assert len(beat["state"]) >= min(len(text), 100)
+
+
+def test_it_is_written_only_when_something_changed(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path)
+    heartbeat.write("fine", 0)
+    (tmp_path / HEARTBEAT_FILE).write_bytes(b"")
+    heartbeat.write("fine", 0)
+    assert (tmp_path / HEARTBEAT_FILE).read_bytes() == b""
+    heartbeat.write("fine", 1)
+    assert last_heartbeat(tmp_path)
+
+
+def test_an_agent_that_has_ended_is_not_running(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    record = {"pid": ended.pid, "state": "fine", "queued": 0, "at": 0}
+    (tmp_path / HEARTBEAT_FILE).write_text(json.dumps(record))
+    assert last_heartbeat(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "null", "[]", "3", "{}", '{"pid": "x"}', '{"pid": null}', '{"pid": 1e99}', "\0" * 99],
+)
+def test_damage_is_no_heartbeat(tmp_path: Path, content: str) -> None:
+    (tmp_path / HEARTBEAT_FILE).write_text(content)
+    assert last_heartbeat(tmp_path) is None
+
+
+def test_a_directory_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path / "gone")
+    heartbeat.write("fine", 0)
+    assert heartbeat.text == "fine"
+    assert last_heartbeat(tmp_path / "gone") is None
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_when_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    name = f"allomfree-test-{os.getpid()}"
+    address = f"\0{name}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else address)
+        notify_systemd("READY=1")
+        assert listener.recv(100) == b"READY=1"
+
+
+def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify_systemd("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    notify_systemd("READY=1")

@@ -12,16 +12,28 @@ from random import Random
 
 import pytest
 
+from edge_client.agent import Due, Wait, due
 from edge_client.client import accept_loss
-from edge_client.errors import StateLost, StateOfOtherVersion, StorageFailure
+from edge_client.errors import (
+    CampaignProblem,
+    StateBusy,
+    StateExposed,
+    StateLost,
+    StateOfOtherVersion,
+    StorageFailure,
+)
 from edge_client.policy import Policy
 from edge_client.store import Store
 from edge_client.store.highwater import SLOT
 from edge_client.store.opening import RECOVER, UNRELEASED_ID
+from protocol_spec import Manifest
 from tests.support.edge import (
+    FUEL,
     FakeClock,
     as_killed,
+    charge,
     daily,
+    draw,
     draw_rounds,
     joined_agent,
     only,
@@ -266,3 +278,204 @@ def test_a_first_start_that_was_killed_is_no_loss(state: Path) -> None:
     Store(state, exclusive=True).close()
     (state / "highwater").unlink()
     Store(state, exclusive=True).close()
+
+
+# --- `forget --lost`: an empty memory that stays charged for all that the lost one may have said.
+
+
+TWO = FUEL + FUEL.replace("fuel", "stove")
+
+
+@pytest.fixture
+def campaign() -> Manifest:
+    return daily(max_values=2, attributes=TWO, eps_inf=2.0)
+
+
+@pytest.fixture
+def spent_state(state: Path, clock: FakeClock, campaign: Manifest) -> Path:
+    """Two memos drawn: 4 charged to the one attribute that was drawn for life."""
+    with closing(joined_agent(state, clock, campaign).store):
+        pass
+    agent = joined_agent(state, clock)
+    draw_rounds(agent, clock, 1, "wood")
+    draw_rounds(agent, clock, 1, "gas")
+    agent.store.close()
+    return state
+
+
+def charged(state: Path) -> dict[str, float]:
+    with Store(state, exclusive=True) as store:
+        sources = {line.source for line in store.ledger()}
+        return {source: store.charged(source) for source in sources}
+
+
+def lose_database(state: Path) -> None:
+    (state / "state.db").unlink()
+
+
+def lose_mark(state: Path) -> None:
+    (state / "highwater").unlink()
+
+
+def lose_both(state: Path) -> None:
+    lose_database(state)
+    (state / "highwater").write_bytes(b"damaged")
+
+
+def test_charges_and_attribute_outlive_the_database(
+    spent_state: Path, clock: FakeClock, campaign: Manifest
+) -> None:
+    with Store(spent_state, exclusive=True) as store:
+        (before,) = store.memberships()
+    lose_database(spent_state)
+    assert accept_loss(spent_state, Policy(), clock) == {before.attribute.name: 4.0}
+    agent = joined_agent(spent_state, clock, campaign)
+    after = only(agent)
+    assert (after.device, after.attribute_index) == (before.device, before.attribute_index)
+    draw(agent, "wood")  # a second memo for the same value: it is charged once more
+    assert agent.store.charged(before.attribute.name) == 6.0
+    agent.store.close()
+
+
+def test_a_lost_mark_books_an_unknown_loss_on_top(
+    spent_state: Path, clock: FakeClock, campaign: Manifest
+) -> None:
+    """The database may be an old copy: what it knows is the least that was spent."""
+    with Store(spent_state, exclusive=True) as store:
+        (before,) = store.memberships()
+    lose_mark(spent_state)
+    kept = accept_loss(spent_state, Policy(max_eps_inf=3.0), clock)
+    assert kept == {before.attribute.name: 4.0, "*": 3.0}
+    agent = joined_agent(spent_state, clock, campaign)
+    assert agent.store.charged(before.attribute.name) == 7.0
+    assert agent.store.charged("anything else") == 3.0
+    assert only(agent).attribute_index == before.attribute_index
+    agent.store.close()
+
+
+def test_losing_everything_books_a_full_campaign_on_every_source(
+    spent_state: Path, clock: FakeClock
+) -> None:
+    lose_both(spent_state)
+    assert accept_loss(spent_state, Policy(max_eps_inf=3.0), clock) == {"*": 3.0}
+    with Store(spent_state, exclusive=True) as store:
+        assert store.charged("fuel") == store.charged("stove") == 3.0
+
+
+def test_losses_add_up(spent_state: Path, clock: FakeClock, campaign: Manifest) -> None:
+    """Twice lost, also before anything new was drawn: nothing is forgotten by it."""
+    with Store(spent_state, exclusive=True) as store:
+        (before,) = store.memberships()
+    for _ in range(2):
+        lose_database(spent_state)
+        accept_loss(spent_state, Policy(), clock)
+    assert charged(spent_state) == {before.attribute.name: 4.0}
+    for _ in range(2):
+        lose_mark(spent_state)
+        accept_loss(spent_state, Policy(max_eps_inf=1.0), clock)
+    assert charged(spent_state) == {before.attribute.name: 6.0, "*": 2.0}
+    agent = joined_agent(spent_state, clock, campaign)
+    assert only(agent).attribute_index == before.attribute_index
+    agent.store.close()
+
+
+def test_a_rolled_back_database_counts_for_what_the_mark_knows(
+    spent_state: Path, clock: FakeClock
+) -> None:
+    backup = (spent_state / "state.db").read_bytes()
+    agent = joined_agent(spent_state, clock)
+    source = only(agent).attribute.name
+    charge(agent, source, 1.0)
+    agent.store.close()
+    (spent_state / "state.db").write_bytes(backup)
+    assert accept_loss(spent_state, Policy(), clock) == {source: 5.0}
+
+
+def test_a_sound_memory_is_not_replaced(spent_state: Path, clock: FakeClock) -> None:
+    before = (spent_state / "state.db").read_bytes()
+    with pytest.raises(CampaignProblem, match="is sound; nothing was changed"):
+        accept_loss(spent_state, Policy(), clock)
+    assert (spent_state / "state.db").read_bytes() == before
+
+
+def test_a_running_agent_is_not_robbed(spent_state: Path, clock: FakeClock) -> None:
+    with Store(spent_state, exclusive=True), pytest.raises(StateBusy):
+        accept_loss(spent_state, Policy(), clock)
+
+
+def test_an_exposed_memory_is_mended_first(spent_state: Path, clock: FakeClock) -> None:
+    lose_database(spent_state)
+    spent_state.chmod(0o755)
+    with pytest.raises(StateExposed):
+        accept_loss(spent_state, Policy(), clock)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+POINTS = (
+    "left-over read",
+    "left-over marked",
+    "state.db removed",
+    "state.db-wal removed",
+    "state.db-shm removed",
+    "empty memory opened",
+    "transaction begun",
+    "committing",
+    "before the mark",
+    "mark written",
+    "inherited",
+)
+
+
+def test_the_points_are_all_there_are(spent_state: Path, clock: FakeClock) -> None:
+    lose_database(spent_state)
+    passed: list[str] = []
+    accept_loss(spent_state, Policy(), clock, passed.append)
+    assert tuple(passed) == POINTS
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("lose", [lose_database, lose_mark, lose_both])
+def test_a_kill_in_between_forgets_nothing(
+    spent_state: Path, clock: FakeClock, lose: Callable[[Path], None], point: str
+) -> None:
+    """I14: between any two steps, it is refused as lost, and the next try keeps as much."""
+    undisturbed = spent_state.with_name("undisturbed")
+    lose(as_killed(spent_state, undisturbed))
+    expected = accept_loss(undisturbed, Policy(), clock)
+    lose(spent_state)
+
+    def kill(passed: str) -> None:
+        if passed == point:
+            raise Killed
+
+    with pytest.raises(Killed):
+        accept_loss(spent_state, Policy(), clock, kill)
+    try:
+        Store(spent_state, exclusive=True).close()
+    except StateLost:
+        assert accept_loss(spent_state, Policy(), clock) == expected
+    assert charged(spent_state) == {
+        source: epsilon + (0.0 if source == "*" else expected.get("*", 0.0))
+        for source, epsilon in expected.items()
+    }
+
+
+def test_a_round_reported_before_the_loss_is_not_reported_again(
+    state: Path, clock: FakeClock, campaign: Manifest
+) -> None:
+    """I3: the mark remembers the round, so a rejoin within it draws nothing."""
+    agent = joined_agent(state, clock, campaign)
+    draw(agent)
+    agent.store.close()
+    lose_database(state)
+    accept_loss(state, Policy(), clock)
+    agent = joined_agent(state, clock, campaign)
+    assert due(only(agent), clock) is Wait.DRAWN
+    clock.pass_time(86_400)
+    allowed = due(only(agent), clock)
+    assert isinstance(allowed, Due)
+    assert allowed.round == 1
+    agent.store.close()

@@ -1,4 +1,4 @@
-"""`page`: the statement on this machine only, for whoever was told the address, and read-only."""
+"""The owner's page: the facts of `show`, nothing fetched or run, and a file of the owner's own."""
 
 from __future__ import annotations
 
@@ -7,20 +7,278 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from edge_client import EdgeClient, Policy
 from edge_client.errors import CampaignProblem, SettingsError
-from edge_client.page import AT_ONCE, PageServer
+from edge_client.page import (
+    AT_ONCE,
+    BASE,
+    LEFT,
+    MARK,
+    POLICY,
+    RIGHT,
+    TOP,
+    Loss,
+    PageServer,
+    curve_svg,
+    statement_page,
+    write_page,
+)
+from edge_client.statement import NEVER_LEAVES, campaign_facts
+from protocol_spec import LONGITUDINAL, calibrate
 from tests.support.command_line import Cli
-from tests.support.edge import FakeClock, daily, draw_rounds, joined_agent
+from tests.support.edge import (
+    COLOUR,
+    FUEL,
+    FakeClock,
+    as_killed,
+    daily,
+    draw_rounds,
+    joined_agent,
+    no_entropy,
+    only,
+    rows,
+)
 from tests.support.harness import ROOT
+
+HOSTILE = '<script>alert("x")</script>&'
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes, and the text as a person reads it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self._styling = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._styling = tag == "style"
+
+    def handle_data(self, data: str) -> None:
+        self.said += [] if self._styling else data.split()
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.said)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def looking(state: Path, clock: FakeClock, tmp_path: Path) -> Iterator[EdgeClient]:
+    """A client that may not draw, on a copy of a device that sent three reports."""
+    agent = joined_agent(state, clock, daily())
+    draw_rounds(agent, clock, 3)
+    agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
+    copy = as_killed(state, tmp_path / "copy")
+    agent.store.close()
+    with EdgeClient(copy, clock=clock, entropy=no_entropy, exclusive=False) as client:
+        yield client
+
+
+def test_it_tells_what_show_tells(looking: EdgeClient) -> None:
+    before = rows(looking.store.directory)
+    reader = Reader(statement_page(looking, looking.memberships()))
+    assert rows(looking.store.directory) == before
+    facts = campaign_facts(looking, looking.find())
+    drawn = facts["drawn_attribute"]
+    reports = facts["sent"] + facts["queued"]
+    assert len(reports) == 3
+    for told in (
+        *(facts[name] for name in ("title", "purpose", "campaign", "digest", "topic", "broker")),
+        *(facts[name] for name in ("owner", "contact", "ends", "device", "first_round")),
+        *(drawn["one_report"], drawn["all_reports"], drawn["question"]),
+        *(row["bytes"] for row in reports),
+        *(value for row in reports for value in row["says"]),
+        *("counted", "missed", "queued", *NEVER_LEAVES, *facts["broker_sees"]),
+        f"{facts['epsilon_exact']:.4f} of at most 2",
+        *(f"allomfree-edge {verb} " for verb in ("pause", "resume", "leave", "forget")),
+        "2.0000 fuel",
+    ):
+        assert " ".join(told.split()) in reader.text, told
+
+
+def test_it_fetches_and_runs_nothing(looking: EdgeClient) -> None:
+    reader = Reader(statement_page(looking, looking.memberships()))
+    tags = {tag for tag, _ in reader.tags}
+    assert not tags & {"script", "link", "img", "iframe", "object", "form", "a", "base"}
+    names = {name for _, attributes in reader.tags for name in attributes}
+    assert not {n for n in names if n.startswith("on") or n in ("src", "href", "style", "action")}
+    (policy,) = [m for m in reader.named("meta") if "http-equiv" in m]
+    assert policy == {"http-equiv": "Content-Security-Policy", "content": POLICY}
+    assert POLICY == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "url(" not in statement_page(looking, looking.memberships())
+
+
+def test_everyone_can_read_it(looking: EdgeClient) -> None:
+    text = statement_page(looking, looking.memberships())
+    reader = Reader(text)
+    assert reader.named("html") == [{"lang": "en"}]
+    assert len(reader.named("h1")) == 1
+    assert reader.named("table") == [], "rows are read on a telephone too"
+    assert len(reader.named("details")) == len(reader.named("summary")) == 2
+    assert len(reader.named("desc")) == len(reader.named("svg")) == 1
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_what_others_wrote_is_text(clock: FakeClock, state: Path, tmp_path: Path) -> None:
+    table = f"[[attributes]]\nname = 'fuel'\nquestion = '{HOSTILE}'\nvalues = ['{HOSTILE}', 'b']\n"
+    agent = joined_agent(state, clock, daily(attributes=table))
+    draw_rounds(agent, clock, 5, HOSTILE)
+    copy = as_killed(state, tmp_path / "copy")
+    agent.store.close()
+    with EdgeClient(copy, clock=clock, exclusive=False) as client:
+        text = statement_page(client, client.memberships())
+    assert "<script" not in text
+    assert HOSTILE in Reader(text).text
+
+
+def test_the_true_value_and_the_memo_are_not_in_it(
+    state: Path, clock: FakeClock, tmp_path: Path
+) -> None:
+    agent = joined_agent(state, clock, daily(attributes=COLOUR))
+    draw_rounds(agent, clock, 2, "c77")
+    memo = agent.store.memos(only(agent).name)[77].body
+    copy = as_killed(state, tmp_path / "copy")
+    agent.store.close()
+    with EdgeClient(copy, clock=clock, exclusive=False) as client:
+        text = statement_page(client, client.memberships())
+    assert memo.hex(" ") not in Reader(text).text
+    assert "c77" not in Reader(text).text
+
+
+def test_without_a_campaign_it_says_how_to_begin(tmp_path: Path) -> None:
+    with EdgeClient(tmp_path / "new", exclusive=True) as client:
+        reader = Reader(statement_page(client, []))
+    assert "Begin with: allomfree-edge join ADDRESS" in reader.text
+    assert "Nothing was ever charged." in reader.text
+
+
+# --- the curve -----------------------------------------------------------------------------------
+
+
+def drawn(svg: str, kind: str) -> list[tuple[float, float]]:
+    root = ET.fromstring(svg)  # noqa: S314 - our own
+    (element,) = [e for e in root.iter() if e.get("class") == kind]
+    pairs = [p.split(",") for p in (element.get("points") or "").split()]
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+@pytest.mark.parametrize("count", [1, 7, 365, 65_536])
+def test_the_curve_climbs_to_its_ceiling_and_marks_the_present(protocol: str, count: int) -> None:
+    calibration = calibrate(protocol, k=5, eps_inf=2.0, eps_1=0.2)
+    reports = min(5, count)
+    svg = curve_svg(Loss(calibration.epsilon_after, calibration.eps_inf), count, [reports])
+    points = drawn(svg, "curve")
+    assert points[0] == (LEFT, BASE)
+    assert points[-1][0] == RIGHT
+    assert all(a[1] >= b[1] for a, b in pairwise(points))
+    assert all(TOP <= y <= BASE for _, y in points)
+    (dot,) = [e for e in ET.fromstring(svg).iter() if e.get("class") == "dot"]  # noqa: S314
+    height = (BASE - float(dot.get("cy") or 0)) / (BASE - TOP) * calibration.eps_inf
+    assert height == pytest.approx(calibration.epsilon_after(reports), abs=0.01)
+    assert f"{calibration.epsilon_after(reports):.4f} after {reports}" in svg
+
+
+def test_the_page_of_several_memos_has_a_dot_for_each(
+    state: Path, clock: FakeClock, tmp_path: Path
+) -> None:
+    campaign = daily(attributes=FUEL, max_values=2)
+    agent = joined_agent(state, clock, campaign, policy=Policy(max_values=2))
+    draw_rounds(agent, clock, 3, "wood")
+    draw_rounds(agent, clock, 1, "gas")
+    copy = as_killed(state, tmp_path / "copy")
+    agent.store.close()
+    with EdgeClient(copy, clock=clock, exclusive=False) as client:
+        reader = Reader(statement_page(client, client.memberships()))
+    assert len(reader.named("circle")) == 2
+    assert "after 4 reports of 2 memos" in reader.text
+    assert "someone who keeps all your reports can" in reader.text
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+TEXT = MARK.decode() + "\nnew"
+
+
+def test_the_file_is_its_owners_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(path, TEXT)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    write_page(path, TEXT + "er")
+    assert path.read_text() == TEXT + "er"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("there", ["file", "directory", "link", "pipe"])
+def test_what_is_not_such_a_page_is_left_alone(tmp_path: Path, there: str) -> None:
+    path, other = tmp_path / "page.html", tmp_path / "letters"
+    other.write_text("somebody's letters")
+    if there == "file":
+        path.write_text("<!doctype html><p>somebody's page")
+    elif there == "directory":
+        path.mkdir()
+    elif there == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(other)
+    with pytest.raises(SettingsError, match="nothing was written"):
+        write_page(path, TEXT)
+    assert other.read_text() == "somebody's letters"
+    assert there != "file" or "somebody's page" in path.read_text()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot be written: No such file or directory; what"):
+        write_page(tmp_path / "no" / "page.html", TEXT)
+
+
+def test_the_command(cli: Cli, state: Path, tmp_path: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, daily())
+    draw_rounds(agent, clock, 1)
+    agent.store.close()
+    path = tmp_path / "statement.html"
+    wrote = cli("show", "--html", path, "--state-dir", state)
+    assert (wrote.exit_code, wrote.stdout) == (0, "")
+    assert str(path) in wrote.stderr
+    printed = cli("show", "--html", "-", "--state-dir", state)
+    assert printed.stdout.startswith(MARK.decode())
+    assert Reader(printed.stdout).named("svg")
+    path.write_text("mine")
+    refused = cli("show", "--html", path, "--state-dir", state)
+    assert (refused.exit_code, path.read_text()) == (2, "mine")
+    assert refused.stderr.startswith("error: ")
+
+
+def test_it_needs_no_more_than_the_agent_has() -> None:
+    assert "edge_client.page" in sys.modules
+    source = Path(sys.modules["edge_client"].__file__ or "").read_text(encoding="utf-8")
+    top_level = [line for line in source.splitlines() if line.startswith(("import", "from"))]
+    assert not [line for line in top_level if "owner_page" in line or "curve" in line]
+
+
+# --- `page`: the statement on this machine only, for whoever was told the address, and read-only.
+
 
 PAGE = "<!doctype html><p>secret statement"
 
@@ -152,7 +410,7 @@ finally:
 """
 
 
-def test_the_command(state: Path, clock: FakeClock, home: Path) -> None:
+def test_the_page_command(state: Path, clock: FakeClock, home: Path) -> None:
     """It shows what is there at each moment, loads no MQTT, and ends politely."""
     agent = joined_agent(state, clock, daily())
     words = ("page", "--port", "0", "--state-dir", str(state), "--language", "de")

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edge_client.errors import PolicyRefusal, SettingsError
+from edge_client import EdgeClient
+from edge_client.agent import Agent
+from edge_client.errors import CampaignProblem, EdgeError, PolicyRefusal, SettingsError
 from edge_client.policy import Operator, Policy
-from tests.support.edge import DAY, FUEL, daily
+from edge_client.sources import build
+from edge_client.statement import budget_facts
+from edge_client.text import budget_text
+from protocol_spec import Manifest
+from tests.support.command_line import Cli
+from tests.support.edge import (
+    DAY,
+    FIRST,
+    FUEL,
+    ROOMY,
+    FakeClock,
+    agree,
+    charge,
+    daily,
+    draw,
+    draw_rounds,
+    joined_agent,
+    no_entropy,
+    only,
+    rows,
+    way_manifest,
+)
 
 
 def refusal(policy: Policy, **options: Any) -> str | None:
@@ -115,3 +140,261 @@ def test_every_limit_can_be_set() -> None:
 def test_an_unusable_limit_is_an_error_never_ignored(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"policy.{name}"):
         Policy.from_table({name: value})
+
+
+# --- P6: what a private person allows without having said anything, and how that became stricter.
+
+
+STOVE, OVEN, HEATER, FAN = (FUEL.replace("fuel", n) for n in ("stove", "oven", "heater", "fan"))
+
+
+def test_the_defaults() -> None:
+    """The numbers that docs/privacy.md argues for."""
+    assert Policy() == Policy(
+        max_eps_inf=2.0, lifetime_budget=4.0, max_values=1, min_period=3_600, total_budget=8.0
+    )
+
+
+def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, policy=Policy())
+    for name, attribute in {"a": FUEL, "b": STOVE, "c": OVEN, "d": HEATER}.items():
+        agree(agent, daily(slug=name, attributes=attribute))  # 2 each, promised
+    before = rows(state)
+    with pytest.raises(
+        PolicyRefusal, match=r"needs 2 more, and 8 of the total budget of 8 for all.*total_budget"
+    ):
+        agree(agent, daily(slug="e", attributes=FAN))
+    assert rows(state) == before
+    for membership in agent.store.memberships():
+        agent.draw(membership, lambda _: "wood")  # each of them has what it was promised
+    assert agent.store.charged() == 8.0
+    agent.store.close()
+
+
+def test_a_loss_of_unknown_size_counts_once_in_all(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=20.0))
+    charge(agent, "*", 6.5)
+    with pytest.raises(PolicyRefusal, match=r"6\.5 of the total budget of 8"):
+        agree(agent, daily())
+    agent.store.close()
+
+
+def test_a_new_value_beyond_the_total_is_frozen_not_silent(state: Path, clock: FakeClock) -> None:
+    """The owner lowered the total after joining."""
+    policy = Policy(max_values=3, lifetime_budget=6.0, total_budget=6.0)
+    agent = joined_agent(state, clock, daily(max_values=3), policy=policy)
+    agent.policy = replace(policy, total_budget=4.0)
+    for value in ("wood", "gas", "oil"):
+        draw_rounds(agent, clock, 1, value)
+    assert agent.store.charged() == 4.0
+    agent.store.close()
+
+
+GENEROUS = {"eps_inf": 4.0, "max_values": 3, "period": 60, "grace": 60}
+
+
+@pytest.mark.parametrize(
+    "strict",
+    [Policy(max_eps_inf=2.0), Policy(lifetime_budget=4.0 - 1e-6), Policy(min_period=3_600)],
+)
+def test_a_limit_that_the_owner_set_stops_also_what_was_joined(
+    state: Path, clock: FakeClock, strict: Policy
+) -> None:
+    agent = joined_agent(state, clock, daily(**GENEROUS))
+    agent.policy = strict
+    with pytest.raises(PolicyRefusal):
+        agent.draw(only(agent), lambda _: "wood")
+    agent.store.close()
+
+
+def test_the_owner_sees_what_is_used_and_promised(state: Path, clock: FakeClock, cli: Cli) -> None:
+    agent = joined_agent(state, clock, policy=Policy())
+    agree(agent, daily())
+    draw(agent)
+    agree(agent, way_manifest("hashed", attributes=STOVE))
+    agent.store.close()
+    with EdgeClient(state, clock=clock, exclusive=False) as client:
+        facts = budget_facts(client)
+    assert [(b["source"], b["used"], b["allowed"]) for b in facts] == [
+        ("fuel", 2.0, 4.0),
+        ("stove", 4.0, 4.0),
+        ("*", 6.0, 8.0),
+    ]
+    assert " ".join(budget_text(facts).split()) == (
+        "Used or promised, of what your policy allows: fuel 2 of 4, stove 4 of 4, all sources "
+        "together 6 of 8."
+    )
+    assert "all sources" in cli("show", "--state-dir", state).stdout
+    endless = Policy(total_budget=math.inf)
+    with EdgeClient(state, clock=clock, policy=endless, exclusive=False) as client:
+        assert budget_facts(client)[-1]["allowed"] is None
+        json.dumps(budget_facts(client), allow_nan=False)
+    clock.pass_time(DAY)
+
+
+# --- what a command is given -------------------------------------------------------------------
+
+
+def test_a_command_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the broker's password nor what the service manager gave this process."""
+    secrets = ("ALLOMFREE_PASSWORD", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "AWS_SECRET", "X")
+    for name in secrets:
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("TZ", "UTC")
+    text = str(build("fuel", {"kind": "command", "command": ["env"]}).read())
+    names = {line.partition("=")[0] for line in text.splitlines()}
+    assert "hunter2" not in text
+    assert {"PATH", "LC_ALL", "TZ"} <= names
+    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"} | {
+        name for name in names if name.startswith("LC_")
+    }
+
+
+def test_a_command_is_given_what_its_owner_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENSOR", "attic")
+    table = {"kind": "command", "command": ["env"], "environment": ["SENSOR", "NOT_SET"]}
+    text = str(build("fuel", table).read())
+    assert "SENSOR=attic" in text
+    assert "NOT_SET" not in text
+
+
+@pytest.mark.parametrize("names", ["PATH", [1], ["ALLOMFREE_PASSWORD"]])
+def test_a_wrong_list_of_variables_is_an_error(names: object) -> None:
+    with pytest.raises(ValueError, match="environment"):
+        build("fuel", {"kind": "command", "command": ["env"], "environment": names})
+
+
+# --- R10: what the owner's policy forbids is refused before any draw, and no row is written.
+
+
+TOO_STRICT = {
+    "max_eps_inf": Policy(max_eps_inf=1.9),
+    "lifetime_budget": Policy(lifetime_budget=1.9),
+    "min_period": Policy(min_period=DAY + 1),
+    "campaigns": Policy(campaigns=("home-*", "work-*")),
+    "sources": Policy(sources=("stove",)),
+}
+
+
+def files(state: Path) -> dict[str, bytes]:
+    """Database, log and mark, byte for byte."""
+    return {p.name: p.read_bytes() for p in state.iterdir() if p.name != "state.db-shm"}
+
+
+@pytest.mark.parametrize("limit", TOO_STRICT)
+def test_a_campaign_beyond_the_policy_leaves_no_trace(
+    state: Path, clock: FakeClock, limit: str
+) -> None:
+    agent = joined_agent(state, clock, policy=TOO_STRICT[limit], entropy=no_entropy)
+    before = files(state)
+    with pytest.raises(PolicyRefusal) as refused:
+        agree(agent, daily())
+    assert files(state) == before
+    assert f"policy.{limit}" in str(refused.value)
+    assert "nothing was drawn, sent or spent" in str(refused.value)
+    assert refused.value.exit_code == 3
+    agent.store.close()
+
+
+@pytest.mark.parametrize("limit", TOO_STRICT)
+def test_a_policy_made_stricter_stops_the_draws(
+    agent: Agent, state: Path, clock: FakeClock, limit: str
+) -> None:
+    """Joined under an easier policy, nothing drawn yet."""
+    strict = Agent(agent.store, TOO_STRICT[limit], clock=clock, entropy=no_entropy)
+    before = files(state)
+    with pytest.raises(PolicyRefusal):
+        strict.draw(only(strict), lambda _: "wood")
+    assert files(state) == before
+
+
+def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
+    state: Path, clock: FakeClock
+) -> None:
+    """Else the attribute would not be uniform: those that are spent could not be drawn."""
+    agent = joined_agent(state, clock, entropy=no_entropy)
+    charge(agent, "stove", 11.0)
+    before = files(state)
+    campaign = daily(attributes=FUEL + FUEL.replace("fuel", "stove"))
+    with pytest.raises(
+        PolicyRefusal, match="source 'stove', and 11 of its lifetime budget of 12 is already used"
+    ):
+        agree(agent, campaign)
+    assert files(state) == before
+    agent.store.close()
+
+
+def test_a_loss_of_unknown_size_counts_for_every_source(state: Path, clock: FakeClock) -> None:
+    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=5.0))
+    charge(agent, "*", 4.0)
+    with pytest.raises(PolicyRefusal, match="4 of its lifetime budget of 5 is already used"):
+        agree(agent, daily())
+    agent.store.close()
+
+
+def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) -> None:
+    """A budget that is used up does not stop a campaign that is paid for."""
+    draw(agent)
+    spent = Agent(agent.store, Policy(lifetime_budget=2.0), clock=clock)
+    spent.store.set_status(only(spent).name, "left", 0)
+    agree(spent, daily())
+    clock.pass_time(DAY)
+    draw(spent)
+
+
+@pytest.mark.parametrize("late", [0, 1, 10 * 365 * DAY])
+def test_a_campaign_that_has_ended_is_refused(state: Path, clock: FakeClock, late: int) -> None:
+    agent = joined_agent(state, clock, entropy=no_entropy)
+    clock.now = FIRST + 366 * DAY + late
+    before = files(state)
+    with pytest.raises(CampaignProblem, match="has ended; nothing was drawn, sent or spent"):
+        agree(agent, daily())
+    assert files(state) == before
+    agent.store.close()
+
+
+def test_a_campaign_that_was_never_joined_is_said_to_be_so(agent: Agent) -> None:
+    with pytest.raises(CampaignProblem, match="has not joined other-00000000"):
+        agent.membership("other-00000000")
+
+
+def manifests() -> list[Manifest]:
+    return [daily(slug=f"flood{i}", eps_inf=3.9) for i in range(1000)]
+
+
+def test_a_thousand_manifests_cause_no_draw(state: Path, clock: FakeClock) -> None:
+    """R12: asking whether one could join reads neither value nor randomness."""
+    agent = joined_agent(state, clock, daily())
+    draw(agent)
+    before = files(state)
+    silent = Agent(agent.store, ROOMY, clock=clock, entropy=no_entropy)
+    for campaign in manifests():
+        try:
+            silent.check(campaign)
+        except EdgeError as error:
+            pytest.fail(str(error))
+    assert files(state) == before
+    agent.store.close()
+
+
+def test_refusing_does_not_depend_on_the_order_of_rows(state: Path, clock: FakeClock) -> None:
+    """A refused join in between leaves the joined campaigns as they are."""
+    agent = joined_agent(state, clock, daily(), policy=Policy(max_eps_inf=3.0))
+    draw(agent)
+    before = rows(state)
+    for _ in range(5):
+        with pytest.raises(PolicyRefusal):
+            agree(agent, daily(slug="greedy", eps_inf=3.5))
+    assert rows(state) == before
+    agent.store.close()
+
+
+def test_a_default_does_not_stop_what_was_joined(state: Path, clock: FakeClock) -> None:
+    """Only a limit that the owner set does; but nothing like it is joined any more."""
+    agent = joined_agent(state, clock, daily(**GENEROUS))
+    agent.policy = Policy()
+    draw(agent)
+    with pytest.raises(PolicyRefusal, match=r"policy\.max_eps_inf"):
+        agree(agent, daily(slug="other", eps_inf=4.0))
+    agent.store.close()

@@ -7,8 +7,11 @@ and all that was written to standard error, to logs or into exceptions is search
 from __future__ import annotations
 
 import base64
+import io
+import json
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,19 +19,28 @@ from pathlib import Path
 import pytest
 
 from edge_client import EdgeClient, Policy
-from edge_client.agent import Agent
+from edge_client.agent import Agent, ReadValue
+from edge_client.statement import status_facts
 from edge_client.store import Store
-from protocol_spec import Presence, State, digest8
+from protocol_spec import Manifest, Presence, Reporting, State, digest8
+from protocol_spec.programs.memory_broker import MemoryBroker
+from protocol_spec.programs.output import set_up_logging
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge import (
+    ALL_WAYS,
     DAY,
+    FUELS,
     NOBODY,
     QUICK,
+    ROOM,
     ROOMY,
+    WARMTH,
     Connections,
     FakeClock,
+    MemoryTally,
+    broken,
     colours,
     daily,
     draw_rounds,
@@ -36,6 +48,7 @@ from tests.support.edge import (
     only,
     runner_of,
     tick_until,
+    way_manifest,
 )
 
 SECRET = "marmalade"  # noqa: S105 - the device's true value
@@ -216,3 +229,118 @@ def test_the_command_line_tells_nothing(cli: Cli, state: Path, tmp_path: Path, t
         result = cli(*words)
         shown = "" if words[0] == "report" else result.stdout
         assert told(result.stderr + shown, secrets) == [], words
+
+
+# --- P1: log, heartbeat and service manager are told the same, whatever the value and its source.
+
+
+ROUNDS = 3
+
+
+def exploding(_attribute: str) -> object:
+    raise ZeroDivisionError
+
+
+def alternating() -> ReadValue:
+    """In the domain, out of it, and gone, in turn."""
+    turns: Iterator[object] = iter(("wood", 21.5, "marmalade", 99.0) * ROUNDS)
+    return lambda _attribute: next(turns)
+
+
+SOURCES: dict[str, ReadValue] = {
+    "first": lambda _: "wood",
+    "last": lambda _: "other",
+    "in a bin": lambda _: 21.5,
+    "in another": lambda _: 20.5,
+    "outside": lambda _: 99.0,
+    "nonsense": lambda _: object(),
+    "failing": broken,
+    "raising": exploding,
+}
+
+
+def told_by(
+    place: Path, asked: Manifest, read: ReadValue, caplog: pytest.LogCaptureFixture
+) -> object:
+    """All that a daemon says over some rounds: records, beats, messages' sizes, and its status."""
+    caplog.clear()
+    clock, broker = FakeClock(), MemoryBroker()
+    tally = MemoryTally(broker, asked)
+    agent = joined_agent(place, clock, asked, device="device", broker="mqtt://localhost:1")
+    runner = runner_of(agent, read, make_link=broker.link)
+    beats: list[str] = []
+    for _ in range(ROUNDS):
+        for _turn in range(6):
+            runner.tick(wait=0.0)
+            beats.append((place / "heartbeat").read_text())
+        clock.pass_time(DAY)
+    runner.close()
+    agent.store.close()
+    with EdgeClient(place, clock=clock, policy=ROOMY, exclusive=False) as client:
+        status = status_facts(client)
+    sizes = [(device, len(payload)) for device, payload in tally.deliveries]
+    records = [(r.levelname, r.getMessage(), getattr(r, "state", "")) for r in caplog.records]
+    return records, beats, sizes, status
+
+
+@pytest.mark.parametrize("reporting", ALL_WAYS)
+@pytest.mark.parametrize("attribute", [FUELS, ROOM, WARMTH])
+def test_from_the_first_round_on(
+    tmp_path: Path, reporting: Reporting, attribute: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of a source that never worked."""
+    caplog.set_level(logging.DEBUG)
+    asked = way_manifest(reporting, attributes=attribute, count=ROUNDS, each=ROUNDS, max_values=2)
+    sources = {**SOURCES, "alternating": alternating()}
+    found = {n: told_by(tmp_path / n, asked, read, caplog) for n, read in sources.items()}
+    expected = found["first"]
+    for name, said in found.items():
+        assert said == expected, name
+
+
+# --- Logs: one JSON object a line where nobody watches, plain lines on a terminal.
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_before() -> Iterator[None]:
+    yield
+    logger = logging.getLogger("allomfree")
+    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
+
+
+def logged(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, level: str) -> str:
+    monkeypatch.setattr(sys, "stderr", stream)
+    set_up_logging(level)
+    log = logging.getLogger("allomfree.edge")
+    log.debug("a detail")
+    log.info("größer")
+    log.warning("%s: full", "disk", extra={"state": "DISK_FULL"})
+    return stream.getvalue()
+
+
+def test_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [json.loads(line) for line in logged(monkeypatch, io.StringIO(), "info").splitlines()]
+    assert [line["level"] for line in lines] == ["info", "warning"]
+    assert [line["message"] for line in lines] == ["größer", "disk: full"]
+    assert [line.get("state") for line in lines] == [None, "DISK_FULL"]
+    assert all(line["at"].endswith("+00:00") for line in lines)
+
+
+def test_plain_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = logged(monkeypatch, Terminal(), "debug").splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == [
+        "DEBUG a detail",
+        "INFO größer",
+        "WARNING disk: full",
+    ]
+
+
+def test_setting_up_twice_does_not_say_everything_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up_logging("info")
+    assert len(logged(monkeypatch, io.StringIO(), "warning").splitlines()) == 1

@@ -5,15 +5,25 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from collector.commands import main as collector
+from collector.settings import SETTINGS as COLLECTOR_SETTINGS
+from edge_client.cli import main as edge
+from edge_client.settings import SETTINGS as EDGE_SETTINGS
 from protocol_spec.programs.cli import Program
 from protocol_spec.programs.output import Gate, allow_colours, as_json, set_up_logging
-from tests.support.hostile import HOSTILE, LONG, hidden_in
+from protocol_spec.programs.settings import Setting
+from tests.support.campaigns import manifest_text
+from tests.support.command_line import empty_home, undisturbed
+from tests.support.hostile import ESCAPES, HOSTILE, LONG, hidden_in, toml
 
 
 class Terminal(io.StringIO):
@@ -147,3 +157,126 @@ def test_the_streams_are_given_back() -> None:
     with pytest.raises(SystemExit):
         program.main(["say", "fault", "x"])
     assert (sys.stdout, sys.stderr) == before
+
+
+# --- A10: every command of both programs over hostile files, options and variables.
+
+
+GOOD = manifest_text(slug="heat")
+FIELDS = re.findall(r"(?m)^(\w+) = ", GOOD)
+ODD = ("nan", "-1", "[[1], 2]", "{a = 1}", "1979-05-27", "0x" + "f" * 9000, '""')
+PROGRAMS: dict[str, tuple[click.Group, tuple[Setting, ...]]] = {
+    "edge": (edge, tuple(EDGE_SETTINGS)),
+    "collector": (collector, tuple(COLLECTOR_SETTINGS)),
+}
+SERVING = ("run", "page")  # they would not end if a hostile text were a good one
+
+both = pytest.mark.parametrize("program", PROGRAMS)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """And a working directory: a hostile text may well name a new directory."""
+    monkeypatch.chdir(tmp_path)
+    with undisturbed():
+        yield empty_home(tmp_path, monkeypatch)
+
+
+def checked(program: str, *words: object, **environ: str) -> Result:
+    """Run it: it must end with a code of its own, in few words, and none of them hostile."""
+    done = CliRunner(env=environ).invoke(
+        PROGRAMS[program][0], [str(word) for word in words], catch_exceptions=False
+    )
+    told = f"{program} {[str(word)[:60] for word in words]} {environ}: {done.output[:3000]}"
+    assert done.exit_code in (0, 1, 2, 3), told
+    assert hidden_in(done.output) == set(), told
+    assert len(done.output) < 8000, told
+    assert "fault of this program" not in done.output, told
+    assert "Traceback" not in done.output, told
+    return done
+
+
+def manifests() -> Iterator[str]:
+    for text in HOSTILE:
+        yield f"{toml(text)} = {toml(text)}\n{GOOD}"
+        yield f"{GOOD}\n[{toml(text)}]\n{toml(text)} = 1\n"
+        yield f"x = {{ {toml(text)} = [{toml(text)}] }}\n{GOOD}"
+        yield text
+    for number, field in enumerate(FIELDS):
+        for value in (toml(HOSTILE[number % len(HOSTILE)]), *ODD):
+            before, _, rest = GOOD.partition(f"{field} = ")
+            yield f"{before}{field} = {value}\n{rest.partition(chr(10))[2]}"
+    yield "".join(f"u{i} = '\x1b[2J'\n" for i in range(5000)) + GOOD
+    yield "".join(f'u{i} = "\\u001b[2J"\n' for i in range(5000)) + GOOD
+    yield "x = " + "[" * 20_000
+    yield "a." * 5000 + "b = 1"
+
+
+def test_manifests(tmp_path: Path) -> None:
+    file = tmp_path / "heat.toml"
+    for text in manifests():
+        file.write_text(text, encoding="utf-8")
+        checked("collector", "plan", file, "--devices", 1000)
+        checked("edge", "join", "--manifest", file, "--broker", "mqtt://localhost", "--preview")
+
+
+@both
+def test_arguments_and_options(program: str) -> None:
+    for number, text in enumerate(HOSTILE):
+        checked(program, text)
+        checked(program, f"--{text}")
+        for name, command in PROGRAMS[program][0].commands.items():
+            checked(program, name, text, text, text)
+            options = [p for p in command.params if isinstance(p, click.Option) and not p.is_flag]
+            option = options[number % len(options)]
+            if name not in SERVING and option.name != "timeout":
+                checked(program, name, option.opts[0], text)
+
+
+@both
+def test_names_that_are_not_text(program: str) -> None:
+    """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
+    for name in PROGRAMS[program][0].commands:
+        checked(program, name, "\udcff\udc9b", "--config", "\udcff")
+
+
+@both
+def test_settings(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    for number, setting in enumerate(PROGRAMS[program][1]):
+        text = HOSTILE[number % len(HOSTILE)]
+        for value in (toml(text), toml("a\0b"), *ODD):
+            file.write_text(f"{setting.name} = {value}\n", encoding="utf-8")
+            checked(program, "status", "--config", file)
+        checked(program, "status", **{setting.variable: text})
+
+
+@both
+def test_tables_of_settings(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    for text in map(toml, HOSTILE):
+        for content in (
+            f"{text} = 1",
+            f"[policy]\n{text} = {text}",
+            f"[policy]\nmax_eps_inf = {text}",
+            f"[policy]\nsources = [{text}]\ncampaigns = {text}",
+            f"[sources]\n{text} = 1",
+            f"[sources.{text}]\nkind = {text}",
+            f'[sources.fuel]\nkind = "json"\nfile = {text}\nfield = {text}',
+            f'[sources.fuel]\nkind = "plugin"\nname = {text}',
+            f'[sources.fuel]\nkind = "machine"\nfact = {text}',
+            f"[sources.fuel]\n{text} = {text}",
+        ):
+            file.write_text(content, encoding="utf-8")
+            for command in ("status", "doctor"):
+                checked(program, command, "--config", file)
+
+
+@pytest.mark.parametrize("text", ESCAPES, ids=range(len(ESCAPES)))
+def test_names_of_files(tmp_path: Path, text: str) -> None:
+    """A file's name may hold a line end, and then look like another message."""
+    file = tmp_path / f"{text}\nerror: run this"
+    file.write_text("x = [", encoding="utf-8")
+    told = checked("collector", "status", "--config", file).stderr
+    assert "\\u{a}error: run this" in told
+    checked("edge", "join", "--manifest", file, "--broker", "mqtt://localhost")

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import paho.mqtt.client as mqtt
@@ -13,16 +20,26 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from protocol_spec.programs.mqtt import MQTT_5, BufferedClient
 from protocol_spec.programs.packets import (
-    PUBLISH,
+    CUT_BYTES,
+    LARGEST_PACKET,
+    PIECE_BYTES,
+    READ_BYTES,
+    RECORD_BYTES,
+    UNSENT_BYTES,
     BadPacket,
+    BufferedSocket,
     Message,
+    Tls,
     acknowledgement,
     cut_messages,
     packet_span,
     read_publish,
 )
-from tests.support.network import PUBACK, Wire, frame, text
+from protocol_spec.programs.packets import PUBLISH as PUBLISH_BYTE
+from tests.support.brokers import Files
+from tests.support.network import PUBACK, PUBLISH, SUBACK, Wire, frame, text
 
 LONGEST: Final = 268_435_455
 
@@ -84,7 +101,7 @@ def read_all(buffer: bytes, *, v5: bool) -> tuple[list[Message], bytes]:
 @given(messages())
 def test_what_paho_sends_is_read(made: tuple[Message, bytes, bool]) -> None:
     message, packet, v5 = made
-    assert packet[0] & 0xF0 == PUBLISH
+    assert packet[0] & 0xF0 == PUBLISH_BYTE
     assert read_all(packet, v5=v5) == ([message], b"")
 
 
@@ -237,3 +254,347 @@ def test_a_message_shorter_than_its_parts_is_refused_among_many(v5: bool) -> Non
 @given(st.lists(st.integers(1, 65_535)))
 def test_acknowledgements_are_packets_one_after_the_other(mids: list[int]) -> None:
     assert acknowledgement(mids) == b"".join(b"\x40\2" + mid.to_bytes(2) for mid in mids)
+
+
+# --- A1, A5: the buffered socket takes all that is there, and never more than it may hold.
+
+
+@contextmanager
+def pair() -> Iterator[tuple[BufferedSocket, socket.socket]]:
+    """A buffered socket, and its peer."""
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        yield BufferedSocket(here), there
+
+
+def pour(there: socket.socket, data: bytes) -> threading.Thread:
+    """Send as fast as the other side takes it, until it takes no more or closes."""
+
+    def send() -> None:
+        with suppress(OSError):
+            there.sendall(data)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    return thread
+
+
+def front(kind: int, length: int) -> bytes:
+    """The fixed header of a packet that is as long as it says."""
+    return frame(kind, bytes(length))[:-length]
+
+
+def test_nothing_is_read_while_packets_wait() -> None:
+    """However often it is asked: those who wait are handled first."""
+    packet = frame(PUBLISH, text("t") + b"\0")
+    with pair() as (sock, there):
+        pouring = pour(there, packet * (4 * READ_BYTES // len(packet)))
+        while len(sock.buffer) < READ_BYTES:
+            assert sock.wait(20)
+            sock.fill()
+        for _ in range(20):
+            sock.fill()
+            assert len(sock.buffer) == READ_BYTES
+        there.shutdown(socket.SHUT_RDWR)
+        pouring.join(20)
+
+
+@pytest.mark.parametrize("v5", [False, True])
+def test_the_largest_packet_arrives_whole(v5: bool) -> None:
+    packet = front(PUBLISH, LARGEST_PACKET - 4) + bytes(LARGEST_PACKET - 4)
+    with pair() as (sock, there):
+        pouring = pour(there, packet * 2)
+        for _ in range(2):
+            while (span := sock.span(v5=v5)) is None:
+                sock.wait(20)
+                sock.fill()
+                assert len(sock.buffer) - sock.at <= LARGEST_PACKET + READ_BYTES
+            assert span[1] - sock.at == len(packet)
+            sock.at = span[1]
+        pouring.join(20)
+
+
+def test_a_larger_one_is_an_offence_where_brokers_were_told() -> None:
+    with pair() as (sock, there):
+        there.sendall(front(PUBLISH, LARGEST_PACKET))
+        sock.fill()
+        with pytest.raises(BadPacket, match="a message of"):
+            sock.span(v5=True)
+
+
+@pytest.mark.parametrize("length", [LARGEST_PACKET, 3 * LARGEST_PACKET, 20 * LARGEST_PACKET])
+def test_a_larger_one_is_cut_off_where_they_cannot_be(length: int) -> None:
+    """Topic and number are kept, so that it can be refused and acknowledged; then all goes on."""
+    head = text("some/topic") + b"\1\2"
+    later = frame(PUBLISH, text("later") + b"\3\4", flags=2)
+    found: list[Message] = []
+    with pair() as (sock, there):
+        start = bytearray(front(PUBLISH, length))
+        start[0] |= 2
+        pouring = pour(there, bytes(start) + head + bytes(length - len(head)) + later)
+        while len(found) < 2:
+            if (span := sock.span(v5=False)) is None:
+                assert sock.wait(20)
+                sock.fill()
+                continue
+            found.append(read_publish(sock.buffer, sock.at, *span, v5=False))
+            sock.at = span[1]
+            assert len(sock.buffer) <= READ_BYTES
+        pouring.join(20)
+    assert [(m.topic, m.mid) for m in found] == [("some/topic", 0x102), ("later", 0x304)]
+    assert len(found[0].payload) == CUT_BYTES - len(start) - len(head)
+
+
+@pytest.mark.parametrize("kind", [SUBACK, 4, 2, 11, 14])
+def test_an_answer_that_is_too_long_is_refused_by_its_first_bytes(kind: int) -> None:
+    with pair() as (sock, there):
+        there.sendall(front(kind, 5000))
+        sock.fill()
+        with pytest.raises(BadPacket, match=r"of 500[0-9] bytes"):
+            sock.span(v5=True)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 5, 6, 7, 8, 10, 12, 15])
+def test_kinds_that_nobody_asked_for(kind: int) -> None:
+    with pair() as (sock, there):
+        there.sendall(bytes([kind << 4]))
+        sock.fill()
+        with pytest.raises(BadPacket, match=f"kind {kind}"):
+            sock.span(v5=True)
+
+
+def test_a_packet_in_single_bytes_is_not_copied_for_each() -> None:
+    """What has arrived of it is left alone until it is complete."""
+    with pair() as (sock, there):
+        there.sendall(front(PUBLISH, 5000))
+        sock.fill()
+        assert sock.span(v5=True) is None
+        kept = sock.buffer
+        for _ in range(4999):
+            there.sendall(b"\0")
+            sock.fill()
+            assert sock.buffer is kept
+        there.sendall(b"\0")
+        sock.fill()
+        assert sock.span(v5=True) is not None
+
+
+def test_a_broker_that_takes_nothing_is_read_no_more() -> None:
+    with pair() as (sock, there):
+        sock.send(bytes(2 * UNSENT_BYTES))
+        sock.flush()
+        assert sock.is_congested
+        there.sendall(b"\xd0\0")
+        assert not sock.wait(0.0)
+        while sock.is_congested:
+            there.recv(1 << 20)
+            sock.flush()
+        assert sock.wait(20)
+
+
+# --- A1: TLS over the buffered socket, many records at once; and how it begins and ends.
+
+
+RECORDS = 100  # that fit into any socket
+PACKET = frame(PUBLISH, text("t") + b"\0")
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files.made(tmp_path_factory.mktemp("tls"))
+
+
+def server_context(files: Files) -> ssl.SSLContext:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*files.server("127.0.0.1"))
+    return server
+
+
+@pytest.fixture(scope="module")
+def contexts(files: Files) -> Contexts:
+    """Of a client and of a server."""
+    client = ssl.create_default_context(cafile=str(Path(files.directory) / "ca.pem"))
+    return client, server_context(files)
+
+
+@pytest.fixture(scope="module")
+def older(files: Files) -> ssl.SSLContext:
+    """A server of TLS 1.2, which has the last word in the handshake."""
+    server = server_context(files)
+    server.maximum_version = ssl.TLSVersion.TLSv1_2
+    return server
+
+
+@contextmanager
+def tls_pair(
+    contexts: Contexts,
+) -> Iterator[tuple[BufferedSocket, ssl.SSLSocket]]:
+    """A buffered socket over TLS, and its peer."""
+    client, server = contexts
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(server.wrap_socket, there, server_side=True)
+        here.setblocking(False)
+        tls = Tls(client, "127.0.0.1")
+        tls.agree(here, 20)
+        with accepting.result(20) as accepted:
+            yield BufferedSocket(here, tls), accepted
+
+
+def fill_until(sock: BufferedSocket, length: int) -> None:
+    """Until so much was read, or the end has come."""
+    limit = time.monotonic() + 20
+    while len(sock.buffer) < length and not sock.has_ended and time.monotonic() < limit:
+        sock.wait(1)
+        sock.fill()
+
+
+def test_many_records_are_one_read(contexts: Contexts) -> None:
+    """A broker sends nearly every message as a record of its own."""
+    with tls_pair(contexts) as (sock, peer):
+        for _ in range(RECORDS):
+            peer.sendall(PACKET)
+        assert sock.wait(20)
+        sock.fill()
+        assert sock.buffer == RECORDS * PACKET
+
+
+def answer_at_once(there: socket.socket, context: ssl.SSLContext, greeting: bytes) -> None:
+    """A server whose last word of the handshake and whose greeting come together (TLS 1.2)."""
+    arrived, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(arrived, outgoing, server_side=True)
+    while True:
+        arrived.write(there.recv(RECORD_BYTES))
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            there.sendall(outgoing.read())
+        else:
+            tls.write(greeting)
+            there.sendall(outgoing.read())
+            return
+
+
+def test_what_comes_with_the_handshake_is_not_overlooked(
+    contexts: Contexts, older: ssl.SSLContext
+) -> None:
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(answer_at_once, there, older, PACKET)
+        here.setblocking(False)
+        tls = Tls(contexts[0], "127.0.0.1")
+        tls.agree(here, 20)
+        answering.result(20)
+        sock = BufferedSocket(here, tls)
+        assert sock.wait(0)
+        assert sock.buffer == PACKET
+
+
+def test_a_record_in_pieces_is_read_when_it_is_whole(contexts: Contexts) -> None:
+    """And no bound is passed by more than a record, however much there is."""
+    sent = bytes(range(256)) * (4 * READ_BYTES // 256)
+    with tls_pair(contexts) as (sock, peer), ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(peer.sendall, sent)
+        seen = bytearray()
+        while len(seen) < len(sent) and sock.wait(20):
+            sock.fill()
+            assert len(sock.buffer) <= READ_BYTES + RECORD_BYTES
+            seen += sock.buffer[sock.at :]
+            sock.at = len(sock.buffer)
+        sending.result(20)
+        assert seen == sent
+
+
+def test_what_the_network_does_not_take_at_once_is_sent_later(contexts: Contexts) -> None:
+    sent = bytes(range(256)) * (1 << 14)
+    with tls_pair(contexts) as (sock, peer):
+        sock.send(sent)
+        sock.flush()
+        seen = bytearray()
+        while len(seen) < len(sent):
+            seen += peer.recv(PIECE_BYTES)
+            sock.flush()
+        assert seen == sent
+
+
+def test_the_goodbye_is_sent_before_the_end(contexts: Contexts) -> None:
+    with tls_pair(contexts) as (sock, peer):
+        sock.send(b"\xe0\0")
+        sock.close()
+        assert peer.recv(9) == b"\xe0\0"
+        assert peer.recv(9) == b""
+
+
+def test_the_end_is_noticed_with_a_word_and_without(contexts: Contexts) -> None:
+    """What was said before it is not lost."""
+    for with_a_word in (True, False):
+        with tls_pair(contexts) as (sock, peer):
+            peer.sendall(PACKET)
+            if with_a_word:
+                peer.setblocking(False)
+                with suppress(ssl.SSLWantReadError):
+                    peer.unwrap()
+            else:
+                peer.shutdown(socket.SHUT_WR)
+            fill_until(sock, 1 << 30)
+            assert sock.has_ended
+            assert sock.buffer == PACKET
+
+
+def test_what_is_no_tls_breaks_the_connection(contexts: Contexts) -> None:
+    with tls_pair(contexts) as (sock, peer):
+        fill_until(sock, 0)
+        with socket.socket(fileno=peer.detach()) as bare:
+            bare.sendall(bytes(100))
+            with pytest.raises(ssl.SSLError):
+                fill_until(sock, 1)
+
+
+def test_both_sides_hear_of_a_certificate_that_is_not_trusted(contexts: Contexts) -> None:
+    client, server = contexts
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(server.wrap_socket, there, server_side=True)
+        here.setblocking(False)
+        with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.2"):
+            Tls(client, "127.0.0.2").agree(here, 20)
+        with pytest.raises(ssl.SSLError, match="alert"):
+            accepting.result(20)
+
+
+def test_an_end_in_the_middle_of_the_handshake_is_an_error(contexts: Contexts) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        there.shutdown(socket.SHUT_WR)
+        with pytest.raises(ssl.SSLEOFError):
+            Tls(contexts[0], "127.0.0.1").agree(here, 20)
+
+
+def test_a_handshake_in_small_pieces_takes_no_longer_than_allowed(
+    contexts: Contexts,
+) -> None:
+    """Each piece comes in time, and it would go on for minutes."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            sock, _ = listener.accept()
+            with sock, suppress(OSError):
+                sock.sendall(b"\x16\x03\x03\x3f\xff")
+                while not ended.wait(0.05):
+                    sock.sendall(b"\x0b")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        client = BufferedClient("test", MQTT_5)
+        client.connect_timeout = 0.5
+        client.tls_context = contexts[0]
+        began = time.monotonic()
+        with pytest.raises(OSError, match=r"did not answer in time|SSL"):
+            client.connect("127.0.0.1", listener.getsockname()[1])
+        ended.set()
+        dripping.join(20)
+    assert time.monotonic() - began < 30

@@ -23,7 +23,7 @@ from protocol_spec import Outcome
 from testbed.collector import PostgresProcess, as_server_user, give_to_server
 from tests.support.collector import FIRST, candidate, counts_of, three_questions
 from tests.support.databases import admin, as_user, new_schema, server
-from tests.support.edge_processes.processes import wait_until
+from tests.support.edge_processes import wait_until
 from tests.support.harness import QUICK_DISK, has_ended, need
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE

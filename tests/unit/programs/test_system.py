@@ -17,6 +17,8 @@ from protocol_spec.programs.system import (
     make_private_directory,
     open_private,
     overwrite,
+    synchronised,
+    synchronised_by_child,
     try_lock,
     write_durably,
 )
@@ -113,3 +115,46 @@ def test_nobody_knows_who_holds_a_lock_that_says_nothing(tmp_path: Path) -> None
     (tmp_path / "lock").touch()
     assert holder(tmp_path / "lock") == "unknown"
     assert holder(tmp_path / "nosuch") == "unknown"
+
+
+# --- Whether something keeps the clock right: the kernel's answer, asked here or by a child.
+
+
+def test_a_child_says_the_same() -> None:
+    assert synchronised() in (True, False, None)
+    assert synchronised_by_child() is synchronised()
+
+
+def test_asking_by_a_child_leaves_nothing_behind() -> None:
+    """An agent asks, and is to stay small (F8)."""
+    code = (
+        "import sys; from protocol_spec.programs.system import *; "
+        "synchronised_by_child(); print('ctypes' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# --- A module that was put off is there when it is used, and nothing else is changed.
+
+
+CODE = """
+import sys
+from protocol_spec.programs.mqtt import lazy_import
+finders = list(sys.meta_path)
+with lazy_import("xmlrpc.client"):
+    import xmlrpc.client
+assert sys.meta_path == finders
+assert "http.client" not in sys.modules  # neither of paho nor of this
+assert xmlrpc.client.Fault
+assert "http.client" in sys.modules
+with lazy_import("json.tool"):
+    import html.entities  # another is as ever
+assert html.entities.__spec__.loader.__class__.__name__ == "SourceFileLoader"
+print("done")
+"""
+
+
+def test_it_is_loaded_when_it_is_used() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr

@@ -1,8 +1,6 @@
-"""Runs of an agent, each in a process of its own that may kill itself -9 at a named point.
+"""The agent as it must not be: it takes the broker's acknowledgement for delivery.
 
-As a program it reads one run a line, forks a child for it, and answers with what the child found at
-its start, what it left at its end, and how it ended. The parent opens nothing and starts no thread,
-so that every child begins like a freshly started agent; only the imports are saved.
+A negative control. The checks for lost reports must fail for it.
 """
 
 from __future__ import annotations
@@ -18,13 +16,57 @@ from typing import NoReturn, Self, TextIO
 
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
-from edge_client.link import PahoLink
+from edge_client.link import MakeLink, PahoLink
 from edge_client.records import Timing
-from protocol_spec import Manifest
+from protocol_spec import (
+    Manifest,
+    ReceiptPage,
+    Rejected,
+    decode_report,
+    digest8,
+    parse_from_device,
+    receipt_page,
+    receipt_tag,
+)
+from protocol_spec.programs.packets import Message
+from protocol_spec.topics import Topics
 from tests.support.edge import ROOMY
-from tests.support.edge_processes.trusting import trusting_link
-from tests.support.harness import ROOT
 
+
+def receipt_for(manifest: Manifest, topic: str, payload: bytes) -> Message:
+    """The receipt that a collector would give for a report."""
+    origin, report = parse_from_device(topic), decode_report(payload)
+    assert origin is not None
+    assert not isinstance(report, Rejected)
+    page = receipt_page(manifest, origin.device)
+    tags = frozenset({receipt_tag(manifest, report.round, origin.device)})
+    content = ReceiptPage(digest8(manifest), report.round, page, tags).encode()
+    return Message(Topics(manifest.campaign).receipt(report.round, page), content)
+
+
+def trusting_link(manifest: Manifest) -> MakeLink:
+    """The `make_link` of an agent that trusts acknowledgements of this campaign's reports."""
+
+    class TrustingLink(PahoLink):
+        """Passes every acknowledgement off as a receipt of the collector."""
+
+        def publish(self, topic: str, payload: bytes) -> int:
+            number = super().publish(topic, payload)
+            receipts[number] = receipt_for(manifest, topic, payload)
+            return number
+
+        def step(self, timeout_seconds: float) -> list[Message]:
+            arrived = super().step(timeout_seconds)
+            return arrived + [receipts[n] for n in self._answered if n in receipts]
+
+    receipts: dict[int, Message] = {}
+    return TrustingLink
+
+
+# --- Runs of an agent, each in a process of its own that may kill itself -9 at a named point.
+
+
+ROOT = Path(__file__).parents[2]
 BEFORE_THE_MARK = "before the mark"
 
 

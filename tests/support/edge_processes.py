@@ -9,16 +9,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Self
 
 from edge_client import EdgeClient
-from edge_client.records import Queued, Timing
-from protocol_spec import Manifest
-from tests.support.edge import ROOMY
+from edge_client.clock import SystemClock
+from edge_client.daemon import Runner
+from edge_client.link import MakeLink, PahoLink
+from edge_client.records import Draw, Membership, Queued, Timing
+from edge_client.store import Store
+from protocol_spec import Manifest, Randomiser, make_report
+from tests.support.campaigns import manifest
+from tests.support.edge import QUICK, ROOMY
 from tests.support.harness import ROOT
 from tests.support.warm_starts import WarmProcess, is_warm
 
@@ -99,7 +105,7 @@ class AgentProcess:
     ) -> None:
         self.command = [*EDGE, "run", "--config", str(config), *flags]
         if timing is not None:
-            quick = (sys.executable, "-m", "tests.support.edge_processes.quick_agent")
+            quick = (sys.executable, "-m", "tests.support.quick_agent")
             self.command = [*quick, str(config), json.dumps(asdict(timing))]
         self._extra = extra_environment
         self.lines: list[dict[str, Any]] = []
@@ -171,3 +177,91 @@ def wait_until(done: Callable[[], bool], timeout: float = 30.0) -> None:
     while not done():
         assert time.monotonic() < limit
         time.sleep(0.01)
+
+
+# --- The agent's loop in the test's own process and thread, one turn at a time.
+
+
+def fresh_manifest(**options: object) -> Manifest:
+    """A campaign that no other test has, for brokers that several tests use."""
+    return manifest(slug=f"t-{os.urandom(4).hex()}", **options)
+
+
+@contextmanager
+def one_queued(
+    state: Path,
+    url: str,
+    asked: Manifest | None = None,
+    *,
+    timing: Timing = QUICK,
+    make_link: MakeLink = PahoLink,
+) -> Iterator[tuple[Runner, bytes]]:
+    """An agent with this round's report drawn and not yet sent."""
+    with EdgeClient(state, policy=ROOMY, timing=timing, make_link=make_link) as client:
+        invitation = client.invitation(manifest=asked or manifest(), broker=url)
+        drawn = client.agent.draw(
+            client.join(invitation, device="device"),
+            lambda _: "wood",
+        )
+        assert isinstance(drawn, Queued)
+        with closing(client.runner(lambda _: "wood")) as carrier:
+            yield carrier, drawn.payload
+
+
+@contextmanager
+def many_queued(
+    state: Path, count: int, url: str, *, keepalive: int = 60
+) -> Iterator[tuple[Runner, Manifest, list[bytes], Path]]:
+    """Rounds of an hour that are over, each with its report queued and not yet too late."""
+    asked = manifest(first=int(time.time()) - count * 3600 - 5, grace=count * 7200)
+    config = joined(state, asked, url)
+    with EdgeClient(state, keepalive=keepalive, timing=QUICK) as client:
+        payloads = fill_outbox(client.store, client.find(), range(count))
+        with closing(client.runner(lambda _: "wood")) as carrier:
+            yield carrier, asked, payloads, config
+
+
+def outbox(carrier: Runner) -> list[Queued]:
+    (membership,) = carrier.agent.store.memberships()
+    return carrier.agent.store.reports(membership.name)
+
+
+def queued(carrier: Runner) -> list[bytes]:
+    return [row.payload for row in outbox(carrier) if row.fate == "queued"]
+
+
+class RoundClock(SystemClock):
+    """Stands at the first instant of the round it is told."""
+
+    def __init__(self, asked: Manifest) -> None:
+        self._rounds = asked.rounds
+        self.round = 0
+
+    def wall(self) -> float:
+        return float(self._rounds.opens(self.round))
+
+    def boot(self) -> str:
+        return f"boot {self.round}"
+
+
+def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> list[bytes]:
+    """Queue a report for each of these rounds, as if drawn when they were open."""
+    payloads: list[bytes] = []
+    randomiser, schedule = Randomiser(membership.calibration), membership.manifest.rounds
+    memo = randomiser.memoize(0)
+    for number in rounds:
+        body = randomiser.report(memo)
+        report = make_report(membership.manifest, number, membership.attribute_index, body)
+        payloads.append(report.encode())
+        draw = Draw(
+            round=number,
+            value=0,
+            payload=payloads[-1],
+            deadline=schedule.deadline(number),
+            at=schedule.opens(number),
+            boot="an earlier boot",
+            round_opened=0.0,
+            new_memo=memo if len(payloads) == 1 else None,
+        )
+        store.record(membership, draw)
+    return payloads

@@ -1,13 +1,9 @@
-"""The owner's path exactly as docs/raspberry-pi.md has it, in an empty home.
-
-Each line that begins with `$` is run by one shell, against a collector with TLS and passwords. Each
-line below it must be printed, in order, where `[...]` stands for any number of lines, or for the
-rest of one. Only the broker's address and the campaign's name are those of the test.
-"""
+"""`status`, `show` and `pause` work at any moment beside the running agent, undisturbed by it."""
 
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -17,14 +13,62 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgpack
 import pytest
 
-from protocol_spec import Manifest
+from edge_client import EdgeClient
+from protocol_spec import Manifest, Topics
+from testbed.brokers import Nats, Tally
 from testbed.collector import CollectorProcess
 from testbed.processes import free_port
+from tests.support.brokers import new_broker
+from tests.support.campaigns import manifest, manifest_text
 from tests.support.command_line import operator, undisturbed
 from tests.support.documents import blocks, section
+from tests.support.edge_processes import AgentProcess, edge, environment, fresh_manifest, joined
 from tests.support.harness import ROOT
+from tests.support.hostile import ESCAPES, hidden_in, toml
+
+ROUNDS = 3
+
+
+@pytest.mark.slow
+def test_looking_all_the_time(nats: Nats, tmp_path: Path) -> None:
+    """Also in the instant in which the agent is writing: nobody is ever told "locked"."""
+    asked, state = fresh_manifest(period=1, grace=3600), tmp_path / "state"
+    config = joined(state, asked, nats.url)
+    with Tally(nats.port, asked), AgentProcess(config) as agent:
+        looks = 0
+        while agent.said("was counted") < ROUNDS:
+            with EdgeClient(state, exclusive=False) as client:
+                client.store.reports(asked.campaign)
+                looks += 1
+            assert agent.is_running, agent.lines
+        assert looks > ROUNDS
+        warned = [line["message"] for line in agent.lines if line["level"] != "info"]
+        # A test machine may have no time server, which an agent says.
+        assert [message for message in warned if not message.startswith("clock: ")] == []
+
+
+@pytest.mark.slow
+def test_pausing_a_running_agent(nats: Nats, tmp_path: Path) -> None:
+    asked, state = fresh_manifest(period=1, grace=3600), tmp_path / "state"
+    config = joined(state, asked, nats.url)
+    with Tally(nats.port, asked), AgentProcess(config) as agent:
+        agent.wait_for("was counted")
+        assert edge("pause", "--config", config).returncode == 0
+        assert "paused" in edge("status", "--config", config).stdout
+        with EdgeClient(state, exclusive=False) as client:
+            last = client.find().last_round
+        assert edge("resume", "--config", config).returncode == 0
+        agent.wait_for("was counted", times=agent.said("was counted") + 1)
+        with EdgeClient(state, exclusive=False) as client:
+            assert client.find().last_round > last
+            assert len(client.store.ledger()) == 1
+
+
+# --- The owner's path exactly as docs/raspberry-pi.md has it, in an empty home.
+
 
 BROKER = "mqtts://broker.example"
 NAME = re.compile(r"home-heat-[0-9a-f]{8}([0-9a-f]{56})?")
@@ -160,3 +204,62 @@ def test_the_path_as_it_is_written(place: Place) -> None:
     assert kept.stat().st_mode & 0o077 == 0
     page = (place.home / "statement.html").read_text(encoding="utf-8")
     assert "What heats your home?" in page
+
+
+# --- A10: on a real terminal, hostile text of files and brokers arrives escaped and short.
+
+
+HOSTILE = "".join(ESCAPES)
+
+
+def on_a_terminal(*words: str | Path) -> tuple[int, str]:
+    """Run one command as a person does; its code, and all that reached the terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", *map(str, words)],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        received = b""
+        try:
+            while data := os.read(ours, 65_536):
+                received += data
+        except OSError:
+            pass  # Linux says so when the last writer is gone
+        finally:
+            os.close(ours)
+    return process.returncode, received.decode().replace("\r\n", "\n")
+
+
+def test_a_manifest_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "heat.toml"
+    many = "".join(f"{toml(f'{HOSTILE}{i}')} = 1\n" for i in range(3000))
+    file.write_text(f"{many}{manifest_text()}", encoding="utf-8")
+    join = ("edge_client", "join", "--manifest", file, "--broker", "mqtt://localhost")
+    state = ("--state-dir", tmp_path / "state")
+    for words in ((*join, *state), ("collector", "plan", file, "--devices", "9")):
+        code, told = on_a_terminal(*words)
+        assert code == 2, told
+        assert "is not a field of a manifest" in told
+        assert hidden_in(told) == set()
+        assert len(told) < 4000
+
+
+@pytest.mark.parametrize("kind", ["nats", "mosquitto"])
+def test_a_manifest_of_a_broker(tmp_path: Path, kind: str) -> None:
+    asked = manifest()
+    document = msgpack.unpackb(asked.to_bytes())
+    hostile = msgpack.packb(document | {f"{HOSTILE}{i}": HOSTILE for i in range(5)})
+    with new_broker(kind, tmp_path / "broker") as broker, Tally(broker.port, asked) as tally:
+        tally.publish(Topics(asked.campaign).manifest, hostile, retain=True)
+        address = f"mqtt://127.0.0.1:{broker.port}/allomfree/{asked.campaign}"
+        code, told = on_a_terminal(
+            "edge_client", "join", address, "--preview", "--state-dir", tmp_path / "state"
+        )
+    assert code != 0, told
+    assert "is not a field of a manifest" in told
+    assert hidden_in(told) == set()
+    assert len(told) < 4000

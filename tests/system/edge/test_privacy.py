@@ -1,0 +1,335 @@
+"""P1 on real processes: an observer at the broker, and whoever reads what the agent prints.
+
+The attack: with `edges = [20, 21, 22]` and eps_inf 0.02 an observer learned in 7 of 7 rounds
+whether the room was at 20 to 22 °C, because a device outside of that range was silent.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edge_client import Credentials, EdgeClient
+from edge_client.records import Queued, Timing
+from protocol_spec import (
+    Manifest,
+    Presence,
+    ReceiptPage,
+    State,
+    Topics,
+    digest8,
+    receipt_page,
+    receipt_tag,
+)
+from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally
+from tests.support.brokers import Files
+from tests.support.campaigns import manifest, second_manifest
+from tests.support.edge import FIRST, QUICK, ROOM, ROOMY, tick_until, way_manifest
+from tests.support.edge_processes import (
+    AgentProcess,
+    RoundClock,
+    edge,
+    fresh_manifest,
+    joined,
+    wait_until,
+)
+from tests.support.harness import ROOT, need
+from tests.support.network import Peer, Proxy, Wire
+
+LITTLE = {"eps_inf": 0.02, "eps_1": 0.01, "period": 1, "grace": 60, "attributes": ROOM}
+
+
+class Room:
+    """A thermometer's file, which may hold nonsense or be gone."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def shows(self, reading: object) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps({"celsius": reading}))
+        new.replace(self.file)
+
+    def is_gone(self) -> None:
+        self.file.unlink()
+
+
+def reports_again(asked: Manifest, *tallies: Tally) -> None:
+    """Until every observer has a report of a round that opened after this moment."""
+    now = asked.rounds.round_at(time.time())
+    assert now is not None
+    for tally in tallies:
+        wait_until(lambda: max((n for _, n in list(tally.payloads)), default=-1) > now)  # noqa: B023
+
+
+@pytest.mark.slow
+def test_an_observer_learns_nothing_from_silence(broker: Broker, tmp_path: Path) -> None:
+    """In and out of the range, with a broken thermometer and with none: a report in each round."""
+    old = fresh_manifest(**LITTLE)
+    new = way_manifest("memoized", first=old.rounds.first, slug=f"{old.slug}-2", **LITTLE)
+    room, state = Room(tmp_path / "room.json"), tmp_path / "state"
+    config = joined(state, old, broker.url)
+    with EdgeClient(state, policy=ROOMY) as client:
+        client.join(client.invitation(manifest=new, broker=broker.url), device="device")
+    config.write_text(
+        f'state_dir = "{state}"\n[sources.room]\nkind = "json"\nfile = "{room.file}"\n'
+        'field = "celsius"\n'
+    )
+    with (
+        Tally(broker.port, old) as of_old,
+        Tally(broker.port, new) as of_new,
+        AgentProcess(config, timing=Timing(step=0.2, source_retry=0.5)) as agent,
+    ):
+        reports_again(new, of_new)  # the thermometer was never there
+        assert of_old.payloads == {}, "accepted by name: no memo, no report"
+        room.shows(21.5)
+        reports_again(old, of_old, of_new)
+        unusable = agent.said("usable value")
+        room.shows(30.0)
+        reports_again(old, of_old, of_new)
+        room.is_gone()
+        reports_again(old, of_old, of_new)
+        assert agent.is_running
+        assert agent.said("usable value") == unusable, "said only before the first memo"
+    lengths = {len(payload) for _, payload in of_old.deliveries}
+    assert len(lengths) == 1
+    with EdgeClient(state) as client:
+        assert [line.epsilon for line in client.store.ledger()] == [0.02, 0.02]
+
+
+# --- what is printed -----------------------------------------------------------------------------
+
+SOURCES = {
+    "the first value": 'value = "oil"',
+    "another": 'value = "gas"',
+    "none of them": 'value = "marmalade"',
+    "a program that fails": 'kind = "command"\ncommand = ["false"]',
+}
+ASKED = manifest(first=FIRST, period=86_400, max_values=3)
+CLOCK = {
+    "TEST_CLOCK": str(ASKED.rounds.opens(1) + 60),
+    "PYTHONPATH": f"{ROOT / 'tests/support/clock'}:{ROOT}",
+}
+Printed = tuple[int, str, str]
+
+
+def printed(place: Path, source: str) -> list[Printed]:
+    """Exit codes and every byte in the second round, when the source is another."""
+    state, config = place / "state", place / "edge.toml"
+    shutil.rmtree(state, ignore_errors=True)
+    with EdgeClient(state, policy=ROOMY, clock=RoundClock(ASKED)) as client:
+        invitation = client.invitation(manifest=ASKED, broker="mqtt://127.0.0.1:1")
+        client.join(invitation, device="device")
+        client.agent.draw(client.find(), lambda _: "oil")
+    config.write_text(f'state_dir = "{state}"\n[sources.fuel]\n{source}\n')
+    told: list[Printed] = []
+    for words in (("report", "--timeout", "0"), ("status", "--json")):
+        flags = ("--config", config, "--log-level", "debug")
+        done = edge(*words, *flags, extra_environment=CLOCK)
+        told.append((done.returncode, done.stdout, done.stderr))
+    return told
+
+
+@pytest.mark.slow
+def test_nothing_that_is_printed_depends_on_the_value(tmp_path: Path) -> None:
+    """Byte for byte: logs at every level, status, JSON, exit codes. `show` is the owner's own."""
+    found = {name: printed(tmp_path, source) for name, source in SOURCES.items()}
+    expected = found.pop("the first value")
+    assert "round 1: queued" in expected[0][1]
+    assert [code for code, *_ in expected] == [1, 0], "no broker is there, and said so"
+    for name, told in found.items():
+        assert told == expected, name
+
+
+# --- Whoever sees the lengths of TLS records does not learn which question a device drew (P5).
+
+
+APPLICATION_DATA: Final = 23
+QUESTIONS: Final = """[[attributes]]
+name = "heated"
+question = "Is it heated?"
+values = ["yes", "no"]
+[[attributes]]
+name = "fuel"
+question = "What heats your home?"
+values = ["wood", "gas", "oil", "pump"]
+[[attributes]]
+name = "town"
+question = "Where is it?"
+protocol = "L-OSUE"
+values = [{towns}]
+"""
+
+
+def asked() -> Manifest:
+    """Answers of 1 byte and of 38."""
+    towns = ", ".join(f'"t{i}"' for i in range(300))
+    manifest = second_manifest(attributes=QUESTIONS.format(towns=towns))
+    assert sorted(set(manifest.answer_lengths)) == [1, 38]
+    return manifest
+
+
+@contextmanager
+def tls_broker(kind: str, files: Files, directory: Path) -> Iterator[Broker]:
+    broker: Broker
+    chain, key = files.server("localhost")
+    if kind == "mosquitto":
+        need("mosquitto")
+        broker = Mosquitto(directory)
+        broker.extra = f"certfile {chain}\nkeyfile {key}\nallow_anonymous true\n{AS_OURSELVES}"
+    else:
+        broker = Nats(directory)
+        broker.listener = f'tls {{ cert_file: "{chain}", key_file: "{key}" }}'
+    with broker:
+        yield broker
+
+
+def records(stream: bytes) -> list[int]:
+    """The lengths of the records that carry data, as anybody on the way sees them."""
+    lengths = []
+    while len(stream) >= 5:
+        kind, length = stream[0], int.from_bytes(stream[3:5])
+        if kind == APPLICATION_DATA:
+            lengths.append(length)
+        stream = stream[5 + length :]
+    return lengths
+
+
+def seen(
+    broker: Broker,
+    campaign: Manifest,
+    attribute: int,
+    state: Path,
+    ca: Path,
+    device: str = "device",
+) -> int:
+    """The longest record of a device that drew this question: that of its report."""
+    points: list[str] = []
+
+    with Proxy(broker.port) as proxy:
+        with EdgeClient(
+            state, credentials=Credentials(ca_file=str(ca)), timing=QUICK, trace=points.append
+        ) as client:
+            url = f"mqtts://localhost:{proxy.port}"
+            client.join(client.invitation(manifest=campaign, broker=url), device=device)
+            client.store.execute("UPDATE campaign SET attribute = ?", (attribute,))
+            client.store.set_status(campaign.campaign, "joined", 0)
+            value = campaign.attributes[attribute].values[0]
+            drawn = client.agent.draw(client.find(), lambda _: value)
+            assert isinstance(drawn, Queued)
+            assert client.find().attribute_index == attribute
+            with closing(client.runner(lambda _: value)) as runner:
+                tick_until(runner, lambda: "acknowledged" in points)
+        return max(length for each in proxy.connections for length in records(each.from_client))
+
+
+def one_longer(campaign: Manifest) -> str:
+    """A name one byte longer whose page of receipts, which the record names too, is as long."""
+    digits = len(str(receipt_page(campaign, "device")))
+    names = (f"device{i}" for i in range(10))
+    return next(name for name in names if len(str(receipt_page(campaign, name))) == digits)
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
+def test_the_question_does_not_show_in_the_records(kind: str, tmp_path: Path) -> None:
+    files, campaign, ca = Files.made(tmp_path), asked(), tmp_path / "ca.pem"
+    with tls_broker(kind, files, tmp_path / kind) as broker:
+        first, *others = (seen(broker, campaign, i, tmp_path / f"new{i}", ca) for i in range(3))
+        longer = seen(broker, campaign, 0, tmp_path / "longer", ca, device=one_longer(campaign))
+    assert others == [first] * len(others)
+    assert longer != first, "one byte more would be seen"
+
+
+# --- Thousands of messages in a second: at most one draw a round, agent alive, nothing repinned.
+
+
+EACH = 1_000
+
+
+def flood(asked: Manifest, dice: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Manifests, states, receipts and garbage on the campaign's topics; none of them closes it."""
+    topics, page = Topics(asked.campaign), receipt_page(asked, "device")
+    others = [manifest(slug=f"other-{i}", period=1).to_bytes() for i in range(20)]
+    for _ in range(EACH):
+        yield topics.manifest, dice.choice([*others, asked.to_bytes()])
+        yield topics.state, state(asked, dice)
+        number = dice.randrange(1000, 60_000)
+        yield topics.receipt(number, page), receipts(asked, number, page)
+        anywhere = (topics.manifest, topics.state, topics.receipt(number, page))
+        yield dice.choice(anywhere), dice.randbytes(dice.randrange(60))
+
+
+def state(asked: Manifest, dice: random.Random) -> bytes:
+    sealed = dice.randrange(60_000)
+    if dice.random() < 0.5:
+        return State(dice.randbytes(8), Presence.CLOSED, sealed).encode()
+    presence = dice.choice((Presence.ONLINE, Presence.OFFLINE))
+    return State(digest8(asked), presence, sealed).encode()
+
+
+def receipts(asked: Manifest, number: int, page: int) -> bytes:
+    """A page with the device's own tag, for a round that has not been reported."""
+    tags = frozenset({receipt_tag(asked, number, "device")})
+    return ReceiptPage(digest8(asked), number, page, tags).encode()
+
+
+@pytest.mark.slow
+def test_a_running_agent(nats: Nats, tmp_path: Path) -> None:
+    asked, state_dir = fresh_manifest(period=1, grace=600), tmp_path / "state"
+    config = joined(state_dir, asked, nats.url)
+    with Tally(nats.port, asked) as tally, AgentProcess(config) as agent:
+        agent.wait_for("was counted")
+        for topic, payload in flood(asked, random.Random(1)):
+            tally.send(topic, payload)
+        before = agent.said("was counted")
+        agent.wait_for("was counted", times=before + 2)
+        assert agent.is_running
+        assert agent.terminate() == 0
+    with EdgeClient(state_dir) as client:
+        membership = client.find()
+        assert membership.manifest.to_bytes() == asked.to_bytes()
+        rows = client.store.reports(asked.campaign)
+        (memo,) = client.store.memos(asked.campaign).values()
+        assert len(client.store.ledger()) == 1
+    assert memo.reports == len(rows), "one draw for each round"
+    assert all(asked.rounds.round_at(row.drawn) == row.round for row in rows)
+    assert all(len(payloads) == 1 for payloads in tally.payloads.values())
+
+
+def test_a_hostile_broker(tmp_path: Path) -> None:
+    """The same straight into the agent's socket, subscribed or not, and a true receipt at last."""
+    asked, points = manifest(), list[str]()
+
+    def hostile(wire: Wire) -> None:
+        if not wire.expect_connect():
+            return
+        wire.connack()
+        wire.send(*(wire.publication(*message) for message in flood(asked, random.Random(2))))
+        page = receipt_page(asked, "device")
+        wire.publish(Topics(asked.campaign).receipt(0, page), receipts(asked, 0, page))
+        wire.serve(lambda published: wire.puback(published.mid))
+
+    with (
+        Peer(hostile) as peer,
+        EdgeClient(tmp_path / "state", trace=points.append, timing=QUICK) as client,
+    ):
+        client.join(
+            client.invitation(manifest=asked, broker=peer.url),
+            device="device",
+        )
+        drawn = client.agent.draw(client.find(), lambda _: "wood")
+        assert isinstance(drawn, Queued)
+        runner = client.runner(lambda _: "gas")
+        tick_until(runner, lambda: client.store.reports(asked.campaign)[0].fate == "counted")
+        runner.close()
+        assert points.count("report drawn") == points.count("memo drawn") == 1
+        assert [row.payload for row in client.store.reports(asked.campaign)] == [drawn.payload]
+        assert client.find().manifest.digest == asked.digest
