@@ -1,4 +1,9 @@
-"""Histograms in the terminal: a bar is the raw estimate, brackets its interval, a dot the truth."""
+"""Figures in the terminal: histograms and QR codes.
+
+A bar is the raw estimate, brackets its interval, a dot the truth. A QR code has its quiet zone of
+four modules, and is black on white whatever the colours of the terminal: many readers do not see
+an inverted one.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +132,7 @@ def _padded(name: str, label: int) -> str:
     return kept + " " * (label - _columns(kept))
 
 
-# --- A link as a QR code: for a terminal, and as a picture on a page.
+# --- QR codes -----------------------------------------------------------------------------------
 
 
 BORDER: Final = 4

@@ -119,7 +119,7 @@ def _covariances(way: Way, v0: float, slope: float) -> dict[str, float]:
     return {"v0": v0, "slope": slope, "base": base, "base_slope": base_slope}
 
 
-# --- Is A above B? Differences between bars of a result, with the interval that belongs to them.
+# --- is A above B? ------------------------------------------------------------------------------
 
 
 Answer = Literal["above", "below", "not shown", "withheld"]
@@ -216,7 +216,7 @@ def _index(values: tuple[str, ...], value: str) -> int:
     return values.index(value)
 
 
-# --- Which value over time a reader should see first.
+# --- which value over time a reader should see first ---------------------------------------------
 
 
 class Seen(NamedTuple):
@@ -237,7 +237,14 @@ class Interest(NamedTuple):
 
 
 def most_interesting(rounds: Sequence[Result], pooled: Result | None) -> Interest | None:
-    """The value to begin with; None where every histogram is withheld."""
+    """The value a reader should see first; None where every histogram is withheld.
+
+    It is the one with the largest change between two rounds that chance does not explain; if there
+    is none, the most frequent one. A change is beyond chance if its interval, made so that with
+    95 % confidence no value and no pair of rounds is beyond it by chance alone (Bonferroni), does
+    not contain 0. Errors of rounds of the same memos are positively correlated, so that this is on
+    the safe side.
+    """
     shown = [result for result in rounds if not result.withheld]
     together = shown[-1:] if pooled is None or pooled.withheld else [pooled]
     if not together:

@@ -75,7 +75,7 @@ def numbers_lines(numbers: NumbersFacts) -> list[str]:
         lines.append(
             f"mean {quantity(numbers['mean'], unit)}   {quantity(numbers['mean_low'])} … "
             f"{quantity(numbers['mean_high'])}, and up to ±{quantity(numbers['mean_bias'])} "
-            "because bins have a width"
+            "due to the width of bins"
         )
     for q in numbers["quantiles"]:
         ends = f"{quantity(q['low'], missing='below')} … {quantity(q['high'], missing='above')}"

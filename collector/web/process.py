@@ -1,4 +1,9 @@
-"""The page's socket and address, for the service too, which does not load the web server."""
+"""The page as a child process of the service, its socket and its token.
+
+The service keeps the listening socket, so that the address stays while a new child starts, and
+never waits for the child: the page gives way to counting, and its failures cost no report. Nothing
+here loads the web server.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +56,7 @@ def link(address: Address, token: str | None) -> str:
     return f"http://{Address(host, address.port)}/" + (f"?token={token}" if token else "")
 
 
-# --- The page as a child of the service: it gives way to counting, and its failures cost no report.
+# --- the child ----------------------------------------------------------------------------------
 
 
 TIMING: Final = Timing(stop_seconds=5.0)
@@ -60,7 +65,7 @@ log = logging.getLogger("allomfree.page")
 
 
 class PageProcess:
-    """`allomfree-collector page` on a socket of ours."""
+    """`allomfree-collector page` on a socket that the service holds."""
 
     trouble: Final = ""  # whatever happens to the page, counting goes on
 
@@ -123,7 +128,7 @@ def page_process(settings: Settings) -> PageProcess | None:
         return None
 
 
-# --- The page's token, needed wherever other machines can connect.
+# --- the token, needed wherever other machines can connect --------------------------------------
 
 
 VARIABLE: Final = "ALLOMFREE_PAGE_TOKEN"
