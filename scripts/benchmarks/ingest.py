@@ -52,6 +52,7 @@ from protocol_spec.topics import from_all_devices
 from testbed.brokers import Broker, make_session, publish, with_tls
 from testbed.collector import HOW, CollectorProcess, PostgresProcess, find_postgres
 from testbed.processes import (
+    TestbedError,
     Timing,
     child_pids,
     cpu_seconds,
@@ -310,6 +311,8 @@ def _workers_rate(
         publish(broker.url, reports(asked, count))
         with limited(pids, share):
             (first, begun), (last, ended) = (_counted(store, count * part) for part in MEASURED)
+        if last == first:
+            raise TestbedError(f"{count:,} reports are one batch, too few to measure a rate")
         return (last - first) / (ended - begun)
 
 

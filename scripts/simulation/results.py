@@ -234,7 +234,7 @@ class Simulated:
         """The exact standard deviation about the truth, where participation does not depend on the
         value: the noise of the reporting devices, and their choice among all."""
         way, collected = self.manifest.ways[index], self.attributes[index]
-        if result.n == 0:
+        if result.n == 0 or result.withheld:  # a collector keeps no participation of the latter
             return np.zeros_like(truth)
         if result.round is not None:
             made = estimate_of_round(way, collected, result.round, collected.fleet)
