@@ -152,7 +152,7 @@ class Line:
 
     @property
     def dates(self) -> tuple[str, str]:
-        """The first and the last moment, as short as can be told apart."""
+        """The first and the last moment, as short as still distinguishes them."""
         begins, _, ends = _moments(self.times)
         return begins, ends
 

@@ -103,7 +103,7 @@ class NumbersPlan:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a result of so many rounds would show; `difference` is between two such values."""
+    """What a result of `rounds` rounds would show; `difference` is between two such values."""
 
     rounds: int
     reports: float

@@ -108,10 +108,10 @@ def _cells(bar: Bar, scale: float, width: int, ink: Ink) -> list[str]:
 
 
 def _numbers(bar: Bar, ink: Ink) -> str:
-    beside = f"{100 * bar.low:5.1f} {ink.between} {100 * bar.high:5.1f}"
+    more = f"{100 * bar.low:5.1f} {ink.between} {100 * bar.high:5.1f}"
     if bar.true is not None:
-        beside = f"true {100 * bar.true:5.1f} %"
-    return f"  {100 * bar.raw:5.1f} %  {beside}"
+        more = f"true {100 * bar.true:5.1f} %"
+    return f"  {100 * bar.raw:5.1f} %  {more}"
 
 
 def _legend(ink: Ink, with_truth: bool) -> str:
