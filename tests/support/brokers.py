@@ -45,7 +45,7 @@ NEEDS_MOSQUITTO: Final = pytest.mark.needs("mosquitto")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A kind of broker, how its guests prove who they are, and the MQTT they speak."""
+    """A kind of broker, how its clients authenticate, and their MQTT version."""
 
     kind: Kind
     auth: Auth
@@ -57,7 +57,7 @@ class Setup:
 
 
 def setups(*chosen: Setup) -> list[Any]:
-    """Parameters for a test; those of mosquitto are skipped where it is missing."""
+    """Parameters for a test; those of mosquitto are skipped if it is not installed."""
     marks = {"nats": (), "mosquitto": (NEEDS_MOSQUITTO,)}
     return [pytest.param(setup, id=str(setup), marks=marks[setup.kind]) for setup in chosen]
 
@@ -97,7 +97,7 @@ class ConfiguredBroker(Broker):
             self.configured.enrol(names)
 
     def start(self) -> Self:
-        """Start it as the product does: NATS is told its limits by a client."""
+        """Start it as the product does: a client sets NATS's limits."""
         super().start()
         if self.setup.kind == "nats" and self._limited:
             limit_nats(self.configured)
@@ -105,7 +105,6 @@ class ConfiguredBroker(Broker):
 
     @property
     def configured(self) -> BrokerDirectory:
-        """What is on the disk now."""
         return BrokerDirectory.load(self.directory)
 
     @property
@@ -125,8 +124,7 @@ class ConfiguredBroker(Broker):
         path.write_text(text.replace(old, new))
 
     def hurry(self) -> Self:
-        """NATS takes five seconds, by default, to find that there is nowhere to retain a message:
-        for tests that wait for that and not for how long it takes."""
+        """Let NATS find out in one second instead of five that it cannot retain a message."""
         if self.setup.kind == "nats":
             self.spoil("nats.conf", "mqtt {", 'mqtt {\n  js_api_timeout: "1s"')
         return self
@@ -141,17 +139,24 @@ class ConfiguredBroker(Broker):
             context.load_cert_chain(known.cert_file, known.key_file)
         return context
 
-    def guest(self, name: str | None, /, **options: Any) -> Guest:
-        """Somebody with the credential of a name, not yet connected; None has none."""
+    def client(self, name: str | None, /, **options: Any) -> BrokerClient:
+        """A client with the credential of a name, not yet connected; None has none."""
         password = None if name is None else self.configured.credentials(name).password
         options = {"name": name, "password": password} | options
         if "context" not in options:
             options["context"] = self.context(name)
-        return Guest(self.port, options.pop("version", self.setup.version), **options)
+        return BrokerClient(self.port, options.pop("version", self.setup.version), **options)
+
+    def admits(self, name: str) -> bool:
+        """Whether a client with this credential can connect."""
+        client = self.client(name)
+        connected = client.connect()
+        client.disconnect()
+        return connected
 
 
-class Guest:
-    """One client of plain paho that remembers what it heard and how it was treated."""
+class BrokerClient:
+    """A client that remembers what it received and how the broker answered."""
 
     def __init__(
         self,
@@ -166,23 +171,21 @@ class Guest:
         will: tuple[str, bytes] | None = None,
         host: str = "localhost",
     ) -> None:
-        self._host = host
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self.lost = False
         self.session_present = False
-        self._port = port
-        self._said = threading.Condition()
-        self._answers: dict[str, Any] = {}
+        self._address = host, port
+        self._changed = threading.Condition()
+        self._answers: dict[str, bool] = {}
         self._options: dict[str, Any] = {}
         if version == V5:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = 0 if clean else 3600
             self._options = {"clean_start": clean, "properties": properties}
         older: dict[str, Any] = {} if version == V5 else {"clean_session": clean}
-        client_id = client_id or f"guest-{os.urandom(8).hex()}"
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            client_id,
+            client_id or f"test-{os.urandom(8).hex()}",
             protocol=version,
             reconnect_on_failure=False,
             **older,
@@ -196,22 +199,22 @@ class Guest:
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
         self._client.on_subscribe = self._on_subscribe
-        self._client.on_unsubscribe = self._on_unsubscribe
+        self._client.on_unsubscribe = lambda _c, _d, mid, *_: self._note(f"unsub {mid}", True)
         self._client.on_publish = self._on_publish
         self._client.on_message = self._on_message
 
     def __enter__(self) -> Self:
-        assert self.enter(), "was not let in"
+        assert self.connect(), "the broker refused the connection"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.leave()
+        self.disconnect()
 
-    def enter(self) -> bool:
-        """Connect; whether the broker let us in. With TLS 1.3 a refused certificate is noticed
-        only after the handshake, as the end of the connection."""
+    def connect(self) -> bool:
+        """Whether the broker accepted us. With TLS 1.3 a refused certificate is noticed only after
+        the handshake, as the end of the connection."""
         try:
-            self._client.connect(self._host, self._port, **self._options)
+            self._client.connect(*self._address, **self._options)
         except OSError:
             return False
         self._client.loop_start()
@@ -220,20 +223,20 @@ class Guest:
             return False
         return True
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         leave(self._client)
 
-    def vanish(self) -> None:
-        """Be gone without a word, so that the broker speaks our last will."""
+    def drop(self) -> None:
+        """Cut the connection without a DISCONNECT, so that the broker sends the last will."""
         sock = self._client.socket()
         assert isinstance(sock, socket.socket)
         sock.shutdown(socket.SHUT_RDWR)
         stop(self._client)
 
-    def listen(self, *filters: str, qos: int = 0) -> list[bool]:
-        """Subscribe; what the broker granted, which need not mean much. A message has been handed
-        to listeners of QoS 0 when its sender has the broker's answer: so nothing that is said
-        afterwards overtakes it."""
+    def subscribe(self, *filters: str, qos: int = 0) -> list[bool]:
+        """What the broker granted, which need not mean much. A message has been handed to
+        subscribers of QoS 0 when its publisher has the broker's answer: so nothing that is
+        published afterwards overtakes it."""
         granted = []
         for name in filters:
             code, mid = self._client.subscribe(name, qos)
@@ -241,65 +244,64 @@ class Guest:
             granted.append(bool(self._answer(f"sub {mid}")))
         return granted
 
-    def forget(self, *filters: str) -> None:
-        """Unsubscribe."""
+    def unsubscribe(self, *filters: str) -> None:
         _, mid = self._client.unsubscribe(list(filters))
         self._answer(f"unsub {mid}")
 
-    def say(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> bytes:
-        """Publish a word nobody else says; returns when the broker has dealt with it."""
-        word = payload or os.urandom(8).hex().encode()
-        mid = self._client.publish(topic, word, 1, retain).mid
+    def publish(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> bytes:
+        """Publish a payload, a unique one if none is given, and wait for the broker's answer."""
+        payload = payload or os.urandom(8).hex().encode()
+        mid = self._client.publish(topic, payload, 1, retain).mid
         self._answer(f"pub {mid}")
-        return word
+        return payload
 
-    def hears(self, word: bytes) -> bool:
-        """Whether a word came before the patience ended or the connection did."""
-        with self._said:
-            self._said.wait_for(lambda: self.lost or word in self.words, PATIENCE)
-        return word in self.words
+    def receives(self, payload: bytes) -> bool:
+        """Whether it arrives in time, on this connection."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.lost or payload in self.payloads, PATIENCE)
+        return payload in self.payloads
 
     @property
-    def words(self) -> set[bytes]:
-        return {payload for _, payload in list(self.heard)}
+    def payloads(self) -> set[bytes]:
+        return {payload for _, payload in list(self.received)}
+
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in list(self.received)}
 
     def wait_for(self, done: Callable[[], bool]) -> None:
-        """Until what was heard or answered is as wanted."""
-        with self._said:
-            assert self._said.wait_for(done, PATIENCE), self.heard
+        with self._changed:
+            assert self._changed.wait_for(done, PATIENCE), self.received
 
-    def _answer(self, key: str) -> Any:
-        """The broker's answer; None when the connection ended instead."""
+    def _answer(self, key: str) -> bool | None:
+        """The broker's answer; None if the connection ended instead."""
         self.wait_for(lambda: self.lost or key in self._answers)
         return self._answers.pop(key, None)
 
-    def _note(self, key: str, value: Any) -> None:
-        with self._said:
+    def _note(self, key: str, value: bool) -> None:
+        with self._changed:
             self._answers[key] = value
-            self._said.notify_all()
+            self._changed.notify_all()
 
     def _on_connect(self, _c: Any, _d: Any, flags: Any, code: Any, _p: Any) -> None:
         self.session_present = bool(flags.session_present)
         self._note("connected", not code.is_failure)
 
     def _on_disconnect(self, *_: Any) -> None:
-        with self._said:
+        with self._changed:
             self.lost = True
-            self._said.notify_all()
+            self._changed.notify_all()
 
     def _on_subscribe(self, _c: Any, _d: Any, mid: int, codes: Any, _p: Any) -> None:
         self._note(f"sub {mid}", not any(code.is_failure for code in codes))
-
-    def _on_unsubscribe(self, _c: Any, _d: Any, mid: int, *_: Any) -> None:
-        self._note(f"unsub {mid}", True)
 
     def _on_publish(self, _c: Any, _d: Any, mid: int, code: Any, _p: Any) -> None:
         self._note(f"pub {mid}", not code.is_failure)
 
     def _on_message(self, _c: Any, _d: Any, message: mqtt.MQTTMessage) -> None:
-        with self._said:
-            self.heard.append((message.topic, bytes(message.payload)))
-            self._said.notify_all()
+        with self._changed:
+            self.received.append((message.topic, bytes(message.payload)))
+            self._changed.notify_all()
 
 
 def broker_config(setup: Setup, data: Path, *more: str | Path) -> tuple[str | Path, ...]:

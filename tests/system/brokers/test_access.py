@@ -1,7 +1,7 @@
-"""Who may do what at a broker that `broker-config` configured (R17): a table of acts, each tried.
+"""What each credential may do at a broker that `broker-config` configured: R17, R30 and A6.
 
-Every party is one connection subscribed to all it may read, so whoever is meant to hear an act is
-there to hear it. What must not get through is shown absent once something said later has come.
+Every party is one connection, and a publication is received by exactly those who may read it. What
+must not get through is shown absent once something that was published later has arrived.
 """
 
 from __future__ import annotations
@@ -12,29 +12,37 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
 from collector.brokers.authority import Authority
-from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, Pair
-from protocol_spec.topics import CANARY_CAMPAIGN, from_all_devices, marker
+from collector.brokers.config import AUDITOR, COLLECTOR, LARGEST_PACKET, PROBE, Pair
+from protocol_spec.topics import CANARY_CAMPAIGN, from_all_devices, marker, parse_from_device
 from tests.support.brokers import (
+    BOTH,
+    CAMPAIGN,
     CERTIFICATES,
     EVERY,
     NATS,
+    NEEDS_MOSQUITTO,
     PASSWORDS,
     ROOT,
+    BrokerClient,
     ConfiguredBroker,
-    Guest,
+    Setup,
 )
+from tests.support.edge_processes import wait_until
 
-KITCHEN, GARDEN, ATTIC, LOFT = "kitchen", "garden", "attic", "loft"
-MARK = f"allomfree/v1/{CANARY_CAMPAIGN}/pub/mark"  # the collector writes it, all may read it
+KITCHEN, GARDEN, ATTIC, LOFT, TV = "kitchen", "garden", "attic", "loft", "Reader-tv"
+PREFIX = "homeassistant"
+MARK = f"allomfree/v1/{CANARY_CAMPAIGN}/pub/mark"  # the collector publishes it, all may read it
 READABLE = {
     COLLECTOR: ("allomfree/v1/+/pub/#", *from_all_devices()),
     KITCHEN: ("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{KITCHEN}/response"),
     GARDEN: ("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{GARDEN}/response"),
 }
+Parties = dict[str, BrokerClient]
 
 
 @pytest.fixture(scope="module", params=EVERY)
@@ -42,41 +50,46 @@ def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ConfiguredBroker]:
     place = tmp_path_factory.mktemp("broker") / "broker"
-    with ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT).hurry() as running:
+    made = ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT)
+    configured = made.configured
+    configured.announce_below(PREFIX)
+    configured.enrol_readers(["tv"])
+    with made.hurry() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def parties(broker: ConfiguredBroker) -> Iterator[dict[str, Guest]]:
+def parties(broker: ConfiguredBroker) -> Iterator[Parties]:
     with ExitStack() as stack:
         found = {
-            name: stack.enter_context(broker.guest(name))
+            name: stack.enter_context(broker.client(name))
             for name in (COLLECTOR, KITCHEN, GARDEN, ATTIC, AUDITOR, PROBE)
         }
+        will = (f"{PREFIX}/status", b"offline")  # as Home Assistant has one
+        found[TV] = stack.enter_context(broker.client(TV, will=will))
         yield found
         assert not any(party.lost for party in found.values())
 
 
 @contextmanager
-def listening(parties: dict[str, Guest]) -> Iterator[None]:
-    """While everybody listens to all they may hear."""
+def subscribed(parties: Parties) -> Iterator[None]:
+    """While everybody is subscribed to all they may read."""
     for name, filters in READABLE.items():
-        assert all(parties[name].listen(*filters))
+        assert all(parties[name].subscribe(*filters))
     yield
     for name, filters in READABLE.items():
-        parties[name].forget(*filters)
+        parties[name].unsubscribe(*filters)
 
 
-def heard_by(parties: dict[str, Guest], word: bytes) -> set[str]:
-    """Who heard a word that the broker has dealt with already."""
-    later = parties[COLLECTOR].say(MARK)
-    assert all(parties[name].hears(later) for name in READABLE)
-    return {name for name in READABLE if word in parties[name].words}
+def received_by(parties: Parties, payload: bytes) -> set[str]:
+    """Who received a payload that the broker has already dealt with."""
+    later = parties[COLLECTOR].publish(MARK)
+    assert all(parties[name].receives(later) for name in READABLE)
+    return {name for name in READABLE if payload in parties[name].payloads}
 
 
-# --- writing --------------------------------------------------------------------------------------
+# --- publishing ------------------------------------------------------------------------------
 
-WRONG = "wrong"
 ALL = {COLLECTOR, KITCHEN, GARDEN}
 NOBODY: set[str] = set()
 WRITES = [
@@ -86,59 +99,66 @@ WRITES = [
     (KITCHEN, f"{ROOT}/up/{KITCHEN}/report/more", NOBODY),
     (KITCHEN, f"{ROOT}/up/{GARDEN}/report", NOBODY),
     (KITCHEN, f"{ROOT}/up/{GARDEN}/request", NOBODY),
-    (KITCHEN, f"{ROOT}/up/nobody/report", NOBODY),
     (KITCHEN, f"{ROOT}/up/{KITCHEN}x/report", NOBODY),
     (KITCHEN, f"{ROOT}/pub/manifest", NOBODY),
-    (KITCHEN, f"{ROOT}/pub/state", NOBODY),
     (KITCHEN, f"{ROOT}/pub/receipt/0/0", NOBODY),
-    (KITCHEN, f"{ROOT}/pub/result/fuel", NOBODY),
     (KITCHEN, f"{ROOT}/pub/up/{KITCHEN}/report", NOBODY),
     (KITCHEN, f"{ROOT}/down/{GARDEN}/response", NOBODY),
     (KITCHEN, f"{ROOT}/down/{KITCHEN}/response", NOBODY),
+    (KITCHEN, marker(), NOBODY),
     (PROBE, f"{ROOT}/up/{KITCHEN}/report", NOBODY),
     (PROBE, f"{ROOT}/pub/manifest", NOBODY),
     (COLLECTOR, f"{ROOT}/pub/manifest", ALL),
     (COLLECTOR, f"{ROOT}/down/{GARDEN}/response", {GARDEN}),
     (COLLECTOR, marker(), {COLLECTOR}),
     (COLLECTOR, marker().replace("report", "request"), NOBODY),
-    (KITCHEN, marker(), NOBODY),
-    (AUDITOR, marker(), NOBODY),
     (COLLECTOR, f"{ROOT}/up/{GARDEN}/report", NOBODY),
     (COLLECTOR, f"{ROOT}/up/{GARDEN}/request", NOBODY),
     (COLLECTOR, f"{ROOT}/up/{COLLECTOR}/report", NOBODY),
-    (COLLECTOR, marker(), {COLLECTOR}),
-    (KITCHEN, marker(), NOBODY),
     (AUDITOR, marker(), NOBODY),
     (AUDITOR, f"{ROOT}/up/{GARDEN}/report", NOBODY),
     (AUDITOR, f"{ROOT}/up/{AUDITOR}/report", NOBODY),
     (AUDITOR, f"{ROOT}/pub/manifest", NOBODY),
     (AUDITOR, f"{ROOT}/down/{GARDEN}/response", NOBODY),
+    (TV, f"{ROOT}/up/{TV}/report", NOBODY),
+    (TV, f"{ROOT}/up/{TV}/request", NOBODY),
+    (TV, f"{ROOT}/up/tv/report", NOBODY),
+    (TV, f"{ROOT}/up/{KITCHEN}/report", NOBODY),
+    (TV, f"{ROOT}/up/{KITCHEN}/request", NOBODY),
+    (TV, f"{ROOT}/pub/manifest", NOBODY),
+    (TV, f"{ROOT}/pub/result/fuel/json", NOBODY),
 ]
 
 
-@pytest.mark.parametrize(("who", "topic", "heard"), WRITES)
-def test_writing(parties: dict[str, Guest], who: str, topic: str, heard: set[str]) -> None:
-    with listening(parties):
-        assert heard_by(parties, parties[who].say(topic)) == heard
+@pytest.mark.parametrize(("who", "topic", "received"), WRITES)
+def test_publishing(parties: Parties, who: str, topic: str, received: set[str]) -> None:
+    with subscribed(parties):
+        assert received_by(parties, parties[who].publish(topic)) == received
 
 
-@pytest.mark.parametrize("who", [KITCHEN, AUDITOR])
-def test_nobody_plants_a_manifest_for_those_who_come_later(
-    broker: ConfiguredBroker, parties: dict[str, Guest], who: str
+def test_no_reader_has_a_devices_name() -> None:
+    """Even a broker that let it publish could not get it counted (R30)."""
+    assert parse_from_device(f"{ROOT}/up/{TV}/report") is None
+    assert parse_from_device(f"{ROOT}/up/{KITCHEN}/report") is not None
+
+
+@pytest.mark.parametrize("who", [KITCHEN, AUDITOR, TV])
+def test_nobody_plants_a_retained_manifest(
+    broker: ConfiguredBroker, parties: Parties, who: str
 ) -> None:
-    parties[COLLECTOR].say(f"{ROOT}/pub/manifest", b"the real one", retain=True)
-    parties[who].say(f"{ROOT}/pub/manifest", b"a planted one", retain=True)
-    parties[who].say(f"{ROOT}/pub/planted", b"another one", retain=True)
-    with broker.guest(LOFT) as late:
-        late.listen(READABLE[KITCHEN][0], MARK)
-        assert late.hears(b"the real one")
-        assert late.hears(parties[COLLECTOR].say(MARK))
-        assert not late.words & {b"a planted one", b"another one"}
-    parties[COLLECTOR].say(f"{ROOT}/pub/manifest", retain=True)
+    parties[COLLECTOR].publish(f"{ROOT}/pub/manifest", b"the real one", retain=True)
+    parties[who].publish(f"{ROOT}/pub/manifest", b"a planted one", retain=True)
+    parties[who].publish(f"{ROOT}/pub/planted", b"another one", retain=True)
+    with broker.client(LOFT) as late:
+        late.subscribe(READABLE[KITCHEN][0], MARK)
+        assert late.receives(b"the real one")
+        assert late.receives(parties[COLLECTOR].publish(MARK))
+        assert not late.payloads & {b"a planted one", b"another one"}
+    parties[COLLECTOR].publish(f"{ROOT}/pub/manifest", retain=True)
 
 
 @pytest.mark.parametrize(
-    ("topic", "heard"),
+    ("topic", "received"),
     [
         (f"{ROOT}/pub/state", NOBODY),
         (f"{ROOT}/up/{GARDEN}/report", NOBODY),
@@ -146,30 +166,38 @@ def test_nobody_plants_a_manifest_for_those_who_come_later(
         (f"{ROOT}/up/{LOFT}/report", {COLLECTOR}),
     ],
 )
-def test_a_last_will_is_no_way_round(
-    broker: ConfiguredBroker, parties: dict[str, Guest], topic: str, heard: set[str]
+def test_a_last_will_is_restricted_too(
+    broker: ConfiguredBroker, parties: Parties, topic: str, received: set[str]
 ) -> None:
-    """The broker has spoken a will when that of the same name's next connection came."""
+    """The broker has published a will when that of the same name's next connection arrives."""
     tried = (topic, b"last words on " + topic.encode())
-    later = (f"{ROOT}/up/{LOFT}/request", b"said after " + topic.encode())
-    with listening(parties):
+    later = (f"{ROOT}/up/{LOFT}/request", b"sent after " + topic.encode())
+    with subscribed(parties):
         for will in (tried, later):
-            guest = broker.guest(LOFT, will=will)
-            if guest.enter():
-                guest.vanish()
+            client = broker.client(LOFT, will=will)
+            if client.connect():
+                client.drop()
             else:  # a broker may refuse the whole connection
-                assert (will, heard) == (tried, NOBODY)
-        assert parties[COLLECTOR].hears(later[1])
-        assert heard_by(parties, tried[1]) == heard
-    with broker.guest(LOFT) as late:
-        late.listen(READABLE[KITCHEN][0], MARK)
-        assert late.hears(parties[COLLECTOR].say(MARK))
-        assert tried[1] not in late.words, "nor is it kept"
+                assert (will, received) == (tried, NOBODY)
+        assert parties[COLLECTOR].receives(later[1])
+        assert received_by(parties, tried[1]) == received
+    with broker.client(LOFT) as late:
+        late.subscribe(READABLE[KITCHEN][0], MARK)
+        assert late.receives(parties[COLLECTOR].publish(MARK))
+        assert tried[1] not in late.payloads, "nor is it retained"
 
 
-# --- reading --------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------
 
-PUBLIC, MINE, REPORT, REQUEST, ANSWER = "public", "attic's", "report", "request", "garden's"
+PUBLIC, MINE, REPORT = "public", "mine", "report"
+REQUEST, ANSWER, DISCOVERY = "request", "answer", "discovery"
+    "public",
+    "mine",
+    "report",
+    "request",
+    "answer",
+    "ha",
+]
 MAY = {PUBLIC, MINE}
 READS = [
     (ATTIC, f"{ROOT}/pub/manifest", {PUBLIC}),
@@ -179,6 +207,8 @@ READS = [
     (ATTIC, f"allomfree/v1/+/down/{ATTIC}/response", {MINE}),
     (COLLECTOR, f"{ROOT}/up/+/report", {REPORT}),
     (COLLECTOR, "allomfree/v1/+/up/+/request", {REQUEST}),
+    (TV, f"{ROOT}/pub/#", {PUBLIC}),
+    (TV, f"{PREFIX}/+/+/config", {DISCOVERY}),
 ]
 # NATS refuses these as a whole; mosquitto grants them, and delivers only what is allowed.
 TOO_WIDE = [
@@ -191,7 +221,6 @@ TOO_WIDE = [
     (ATTIC, f"{ROOT}/up/+/report", NOBODY),
     (ATTIC, f"{ROOT}/up/#", NOBODY),
     (ATTIC, f"{ROOT}/+/{GARDEN}/+", NOBODY),
-    (ATTIC, f"{ROOT}/#", MAY),
     (ATTIC, "allomfree/#", MAY),
     (ATTIC, "+/+/+/+/+/+", {MINE}),
     (ATTIC, "+/#", MAY),
@@ -203,102 +232,97 @@ TOO_WIDE = [
     (COLLECTOR, f"{ROOT}/down/#", NOBODY),
     (AUDITOR, f"{ROOT}/up/#", NOBODY),
     (AUDITOR, f"{ROOT}/down/#", NOBODY),
+    (TV, f"{ROOT}/up/#", NOBODY),
 ]
 
 
-def traffic(parties: dict[str, Guest]) -> dict[str, bytes]:
+def traffic(parties: Parties) -> dict[str, bytes]:
     """One of everything that passes through a broker."""
     collector, garden = parties[COLLECTOR], parties[GARDEN]
     return {
-        REPORT: garden.say(f"{ROOT}/up/{GARDEN}/report"),
-        REQUEST: garden.say(f"{ROOT}/up/{GARDEN}/request"),
-        ANSWER: collector.say(f"{ROOT}/down/{GARDEN}/response"),
-        MINE: collector.say(f"{ROOT}/down/{ATTIC}/response"),
-        PUBLIC: collector.say(f"{ROOT}/pub/manifest"),
+        REPORT: garden.publish(f"{ROOT}/up/{GARDEN}/report"),
+        REQUEST: garden.publish(f"{ROOT}/up/{GARDEN}/request"),
+        ANSWER: collector.publish(f"{ROOT}/down/{GARDEN}/response"),
+        MINE: collector.publish(f"{ROOT}/down/{ATTIC}/response"),
+        PUBLIC: collector.publish(f"{ROOT}/pub/manifest"),
+        DISCOVERY: collector.publish(f"{PREFIX}/device/allomfree_x/config"),
     }
 
 
 @pytest.mark.parametrize(
-    ("who", "wanted", "heard", "wide"),
+    ("who", "wanted", "received", "wide"),
     [*((*row, False) for row in READS), *((*row, True) for row in TOO_WIDE)],
 )
 def test_reading(
     broker: ConfiguredBroker,
-    parties: dict[str, Guest],
+    parties: Parties,
     who: str,
     wanted: str,
-    heard: set[str],
+    received: set[str],
     wide: bool,
 ) -> None:
     refused = wide and broker.setup.kind == "nats"
     reader = parties[who]
-    already = len(reader.heard)
-    assert reader.listen(wanted, qos=1) == [not refused]
-    reader.listen(MARK)
-    said = traffic(parties)
-    assert reader.hears(parties[COLLECTOR].say(MARK))
-    expected = NOBODY if refused else heard
-    assert all(reader.hears(said[what]) for what in expected)
-    reader.forget(wanted, MARK)
-    came = reader.heard[already:]
-    assert {what for what, word in said.items() if word in dict(came).values()} == expected
+    already = len(reader.received)
+    assert reader.subscribe(wanted, qos=1) == [not refused]
+    reader.subscribe(MARK)
+    sent = traffic(parties)
+    assert reader.receives(parties[COLLECTOR].publish(MARK))
+    expected = NOBODY if refused else received
+    assert all(reader.receives(sent[what]) for what in expected)
+    reader.unsubscribe(wanted, MARK)
+    came = reader.received[already:]
+    assert {what for what, payload in sent.items() if payload in dict(came).values()} == expected
     assert not [topic for topic, _ in came if topic.startswith("$")]
 
 
-# --- entering -------------------------------------------------------------------------------------
+# --- connecting ------------------------------------------------------------------------------
 
 
-def with_certificate(broker: ConfiguredBroker, pair: Pair) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(broker.directory / "tls" / "ca.crt"))
-    context.load_cert_chain(pair.certificate, pair.key)
-    return context
-
-
-def test_nobody_enters_without_a_credential(broker: ConfiguredBroker) -> None:
-    assert not broker.guest(None).enter()
-    assert not broker.guest(None, context=None).enter(), "in plain text"
-    assert not broker.guest(None, name=KITCHEN).enter()
-    assert not broker.guest(None, name=COLLECTOR, password="").enter()
-    with broker.guest(LOFT):
-        pass
+def test_nobody_connects_without_a_credential(broker: ConfiguredBroker) -> None:
+    assert not broker.client(None).connect()
+    assert not broker.client(None, context=None).connect(), "in plain text"
+    assert not broker.client(None, name=KITCHEN).connect()
+    assert not broker.client(None, name=COLLECTOR, password="").connect()
+    assert broker.admits(LOFT)
 
 
 @pytest.mark.parametrize("broker", PASSWORDS, indirect=True)
 def test_a_password_is_good_for_its_owner_only(broker: ConfiguredBroker) -> None:
     kitchens = broker.configured.credentials(KITCHEN).password
-    assert not broker.guest(GARDEN, password=kitchens).enter()
-    assert not broker.guest(COLLECTOR, password=kitchens).enter()
-    assert not broker.guest(GARDEN, password=WRONG).enter()
-    assert not broker.guest(GARDEN, name="stranger").enter()
     hashed = broker.configured.users[GARDEN].password
-    assert not broker.guest(GARDEN, password=hashed).enter(), "what the broker stores opens nothing"
+    for name, wrong in ((GARDEN, kitchens), (COLLECTOR, kitchens), (GARDEN, "wrong")):
+        assert not broker.client(name, password=wrong).connect()
+    assert not broker.client(GARDEN, password=hashed).connect(), "nor the hash that is stored"
+    assert not broker.client(GARDEN, name="stranger").connect()
 
 
 @pytest.mark.parametrize("broker", CERTIFICATES, indirect=True)
-def test_a_certificate_must_be_ours_and_made_for_a_client(
+def test_a_certificate_must_be_ours_and_a_clients(
     broker: ConfiguredBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     forger = Authority(tmp_path_factory.mktemp("forger"))
     forged = Pair(forger.files.certificate.with_name("f.crt"), forger.files.key.with_name("f.key"))
     forger.issue_client(forged, KITCHEN)
-    assert not broker.guest(None, context=with_certificate(broker, forged)).enter()
     tls = broker.directory / "tls"
-    servers = Pair(tls / "server.crt", tls / "server.key")
-    assert not broker.guest(None, context=with_certificate(broker, servers)).enter()
+    for pair in (forged, Pair(tls / "server.crt", tls / "server.key")):
+        context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
+        context.load_cert_chain(pair.certificate, pair.key)
+        assert not broker.client(None, context=context).connect()
 
 
 @pytest.mark.parametrize("broker", CERTIFICATES, indirect=True)
 @pytest.mark.parametrize("claimed", [COLLECTOR, GARDEN, f"CN={COLLECTOR}", f"CN={GARDEN}"])
-def test_a_certificate_says_who_one_is_whatever_name_is_claimed(
-    broker: ConfiguredBroker, parties: dict[str, Guest], claimed: str
+def test_a_certificate_decides_whatever_name_is_claimed(
+    broker: ConfiguredBroker, parties: Parties, claimed: str
 ) -> None:
-    liar = broker.guest(LOFT, name=claimed, password=WRONG)
-    if liar.enter():
-        with listening(parties):
-            assert heard_by(parties, liar.say(f"{ROOT}/pub/state")) == NOBODY
-            assert heard_by(parties, liar.say(f"{ROOT}/up/{GARDEN}/report")) == NOBODY
-            assert heard_by(parties, liar.say(f"{ROOT}/up/{LOFT}/report")) == {COLLECTOR}
-        liar.leave()
+    liar = broker.client(LOFT, name=claimed)
+    if liar.connect():
+        with subscribed(parties):
+            assert received_by(parties, liar.publish(f"{ROOT}/pub/state")) == NOBODY
+            assert received_by(parties, liar.publish(f"{ROOT}/up/{GARDEN}/report")) == NOBODY
+            assert received_by(parties, liar.publish(f"{ROOT}/up/{LOFT}/report")) == {COLLECTOR}
+        liar.disconnect()
 
 
 @pytest.mark.parametrize("broker", NATS, indirect=True)
@@ -309,10 +333,113 @@ def test_nats_has_no_back_door(broker: ConfiguredBroker, name: str) -> None:
     found = re.search(r"Listening for client connections on 127\.0\.0\.1:(\d+)", log)
     assert found, log
     known = broker.configured.credentials(name)
-    claims = [{}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}]
-    for claim in claims:
+    for claim in ({}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}):
         with socket.create_connection(("127.0.0.1", int(found[1])), 20) as sock:
             sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
             said = b"".join(iter(lambda: sock.recv(4096), b""))
             assert b"-ERR 'Authorization Violation'" in said
             assert b"PONG" not in said
+
+
+# --- one device's share of the broker (A6) ---------------------------------------------------
+
+HOSTILE, HONEST = "hostile", "honest"
+MANY = 150
+LARGE = 1_000_000
+
+
+def shared(setup: Setup, place: Path) -> ConfiguredBroker:
+    broker = ConfiguredBroker(setup, place / "broker", HOSTILE, HONEST)
+    broker.configured.name_campaigns([CAMPAIGN])
+    return broker.hurry()
+
+
+def retained(broker: ConfiguredBroker) -> set[str]:
+    """The topics of devices on which a later collector finds something."""
+    with broker.client(COLLECTOR) as late:
+        mark = f"{ROOT}/pub/mark"
+        late.subscribe(*from_all_devices(), "allomfree/v1/+/up/#", mark)
+        assert late.receives(late.publish(mark))
+        return late.topics - {mark}
+
+
+@pytest.mark.parametrize("setup", BOTH)
+def test_a_device_cannot_fill_the_broker_with_retained_messages(
+    setup: Setup, tmp_path: Path
+) -> None:
+    own = {f"{ROOT}/up/{HOSTILE}/report", f"{ROOT}/up/{HOSTILE}/request"}
+    with shared(setup, tmp_path) as broker:
+        with broker.client(HOSTILE) as hostile:
+            for number in range(MANY):
+                payload = bytes([number]) * LARGE
+                hostile.publish(f"{ROOT}/up/{HOSTILE}/keep-{number}", payload, retain=True)
+                if setup.kind == "mosquitto":
+                    topic = f"allomfree/v1/heat-{number:08x}/up/{HOSTILE}/report"
+                    hostile.publish(topic, bytes([number]) * 1000, retain=True)
+            for topic in own:
+                hostile.publish(topic, b"k" * LARGE, retain=True)
+        # mosquitto cannot refuse to retain, but those are all the topics there are
+        assert retained(broker) == (NOBODY if setup.kind == "nats" else own)
+        size = sum(f.stat().st_size for f in broker.directory.rglob("*") if f.is_file())
+    assert size < 10 * LARGE
+
+
+def test_a_last_will_is_not_retained_on_nats(tmp_path: Path) -> None:
+    with shared(Setup("nats", "password"), tmp_path) as broker:
+        with broker.client(COLLECTOR) as collector:
+            collector.subscribe(*from_all_devices())
+            client = broker.client(HOSTILE, will=(f"{ROOT}/up/{HOSTILE}/report", b"kept?"))
+            assert client.connect()
+            client.drop()
+            assert collector.receives(b"kept?"), "it is sent"
+        assert retained(broker) == NOBODY
+
+
+@pytest.mark.parametrize("setup", PASSWORDS)
+def test_the_limits_survive_a_restart(setup: Setup, tmp_path: Path) -> None:
+    """And so does what the collector retains, with its waiting reports."""
+    session = {"client_id": "the-collectors", "clean": False}
+    size = LARGEST_PACKET - 200
+    with shared(setup, tmp_path) as broker:
+        with broker.client(COLLECTOR, **session) as collector:
+            collector.subscribe(*from_all_devices(), qos=1)
+            collector.publish(f"{ROOT}/pub/manifest", b"m" * size, retain=True)
+        with broker.client(HONEST) as honest:
+            report = honest.publish(f"{ROOT}/up/{HONEST}/report")
+        broker.stop()
+        broker.start()
+        with broker.client(HOSTILE) as hostile:
+            hostile.publish(f"{ROOT}/up/{HOSTILE}/keep", retain=True)
+            hostile.subscribe("allomfree/v1/+/pub/#")
+            assert hostile.receives(b"m" * size)
+        with broker.client(COLLECTOR, **session) as collector:
+            assert collector.session_present
+            assert collector.receives(report)
+        assert retained(broker) == NOBODY
+
+
+@NEEDS_MOSQUITTO
+def test_a_device_has_one_session_on_mosquitto(tmp_path: Path) -> None:
+    """Under whatever name it leaves one: the next connection finds it."""
+    with shared(Setup("mosquitto", "password"), tmp_path) as broker:
+        found = []
+        for number in range(5):
+            with broker.client(HOSTILE, client_id=f"left-{number}", clean=False) as client:
+                found.append(client.session_present)
+                client.subscribe("allomfree/v1/+/pub/#", qos=1)
+        assert found == [False, True, True, True, True]
+
+
+@pytest.mark.parametrize("setup", PASSWORDS)
+def test_a_large_message_ends_its_senders_connection_only(setup: Setup, tmp_path: Path) -> None:
+    with (
+        shared(setup, tmp_path) as broker,
+        broker.client(COLLECTOR) as collector,
+        broker.client(HONEST) as honest,
+    ):
+        collector.subscribe(*from_all_devices())
+        with broker.client(HOSTILE) as hostile:
+            hostile.publish(f"{ROOT}/up/{HOSTILE}/report", b"x" * (LARGEST_PACKET + 1))
+            wait_until(lambda: hostile.lost)
+        assert collector.receives(honest.publish(f"{ROOT}/up/{HONEST}/report"))
+        assert len(collector.received) == 1

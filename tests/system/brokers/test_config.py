@@ -1,34 +1,75 @@
-"""`broker-config`: run again it keeps what must be kept; it takes certificates made elsewhere."""
+"""`broker-config` and `enrol`: what they write, keep and refuse, for one broker and a cluster."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+import socket
+import ssl
+import stat
 import subprocess
 import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import ExtendedKeyUsage
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from collector.brokers.auditor import limit_nats, limit_requests
 from collector.brokers.authority import (
     AUTHORITY_DAYS,
     SERVER_DAYS,
     Authority,
     days_left,
     names_of,
+    read_certificate,
 )
-from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
+from collector.brokers.choose import choose_broker, let_announce
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, BrokerPlan, Pair
 from collector.brokers.directory import BrokerDirectory
+from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
+from collector.data_dir import open_store, session_name
+from collector.links.mqtt import PahoLink
+from collector.settings import resolve as collector_settings
 from edge_client.settings import resolve
+from protocol_spec import Manifest, Topics
+from protocol_spec.programs.settings import SettingsError, parse_broker
+from protocol_spec.topics import is_device
+from testbed.collector import Cluster
 from testbed.processes import free_port
-from tests.support.brokers import BOTH, ConfiguredBroker, Files, Setup, broker_config, users_of
+from tests.support.brokers import (
+    BOTH,
+    NEEDS_MOSQUITTO,
+    V311,
+    BrokerClient,
+    ConfiguredBroker,
+    Setup,
+    broker_config,
+    users_of,
+)
+from tests.support.campaigns import manifest_text
+from tests.support.brokers import Files
+from tests.support.collector import message
 from tests.support.command_line import Cli
 from tests.support.edge_processes import environment
+from tests.support.harness import need
+from tests.support.harness import QUICK_DISK
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")
+OURS = {COLLECTOR, AUDITOR, PROBE}
 
 
 @pytest.fixture
@@ -41,127 +82,274 @@ def done(result: Result) -> Result:
     return result
 
 
+def configure(cli: Cli, data: Path, *words: str | Path, setup: Setup = NATS) -> str:
+    return done(cli(*broker_config(setup, data, *words))).stdout
+
+
 def contents(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-def unchanged(cli: Cli, data: Path, *words: object) -> str:
+def refused(cli: Cli, data: Path, *words: object, **options: Any) -> str:
     """A command that must be refused: what it says, with every file as it was."""
     before = contents(data)
-    refused = cli(*words)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    said = cli(*words, "--data-dir", data, **options)
+    assert (said.exit_code, said.stdout) == (2, "")
     assert contents(data) == before
-    return refused.stderr
+    return said.stderr
+
+
+# --- what is asked for -----------------------------------------------------------------------
+
+SMUGGLED = "\nallow_anonymous true"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mosquitto", "--host", "bücher.example"), "invalid host name"),
+        (("mosquitto", "--host", "a" * 300), "invalid host name"),
+        (("mosquitto", "--host", "mqtts://broker.example"), "invalid host name"),
+        (("mosquitto", "--host", f"pi.local{SMUGGLED}"), "invalid host name"),
+        (("mosquitto", "--host", "pi.local", "--run-as", f"root{SMUGGLED}"), "in --run-as"),
+        (("mosquitto", "--host", "pi.local", "--bind", f"127.0.0.1{SMUGGLED}"), "in --bind"),
+        (("mosquitto", "--host", "pi.local", "--root", f"/srv{SMUGGLED}"), "invalid path"),
+        (("mosquitto", "--host", "pi.local", "--home-assistant", "home\nuser x"), "prefix"),
+        (("mosquitto",), "--host is not given; nothing was written"),
+        (("nats", "--cluster", "a", "b"), "a cluster of 2 is not possible"),
+        (("nats", "--cluster", "a", "b", "c", "d"), "a cluster of 4 is not possible"),
+        (("nats", "--cluster", "a", "b", "a"), "a is listed twice in --cluster"),
+        (("nats", "--cluster", "a", "b", "no/host"), "in --cluster; nothing was written"),
+        (("mosquitto", "--cluster", "a", "b", "c"), "--cluster needs NATS"),
+        (("nats", "--cluster", "a", "b", "c", "--bind", "192.0.2.1"), "leave it out"),
+        (("nats", "--cluster", "a", "b", "c", "--port", "6222"), "among themselves"),
+        (("nats", "a", "b"), "unexpected extra argument"),
+    ],
+)
+def test_what_is_refused(cli: Cli, data: Path, words: tuple[str, ...], said: str) -> None:
+    """Among it whatever would mean something else in a broker's files."""
+    assert said in refused(cli, data, "broker-config", *words)
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "listens"),
+    [
+        (("--host", "localhost"), "127.0.0.1"),
+        (("--host", "::1"), "::1"),
+        (("--host", "127.0.0.9"), "127.0.0.9"),  # an address of this machine
+        (("--host", "192.0.2.7"), "every interface"),  # one that is not, as behind a router
+        (("--host", "pi.local"), "every interface"),
+        (("--host", "pi.local", "--bind", "127.0.0.2"), "127.0.0.2"),
+        (("--host", "localhost", "--bind", "all"), "every interface"),
+        (("--host", "localhost", "--bind", "::"), "every interface"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
+def test_where_it_listens(
+    cli: Cli, data: Path, kind: str, words: tuple[str, ...], listens: str
+) -> None:
+    """P6: every interface only where it cannot be known, and then with a loud warning."""
+    command = ("broker-config", kind, *words, "--data-dir", data)
+    told = cli(*command).stdout
+    assert ("ATTENTION: it listens on EVERY interface" in told) == (listens == "every interface")
+    again = json.loads(cli(*command[:2], "--data-dir", data, "--json").stdout)
+    assert again["listens_on"] == listens
+    config = (data / "broker" / f"{kind}.conf").read_text()
+    address = f"[{listens}]" if ":" in listens else listens
+    wanted = {"mosquitto": f"listener 8883 {listens}\n", "nats": f'listen: "{address}:8883"'}
+    assert (wanted[kind] in config) == (listens != "every interface")
+
+
+@pytest.mark.parametrize(
+    ("host", "bind", "said", "unsaid"),
+    [
+        ("pi.local", "127.0.0.2", "only this machine can reach it", "other machines"),
+        ("pi.local", "::1", "only this machine can reach it", "other machines"),
+        ("pi.local", "all", "other machines reach it at mqtts://pi.local:", "only this machine"),
+    ],
+)
+def test_the_embedded_broker_serves_where_it_was_configured(
+    cli: Cli,
+    data: Path,
+    caplog: pytest.LogCaptureFixture,
+    host: str,
+    bind: str,
+    said: str,
+    unsaid: str,
+) -> None:
+    configure(cli, data, "--host", host, "--bind", bind, "--port", str(free_port()))
+    logger = logging.getLogger("allomfree.broker")
+    logger.addHandler(caplog.handler)  # the command line has set up a log of its own
+    try:
+        with EmbeddedBroker(data / "broker") as embedded:
+            known = BrokerDirectory.load(data / "broker").credentials(COLLECTOR)
+            link = PahoLink(embedded.url, known, client_id="test")
+            link.connect()
+            link.close()
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert said in caplog.text
+    assert unsaid not in caplog.text
+
+
+# --- run again -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_run_again_it_writes_the_same(cli: Cli, setup: Setup, data: Path) -> None:
-    done(cli(*broker_config(setup, data, "--host", "pi.example", "--host", "192.0.2.7")))
+    configure(cli, data, "--host", "pi.example", "--host", "192.0.2.7", setup=setup)
     done(cli("enrol", "kitchen", "garden", "--data-dir", data))
     done(cli("revoke", "garden", "--data-dir", data))
     before = contents(data / "broker")
-    shown = done(cli(*broker_config(setup, data), "--json"))  # also without naming the hosts
-    after = contents(data / "broker")
-    crl = data / "broker" / "tls" / "revoked.crl"  # signed anew, with the same in it
-    assert {**after, crl: b""} == {**before, crl: b""}
-    facts = json.loads(shown.stdout)
+    facts = json.loads(configure(cli, data, "--json", setup=setup))  # without naming the hosts
+    crl = data / "broker" / "tls" / "revoked.crl"  # signed again, with the same in it
+    assert {**contents(data / "broker"), crl: b""} == {**before, crl: b""}
     assert (facts["enrolled"], facts["broker"]) == (1, "mqtts://pi.example:8883")
-    assert users_of(data / "broker").keys() == {COLLECTOR, AUDITOR, PROBE, "kitchen", "garden"}
+    assert users_of(data / "broker").keys() == OURS | {"kitchen", "garden"}
+
+
+@pytest.mark.parametrize("setup", BOTH)
+def test_a_crash_between_two_files_is_repaired_by_the_next_change(
+    cli: Cli, setup: Setup, data: Path
+) -> None:
+    """broker.json was written, what follows from it was not."""
+    configure(cli, data, "--host", "broker.example", setup=setup)
+    broker = data / "broker"
+    follows = {"nats": ["users.conf"], "mosquitto": ["acl"]}[setup.kind]
+    old = {name: (broker / name).read_bytes() for name in follows}
+    done(cli("enrol", "kitchen", "garden", "--data-dir", data))
+    done(cli("revoke", "garden", "--data-dir", data))
+    new = {name: (broker / name).read_bytes() for name in follows}
+    assert new != old
+    for name, content in old.items():
+        (broker / name).write_bytes(content)
+        (broker / f".{name}.new").write_bytes(b"half of it")
+    configure(cli, data, setup=setup)
+    assert {name: (broker / name).read_bytes() for name in follows} == new
+    assert not list(broker.rglob(".*.new"))
+
+
+def test_files_of_another_version_are_brought_up_to_date(cli: Cli, data: Path) -> None:
+    """NATS's before it starts, because `run` starts it; its limits are set then, too (A6)."""
+    configure(cli, data, "--host", "localhost", "--port", str(free_port()))
+    directory = data / "broker"
+    (directory / "users.conf").write_text("authorization { users: [] }\n")
+    assert BrokerDirectory.load(directory).altered() == ["users.conf"]
+    with EmbeddedBroker(directory):
+        now = BrokerDirectory.load(directory)
+        assert now.altered() == []
+        assert limit_nats(now)
+
+
+def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path) -> None:
+    words = ("--host", "pi.example")
+    configure(cli, data, *words, setup=MOSQUITTO)
+    for changed, said in (
+        (broker_config(NATS, data, *words), "kind mosquitto, not nats"),
+        (
+            broker_config(Setup("mosquitto", "certificate"), data),
+            "auth password, not certificate",
+        ),
+        (broker_config(MOSQUITTO, data, "--namespace", "other"), "namespace allomfree, not other"),
+    ):
+        told = refused(cli, data, *changed)
+        assert f"is configured for {said}, and devices may be enrolled there" in told
+
+
+def test_the_namespace_stays(cli: Cli, data: Path, home: Path) -> None:
+    configure(cli, data, "--host", "pi.local", "--namespace", "home")
+    configure(cli, data)
+    assert BrokerDirectory.load(data / "broker").plan.namespace == "home"
+    (home / "heat.toml").write_text(manifest_text())
+    opened = json.loads(cli("open", home / "heat.toml", "--data-dir", data, "--json").stdout)
+    assert f"/home/{opened['campaign']}" in opened["join"]
+
+
+@pytest.mark.parametrize(
+    ("configured", "given", "used"),
+    [(None, "ha", "ha"), ("ha", None, "ha"), ("ha", "off", ""), ("ha", "home", "home")],
+)
+def test_home_assistants_prefix_is_kept_until_another_is_given(
+    cli: Cli, data: Path, configured: str | None, given: str | None, used: str
+) -> None:
+    flags = ("--home-assistant", configured) if configured else ()
+    configure(cli, data, "--host", "pi.local", *flags)
+    configure(cli, data)
+    assert BrokerDirectory.load(data / "broker").plan.home_assistant == configured
+    flag = {} if given is None else {"home_assistant": given}
+    settings = collector_settings({"data_dir": data, **flag}, environ={})
+    let_announce(settings)
+    assert BrokerDirectory.load(data / "broker").plan.home_assistant == (used or None)
+    assert choose_broker(settings)[0].home_assistant == used
+
+
+# --- the broker's certificate ----------------------------------------------------------------
 
 
 def test_the_brokers_certificate_is_for_its_hosts(cli: Cli, data: Path) -> None:
-    """And for this machine; renewed when they change or it has had two thirds of its time."""
+    """And for this machine; renewed when they change, however an address is written."""
     tls = data / "broker" / "tls"
-    done(cli(*broker_config(MOSQUITTO, data, "--host", "pi.example")))
-    assert names_of(tls / "server.crt") == {"pi.example", *LOCAL}
+    configure(cli, data, "--host", "FD00::0:1")
+    assert names_of(tls / "server.crt") == {"fd00::1", *LOCAL}
     assert SERVER_DAYS - 1 <= days_left(tls / "server.crt") <= SERVER_DAYS
     assert AUTHORITY_DAYS - 1 <= days_left(tls / "ca.crt") <= AUTHORITY_DAYS
     first, authority = (tls / "server.crt").read_bytes(), (tls / "ca.crt").read_bytes()
-    done(cli(*broker_config(MOSQUITTO, data, "--host", "pi.example", "--host", "192.0.2.7")))
-    assert names_of(tls / "server.crt") == {"pi.example", "192.0.2.7", *LOCAL}
-    assert (tls / "server.crt").read_bytes() != first
+    configure(cli, data, "--host", "fd00::1")
+    assert (tls / "server.crt").read_bytes() == first
+    configure(cli, data, "--host", "fd00::1", "--host", "192.0.2.7")
+    assert names_of(tls / "server.crt") == {"fd00::1", "192.0.2.7", *LOCAL}
     assert (tls / "ca.crt").read_bytes() == authority, "what devices trust stays"
 
 
 @pytest.mark.parametrize(("left", "renewed"), [(RENEW_DAYS + 1, False), (RENEW_DAYS - 1, True)])
 def test_a_certificate_is_renewed_in_time(cli: Cli, data: Path, left: int, renewed: bool) -> None:
-    words = broker_config(MOSQUITTO, data, "--host", "pi.example")
-    done(cli(*words))
+    configure(cli, data, "--host", "pi.example")
     tls = data / "broker" / "tls"
     server = Pair(tls / "server.crt", tls / "server.key")
     hosts = BrokerDirectory.load(data / "broker").plan.certified
     Authority(tls).issue_server(server, hosts, days=left)
     before = server.certificate.read_bytes()
-    done(cli(*words))
+    configure(cli, data)
     assert (server.certificate.read_bytes() != before) == renewed
 
 
-def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path) -> None:
-    words = ("--host", "pi.example")
-    done(cli(*broker_config(MOSQUITTO, data, *words)))
-    done(cli("enrol", "kitchen", "--data-dir", data))
-    kept = "and devices may be enrolled there; nothing was changed"
-    told = unchanged(cli, data, *broker_config(NATS, data, *words))
-    assert f"is configured for kind mosquitto, not nats, {kept}" in told
-    told = unchanged(cli, data, *broker_config(Setup("mosquitto", "certificate"), data, *words))
-    assert f"is configured for auth password, not certificate, {kept}" in told
-    told = unchanged(cli, data, *broker_config(MOSQUITTO, data, *words, "--namespace", "other"))
-    assert f"is configured for namespace allomfree, not other, {kept}" in told
-
-
-def test_a_host_must_be_named_the_first_time(cli: Cli, data: Path) -> None:
-    refused = cli(*broker_config(MOSQUITTO, data))
-    assert refused.exit_code == 2
-    assert "--host is not given; nothing was written" in refused.stderr
-    assert not data.exists()
-
-
-# --- a certificate made elsewhere -----------------------------------------------------------------
-
-
-def test_a_certificate_made_elsewhere(cli: Cli, data: Path, files: Files) -> None:
-    """Devices are given its authority to trust, or nothing where the system knows it."""
-    chain, key = files.server("pi.example")
-    given = ("--server-cert", chain, "--server-key", key)
-    words = broker_config(NATS, data, "--host", "pi.example", *given)
-    done(cli(*words, "--server-ca", files.directory / "ca.pem"))
-    done(cli("enrol", "kitchen", "--data-dir", data))
+@pytest.mark.parametrize("setup", BOTH)
+def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files: Files) -> None:
+    """It is served; devices are given its authority to trust, or nothing if the system knows it;
+    and everybody is told when another authority is to be trusted."""
+    port = ("--host", "localhost", "--port", str(free_port()))
+    configure(cli, data, *port, setup=setup)
     broker = data / "broker"
+    ours = [broker / "credentials" / name / "ca.crt" for name in OURS]
+    made_here = ours[0].read_bytes()
+    chain, key = files.server("localhost")
+    ca = files.directory / "ca.pem"
+    given = ("--server-cert", chain, "--server-key", key)
+    told = configure(cli, data, *given, "--server-ca", ca, setup=setup)
+    assert "must trust another authority now" in told
     assert (broker / "tls" / "server.crt").read_bytes() == chain.read_bytes()
     assert (broker / "tls" / "server.key").read_bytes() == key.read_bytes()
-    trusted = broker / "credentials" / "kitchen" / "ca.crt"
-    assert trusted.read_bytes() == (files.directory / "ca.pem").read_bytes()
-    plan = BrokerDirectory.load(broker).plan
-    assert str(plan.local_url) == "mqtts://pi.example:8883", "it is not for localhost"
-    done(cli(*words))
+    assert {file.read_bytes() for file in ours} == {ca.read_bytes()}
+    with ConfiguredBroker(setup, broker, "kitchen") as running:
+        trusting = running.context("kitchen", authority=ca)
+        with running.client("kitchen", context=trusting):
+            pass
+    assert (broker / "credentials" / "kitchen" / "ca.crt").read_bytes() == ca.read_bytes()
+    assert "must trust" not in configure(cli, data, setup=setup)
+    configure(cli, data, *given, setup=setup)
     done(cli("enrol", "garden", "--data-dir", data))
     config = broker / "credentials" / "garden" / "edge.toml"
     assert resolve({}, config=config, environ={}).ca_file is None
     assert not config.with_name("ca.crt").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setup", BOTH)
-def test_a_broker_serves_a_certificate_made_elsewhere(
-    cli: Cli, setup: Setup, data: Path, files: Files
-) -> None:
-    chain, key = files.server("localhost")
-    ca = files.directory / "ca.pem"
-    given = ("--server-cert", chain, "--server-key", key, "--server-ca", ca)
-    done(
-        cli(*broker_config(setup, data, "--host", "localhost", *given, "--port", str(free_port())))
-    )
-    with ConfiguredBroker(setup, data / "broker", "kitchen") as broker:
-        guest = broker.guest("kitchen", context=broker.context("kitchen", authority=ca))
-        assert guest.enter()
-        guest.leave()
+    assert "must trust another authority now" in configure(cli, data, "--own-cert", setup=setup)
+    assert {file.read_bytes() for file in ours} == {made_here}
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         (("--server-cert", "server.pem"), "--server-cert and --server-key belong together"),
-        (("--server-key", "server.key"), "--server-cert and --server-key belong together"),
         (("--server-ca", "ca.pem"), "--server-cert and --server-key belong together"),
         (("--server-cert", "server.pem", "--server-key", "other.key"), "KEY_VALUES_MISMATCH"),
         (("--server-cert", "server.pem", "--server-key", "locked.key"), "without a passphrase"),
@@ -182,12 +370,12 @@ def test_a_certificate_and_a_key_that_cannot_serve(
         serialization.BestAvailableEncryption(b"a passphrase"),
     )
     (files.directory / "locked.key").write_bytes(locked)
-    done(cli(*broker_config(NATS, data, "--host", "pi.example")))
+    configure(cli, data, "--host", "pi.example")
     flags = [word if word.startswith("-") else str(files.directory / word) for word in given]
-    assert told in unchanged(cli, data, *broker_config(NATS, data, "--host", "pi.example", *flags))
+    assert told in refused(cli, data, *broker_config(NATS, data, *flags))
 
 
-# --- without the extra ----------------------------------------------------------------------------
+# --- without the extra -----------------------------------------------------------------------
 
 BLOCKED = """
 import sys
@@ -215,9 +403,9 @@ def without(*blocked: str, words: tuple[str | Path, ...]) -> subprocess.Complete
 )
 def test_what_is_not_installed_is_named(setup: Setup, blocked: str, data: Path) -> None:
     words = broker_config(setup, data, "--host", "pi.example")
-    refused = without(blocked, words=words)
-    assert refused.returncode == 2
-    assert refused.stderr == (
+    said = without(blocked, words=words)
+    assert said.returncode == 2
+    assert said.stderr == (
         f"error: {blocked} is not installed; nothing was changed. "
         f"Run: {sys.executable} -m pip install '.[broker]', in a copy of the source\n"
     )
@@ -226,9 +414,297 @@ def test_what_is_not_installed_is_named(setup: Setup, blocked: str, data: Path) 
 
 def test_mosquitto_with_a_certificate_of_ones_own_needs_no_extra(data: Path, files: Files) -> None:
     chain, key = files.server("pi.example")
-    given = ("--server-cert", chain, "--server-key", key)
-    words = broker_config(MOSQUITTO, data, "--host", "pi.example", *given)
-    ran = without("bcrypt", "cryptography", words=words)
-    assert ran.returncode == 0, ran.stderr
-    ran = without("bcrypt", "cryptography", words=("enrol", "kitchen", "--data-dir", data))
-    assert ran.returncode == 0, ran.stderr
+    given = ("--host", "pi.example", "--server-cert", chain, "--server-key", key)
+    for words in (broker_config(MOSQUITTO, data, *given), ("enrol", "kitchen", "--data-dir", data)):
+        ran = without("bcrypt", "cryptography", words=words)
+        assert ran.returncode == 0, ran.stderr
+
+
+# --- credentials -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setup", BOTH)
+def test_a_credential_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path) -> None:
+    """In files of their owner's only, whatever the umask."""
+    before = os.umask(0)
+    try:
+        configure(cli, data, "--host", "broker.example", setup=setup)
+        done(cli("enrol", "kitchen", "--data-dir", data))
+        session_name(data)
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (data, *data.rglob("*"))}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    broker = data / "broker"
+    own = broker / "credentials" / "kitchen"
+    secret = {"password"} if setup.auth == "password" else {"client.crt", "client.key"}
+    assert {file.name for file in own.iterdir()} == {"edge.toml", "ca.crt", *secret}
+    on_device = Path("/etc/allomfree")
+    settings = resolve({}, config=own / "edge.toml", environ={})
+    assert (settings.username, settings.ca_file) == ("kitchen", on_device / "ca.crt")
+    if setup.auth == "password":
+        assert (settings.password_file, settings.cert_file) == (on_device / "password", None)
+        password = (own / "password").read_text().strip()
+        assert len(password) * 6 >= 128
+        assert password not in (broker / "broker.json").read_text(), "kept only as a hash"
+    else:
+        assert settings.cert_file == on_device / "client.crt"
+        assert settings.key_file == on_device / "client.key"
+        certificate = x509.load_pem_x509_certificate((own / "client.crt").read_bytes())
+        (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        assert name.value == "kitchen"
+        assert users_of(broker)["kitchen"]["serial"] == certificate.serial_number
+
+
+def test_the_collectors_own_credential(cli: Cli, data: Path) -> None:
+    """For a collector that runs elsewhere: where the broker is, and how to authenticate."""
+    configure(cli, data, "--host", "pi.example", setup=Setup("nats", "certificate"))
+    file = data / "broker" / "credentials" / COLLECTOR / "collector.toml"
+    table = tomllib.loads(file.read_text())
+    assert parse_broker(table.pop("broker")) == BrokerDirectory.load(data / "broker").plan.url
+    assert (table.pop("username"), table.pop("namespace")) == (COLLECTOR, "allomfree")
+    assert {Path(file).exists() for file in table.values()} == {True}
+
+
+def test_a_readers_credential(cli: Cli, data: Path) -> None:
+    configure(cli, data, "--host", "pi.local")
+    flags = ("--home-assistant", "ha", "--data-dir", data)
+    told = json.loads(done(cli("enrol", "--reader", "home", *flags, "--json")).stdout)
+    (row,) = told["readers"]
+    place = Path(row["credentials"])
+    assert (row["reader"], told["enrolled"], told["home_assistant"]) == ("Reader-home", [], "ha")
+    assert {file.name for file in place.iterdir()} == {"reader.toml", "ca.crt", "password"}
+    assert tomllib.loads((place / "reader.toml").read_text()) == {
+        "host": "pi.local",
+        "port": 8883,
+        "tls": True,
+        "username": "Reader-home",
+        "password_file": "password",
+        "ca_file": "ca.crt",
+    }
+    for wrong in ("home", "Home", "a b"):
+        assert "Nothing was enrolled" in refused(cli, data, "enrol", "--reader", wrong)
+
+
+def test_names(cli: Cli, data: Path, home: Path) -> None:
+    """Random, from a file, from standard input, and given; never an invalid one."""
+
+    def enrolled(*words: object, **options: Any) -> list[str]:
+        said = done(cli("enrol", *words, "--data-dir", data, "--json", **options))
+        return [row["device"] for row in json.loads(said.stdout)["enrolled"]]
+
+    configure(cli, data, "--host", "pi.local")
+    random = enrolled("--count", 3)
+    assert len({*random}) == 3
+    assert all(is_device(name) and len(bytes.fromhex(name)) >= 8 for name in random)
+    (home / "names").write_text("porch\n\n  cellar \n")
+    assert enrolled("--from", home / "names", "garden") == ["garden", "porch", "cellar"]
+    assert enrolled("--from", "-", answer="roof\n") == ["roof"]
+    assert users_of(data / "broker").keys() == OURS | {
+        *random, "garden", "porch", "cellar", "roof"
+    }  # fmt: skip
+    for wrong in ("Kitchen", "a b", "a/b", "+", "#", "a" * 33, "../up", "é", COLLECTOR):
+        assert "invalid device name" in refused(cli, data, "enrol", "fine", wrong)
+    done(cli("revoke", "roof", "--data-dir", data))
+    for words, said in (
+        (("fine", "fine"), "is named twice"),
+        (("fine", "garden"), "garden cannot be enrolled: it is already enrolled"),
+        (("roof",), "it was revoked, see revoke --undo"),
+        ((PROBE,), f"{PROBE} cannot be enrolled"),
+        ((), "no device is named; nothing was enrolled"),
+    ):
+        assert said in refused(cli, data, "enrol", *words)
+
+
+def test_a_missing_or_damaged_list_is_not_overwritten(cli: Cli, data: Path) -> None:
+    said = cli("enrol", "kitchen", "--data-dir", data)
+    assert said.exit_code == 2
+    assert f"broker-config --data-dir {data} mosquitto --host HOST" in said.stderr
+    configure(cli, data, "--host", "pi.local")
+    file = data / "broker" / "broker.json"
+    for damage in ("", "{", "[]", '{"plan": {}}', '{"plan": {"hosts": []}, "users": []}'):
+        file.write_text(damage)
+        for words in (("enrol", "kitchen"), broker_config(NATS, data)):
+            said = cli(*words, "--data-dir", data)
+            assert said.exit_code == 1
+            assert "Restore it from a backup" in said.stderr
+        assert file.read_text() == damage
+
+
+# One process for each name; all begin when the pipe is closed.
+MANY = """
+import os, sys
+from collector.commands import main
+data, *names = sys.argv[1:]
+waiting, start = os.pipe()
+children = []
+for name in names:
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(start)
+        os.read(waiting, 1)
+        main(["enrol", name, "--data-dir", data])
+os.close(start)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+@pytest.mark.slow
+def test_many_enrol_at_once(cli: Cli, data: Path) -> None:
+    configure(cli, data, "--host", "pi.local")
+    names = [f"device-{number}" for number in range(4)]
+    command = [sys.executable, "-c", MANY, str(data), *names]
+    subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, timeout=120, check=True)
+    assert set(names) <= set(users_of(data / "broker"))
+
+
+# --- the embedded broker's port, and mosquitto's user ----------------------------------------
+
+
+@pytest.fixture
+def taken() -> Iterator[ExitStack]:
+    """MQTT's own port, by us or by somebody else."""
+    with ExitStack() as stack:
+        if is_free(PORTS[0]):
+            stack.enter_context(socket.create_server(("127.0.0.1", PORTS[0])))
+        yield stack
+
+
+def test_the_next_free_port_is_taken_logged_and_kept(
+    taken: ExitStack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = EmbeddedBroker(tmp_path).url.port
+    assert port in PORTS[1:]
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"uses port 1883, so the embedded broker gets port {port} and keeps it" in said
+    assert str(tmp_path / "port") in said
+    taken.close()
+    assert EmbeddedBroker(tmp_path).url.port == port
+    (tmp_path / "port").write_text("")
+    with pytest.raises(SettingsError, match="does not hold a port number"):
+        EmbeddedBroker(tmp_path)
+
+
+def test_no_port_at_all(taken: ExitStack, tmp_path: Path) -> None:
+    for port in PORTS:
+        if is_free(port):
+            taken.enter_context(socket.create_server(("127.0.0.1", port)))
+    with pytest.raises(SettingsError, match=r"the ports 1883 to 1899 .* are all taken"):
+        EmbeddedBroker(tmp_path)
+    assert not (tmp_path / "port").exists()
+
+
+@NEEDS_MOSQUITTO
+def test_mosquitto_can_read_its_files_whoever_starts_it(cli: Cli, data: Path) -> None:
+    """By root, too: it must not switch to a user who cannot. In a container users differ."""
+    words = ("broker-config", "mosquitto", "--host", "localhost", "--port", str(free_port()))
+    told = done(cli(*words, "--data-dir", data)).stdout
+    assert f"Start it:  mosquitto -c {data}/broker/mosquitto.conf\n" in told
+    assert ("mosquitto runs as root, too." in told) == (os.geteuid() == 0)
+    with ConfiguredBroker(MOSQUITTO, data / "broker", "kitchen") as broker:
+        assert broker.admits("kitchen")
+    other = data / "other"
+    done(cli(*words, "--root", "/mosquitto", "--data-dir", data, "--broker-dir", other))
+    assert "\nuser " not in (other / "mosquitto.conf").read_text()
+
+
+# --- a cluster of NATS servers ---------------------------------------------------------------
+
+NODES = ("a.example", "b.example", "192.0.2.7")
+
+
+def configure_cluster(cli: Cli, data: Path, *more: object) -> str:
+    words = ("broker-config", "nats", "--cluster", *NODES, "--data-dir", data, *more)
+    return done(cli(*words)).stdout
+
+
+def test_every_node_gets_a_directory_of_its_own(cli: Cli, data: Path) -> None:
+    facts = json.loads(configure_cluster(cli, data, "--port", "9883", "--json"))
+    assert list(facts["nodes"]) == list(NODES)
+    for node, place in facts["nodes"].items():
+        text = (Path(place) / "nats.conf").read_text()
+        assert f'server_name: "allomfree-{node}"' in text
+        assert "stream_replicas: 3" in text
+        assert all(f'"tls://{other}:6222"' in text for other in NODES)
+        assert "verify: true" in text
+        assert str(data) not in text, "it is copied to another machine"
+        assert Path(place).stat().st_mode & 0o077 == 0
+        assert names_of(Path(place) / "tls" / "server.crt") >= set(NODES)
+    assert not (data / "broker" / "nats.conf").exists()
+    file = data / "broker" / "credentials" / COLLECTOR / "collector.toml"
+    told = collector_settings({}, config=file, environ={})
+    assert [str(stream) for stream in told.stream or ()] == [f"tls://{n}:4222" for n in NODES]
+    assert str(told.broker) == "mqtts://a.example:9883"
+    before = contents(data / "broker" / "nodes")
+    done(cli("broker-config", "nats", "--data-dir", data))
+    assert contents(data / "broker" / "nodes") == before
+
+
+def test_nodes_trust_nobody_but_nodes(cli: Cli, data: Path) -> None:
+    """A device's certificate is of another authority than theirs."""
+    configure_cluster(cli, data, "--auth", "certificate")
+    place = data / "broker" / "nodes" / NODES[0] / "tls"
+    route, nodes = read_certificate(place / "route.crt"), read_certificate(place / "routes.crt")
+    route.verify_directly_issued_by(nodes)
+    uses = route.extensions.get_extension_for_class(ExtendedKeyUsage).value
+    assert set(uses) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    assert names_of(place / "route.crt") == {NODES[0]}
+    device = read_certificate(data / "broker" / "credentials" / COLLECTOR / "client.crt")
+    with pytest.raises(InvalidSignature):
+        device.verify_directly_issued_by(nodes)
+    assert not list((data / "broker" / "nodes").rglob("ca.key"))
+
+
+def test_enrolling_changes_all_nodes_and_says_what_to_copy(cli: Cli, data: Path) -> None:
+    configure_cluster(cli, data)
+    said = cli("enrol", "kitchen", "--data-dir", data).stdout
+    places = [data / "broker" / "nodes" / node for node in NODES]
+    assert all(str(place) in said for place in places)
+    assert all('"kitchen"' in (place / "users.conf").read_text() for place in places)
+    assert "reload=broker.pid" in cli("revoke", "kitchen", "--data-dir", data).stdout
+    assert not any('"kitchen"' in (place / "users.conf").read_text() for place in places)
+
+
+def test_messages_are_stored_three_times() -> None:
+    plan = BrokerPlan("nats", "allomfree", NODES, Path(), nodes=NODES)
+    asked = [json.loads(body) for topic, body in limit_requests(plan) if "UPDATE" in topic]
+    assert [body["num_replicas"] for body in asked] == [3, 3]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    need("postgres")
+    with tempfile.TemporaryDirectory(dir=QUICK_DISK) as place:
+        Path(place).chmod(0o711)
+        with Cluster(Path(place) / "site", workers=1) as started:
+            yield started
+
+
+def test_what_one_node_accepted_is_counted_through_another(cluster: Cluster) -> None:
+    """The node that accepted it is killed before anybody has read it."""
+    cluster.start_workers()
+    (worker,) = cluster.workers
+    manifest = Manifest.from_toml(manifest_text(first=int(time.time()) - 1))
+    with closing(open_store(worker.data, cluster.database.address())) as store:
+        store.open_campaign(manifest, int(time.time()))
+    cluster.enrol(["kitchen"])
+    assert limit_nats(cluster.broker), "the auditor's requests were refused"
+    worker.stop()
+    node = cluster.nodes[2]
+    report = message(manifest, "kitchen", body=b"\1")
+    password = cluster.broker.credentials("kitchen").password
+    trusted = ssl.create_default_context(cafile=str(cluster.authority))
+    client = BrokerClient(
+        cluster.port, V311, name="kitchen", password=password, context=trusted, host=node.address
+    )
+    with client:
+        client.publish(Topics(manifest.campaign).report("kitchen"), report.payload)
+    node.kill()
+    worker.start()
+    worker.wait_until_received(1)
+    with worker.store() as store:
+        assert sum(tally.n for tally in store.tallies(1, 0).values()) == 1
+    assert BrokerDirectory.load(cluster.broker.path).reload() is False, "one node is down"
+    node.start()
+    assert cluster.broker.reload()

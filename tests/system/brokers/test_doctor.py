@@ -1,5 +1,5 @@
 """`doctor` proves access list and limits by trying them, says what is wrong, and leaves nothing
-behind (R17, A6)."""
+behind (R17, R30, A6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from collector.brokers.config import AUDITOR, COLLECTOR, NO_CAMPAIGN, PROBE
+from collector.brokers.config import (
+    AUDITOR,
+    COLLECTOR,
+    NO_CAMPAIGN,
+    PROBE,
+    READER_PROBE,
+    subjects,
+)
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.brokers import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
@@ -34,7 +41,7 @@ def failed(found: dict[str, dict[str, Any]]) -> set[str]:
     return {check for check, finding in found.items() if not finding["ok"]}
 
 
-TRIALS = {
+PROBES = {
     "nobody connects without a credential",
     "nobody connects with a wrong credential",
     "a device reports as itself",
@@ -71,7 +78,7 @@ def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, collection: Col
     with configured(setup, collection):
         found = examine(cli, collection)
     assert failed(found) == NO_SERVICE
-    assert found.keys() >= TRIALS | LIMITS[setup.kind] | {"broker", "certificate"}
+    assert found.keys() >= PROBES | LIMITS[setup.kind] | {"broker", "certificate"}
     assert "more days" in found["certificate"]["finding"]
 
 
@@ -92,7 +99,7 @@ def may(name: str, verb: str, topics: str) -> tuple[str, str, str]:
 
 
 def also(own: str, subjects: str) -> tuple[str, str, str]:
-    """NATS's list of users with one subject too many beside somebody's own."""
+    """NATS's list of users with one subject too many next to somebody's own."""
     return USERS, f'"{own}"] }}', f'"{own}", "{subjects}"] }}'
 
 
@@ -130,7 +137,7 @@ NATS_LAX = [
     ((NATS_CONF, "reject_qos2_publish: true", ""), ONLY_WRITTEN),
     ((NATS_CONF, "consumer_inactive_threshold", "# "), ONLY_WRITTEN),
 ]
-# One trial notices another's protection too: whoever writes everywhere writes here as well.
+# One probe notices another's protection too: whoever writes everywhere writes here as well.
 IMPLIED = {
     "a device does not report as another": {
         "a device sends reports and requests only",
@@ -162,14 +169,55 @@ def test_a_lax_broker_is_found_out(
     assert remedy in found["configuration"]["finding"]
 
 
-def test_nats_that_was_not_told_its_limits(cli: Cli, collection: Collection) -> None:
+LAX_READER = [f"allomfree/v1/canary/{end}" for end in ("up/+/report", "up/+/request", "pub/#")]
+NO_READER_MAY = {
+    "a reader does not report",
+    "a reader does not ask to forget",
+    "a reader does not publish as the collector",
+}
+
+
+@pytest.mark.parametrize("setup", PASSWORDS)
+def test_a_reader_that_could_report_is_found_out(
+    cli: Cli, setup: Setup, collection: Collection
+) -> None:
+    broker = configured(setup, collection)
+    broker.configured.enrol_readers(["tv"])
+    if setup.kind == "mosquitto":
+        lines = "".join(f"topic write {topic}\n" for topic in LAX_READER)
+        broker.spoil(ACL, f"user {READER_PROBE}\n", f"user {READER_PROBE}\n{lines}")
+    else:
+        name = f'user: "{READER_PROBE}"'
+        before, after = (broker.directory / USERS).read_text().split(name)
+        written = json.dumps([s for topic in LAX_READER for s in subjects(topic)])
+        after = after.replace("allow: []", f"allow: {written}", 1)
+        (broker.directory / USERS).write_text(f"{before}{name}{after}")
+    with broker.hurry():
+        found = examine(cli, collection)
+    assert found["a reader reads results"]["ok"]
+    assert failed(found) == NO_SERVICE | {"configuration"} | NO_READER_MAY
+
+
+@NEEDS_MOSQUITTO
+def test_what_mosquitto_lets_everybody_do_is_denied_to_readers(
+    cli: Cli, collection: Collection
+) -> None:
+    broker = configured(Setup("mosquitto", "password"), collection)
+    broker.configured.enrol_readers(["tv"])
+    broker.spoil(ACL, f"topic deny allomfree/v1/canary/up/{READER_PROBE}/try\n", "")
+    with broker:
+        found = failed(examine(cli, collection))
+    assert found == NO_SERVICE | {"configuration", "a reader does not report"}
+
+
+def test_nats_without_its_limits(cli: Cli, collection: Collection) -> None:
     with configured(Setup("nats", "password"), collection, limited=False) as broker:
         found = examine(cli, collection)
         assert failed(found) == NO_SERVICE | {"a device does not store messages"}
-        with broker.guest(AUDITOR) as late:
-            late.listen(everything_of(CANARY_CAMPAIGN))
-            assert late.hears(late.say(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
-            assert len(late.heard) == 1, "what the trial stored is cleared"
+        with broker.client(AUDITOR) as late:
+            late.subscribe(everything_of(CANARY_CAMPAIGN))
+            assert late.receives(late.publish(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
+            assert len(late.received) == 1, "what the probe stored is cleared"
 
 
 def test_sessions_left_behind_on_nats(cli: Cli, collection: Collection) -> None:
@@ -178,43 +226,48 @@ def test_sessions_left_behind_on_nats(cli: Cli, collection: Collection) -> None:
     broker.hurry()
     with broker:
         for number in range(25):
-            with broker.guest(GARDEN, client_id=f"left-{number}", clean=False) as guest:
-                assert guest.listen("allomfree/v1/+/pub/manifest", qos=1) == [True]
+            with broker.client(GARDEN, client_id=f"left-{number}", clean=False) as client:
+                assert client.subscribe("allomfree/v1/+/pub/manifest", qos=1) == [True]
         found = examine(cli, collection)
     assert failed(found) == NO_SERVICE | {"configuration", "sessions"}
     assert "25 stored subscriptions, 1 enrolled devices" in found["sessions"]["finding"]
     assert "devices send again what is missing" in found["sessions"]["finding"]
 
 
-@NEEDS_MOSQUITTO
-def test_mosquitto_that_gives_a_device_many_sessions(cli: Cli, collection: Collection) -> None:
-    broker = configured(Setup("mosquitto", "password"), collection)
-    broker.spoil(CONF, "clientid true", "clientid false")
+ANYBODY = "nobody connects without a credential"
+USERS_AS_SESSIONS = (CONF, "clientid true", "clientid false")
+LETS_ANYBODY_IN = [
+    (NATS_CONF, "mqtt {", 'mqtt {\n  no_auth_user: "anybody"'),
+    (USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }'),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lax", "findings"),
+    [
+        pytest.param("mosquitto", [USERS_AS_SESSIONS], SESSIONS, marks=NEEDS_MOSQUITTO),
+        pytest.param(  # anonymous clients have no user to tie their session to
+            "mosquitto",
+            [(CONF, "allow_anonymous false", "allow_anonymous true"), USERS_AS_SESSIONS],
+            {*SESSIONS, ANYBODY},
+            marks=NEEDS_MOSQUITTO,
+        ),
+        ("nats", LETS_ANYBODY_IN, {ANYBODY}),
+    ],
+)
+def test_sessions_and_strangers(
+    cli: Cli,
+    collection: Collection,
+    kind: Any,
+    lax: list[tuple[str, str, str]],
+    findings: set[str],
+) -> None:
+    broker = configured(Setup(kind, "password"), collection).hurry()
+    for change in lax:
+        broker.spoil(*change)
     with broker:
         found = failed(examine(cli, collection))
-    assert found == NO_SERVICE | SESSIONS | {"configuration"}
-
-
-@NEEDS_MOSQUITTO
-def test_mosquitto_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
-    """It must not tie sessions to users then, who have none; so that is found out, too."""
-    broker = configured(Setup("mosquitto", "password"), collection)
-    broker.spoil(CONF, "allow_anonymous false", "allow_anonymous true")
-    broker.spoil(CONF, "clientid true", "clientid false")
-    with broker:
-        found = failed(examine(cli, collection))
-    anybody = "nobody connects without a credential"
-    assert found == NO_SERVICE | SESSIONS | {"configuration", anybody}
-
-
-def test_nats_that_lets_anybody_in(cli: Cli, collection: Collection) -> None:
-    broker = configured(Setup("nats", "password"), collection)
-    broker.hurry()
-    broker.spoil("nats.conf", "mqtt {", 'mqtt {\n  no_auth_user: "anybody"')
-    broker.spoil(USERS, "users: [", 'users: [\n    { user: "anybody", password: "known" }')
-    with broker:
-        found = failed(examine(cli, collection))
-    assert found == NO_SERVICE | {"configuration", "nobody connects without a credential"}
+    assert found == NO_SERVICE | {"configuration"} | findings
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
@@ -239,18 +292,18 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
         spoiled = {"configuration"}
     ours = {"client_id": session_name(collection.data), "clean": False}
     with broker:
-        with broker.guest(COLLECTOR, **ours) as collectors:
-            assert collectors.listen(*from_all_devices(), qos=1) == [True, True]
-        with broker.guest(GARDEN) as garden:
-            waiting = {garden.say(collection.topics.report(GARDEN)) for _ in range(5)}
+        with broker.client(COLLECTOR, **ours) as collectors:
+            assert collectors.subscribe(*from_all_devices(), qos=1) == [True, True]
+        with broker.client(GARDEN) as garden:
+            waiting = {garden.publish(collection.topics.report(GARDEN)) for _ in range(5)}
         before = collection.look()
         assert failed(examine(cli, collection)) == NO_SERVICE | spoiled
         assert collection.look() == before
-        with broker.guest(AUDITOR) as auditor:
-            auditor.listen(everything_of(CANARY_CAMPAIGN))
-            assert auditor.hears(auditor.say(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
-            assert len(auditor.heard) == 1
-        with broker.guest(COLLECTOR, **ours) as collectors:
+        with broker.client(AUDITOR) as auditor:
+            auditor.subscribe(everything_of(CANARY_CAMPAIGN))
+            assert auditor.receives(auditor.publish(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
+            assert len(auditor.received) == 1
+        with broker.client(COLLECTOR, **ours) as collectors:
             assert collectors.session_present
-            collectors.wait_for(lambda: collectors.words >= waiting)
-            assert collectors.words == waiting
+            collectors.wait_for(lambda: collectors.payloads >= waiting)
+            assert collectors.payloads == waiting

@@ -1,0 +1,551 @@
+"""Running collectors and brokers: the whole product over TLS, revoking, and a broker that is
+configured while the collector runs (F9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from collector.brokers.choose import ConfigurationWatch, choose_broker
+from collector.brokers.config import COLLECTOR
+from collector.brokers.directory import BrokerDirectory, has_reloaded
+from collector.brokers.embedded import EmbeddedBroker, is_free
+from collector.data_dir import open_store, read_store, session_name
+from collector.health import OUTDATED, examine, fingerprint
+from collector.rounds.publishing import discovery, discovery_topic
+from collector.settings import Settings, resolve
+from protocol_spec import Manifest, Outcome, Topics, make_report
+from testbed.processes import free_port
+from tests.support.brokers import (
+    BOTH,
+    NEEDS_MOSQUITTO,
+    PASSWORDS,
+    ROOT,
+    BrokerClient,
+    ConfiguredBroker,
+    Setup,
+    broker_config,
+    plan,
+    users_of,
+)
+from tests.support.campaigns import manifest_text
+from tests.support.command_line import facts
+from tests.support.collector_processes.campaign import (
+    Collection,
+    assert_each_once,
+    wait_until_open,
+)
+from tests.support.collector_processes.processes import CollectorProcess
+from tests.support.collector_processes.wire import Publisher
+from tests.support.command_line import Cli
+from tests.support.edge_processes import edge, wait_until
+
+# --- configured while the collector runs (F9) ------------------------------------------------
+
+NATS, MOSQUITTO = Setup("nats", "password"), Setup("mosquitto", "password")
+DEVICES = 4
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    made = Collection.opened(tmp_path / "data", DEVICES)
+    (made.data / "broker").mkdir(mode=0o700)
+    (made.data / "broker" / "port").write_text(str(free_port()))
+    return made
+
+
+def local_port(collection: Collection) -> int:
+    return int((collection.data / "broker" / "port").read_text())
+
+
+def enrol(cli: Cli, collection: Collection, *names: str) -> dict[str, object]:
+    done = cli("enrol", *names, "--data-dir", collection.data, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_open_to_this_machine_then_configured(cli: Cli, collection: Collection) -> None:
+    """As somebody does who ran it first and thought of security later."""
+    port = free_port()
+    with CollectorProcess(collection.data) as process:
+        process.wait_for("connected to")
+        wait_until_open(collection, local_port(collection))
+        with Publisher(local_port(collection)) as publisher:
+            publisher.send(collection.reports()[:2])
+        words = broker_config(NATS, collection.data, "--host", "localhost", "--port", str(port))
+        told = cli(*words)
+        assert "The running broker uses it now." in told.stdout, told
+        assert examine(collection.data).well
+        assert process.said("configuration was changed: restarting") == 1
+        assert is_free(local_port(collection)), "nobody gets in without a credential any more"
+        assert enrol(cli, collection, "device-2", "device-3")["reloaded"] is True
+        broker = ConfiguredBroker(NATS, collection.data / "broker")
+        assert not broker.client(None).connect()
+        for number in (2, 3):
+            with broker.client(f"device-{number}") as device:
+                device.publish(*collection.report(number))
+        collection.wait_for(DEVICES)
+        assert_each_once(collection.look(), DEVICES)
+        assert process.said("configuration was changed: restarting") == 1, (
+            "enrolment needs no restart"
+        )
+        assert process.terminate() == 0
+
+
+@pytest.mark.slow
+def test_not_well_until_it_is_taken_over(cli: Cli, collection: Collection) -> None:
+    """What waits meanwhile at the broker is counted afterwards."""
+    with CollectorProcess(collection.data) as process:
+        process.wait_for("collecting for")
+        wait_until(lambda: examine(collection.data).well)
+        wait_until_open(collection, local_port(collection))
+        os.kill(process.pid, signal.SIGSTOP)
+        with Publisher(local_port(collection)) as publisher:
+            publisher.send(collection.reports())
+        directory = collection.data / "broker"
+        BrokerDirectory.configure(directory, plan(NATS, directory))
+        told = cli("health", "--data-dir", collection.data)
+        assert (told.exit_code, told.stdout) == (1, f"{OUTDATED}\n")
+        os.kill(process.pid, signal.SIGCONT)
+        process.wait_for("connected to", times=2)
+        wait_until(lambda: examine(collection.data).well)
+        collection.wait_for(DEVICES)
+        assert_each_once(collection.look(), DEVICES)
+        assert process.terminate() == 0
+
+
+# --- noticing -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    directory = tmp_path / "data" / "broker"
+    directory.mkdir(parents=True, mode=0o700)
+    (directory / "port").write_text(str(free_port()))
+    return resolve({"data_dir": tmp_path / "data"}, environ={})
+
+
+@pytest.fixture
+def watch(settings: Settings) -> ConfigurationWatch:
+    """That of a service whose embedded broker serves this machine."""
+    watch = ConfigurationWatch(settings, every_seconds=0.0)
+    _, embedded = choose_broker(settings)
+    assert embedded is not None
+    embedded.prepare()
+    watch.started(embedded)
+    assert not watch.changed()
+    return watch
+
+
+def configure(settings: Settings, **options: object) -> None:
+    BrokerDirectory.configure(settings.broker_dir, plan(NATS, settings.broker_dir, **options))
+
+
+def test_only_a_whole_configuration_is_taken_over(
+    settings: Settings, watch: ConfigurationWatch
+) -> None:
+    with BrokerDirectory.changing(settings.broker_dir):
+        configure(settings)
+        assert not watch.changed(), "its writer has not finished"
+    assert watch.changed()
+
+
+def test_what_cannot_be_used_ends_nothing(
+    settings: Settings, watch: ConfigurationWatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(settings)
+    stored = settings.broker_dir / "broker.json"
+    whole = stored.read_text()
+    stored.write_text("{")
+    assert not watch.changed()
+    assert not watch.changed()
+    (said,) = caplog.messages
+    assert "the broker's new configuration cannot be used" in said
+    stored.write_text(whole)
+    configure(settings)  # on another port
+    assert watch.changed()
+
+
+def test_a_broker_named_by_hand_is_not_watched(settings: Settings) -> None:
+    named = resolve({"data_dir": settings.data_dir, "broker": "mqtts://broker.example"}, environ={})
+    watch = ConfigurationWatch(named, every_seconds=0.0)
+    configure(settings)
+    assert (watch.in_use, watch.changed()) == ("", False)
+
+
+def test_enrolment_and_another_campaign_are_no_new_configuration(settings: Settings) -> None:
+    configure(settings)
+    before = fingerprint(settings.broker_dir)
+    BrokerDirectory.load(settings.broker_dir).enrol(["kitchen"])
+    assert fingerprint(settings.broker_dir) == before
+
+
+def test_configured_between_choosing_and_starting(settings: Settings) -> None:
+    """What was written meanwhile is not overwritten, and is taken over next."""
+    embedded = EmbeddedBroker(settings.broker_dir)
+    configure(settings)
+    written = (settings.broker_dir / "nats.conf").read_text()
+    embedded.prepare()
+    assert (settings.broker_dir / "nats.conf").read_text() == written
+    watch = ConfigurationWatch(settings, every_seconds=0.0)
+    watch.started(embedded)
+    assert watch.changed()
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "done"),
+    [
+        ("Reloaded server configuration (sha256:12)", True),
+        ("Failed to reload server configuration: config reload not supported for MQTT", False),
+        ("Something else", False),
+    ],
+)
+def test_only_its_log_says_whether_nats_reloaded(tmp_path: Path, lines: str, done: bool) -> None:
+    log = tmp_path / "broker.log"
+    log.write_text("Reloaded server configuration, long ago\n")
+    size = log.stat().st_size
+    with log.open("a") as file:
+        file.write(f"{lines}\n")
+    patience = 0.2 if lines == "Something else" else 600.0
+    assert has_reloaded(log, size, patience) == done
+    log.write_text(f"{lines}\n")  # begun anew
+    assert has_reloaded(log, 10_000, patience) == done
+
+
+@pytest.mark.parametrize("setup", PASSWORDS)
+def test_a_listener_that_cannot_be_reloaded(cli: Cli, setup: Setup, data: Path) -> None:
+    """No broker that was started by somebody else listens elsewhere because of a signal."""
+    first = ("--host", "localhost", "--port", str(free_port()))
+    assert cli(*broker_config(setup, data, *first)).exit_code == 0
+    with ConfiguredBroker(setup, data / "broker"):
+        wait_until((data / "broker" / "broker.pid").exists)
+        same = json.loads(cli(*broker_config(setup, data), "--json").stdout)
+        assert (same["reloaded"], same["restart"]) == (True, False)
+        told = cli(*broker_config(setup, data, "--port", str(free_port()))).stdout
+    assert "uses it now" not in told
+    wanted = {"mosquitto": "mosquitto must be RESTARTED", "nats": "Start it:  allomfree-collector"}
+    assert wanted[setup.kind] in told
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.slow
+def test_the_collector_follows_its_mosquitto(cli: Cli, collection: Collection) -> None:
+    """From the embedded broker to mosquitto, when that is configured and started."""
+    with CollectorProcess(collection.data) as process:
+        process.wait_for("collecting for")
+        directory = collection.data / "broker"
+        BrokerDirectory.configure(directory, plan(MOSQUITTO, directory))
+        with ConfiguredBroker(MOSQUITTO, directory):
+            process.wait_for("connected to mqtts://")
+            wait_until(lambda: examine(collection.data).well)
+        assert process.terminate() == 0
+
+
+# --- revoking ----------------------------------------------------------------------------------
+
+STOLEN, GARDEN = "stolen", "garden"
+
+
+@pytest.fixture(params=BOTH)
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConfiguredBroker]:
+    """A running broker, in the directory of a collector that is not."""
+    data = tmp_path / "data"
+    open_store(data).close()
+    with ConfiguredBroker(request.param, data / "broker", STOLEN, GARDEN) as running:
+        wait_until((data / "broker" / "broker.pid").exists)
+        yield running
+
+
+def say(cli: Cli, broker: ConfiguredBroker, *words: object) -> dict[str, object]:
+    done = cli(*words, "--data-dir", broker.directory.parent, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def revoked(broker: ConfiguredBroker) -> frozenset[str]:
+    store = read_store(broker.directory.parent)
+    try:
+        return store.revoked()
+    finally:
+        store.close()
+
+
+def is_heard(client: BrokerClient, name: str, witness: BrokerClient, other: BrokerClient) -> bool:
+    """Whether what a client reports gets through, seen once another's later report has."""
+    word = client.publish(f"{ROOT}/up/{name}/report") if not client.lost else b"nothing"
+    assert witness.receives(other.publish(f"{ROOT}/up/{GARDEN}/report"))
+    return word in witness.payloads
+
+
+def test_revoke_and_undo(cli: Cli, broker: ConfiguredBroker) -> None:
+    up = f"{ROOT}/up/{STOLEN}/report"
+    with (
+        broker.client(COLLECTOR) as collectors,
+        broker.client(GARDEN) as garden,
+        broker.client(STOLEN) as stolen,
+    ):
+        collectors.subscribe("allomfree/v1/+/up/+/report")
+        stolen.subscribe("allomfree/v1/+/pub/#")
+        garden.subscribe("allomfree/v1/+/pub/#")
+        assert collectors.receives(stolen.publish(up))
+        told = say(cli, broker, "revoke", STOLEN)
+        assert (told["revoked"], told["enrolled"], told["reloaded"]) == (True, True, True)
+        assert revoked(broker) == {STOLEN}, "the collector refuses its reports, too"
+        wait_until(lambda: not is_heard(stolen, STOLEN, collectors, garden))
+        news = collectors.publish(f"{ROOT}/pub/state")
+        assert garden.receives(news)
+        assert not is_heard(stolen, STOLEN, collectors, garden)
+        assert news not in stolen.payloads
+        assert not broker.admits(STOLEN)
+        assert not collectors.lost
+        assert not garden.lost
+    told = say(cli, broker, "revoke", STOLEN, "--undo")
+    assert (told["revoked"], told["enrolled"], told["reloaded"]) == (False, True, True)
+    assert revoked(broker) == frozenset()
+    wait_until(lambda: broker.admits(STOLEN))
+    with broker.client(COLLECTOR) as collectors, broker.client(STOLEN) as welcome:
+        collectors.subscribe("allomfree/v1/+/up/+/report")
+        assert collectors.receives(welcome.publish(up))
+
+
+def test_enrolment_while_the_broker_runs(cli: Cli, broker: ConfiguredBroker) -> None:
+    with broker.client(GARDEN) as garden:
+        assert say(cli, broker, "enrol", "late")["reloaded"] is True
+        wait_until(lambda: broker.admits("late"))
+        garden.publish(f"{ROOT}/up/{GARDEN}/report")
+        assert not garden.lost
+
+
+@pytest.mark.parametrize("broker", PASSWORDS, indirect=True)
+def test_a_broker_that_is_not_there_must_be_told_later(cli: Cli, broker: ConfiguredBroker) -> None:
+    """Also when its process number now belongs to something else, which a signal would end."""
+    broker.kill()
+    assert say(cli, broker, "revoke", STOLEN)["reloaded"] is False
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (broker.directory / "broker.pid").write_text(str(other.pid))
+        told = cli("revoke", STOLEN, "--data-dir", broker.directory.parent)
+        later = {
+            "nats": "The broker uses it from its next start: allomfree-collector run",
+            "mosquitto": "The broker must reload its configuration: send",
+        }
+        assert later[broker.setup.kind] in told.stdout
+        other.terminate()
+        assert other.wait(20) == -signal.SIGTERM
+    broker.start()
+    assert not broker.admits(STOLEN)
+    assert broker.admits(GARDEN)
+
+
+def test_a_device_that_was_never_enrolled(cli: Cli, tmp_path: Path) -> None:
+    """Its reports are refused; but it may be a typing error, and that is said."""
+    data = tmp_path / "data"
+    open_store(data).close()
+    nobody = cli("revoke", "nobody", "--data-dir", data)
+    assert "No device nobody was enrolled here: whoever runs the broker" in nobody.stdout
+    ConfiguredBroker(Setup("mosquitto", "password"), data / "broker", "strange")
+    for name in ("stranger", "collector"):
+        told = cli("revoke", name, "--data-dir", data)
+        assert told.exit_code == 0
+        assert f"But NO DEVICE {name} was enrolled here." in told.stdout
+        assert ("Did you mean strange?" in told.stdout) == (name == "stranger")
+        undo = told.stdout.splitlines()[-1].split()
+        assert "no longer revoked" in cli(*undo[1:]).stdout, "it can be pasted"
+        assert cli(*undo[1:]).stdout == f"{name} was not revoked; nothing was changed.\n"
+    assert not any(user["revoked"] for user in users_of(data / "broker").values())
+
+
+def test_a_revoked_reader_is_refused(cli: Cli, broker: ConfiguredBroker) -> None:
+    place = ("--data-dir", broker.directory.parent)
+    assert cli("enrol", "--reader", "tv", "--reader", "phone", *place).exit_code == 0
+    wait_until(lambda: broker.admits("Reader-phone"))
+    told = cli("revoke", "Reader-phone", *place)
+    assert "Its credential for the broker is no longer valid." in told.stdout
+    wait_until(lambda: not broker.admits("Reader-phone"))
+    told = cli("revoke", "Reader-fone", *place)
+    assert (told.exit_code, told.stderr) == (
+        2,
+        "error: no reader Reader-fone is enrolled here: there are Reader-tv. Nothing was changed\n",
+    )
+
+
+# --- the whole product ---------------------------------------------------------------------------
+
+
+SENDER, THIEF = "sender", "thief"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A running collector and the broker it found; where devices keep what was carried to them."""
+
+    data: Path
+    broker: ConfiguredBroker
+    service: CollectorProcess
+    manifest: Manifest
+    address: str
+    devices: Path
+
+    def carry(self, name: str) -> Path:
+        """A credential brought to its device; returns the configuration there."""
+        place = self.devices / name
+        shutil.copytree(self.broker.configured.credentials_dir(name), place)
+        config = place / "edge.toml"
+        config.write_text(config.read_text().replace("/etc/allomfree", str(place)))
+        return config
+
+    def outcomes(self) -> Counter[Outcome]:
+        with closing(read_store(self.data)) as store:
+            return Counter(store.outcomes())
+
+    def deliver(self, sender: BrokerClient) -> None:
+        """Send a report and see it arrive; sent again it is a duplicate, but it has come."""
+        before = sum(self.outcomes().values())
+        body = self.manifest.body_formats[0].encode(0)
+        report = make_report(self.manifest, 0, 0, body)
+        sender.publish(Topics(self.manifest.campaign).report(SENDER), report.encode())
+        wait_until(lambda: sum(self.outcomes().values()) == before + 1)
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def product(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Product]:
+    setup: Setup = request.param
+    place = tmp_path_factory.mktemp("product")
+    data, file = place / "data", place / "heat.toml"
+    file.write_text(manifest_text())
+    facts(*broker_config(setup, data, "--host", "localhost", "--port", str(free_port())))
+    broker = ConfiguredBroker(setup, data / "broker", SENDER, THIEF)
+    with ExitStack() as stack:
+        if setup.kind == "mosquitto":
+            stack.enter_context(broker)
+        opened = facts("open", file, "--data-dir", data)
+        service = stack.enter_context(CollectorProcess(data, "--listen", "off"))
+        service.wait_for("collecting for")
+        address = opened["join"].split()[-1]
+        yield Product(data, broker, service, Manifest.from_file(file), address, place / "devices")
+        assert service.said("connected to") == 1, service.lines
+        assert service.terminate() == 0
+
+
+def test_a_device_is_enrolled_joins_and_is_counted(cli: Cli, product: Product) -> None:
+    """While all runs: the broker is told, and nobody else's connection ends."""
+    enrolled = cli("enrol", "kitchen", "--data-dir", product.data, "--json")
+    assert json.loads(enrolled.stdout)["reloaded"] is True
+    before = product.outcomes()[Outcome.ACCEPTED]
+    flags = ("--config", product.carry("kitchen"), "--state-dir", product.devices / "state")
+    assert product.address.startswith("mqtts://localhost:")
+    joined = edge("join", product.address, "--yes", *flags)
+    assert joined.returncode == 0, joined.stderr
+    sent = edge("report", "--value", "fuel=gas", *flags)
+    assert sent.stdout == f"{product.manifest.campaign}: round 0: counted\n", sent.stderr
+    assert product.outcomes()[Outcome.ACCEPTED] == before + 1
+
+
+def test_nobody_takes_the_collectors_session(product: Product) -> None:
+    """Neither its connection, which ends nowhere in this module, nor what is meant for it."""
+    names = [COLLECTOR, "allomfree-collector", SENDER]
+    if product.broker.setup.kind == "mosquitto":  # which gives sessions to users, not to names
+        names.append(session_name(product.data))
+    for name in names:
+        with (
+            product.broker.client(SENDER) as sender,
+            product.broker.client(THIEF, client_id=name, clean=False) as thief,
+        ):
+            product.deliver(sender)
+            assert (thief.received, sender.lost) == ([], False)
+
+
+def test_the_sessions_name_is_a_secret(product: Product) -> None:
+    """Random, in a file of its owner's, and in nothing that a device can read."""
+    name = session_name(product.data)
+    random = name.removeprefix("coll-")
+    assert len(bytes.fromhex(random)) * 8 >= 64
+    assert stat.S_IMODE((product.data / "session").stat().st_mode) == 0o600
+    with product.broker.client(THIEF) as thief, product.broker.client(SENDER) as sender:
+        thief.subscribe("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{THIEF}/response")
+        product.deliver(sender)
+        topics = Topics(product.manifest.campaign)
+        thief.wait_for(lambda: topics.receipt_root in "".join(topic for topic, _ in thief.received))
+        assert {topics.manifest, topics.state} <= {topic for topic, _ in thief.received}
+        for topic, payload in thief.received:
+            assert random.encode() not in topic.encode() + payload
+    told = (product.data / "broker" / "broker.log").read_text()
+    assert random not in told
+    assert random not in "".join(line["message"] for line in product.service.lines)
+
+
+def test_doctor_beside_the_service(cli: Cli, product: Product) -> None:
+    """Everything is in order; it disturbs nothing, and nothing it tried was counted."""
+    before = product.outcomes()
+    shown = cli("doctor", "--data-dir", product.data, "--json")
+    findings = {f["check"]: f for f in json.loads(shown.stdout)}
+    assert [f for f in findings.values() if not f["ok"]] == []
+    assert shown.exit_code == 0
+    tried = findings["the collector does not write reports"]["finding"]
+    assert tried.startswith("refused" if product.broker.setup.kind == "nats" else "not tried")
+    assert product.outcomes() == before
+
+
+@pytest.mark.parametrize("setup", BOTH[:2])
+def test_why_the_name_must_be_secret_on_nats(setup: Setup, tmp_path: Path) -> None:
+    """The negative control: NATS does not tie sessions to users."""
+    with (
+        ConfiguredBroker(setup, tmp_path / "broker", THIEF) as broker,
+        broker.client(COLLECTOR, client_id="known", clean=False) as collectors,
+        broker.client(THIEF, client_id="known", clean=False),
+    ):
+        collectors.wait_for(lambda: collectors.lost)
+
+
+PREFIX = "homeassistant"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", PASSWORDS)
+def test_home_assistant_finds_a_campaign_with_one_command(
+    cli: Cli, setup: Setup, tmp_path: Path
+) -> None:
+    """While all runs: the broker lets discovery through, and the collector announces it."""
+    collection = Collection.opened(tmp_path / "data", 3)
+    data, port = collection.data, str(free_port())
+    assert cli(*broker_config(setup, data, "--host", "localhost", "--port", port)).exit_code == 0
+    broker = ConfiguredBroker(setup, data / "broker")
+    if setup.kind == "mosquitto":
+        broker.start()
+    try:
+        with CollectorProcess(data) as process:
+            process.wait_for("collecting for")
+            enrol = ("enrol", "--reader", "home", "--home-assistant", PREFIX, "--data-dir", data)
+            told = cli(*enrol)
+            assert "In Home Assistant: Settings" in told.stdout, told.stderr
+            assert "The running broker uses it now." in told.stdout
+            campaign = collection.campaign()
+            wanted = discovery(campaign, collection.topics)
+            with broker.client("Reader-home", will=(f"{PREFIX}/status", b"offline")) as home:
+                assert all(home.subscribe(f"{PREFIX}/+/+/config", collection.topics.state))
+                assert home.receives(wanted)
+                assert discovery_topic(PREFIX, campaign) in dict(home.received)
+                home.wait_for(lambda: collection.topics.state in dict(home.received))
+            assert "refused" not in "".join(line["message"] for line in process.lines)
+            doctor = json.loads(cli("doctor", "--data-dir", data, "--json").stdout)
+            assert len([f for f in doctor if f["check"].startswith("a reader")]) == 4
+            assert [f for f in doctor if not f["ok"]] == []
+            assert process.terminate() == 0
+    finally:
+        broker.stop()
