@@ -191,13 +191,6 @@ def test_a_last_will_is_restricted_too(
 
 PUBLIC, MINE, REPORT = "public", "mine", "report"
 REQUEST, ANSWER, DISCOVERY = "request", "answer", "discovery"
-    "public",
-    "mine",
-    "report",
-    "request",
-    "answer",
-    "ha",
-]
 MAY = {PUBLIC, MINE}
 READS = [
     (ATTIC, f"{ROOT}/pub/manifest", {PUBLIC}),
