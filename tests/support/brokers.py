@@ -1,4 +1,4 @@
-"""Brokers as `broker-config` writes them, guests of plain paho, shared brokers, and certificates.
+"""Brokers as `broker-config` writes them, clients of plain paho, shared brokers, and certificates.
 
 Nothing here uses the product's own probe or link: what judges the access list must not share its
 mistakes.

@@ -55,17 +55,16 @@ from tests.support.brokers import (
     V311,
     BrokerClient,
     ConfiguredBroker,
+    Files,
     Setup,
     broker_config,
     users_of,
 )
 from tests.support.campaigns import manifest_text
-from tests.support.brokers import Files
 from tests.support.collector import message
 from tests.support.command_line import Cli
 from tests.support.edge_processes import environment
-from tests.support.harness import need
-from tests.support.harness import QUICK_DISK
+from tests.support.harness import QUICK_DISK, need
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")

@@ -40,7 +40,6 @@ from tests.support.brokers import (
     users_of,
 )
 from tests.support.campaigns import manifest_text
-from tests.support.command_line import facts
 from tests.support.collector_processes.campaign import (
     Collection,
     assert_each_once,
@@ -48,7 +47,7 @@ from tests.support.collector_processes.campaign import (
 )
 from tests.support.collector_processes.processes import CollectorProcess
 from tests.support.collector_processes.wire import Publisher
-from tests.support.command_line import Cli
+from tests.support.command_line import Cli, facts
 from tests.support.edge_processes import edge, wait_until
 
 # --- configured while the collector runs (F9) ------------------------------------------------
