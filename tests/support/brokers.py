@@ -312,7 +312,6 @@ def broker_config(setup: Setup, data: Path, *more: str | Path) -> tuple[str | Pa
 
 
 def users_of(directory: Path) -> dict[str, dict[str, Any]]:
-    """Everybody that broker.json knows."""
     stored = json.loads((directory / "broker.json").read_text())
     return {user["name"]: user for user in stored["users"]}
 
@@ -379,8 +378,6 @@ FAULTS = {
 
 @dataclass
 class Files:
-    """Authorities and certificates as files."""
-
     directory: Path
     ca: trustme.CA
 
@@ -413,12 +410,10 @@ class Files:
         return chain, self.pem("client.key", issued.private_key_pem)
 
     def self_signed(self) -> tuple[Path, Path]:
-        """An authority's own certificate, shown by a broker."""
         alone = trustme.CA()
         return self.pem("server.pem", alone.cert_pem), self.pem("server.key", alone.private_key_pem)
 
     def faulty(self, fault: str) -> tuple[Path, Path]:
-        """A broker's certificate and key with one of `FAULTS`."""
         if fault == "self-signed":
             return self.self_signed()
         name = "elsewhere.example" if fault == "wrong name" else "localhost"

@@ -64,5 +64,4 @@ def second_manifest(**options: object) -> Manifest:
 
 
 def manifest(**options: object) -> Manifest:
-    """The same, read."""
     return read_manifest(manifest_text(**options))  # type: ignore[arg-type]

@@ -66,7 +66,6 @@ NOBODY: Final = "mqtt://127.0.0.1:1"  # no broker listens there
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own."""
     return empty_home(tmp_path, monkeypatch)
 
 
@@ -100,7 +99,6 @@ def printed(*words: object) -> str:
 
 
 def facts(*words: object) -> Any:
-    """What a command says with --json."""
     return json.loads(printed(*words, "--json"))
 
 
@@ -150,17 +148,14 @@ class Operator:
         self._invoke = invoker(main)
 
     def runs(self, *words: object) -> Result:
-        """A command that ends well, and what it says."""
         done = self.tries(*words)
         assert done.exit_code == 0, done.output
         return done
 
     def tries(self, *words: object) -> Result:
-        """A command, and how it ends."""
         return self._invoke(*words, *self._flags)
 
     def asks(self, *words: object) -> Any:
-        """What a command says with --json."""
         return json.loads(self.tries(*words, "--json").stdout)
 
 

@@ -209,8 +209,6 @@ class Tap:
 
 
 class FullDisk(SqliteStore):
-    """Refuses to write while `full` is set."""
-
     full = False
 
     def commit(

@@ -33,13 +33,11 @@ def name_of(page: Path) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of every table row of a page."""
     lines = (line.strip() for line in text.splitlines())
     return [[c.strip() for c in x.strip("|").split("|")] for x in lines if x.startswith("|")]
 
 
 def row_with(text: str, cell: str) -> list[str]:
-    """The one row of a text that has this cell."""
     found = [row for row in rows(text) if cell in row]
     assert len(found) == 1, f"{cell} has {len(found)} rows"
     return found[0]
@@ -151,7 +149,6 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def differences(left: str, right: str) -> list[str]:
-    """What is different, in words; empty for pictures that look the same."""
     ours, theirs = (ET.fromstring(_numbered_ids(text)) for text in (left, right))  # noqa: S314 - ours
     return [
         f"element {place}: {what}"

@@ -242,7 +242,6 @@ def runner_of(
     timing: Timing = QUICK,
     entropy: Entropy = bytes,  # no randomness: draw and send at once
 ) -> Runner:
-    """The daemon's loop around an agent."""
     connector = Connector(Credentials(), make_link=make_link)
     delivery = Delivery(agent.store, agent.clock, connector, timing=timing, entropy=entropy)
     return Runner(agent, read, delivery, timing=timing, entropy=entropy)
@@ -374,7 +373,6 @@ grace = {grace}
 
 
 def way_manifest(reporting: Reporting, **options: object) -> Manifest:
-    """The same, read."""
     return read_manifest(way_text(reporting, **options))  # type: ignore[arg-type]
 
 
@@ -384,7 +382,6 @@ def memos_of(agent: Agent) -> dict[int, Memo]:
 
 
 def ledger_of(agent: Agent) -> list[float]:
-    """Every charge."""
     return [line.epsilon for line in agent.store.ledger()]
 
 
@@ -406,7 +403,6 @@ def draw_all(agent: Agent, clock: FakeClock, value: object = "wood") -> list[Que
 
 
 def broken(_attribute: str) -> object:
-    """A source that fails."""
     raise SourceFailure("the sensor is gone; nothing was drawn or sent")
 
 

@@ -31,8 +31,6 @@ SHARED_SUBSCRIPTION_AVAILABLE: Final = 0x2A
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One control packet, its fixed header taken off."""
-
     kind: int
     flags: int
     body: bytes
@@ -48,7 +46,6 @@ class Published:
 
 
 def frame(kind: int, body: bytes = b"", flags: int = 0) -> bytes:
-    """A control packet as bytes."""
     length, rest = b"", len(body)
     while True:
         rest, digit = divmod(rest, 128)
@@ -58,7 +55,6 @@ def frame(kind: int, body: bytes = b"", flags: int = 0) -> bytes:
 
 
 def text(value: str | bytes) -> bytes:
-    """A length-prefixed string."""
     raw = value if isinstance(value, bytes) else value.encode()
     return struct.pack("!H", len(raw)) + raw
 
@@ -93,7 +89,6 @@ class Wire:
             self._sock.sendall(b"".join(frames))
 
     def hang_up(self) -> None:
-        """Close without a word."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
@@ -114,7 +109,6 @@ class Wire:
     def connack(
         self, code: int = 0, *, receive_maximum: int | None = None, sharing: bool = True
     ) -> None:
-        """Answer the CONNECT."""
         properties = b"" if sharing else bytes([SHARED_SUBSCRIPTION_AVAILABLE, 0])
         if receive_maximum is not None:
             properties += struct.pack("!BH", RECEIVE_MAXIMUM, receive_maximum)
@@ -126,7 +120,6 @@ class Wire:
         self.send(frame(PUBACK, struct.pack("!H", mid) + (bytes([reason]) if reason else b"")))
 
     def suback(self, packet: Packet) -> None:
-        """Grant one subscription."""
         self.send(frame(SUBACK, packet.body[:2] + (b"\0" if self.version == 5 else b"") + b"\0"))
 
     def publish(self, topic: str | bytes, payload: bytes) -> None:
@@ -288,8 +281,6 @@ class Proxy:
 
 
 class Passage:
-    """One proxied connection."""
-
     def __init__(
         self, client: socket.socket, broker: socket.socket, *, one_by_one: bool = False
     ) -> None:

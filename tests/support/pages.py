@@ -55,8 +55,6 @@ from tests.support.collector import COLOUR, FIRST, candidate, seal, three_questi
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -68,8 +66,6 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A page that is served on this machine."""
-
     port: int
 
     @property

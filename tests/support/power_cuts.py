@@ -159,7 +159,6 @@ def power_cuts(directory: Path, events: list[Event]) -> dict[tuple[str, Files | 
 
 
 def restore(files: Files | None, directory: Path) -> None:
-    """Put a state on the disk."""
     if files is None:
         return
     directory.mkdir(mode=0o700)

@@ -89,7 +89,6 @@ class WarmProcess:
         self.pid = int(self._told.recv(64))
 
     def poll(self) -> int | None:
-        """How it ended, if it has."""
         return self._end(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -122,8 +121,6 @@ class WarmProcess:
 
 
 class _Parent:
-    """The program below, seen from a test."""
-
     def __init__(self, module: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
