@@ -1,33 +1,24 @@
 """The agent on a device: draws once, remembers for life, reports every round.
 
-client.py          `EdgeClient`: everything an owner can do, for programs
-device.py          what is remembered here, for looking at it
-agent.py           deciding and drawing: every random choice is made here
-reading.py         a value's place in its domain, and what stands for one that is not there
-budget.py          what a source may still be charged, over all campaigns
-daemon.py          the loop: which campaigns, when to draw, heartbeat
-delivery.py        queued reports on their way, until receipts come
-campaign_queue.py  one campaign's queued reports, and what became of them
-connection.py      one broker: send, resend, reconnect
-exchange.py        one question to a broker outside of the loop
-store/             the memory: campaigns, memos, outbox, ledger
-mqtt/              links to brokers, real and in memory
-sources/           where a device's values come from
-remembered.py      credentials given to `join`, each for one broker
-language/          what the owner reads, in other languages
-policy.py          what the owner allows
-settings.py        flags, variables and the configuration file
-commands/          the command line; __main__.py is its entry
-show/              what the owner is shown
-doctor.py          checks, each with the next step
-heartbeat.py       what the running agent is doing, for other processes
-records.py         what the rooms hand to each other
-states.py          the words for problems and reports
-clock.py           wall clock and steady clock
-plausibility.py    whether the wall clock can be right
-timing.py          how long the agent waits for what
-trace.py           named points on the way, for tests
-errors.py          the tree of errors and their exit codes
+client.py       `EdgeClient`: everything an owner can do, for programs
+agent.py        deciding and drawing: every random choice is made here; `Device` for inspection
+policy.py       what the owner allows, and what a source may still be charged
+clock.py        wall clock and steady clock, and whether the wall clock can be right
+store/          the memory: campaigns, memos, outbox, ledger
+daemon.py       the loop: which campaigns, when to draw
+delivery.py     queued reports on their way, until receipts come
+link.py         one connection to a broker, and who is shown which credentials
+exchange.py     one question to a broker outside of the loop
+credentials.py  credentials given to `join`, each for one broker
+sources.py      where a device's values come from
+statement.py    what left and what it cost, as facts; explain.py, text.py, page.py: in words
+language/       what the owner reads, in other languages
+status.py       what the running agent is doing, for other processes
+settings.py     flags, variables and the configuration file
+cli/            the command line; __main__.py is its entry
+doctor.py       checks, each with the next step
+records.py      what the modules pass to each other
+errors.py       the tree of errors and their exit codes
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """The credentials that `join` was given, kept for `run`: each for one broker alone (P2).
 
-They are in a private file beside the memory, and shown to no broker but the one they were given
+They are in a private file next to the memory, and shown to no broker but the one they were given
 for. Files are remembered by name, so that a password or certificate that is renewed is followed.
 """
 
@@ -45,7 +45,7 @@ class Remembered:
 
 
 class RememberedCredentials:
-    """All that is remembered in a state directory, read anew each time: others may join."""
+    """All that is remembered in a state directory, read again each time: others may join."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / CREDENTIALS_FILE

@@ -1,7 +1,8 @@
-"""Odds in everyday words: “about 2 times in 3”, with the percentage for whoever compares two.
+"""How a question is answered, in plain words, for each mechanism, with odds in everyday words.
 
-The words are rounded, never by more than NEAR; the percentage beside them has two digits. Both come
-from the chances that the noise really has.
+Odds come from the probabilities that the noise really has. Their words (“about 2 times in 3”) are
+rounded, never by more than NEAR; the percentage next to them has two digits. What the noise does
+not hide is said as plainly as what it does.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def shift(epsilon: float) -> str:
     return say("by at most {factor}", factor=shown)
 
 
-# --- How a question is answered, in plain words, for each way of reporting.
+# --- mechanisms in words -------------------------------------------------------------------------
 
 
 class Words(NamedTuple):

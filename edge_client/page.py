@@ -1,4 +1,14 @@
-"""The loss of t reports as a picture: a curve that climbs to its ceiling, and the present point."""
+"""The owner's statement as one HTML page, from the facts that `show` prints, and its server.
+
+The page fetches nothing and runs nothing: its policy forbids every request and script, the curve is
+drawn inside it, and every text is escaped. As a file it is its owner's alone, and replaces only an
+earlier one of its kind.
+
+The server listens on loopback only, but every user of the machine can reach that, and so can a web
+site by a name that it lets point here (DNS rebinding). So the address holds a random word, compared
+in constant time, and a request for any other host name is refused. It only reads: there is nothing
+that a request could change.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +142,7 @@ def _label(x: float, y: float, t: int) -> str:
     return f'<text class="now" {place}>{you}</text>'
 
 
-# --- Small parts of the owner's page: its style, and lists, rows and folds of texts.
+# --- parts of the page ---------------------------------------------------------------------------
 
 
 STYLE: Final = """
@@ -228,7 +238,7 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-# --- The owner's statement as one HTML page, from the facts that `show` prints.
+# --- the page ------------------------------------------------------------------------------------
 
 
 MARK: Final = b"<!doctype html>\n<!-- allomfree-edge show -->"
@@ -507,7 +517,7 @@ def _ledger(lines: list[LedgerFacts]) -> str:
     return section(say("Charges"), f"{paragraphs([caption], 'soft')}{rows(newest)}{folded}")
 
 
-# --- The owner's page for a browser on this very machine.
+# --- the server ----------------------------------------------------------------------------------
 
 
 HOST: Final = "127.0.0.1"

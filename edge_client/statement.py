@@ -1,4 +1,8 @@
-"""The shape of what the owner is shown: printed as JSON as it is, or turned into text or a page."""
+"""What leaves this device, in words and in bytes: facts for `join`, `show` and `status`.
+
+They are printed as JSON as they are, or turned into text or a page. Previews draw no randomness:
+they are made by the code that encodes the real thing, the random part left blank.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +202,7 @@ class StatusFacts(TypedDict):
     campaigns: list[CampaignStatus]
 
 
-# --- What leaves this device, in words and in bytes: for `join`, `show` and `status`.
+# --- made from the store -------------------------------------------------------------------------
 
 
 NEVER_LEAVES = (

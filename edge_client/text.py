@@ -1,4 +1,4 @@
-"""Sentences that terminal and page share."""
+"""The statement's facts as text for people, and the sentences that terminal and page share."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def budgets_text(budgets: Sequence[BudgetFacts]) -> str:
     return say("Used or promised, of what your policy allows: {budgets}.", budgets=", ".join(told))
 
 
-# --- The statement's facts as text for people.
+# --- for a terminal ------------------------------------------------------------------------------
 
 
 WIDTH: Final = 96
@@ -386,7 +386,7 @@ def _wrap(text: str, label: str = "") -> list[str]:
     ]
 
 
-# --- What an owner reads before agreeing: the invitation, and what is missing here to take part.
+# --- before agreeing -----------------------------------------------------------------------------
 
 
 def asked_text(facts: InvitationFacts, config: Path | None) -> str:

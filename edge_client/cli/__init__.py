@@ -1,17 +1,7 @@
 """The commands of `allomfree-edge`, thin layers over `EdgeClient`; all are listed here.
 
-Their modules, of which only the one that is asked for is loaded:
-
-join        join
-report      run, report
-campaigns   pause, resume, leave, forget
-show        show, status, doctor
-page        page
-asking      the conversation of `join`
-common      the client that settings describe, and a question to the owner
-options     the decorator that makes a command, and what several commands take
-
-Exit codes: 0 done, 1 something at run time, 2 settings, 3 refused by the owner or the policy.
+Only the module of the command that is typed is loaded. Exit codes: 0 done, 1 something at run time,
+2 settings, 3 refused by the owner or the policy.
 """
 
 from __future__ import annotations

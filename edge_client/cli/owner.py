@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `leave` and `forget`: what an owner decides about a joined campaign."""
+"""What an owner decides (pause, resume, leave, forget) and inspects (show, status, doctor, page)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _accept_loss(settings: Settings) -> None:
     click.echo(f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}.")
 
 
-# --- `show`, `status` and `doctor`: what left, how the agent is doing, and what is wrong with it.
+# --- show, status, doctor ------------------------------------------------------------------------
 
 
 @command
@@ -168,7 +168,7 @@ def doctor(settings: Settings, as_json: bool) -> None:
         sys.exit(1)
 
 
-# --- `page`: the owner's statement in a browser, on this machine only.
+# --- page ----------------------------------------------------------------------------------------
 
 
 @command

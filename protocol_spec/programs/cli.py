@@ -1,4 +1,12 @@
-"""How to add what is not installed: the package is not on any index, only its source is there."""
+"""The command lines: every setting is a flag, and an error is one clear line, never a traceback.
+
+A command's module is loaded when the command is typed: `--help` and `health` wait for no library of
+numbers, and the page of all commands can be shown where only the agent is installed.
+
+A command that is printed to be pasted works where it is printed: it repeats the settings that this
+one was given as flags, names the program by its path where the shell would not find it, and goes
+through `sudo` where this one did.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +41,7 @@ def install_command(extra: str) -> str:
     return f"{shlex.quote(sys.executable)} -m pip install '.[{extra}]', in a copy of the source"
 
 
-# --- The verbs of a program as a table: what is typed, where it is done, and its line in `--help`.
+# --- the table of commands -----------------------------------------------------------------------
 
 
 class Verbs(MutableMapping[str, click.Command]):
@@ -83,7 +91,7 @@ class Verbs(MutableMapping[str, click.Command]):
         return command
 
 
-# --- Commands that a program prints for its user to paste.
+# --- commands to paste ---------------------------------------------------------------------------
 
 
 _COMMAND: Final = re.compile(r"\b(allomfree-[a-z]+) ([a-z]+(?:-[a-z]+)*)\b")
@@ -142,7 +150,7 @@ def _as_other_user(environ: Mapping[str, str]) -> str:
         return f"sudo -u '#{user}' "
 
 
-# --- What a `doctor` finds: one thing that was checked, and where it failed, the next step.
+# --- findings of `doctor` ------------------------------------------------------------------------
 
 
 class FindingFacts(TypedDict):
@@ -169,7 +177,7 @@ class Finding:
         return {"check": self.what, "ok": self.ok, "finding": self.text}
 
 
-# --- The command lines: every setting is a flag, and an error is one clear line, never a traceback.
+# --- the programs --------------------------------------------------------------------------------
 
 
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

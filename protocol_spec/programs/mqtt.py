@@ -1,7 +1,9 @@
-"""Modules that a library names at its top and seldom uses, loaded when they are used.
+"""What both programs' MQTT links do alike with paho: one turn of the network over the buffered
+socket, preparing and connecting a client, explaining a refusal.
 
 paho imports `urllib.request` for proxies that nobody here has; it brings HTTP and e-mail along,
-2.4 MiB of the agent's memory. Where this finds nothing to put off, everything is loaded as ever.
+2.4 MiB of the agent's memory. `lazy_import` defers that until it is used; where it finds nothing to
+defer, everything is loaded as usual.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def lazy_import(name: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-# --- paho over the buffered socket: one turn of the network, the same for both programs.
+# --- one turn of the network ---------------------------------------------------------------------
 
 
 with lazy_import("urllib.request"):
@@ -232,7 +234,7 @@ class BufferedClient(mqtt.Client):
         return tls
 
 
-# --- What both programs' MQTT links do alike with paho: prepare, connect, explain a refusal.
+# --- prepare, connect, explain a refusal ---------------------------------------------------------
 
 
 _UNSUPPORTED_VERSION: Final = 132

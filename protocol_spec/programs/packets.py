@@ -1,9 +1,13 @@
-"""MQTT packets in a buffer: where they end, how long they may be, and what a PUBLISH says.
+"""The packet path: MQTT packets measured in a buffer, TLS apart from its socket, a buffered socket.
 
 paho reads a packet in three calls and believes any length that is written at its front: a broker
 can make it hold a quarter of a gigabyte, or turn each byte of a SUBACK into kilobytes. So packets
 are measured here before paho sees a byte of them. Messages are nearly all that arrives; they are
 cut out of the buffer here, in bulk, and paho never sees them.
+
+paho asks the socket for one byte, then another, then the rest of each packet, and sends each
+acknowledgement by itself. Through `BufferedSocket`, a turn takes all that has arrived, up to a
+bound, over TLS as well, and paho sees only whole packets that were measured before.
 """
 
 from __future__ import annotations
@@ -170,7 +174,7 @@ def _after_properties(buffer: bytes, at: int, end: int) -> int:
     return at - 1 + span[1]
 
 
-# --- TLS apart from its socket: whoever owns the socket reads as much as it likes at once.
+# --- TLS apart from its socket -------------------------------------------------------------------
 
 
 RECORD_BYTES: Final = 1 << 14  # what TLS gives at once, at most
@@ -245,7 +249,7 @@ def _poll(sock: socket.socket, wanted: int, limit: float) -> None:
         raise TimeoutError("it did not answer in time")
 
 
-# --- A socket that reads ahead and writes once per batch, and never holds more than it must.
+# --- the buffered socket -------------------------------------------------------------------------
 
 
 READ_BYTES: Final = 1 << 19  # that wait to be handled, a batch of reports; or one large packet

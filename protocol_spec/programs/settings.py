@@ -1,4 +1,15 @@
-"""The errors both programs raise."""
+"""Settings, addresses and credentials, and the errors that both programs raise.
+
+Flags come before `ALLOMFREE_*` variables before the TOML file before defaults. A program's table of
+settings is its parser, its help texts and its documentation. Configuration files are read and never
+written; passwords come from a file or the environment only.
+
+`mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
+machine, unless the owner asks for it by name. A campaign's address is the broker's with the
+namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A
+campaign's name alone is one on this machine. An invitation names the campaign in full, with all 64
+digits of its digest in place of the first eight: then no other manifest can be taken for it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +50,7 @@ class BrokerUnreachable(AllomfreeError, ConnectionError):
     exit_code = 1
 
 
-# --- Addresses of brokers and campaigns, and the credentials a broker asks for.
+# --- addresses and credentials -------------------------------------------------------------------
 
 
 _THIS_MACHINE = "mqtt://localhost"
@@ -212,7 +223,7 @@ def _split(url: str, example: str = _EXAMPLE) -> tuple[BrokerUrl, str]:
     return broker, parts.path.strip("/")
 
 
-# --- Settings: flags before `ALLOMFREE_*` variables before the TOML file before defaults.
+# --- settings ------------------------------------------------------------------------------------
 
 
 LARGEST = 2**63 - 1  # a whole number in TOML; Python reads larger ones and cannot write them
