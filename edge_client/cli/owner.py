@@ -1,4 +1,4 @@
-"""What an owner decides (pause, resume, leave, forget) and inspects (show, status, doctor, page)."""
+"""What owners decide (pause, resume, leave, forget) and inspect (show, status, doctor, page)."""
 
 from __future__ import annotations
 

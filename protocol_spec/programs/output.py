@@ -1,7 +1,7 @@
 """What the programs write: no control or invisible character leaves them unescaped (A10).
 
 Modules show foreign text with `protocol_spec.shown`. This is the last gate behind all of them:
-while a command runs, standard output and standard error go through it, and so does whatever click, a
+while a command runs, standard output and standard error go through it, and so does what click, a
 library or a log writes there. It lets line ends and tabs pass, and colours only for a command that
 asked for them. JSON is escaped as JSON, so that a program still reads the very same text.
 """
