@@ -21,9 +21,10 @@ from protocol_spec import (
     ChooseFor,
     InfeasibleBudget,
     Manifest,
+    Mechanism,
     ParameterError,
     Reporting,
-    Way,
+    choose,
 )
 from protocol_spec.estimation import (
     Estimate,
@@ -37,7 +38,7 @@ from protocol_spec.estimation import (
     midpoints,
 )
 from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES, PAGE_TAGS
-from protocol_spec.ways import WAYS, Budget, ask_levels, make_way
+from protocol_spec.mechanisms import MECHANISMS, Budget, default_levels, make_mechanism
 
 CONFIDENCE: Final = 0.95
 POOLED_ROUNDS: Final = (1, 7, 30, 365)
@@ -200,11 +201,11 @@ def terms_of(manifest: Manifest) -> Terms:
     )
 
 
-def way_of(attribute: Attribute, terms: Terms) -> Way:
+def way_of(attribute: Attribute, terms: Terms) -> Mechanism:
     """How the attribute would be answered under these terms."""
     levels = attribute.levels
     if terms.reporting == "nested" and not levels:
-        levels = ask_levels(attribute.k, terms.eps_inf, terms.eps_1)
+        levels = default_levels(attribute.k, terms.eps_inf, terms.eps_1)
     budget = Budget(
         reporting=terms.reporting,
         eps_inf=terms.eps_inf,
@@ -214,7 +215,7 @@ def way_of(attribute: Attribute, terms: Terms) -> Way:
         rounds=terms.rounds,
         each=terms.each,
     )
-    return make_way(replace(attribute, levels=levels), budget, b"")
+    return make_mechanism(replace(attribute, levels=levels), budget, b"")
 
 
 def heard(terms: Terms, devices: float, rounds: int) -> float:
@@ -225,7 +226,7 @@ def heard(terms: Terms, devices: float, rounds: int) -> float:
 
 
 def expected(
-    way: Way, terms: Terms, devices: float, rounds: int, shape: npt.ArrayLike | None = None
+    way: Mechanism, terms: Terms, devices: float, rounds: int, shape: npt.ArrayLike | None = None
 ) -> Estimate:
     """The estimate of that many rounds if it came out as `shape`, with the error it would have."""
     one = _of_one_device(way, terms, rounds)
@@ -242,7 +243,7 @@ def expected(
     return replace(one, raw=raw, moments=moments)
 
 
-def _of_one_device(way: Way, terms: Terms, rounds: int) -> Estimate:
+def _of_one_device(way: Mechanism, terms: Terms, rounds: int) -> Estimate:
     nothing = np.zeros(way.k, dtype=np.int64)
     if way.reporting == "nested":
         return estimate(nothing, 1, way.channels[min(rounds, len(way.channels)) - 1])
@@ -268,12 +269,12 @@ def difference_width(estimated: Estimate, f: float, comparisons: int = 1) -> flo
     return critical_value(CONFIDENCE, comparisons) * math.sqrt(variance)
 
 
-def floor(way: Way, terms: Terms, devices: float, f: float) -> float:
+def floor(way: Mechanism, terms: Terms, devices: float, f: float) -> float:
     """Half-width that no number of rounds goes below: what repeated reports do not average out."""
     return half_width(expected(way, terms, devices, ENDLESS), f)
 
 
-def why(attribute: Attribute, way: Way, terms: Terms) -> str:
+def why(attribute: Attribute, way: Mechanism, terms: Terms) -> str:
     """What made an attribute's protocol the one it is: variances, or the manifest."""
     if attribute.protocol != "auto":
         return "named in the manifest"
@@ -282,7 +283,7 @@ def why(attribute: Attribute, way: Way, terms: Terms) -> str:
     if way.reporting != "memoized":
         limit = 3.0 * math.exp(way.calibration.eps_inf) + 2.0
         return f"GRR up to {limit:.4g} values at this epsilon, OUE above"
-    both = attribute.choice(terms.eps_inf, terms.eps_1)
+    both = choose(k=attribute.k, eps_inf=terms.eps_inf, eps_1=terms.eps_1, method=attribute.method)
     if terms.choose_for == "round":
         said = [f"{each.protocol} {each.variance(1):.4g}" for each in (both.grr, both.osue)]
         return f"variance of one answer: {', '.join(said)}"
@@ -318,7 +319,7 @@ class Case:
     questions: int = 1
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Mechanism:
         return way_of(self.attribute, self.terms)
 
     def after(self, rounds: int) -> Estimate:
@@ -382,7 +383,7 @@ def points(share: float) -> str:
 
 def mechanisms(case: Case) -> Iterator[MechanismPlan]:
     """Every mechanism that is possible with this budget, the chosen one among them."""
-    for reporting in WAYS:
+    for reporting in MECHANISMS:
         other = case.with_mechanism(reporting)
         try:
             way = other.way
@@ -480,7 +481,7 @@ def _fewer_values(case: Case, target: float, together: int) -> Iterator[Suggesti
 def _another_mechanism(case: Case, target: float, together: int) -> Iterator[Suggestion]:
     """Mechanisms that suit the question and cost a device no more."""
     bound = case.way.lifetime_epsilon
-    for reporting in WAYS:
+    for reporting in MECHANISMS:
         unsuitable = case.attribute.changes and reporting in STEADY
         if reporting == case.terms.reporting or unsuitable:
             continue

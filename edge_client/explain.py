@@ -11,7 +11,7 @@ import math
 from typing import Final, NamedTuple
 
 from edge_client.language import message, number, say, say_count
-from protocol_spec import Calibration, Manifest, Odds, Way, lifetime_odds, report_odds
+from protocol_spec import Calibration, Manifest, Mechanism, Odds, lifetime_odds, report_odds
 
 SIMPLE: Final = (2, 3, 4, 5, 6, 8, 10, 20)
 NEAR: Final = 0.02
@@ -114,7 +114,7 @@ LATE_TELLS: Final = message(
 
 def words(manifest: Manifest, index: int) -> Words:
     """Of the attribute at that place, by the manifest's way of reporting."""
-    way, example = manifest.ways[index], manifest.attributes[index].values[0]
+    way, example = manifest.mechanisms[index], manifest.attributes[index].values[0]
     tell = {"memoized": _memoized, "once": _once, "hashed": _hashed, "nested": _nested}
     return tell[manifest.reporting](manifest, index, way, example)
 
@@ -178,7 +178,7 @@ def _odds(text: str, odds: Odds, value: str, **more: object) -> str:
     return say(text, value=value, often=often, otherwise=otherwise, **more)
 
 
-def _memoized(manifest: Manifest, index: int, way: Way, example: str) -> Words:
+def _memoized(manifest: Manifest, index: int, way: Mechanism, example: str) -> Words:
     calibration, most = way.calibration, manifest.max_values
     several = say("At most {most} different values of yours are ever answered for.", most=most)
     all_reports = shift(calibration.eps_inf)
@@ -203,7 +203,7 @@ def _warning(most: int) -> str:
     )
 
 
-def _once(manifest: Manifest, index: int, way: Way, example: str) -> Words:
+def _once(manifest: Manifest, index: int, way: Mechanism, example: str) -> Words:
     in_all = say_count(
         manifest.rounds.each,
         "That one report is all that ever leaves; nothing about any other moment does.",
@@ -240,7 +240,7 @@ def _unreadable(manifest: Manifest, index: int) -> str:
     )
 
 
-def _hashed(manifest: Manifest, index: int, way: Way, example: str) -> Words:  # noqa: ARG001
+def _hashed(manifest: Manifest, index: int, way: Mechanism, example: str) -> Words:  # noqa: ARG001
     cell = way.calibration
     return Words(
         f"{say(DIVIDES)} {_odds(OF_GROUP, report_odds(cell), example)}",
@@ -255,7 +255,7 @@ def _hashed(manifest: Manifest, index: int, way: Way, example: str) -> Words:  #
     )
 
 
-def _nested(manifest: Manifest, index: int, way: Way, example: str) -> Words:
+def _nested(manifest: Manifest, index: int, way: Mechanism, example: str) -> Words:
     first = way.channels[0]
     if not isinstance(first, Calibration):
         raise AssertionError("levels are calibrations")

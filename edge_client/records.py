@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from protocol_spec import Attribute, Calibration, Manifest, Topics, Way
+from protocol_spec import Attribute, Calibration, Manifest, Mechanism, Topics
 from protocol_spec.programs.settings import BrokerUrl
 
 Trace = Callable[[str], None]
@@ -82,9 +82,9 @@ class Membership:
         return self.manifest.attributes[self.attribute_index]
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Mechanism:
         """The mechanism by which that attribute is answered."""
-        return self.manifest.ways[self.attribute_index]
+        return self.manifest.mechanisms[self.attribute_index]
 
     @property
     def calibration(self) -> Calibration:

@@ -252,7 +252,7 @@ def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
         "attribute": attribute.name,
         "question": attribute.question,
         "values": list(attribute.values),
-        "protocol": manifest.ways[index].protocol,
+        "protocol": manifest.mechanisms[index].protocol,
         "one_report": told.one_report,
         "all_reports": told.all_reports,
         "belief_one_report": told.belief_one_report,
@@ -266,7 +266,7 @@ def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
 
 def _preview(manifest: Manifest, index: int) -> list[str]:
     """The bytes of a first report, each in hex; ?? for those of the answer, which are noise."""
-    noise = manifest.ways[index].answer_bytes
+    noise = manifest.mechanisms[index].answer_bytes
     level = b"\1" if manifest.reporting == "nested" else b""  # of the first report; no noise
     report = make_report(manifest, 0, index, level.ljust(noise, b"\0"))
     octets, behind = report.encode().hex(" ").split(" "), len(report.body) - noise
@@ -339,7 +339,7 @@ def report_facts(membership: Membership, row: Queued) -> ReportFacts:
     report = decode_report(row.payload)
     if isinstance(report, Rejected):
         raise AssertionError("a stored report does not decode")
-    way = membership.manifest.ways[report.attribute]
+    way = membership.manifest.mechanisms[report.attribute]
     values = membership.manifest.attributes[report.attribute].values
     says = way.counted.supported(way.supported(report.body, membership.device).body)
     return {

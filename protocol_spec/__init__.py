@@ -1,43 +1,73 @@
 """The contract between devices and collectors: manifest, wire, topics, and the mathematics.
 
-What a device or a collector in another language has to do the same way, and nothing else. This is
-the main door: what is in `__all__` is public. Four more modules are public as they are:
+What a device or a collector in another language has to do the same way, and nothing else. `__all__`
+is public; a name is loaded when it is asked for, because a small device has no memory to spare for
+what only collectors use. Four modules are public as they are:
 
     estimation   from counts to frequencies; needs numpy, so devices never open it
     limits       every size, count and length that the protocol bounds
-    reporting    the mathematics of the ways of reporting besides the paper's, to plan with
+    mechanisms   how a question is answered, and what that costs
     topics       MQTT topics and filters, built and parsed
-
-Behind the doors:
-
-    manifest  manifest_reader  manifest_checks  manifest_fields         what is asked
-    fields  attributes  schedule  names                                 parts of it
-    ways                                                                how it is answered
-    report  wire  receipts  result  result_checks                       messages
-    decoding  canonical  body  outcomes                                 as bytes
-    chances  calibration  adaptive  randomiser  published               noise
-    accounting  multidimensional                                        and its price
-    precision  shown  errors                                            used by all of them
 
 `protocol_spec.programs` is not part of the contract: it is what the agent and the collector, as
 programs, have in common, and may need what the contract must not (a command line, MQTT).
 """
 
 import importlib
-import typing
+from typing import TYPE_CHECKING, Final
 
-if typing.TYPE_CHECKING:
-    from protocol_spec.public import *  # noqa: F403 - its `__all__` says what is public
-    from protocol_spec.public import __all__ as __all__
+_PUBLIC: Final = {
+    "accounting": "Odds Spending largest_shift lifetime_odds report_odds spending",
+    "attributes": "NOT_KNOWN Attribute",
+    "calibration": "ADAPTIVE Calibration Choice ChooseFor calibrate calibrate_once choose "
+    "choose_for largest_eps_1 smp_variance smp_variance_once spl_variance",
+    "encoding": "BodyFormat",
+    "errors": "AllomfreeError InfeasibleBudget ManifestError ParameterError Problem UnknownValue",
+    "fields": "parse_duration",
+    "manifest": "Manifest",
+    "mechanisms": "MECHANISMS Mechanism MechanismRandomiser Reporting Support",
+    "messages": "NameHash Presence ReceiptPage Report Request RequestKind Response ResponseStatus "
+    "Signature State decode_receipts decode_report decode_request decode_response "
+    "decode_signature decode_state digest8 hashed_for_page hashed_for_tag make_report "
+    "pack_receipts receipt_page receipt_tag report_fault signed_bytes",
+    "outcomes": "OUTCOME_HELP Outcome Rejected",
+    "probabilities": "LONGITUDINAL ONE_TIME Method",
+    "published": "PublishedThresholds decode_thresholds published_thresholds thresholds_fault",
+    "randomiser": "Entropy Randomiser Thresholds as_drawn drawn_probabilities random_below "
+    "thresholds",
+    "results": "RESULT_QUANTILES RESULT_SERIES HalfWidths Numbers Result ResultQuantile "
+    "decode_result",
+    "schedule": "Schedule",
+    "topics": "DEFAULT_NAMESPACE Topics parse_from_device",
+}
+
+if TYPE_CHECKING:
+    from protocol_spec.accounting import *
+    from protocol_spec.attributes import *
+    from protocol_spec.calibration import *
+    from protocol_spec.encoding import *
+    from protocol_spec.errors import *
+    from protocol_spec.fields import *
+    from protocol_spec.manifest import *
+    from protocol_spec.mechanisms import *
+    from protocol_spec.messages import *
+    from protocol_spec.outcomes import *
+    from protocol_spec.probabilities import *
+    from protocol_spec.published import *
+    from protocol_spec.randomiser import *
+    from protocol_spec.results import *
+    from protocol_spec.schedule import *
+    from protocol_spec.topics import *
 else:
+    _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+    __all__ = sorted(_MODULES)  # noqa: PLE0605
 
     def __getattr__(name: str) -> object:
-        """What is public is loaded when it is asked for: `--version` need not wait for it."""
-        public = importlib.import_module("protocol_spec.public")
-        known = getattr(public, "__all__", ())  # not there yet while `public` itself is loaded
-        if name == "__all__" or name in known:
-            return getattr(public, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
 
     def __dir__() -> list[str]:
-        return [*globals(), *__getattr__("__all__")]
+        return [*globals(), *__all__]

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from protocol_spec.body import BodyFormat
-from protocol_spec.calibration import ADAPTIVE, Calibration, Choice, calibrate, choose
-from protocol_spec.chances import Method
 from protocol_spec.errors import UnknownValue
+from protocol_spec.probabilities import Method
 
 __all__ = ["NOT_KNOWN", "Attribute", "bin_labels"]
 
@@ -50,19 +48,6 @@ class Attribute:
     def k(self) -> int:
         """Number of possible answers."""
         return len(self.values)
-
-    def calibration(self, eps_inf: float, eps_1: float) -> Calibration:
-        """The noise this attribute gets within the campaign's budget."""
-        protocol = ADAPTIVE if self.protocol == "auto" else self.protocol
-        return calibrate(protocol, k=self.k, eps_inf=eps_inf, eps_1=eps_1, method=self.method)
-
-    def choice(self, eps_inf: float, eps_1: float) -> Choice:
-        """Both candidates of the adaptive choice, to explain it."""
-        return choose(k=self.k, eps_inf=eps_inf, eps_1=eps_1, method=self.method)
-
-    def body_format(self, eps_inf: float, eps_1: float) -> BodyFormat:
-        """How answers to this question are written."""
-        return BodyFormat(self.calibration(eps_inf, eps_1).unary, self.k)
 
     @property
     def otherwise(self) -> int | None:

@@ -3,8 +3,8 @@
 Claim: with the returned p1, q1, p2, q2 one report is eps_1-LDP and any number of reports from one
 memo is eps_inf-LDP, both attained (for `method="paper"`, L-GRR with k > 2 stays below eps_1).
 
-The chances themselves are those of `protocol_spec.chances`. For GRR and UE alike, RR1 and then RR2
-together have
+The probabilities themselves are those of `protocol_spec.probabilities`. For GRR and UE alike, RR1
+and then RR2 together have
 
     ps = p1 p2 + (1 - p1) q2        qs = q1 p2 + (1 - q1) q2        ps - qs = (p1-q1)(p2-q2).
 
@@ -18,38 +18,28 @@ import operator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final, SupportsIndex
+from typing import Final, Literal, SupportsIndex, get_args
 
-from protocol_spec.chances import (
+from protocol_spec.errors import InfeasibleBudget, ParameterError
+from protocol_spec.limits import MAX_DOMAIN, MAX_EPSILON, MIN_EPSILON
+from protocol_spec.probabilities import (
     LARGEST_EPS_1,
     LONGITUDINAL,
     METHODS,
+    ONE,
     ONE_TIME,
-    Chances,
     Method,
-    exact_chances,
+    Probabilities,
+    exact_probabilities,
+    precise,
 )
-from protocol_spec.errors import InfeasibleBudget, ParameterError
-from protocol_spec.limits import MAX_DOMAIN, MAX_EPSILON, MIN_EPSILON
-from protocol_spec.precision import ONE, precise
-
-__all__ = [
-    "ADAPTIVE",
-    "Calibration",
-    "Choice",
-    "calibrate",
-    "calibrate_once",
-    "choose",
-    "from_chances",
-    "largest_eps_1",
-]
 
 ADAPTIVE: Final = "ALLOMFREE"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The four chances of one protocol and what follows from them: privacy over time, and error.
+    """The four probabilities of one protocol, and the privacy over time and error they give.
 
     `protocol` is the one that runs: for ALLOMFREE it is the one chosen. `eps_inf` and `eps_1` are
     the nominal ones asked for; `single_report_epsilon` is what one report really spends.
@@ -64,7 +54,7 @@ class Calibration:
     eps_inf: float
     eps_1: float
     method: Method = "exact"
-    exact: Chances = field(repr=False, compare=False, kw_only=True)
+    exact: Probabilities = field(repr=False, compare=False, kw_only=True)
 
     @property
     def unary(self) -> bool:
@@ -74,13 +64,13 @@ class Calibration:
     @property
     @precise
     def ps(self) -> float:
-        """Chance that one report supports the true value."""
+        """Probability that one report supports the true value."""
         return float(_support(self.exact.p1, self.exact))
 
     @property
     @precise
     def qs(self) -> float:
-        """Chance that one report supports some other given value."""
+        """Probability that one report supports some other given value."""
         return float(_support(self.exact.q1, self.exact))
 
     @property
@@ -149,7 +139,7 @@ class Calibration:
 
 @lru_cache(maxsize=1024)  # a logarithm of 80 digits, asked again whenever a device looks
 @precise
-def _epsilon_after(exact: Chances, grr_values: int | None, reports: int) -> float:
+def _epsilon_after(exact: Probabilities, grr_values: int | None, reports: int) -> float:
     """Of so many reports of one memo; unary protocols have no `grr_values`."""
     if reports == 0:
         return 0.0
@@ -216,7 +206,7 @@ def calibrate_once(protocol: str, *, k: int, epsilon: float) -> Calibration:
         raise ParameterError("protocol", protocol, f"choose one of {', '.join(ONE_TIME)}")
     k = _check_domain(k)
     epsilon = _check_epsilon("epsilon", epsilon)
-    exact = exact_chances(protocol, k, Decimal(epsilon), Decimal(epsilon))
+    exact = exact_probabilities(protocol, k, Decimal(epsilon), Decimal(epsilon))
     return _build(protocol, k, epsilon, epsilon, "exact", exact)
 
 
@@ -230,8 +220,8 @@ def largest_eps_1(protocol: str, *, eps_inf: float) -> float:
     return float(limit(Decimal(eps_inf))) if limit else math.nextafter(eps_inf, 0.0)
 
 
-def from_chances(nominal: Calibration, exact: Chances) -> Calibration:
-    """The same protocol and budget with other chances, such as those a device really draws."""
+def with_probabilities(nominal: Calibration, exact: Probabilities) -> Calibration:
+    """The same protocol and budget with other probabilities, such as those really drawn with."""
     return _build(
         nominal.protocol, nominal.k, nominal.eps_inf, nominal.eps_1, nominal.method, exact
     )
@@ -247,24 +237,24 @@ def _calibrate(protocol: str, k: int, eps_inf: float, eps_1: float, method: Meth
         largest = float(LARGEST_EPS_1[protocol](Decimal(eps_inf)))
         if eps_1 > largest:
             raise InfeasibleBudget(protocol, eps_inf, eps_1, largest)
-    chances = exact_chances(protocol, k, Decimal(eps_inf), Decimal(eps_1), method)
-    return _build(protocol, k, eps_inf, eps_1, method, chances)
+    exact = exact_probabilities(protocol, k, Decimal(eps_inf), Decimal(eps_1), method)
+    return _build(protocol, k, eps_inf, eps_1, method, exact)
 
 
 def _build(
-    protocol: str, k: int, eps_inf: float, eps_1: float, method: Method, exact: Chances
+    protocol: str, k: int, eps_inf: float, eps_1: float, method: Method, exact: Probabilities
 ) -> Calibration:
     p1, q1, p2, q2 = map(float, exact)
     return Calibration(protocol, k, p1, q1, p2, q2, eps_inf, eps_1, method, exact=exact)
 
 
-def _support(kept: Decimal, chances: Chances) -> Decimal:
-    return kept * chances.p2 + (1 - kept) * chances.q2
+def _support(kept: Decimal, exact: Probabilities) -> Decimal:
+    return kept * exact.p2 + (1 - kept) * exact.q2
 
 
-def _variance(chances: Chances, f: Decimal) -> Decimal:
+def _variance(exact: Probabilities, f: Decimal) -> Decimal:
     """Of one device. Also decides the adaptive choice: in floats, ties would fall at random."""
-    ps, qs = _support(chances.p1, chances), _support(chances.q1, chances)
+    ps, qs = _support(exact.p1, exact), _support(exact.q1, exact)
     gamma = f * (ps - qs) + qs
     return gamma * (1 - gamma) / (ps - qs) ** 2
 
@@ -294,3 +284,97 @@ def _check_sample(n: int, f: float) -> None:
 def _check_rounds(rounds: int) -> None:
     if rounds < 1:
         raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")
+
+
+# --- ALLOMFREE's choice, by the result that will be read ------------------------------------------
+
+
+ChooseFor = Literal["round", "pooled"]
+READINGS: Final = get_args(ChooseFor)
+
+
+@precise
+def choose_for(
+    reading: ChooseFor,
+    *,
+    k: int,
+    eps_inf: float,
+    eps_1: float,
+    rounds: int,
+    method: Method = "exact",
+) -> Choice:
+    """L-GRR when its variance at f = 0 is not above L-OSUE's: of one round, or of all `rounds`.
+
+    Pooled and exact, that is k <= 2 + 3 (wa a + wc c) / (wa + wc) with a = e^eps_inf, c = e^eps_1,
+    wa = (1 - 1/T) / (a-1)^2, wc = 1/T / (c-1)^2 and T rounds.
+    """
+    if reading not in READINGS:
+        raise ParameterError("choose_for", reading, "choose 'round' or 'pooled'")
+    if rounds < 1:
+        raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")
+    both = choose(k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
+    if reading == "round":
+        return both
+    grr, osue = (_pooled(calibration, rounds) for calibration in (both.grr, both.osue))
+    return Choice(both.grr if grr <= osue else both.osue, both.grr, both.osue)
+
+
+def _pooled(calibration: Calibration, rounds: int) -> Decimal:
+    """Variance of one device's mean of its reports about a value it does not hold, in decimals."""
+    p1, q1, p2, q2 = calibration.exact
+    between = q1 * (1 - q1) / (p1 - q1) ** 2
+    within = (q1 * p2 * (1 - p2) + (1 - q1) * q2 * (1 - q2)) / ((p1 - q1) * (p2 - q2)) ** 2
+    return between + within / rounds
+
+
+# --- one attribute for life, or several: the settings Smp and Spl ---------------------------------
+
+
+def smp_variance(
+    protocol: str,
+    *,
+    k: int,
+    n: int,
+    d: int,
+    r: int = 1,
+    eps_inf: float,
+    eps_1: float,
+    f: float = 0.0,
+    method: Method = "exact",
+) -> float:
+    """Variance of one frequency when each of n devices samples r of its d attributes."""
+    _check_attributes(d, r)
+    budget = calibrate(protocol, k=k, eps_inf=eps_inf / r, eps_1=eps_1 / r, method=method)
+    return budget.variance(n, f) * d / r
+
+
+def spl_variance(
+    protocol: str,
+    *,
+    k: int,
+    n: int,
+    d: int,
+    eps_inf: float,
+    eps_1: float,
+    f: float = 0.0,
+    method: Method = "exact",
+) -> float:
+    """Variance of one frequency when each device splits its budget over all d attributes."""
+    return smp_variance(
+        protocol, k=k, n=n, d=d, r=d, eps_inf=eps_inf, eps_1=eps_1, f=f, method=method
+    )
+
+
+def smp_variance_once(
+    protocol: str, *, k: int, n: int, d: int, r: int = 1, epsilon: float, f: float = 0.0
+) -> float:
+    """The same for a single collection with GRR, OUE or SUE; `r = d` is Spl."""
+    _check_attributes(d, r)
+    return calibrate_once(protocol, k=k, epsilon=epsilon / r).variance(n, f) * d / r
+
+
+def _check_attributes(d: int, r: int) -> None:
+    if d < 1:
+        raise ParameterError("d", d, "a campaign has at least one attribute")
+    if not 1 <= r <= d:
+        raise ParameterError("r", r, f"a device samples from 1 to d = {d} attributes")

@@ -5,33 +5,128 @@ campaign. A changed manifest is another campaign with other topics, so nothing t
 to can change under it.
 
 Claim: a `Manifest` that exists is valid. Both ways in, `from_toml` and `from_bytes`, pass the same
-checks, and `from_bytes` accepts only the one canonical encoding.
+checks, and `from_bytes` accepts only the one canonical encoding. All problems of a manifest are
+collected before it is refused, so that its author fixes them in one go.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import time
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from protocol_spec.adaptive import ChooseFor
-from protocol_spec.attributes import Attribute
-from protocol_spec.body import BodyFormat
-from protocol_spec.calibration import Calibration
-from protocol_spec.canonical import pack, unpack_manifest
-from protocol_spec.errors import ManifestError, Problem
-from protocol_spec.limits import MAX_MANIFEST_BYTES
-from protocol_spec.manifest_fields import FIELDS
-from protocol_spec.manifest_reader import read_manifest, with_first
-from protocol_spec.schedule import Schedule
-from protocol_spec.ways import Budget, Reporting, Way, make_way
+from protocol_spec import fields as kinds
+from protocol_spec import limits
+from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
+from protocol_spec.calibration import READINGS, Calibration, ChooseFor
+from protocol_spec.encoding import BodyFormat, Undecodable, pack, unpack
+from protocol_spec.errors import (
+    InfeasibleBudget,
+    ManifestError,
+    ParameterError,
+    Problem,
+    as_toml,
+    nearest,
+)
+from protocol_spec.fields import Kind, Wrong
+from protocol_spec.mechanisms import (
+    MECHANISMS,
+    Budget,
+    Mechanism,
+    Reporting,
+    default_levels,
+    make_mechanism,
+)
+from protocol_spec.probabilities import METHODS
+from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS, Schedule
+from protocol_spec.topics import ATTRIBUTE, SLUG
 
-__all__ = ["Manifest"]
+__all__ = ["FIELDS", "Field", "Manifest", "read_fields", "read_manifest", "unpack_manifest"]
+
+_MISSING: Final = object()
+_NOW: Final = "now"
+
+# --- the fields, in the order of the wire ---------------------------------------------------------
+
+
+class Field(NamedTuple):
+    """What a field may hold, and what it is when its author leaves it out."""
+
+    kind: Kind
+    default: object = _MISSING
+
+    @property
+    def required(self) -> bool:
+        return self.default is _MISSING
+
+
+class Fields(NamedTuple):
+    """The tables of a manifest."""
+
+    manifest: Mapping[str, Field]
+    rounds: Mapping[str, Field]
+    attribute: Mapping[str, Field]
+
+
+_NAMED: Final = dict.fromkeys(name for each in MECHANISMS.values() for name in each.rules.named)
+_SLUG: Final = f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens"
+_NAME: Final = f"use a-z first, then up to {limits.MAX_NAME_LENGTH - 1} of a-z, 0-9, _ and -"
+
+# `created`, `expires`, `grace`, `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels`
+# have defaults that follow from other fields.
+FIELDS: Final = Fields(
+    manifest={
+        "format": Field(kinds.constant(1)),
+        "slug": Field(kinds.name(SLUG, _SLUG)),
+        "title": Field(kinds.text(limits.MAX_TITLE_LENGTH)),
+        "purpose": Field(kinds.text(limits.MAX_PURPOSE_LENGTH)),
+        "owner": Field(kinds.text(limits.MAX_OWNER_LENGTH)),
+        "contact": Field(kinds.text(limits.MAX_CONTACT_LENGTH)),
+        "created": Field(kinds.instant()),
+        "expires": Field(kinds.instant()),
+        "retention": Field(kinds.duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
+        "reporting": Field(kinds.one_of(*MECHANISMS), "memoized"),
+        "eps_inf": Field(kinds.EPSILON),
+        "eps_1": Field(kinds.EPSILON),
+        "choose_for": Field(kinds.one_of(*READINGS), "round"),
+        "min_reports": Field(kinds.whole(1, limits.MAX_MIN_REPORTS), 200),
+        "max_values": Field(kinds.whole(1, limits.MAX_VALUES), 1),
+        "devices": Field(kinds.whole(0, limits.MAX_DEVICES), 0),
+        "receipt_pages": Field(kinds.whole(1, limits.MAX_RECEIPT_PAGES), 16),
+        "operator": Field(kinds.KEY, b""),
+        "rounds": Field(kinds.TABLE),
+        "attributes": Field(kinds.TABLES),
+    },
+    rounds={
+        "first": Field(kinds.instant(or_now=True)),
+        "period": Field(kinds.duration(1, limits.MAX_PERIOD_SECONDS)),
+        "count": Field(kinds.whole(1, limits.MAX_ROUNDS)),
+        "grace": Field(kinds.duration(0, limits.MAX_PERIOD_SECONDS)),
+        "each": Field(kinds.whole(0, limits.MAX_ROUNDS), 0),
+        "drain": Field(kinds.duration(1, limits.MAX_DRAIN_SECONDS), DEFAULT_DRAIN_SECONDS),
+    },
+    attribute={
+        "name": Field(kinds.name(ATTRIBUTE, _NAME)),
+        "question": Field(kinds.text(limits.MAX_QUESTION_LENGTH)),
+        "values": Field(kinds.VALUES),
+        "edges": Field(kinds.EDGES),
+        "unit": Field(kinds.text(limits.MAX_UNIT_LENGTH, shortest=0), ""),
+        "low": Field(kinds.FINITE, None),
+        "high": Field(kinds.FINITE, None),
+        "changes": Field(kinds.FLAG),
+        "protocol": Field(kinds.one_of("auto", *_NAMED), "auto"),
+        "calibration": Field(kinds.one_of(*METHODS), "exact"),
+        "levels": Field(kinds.LEVELS, ()),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -51,17 +146,17 @@ class Manifest:
     created: int
     expires: int
     retention: int
+    reporting: Reporting
     eps_inf: float
     eps_1: float
+    choose_for: ChooseFor
     min_reports: int
     max_values: int
+    devices: int
     receipt_pages: int
+    operator: bytes
     rounds: Schedule
     attributes: tuple[Attribute, ...]
-    reporting: Reporting
-    choose_for: ChooseFor
-    devices: int
-    operator: bytes
 
     @classmethod
     def from_toml(cls, text: str, *, now: int | None = None) -> Manifest:
@@ -72,52 +167,54 @@ class Manifest:
         try:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers and nesting beyond all reason
-            raise ManifestError([Problem("manifest", None, f"is not TOML: {error}")]) from None
+            raise _refused(f"is not TOML: {error}") from None
         return cls.from_authored(document, now=now)
 
     @classmethod
     def from_authored(cls, document: Mapping[str, Any], *, now: int | None = None) -> Manifest:
         """Read what the analyst wrote, as TOML was parsed."""
-        begins = int(time.time()) if now is None else now
-        manifest = cls(**read_manifest(with_first(document, begins), authored=True))
-        if len(manifest.to_bytes()) > MAX_MANIFEST_BYTES:
-            remedy = f"must encode to at most {MAX_MANIFEST_BYTES} bytes: shorten the values' names"
-            raise ManifestError([Problem("manifest", len(manifest.to_bytes()), remedy)])
+        rounds = document.get("rounds")
+        if isinstance(rounds, Mapping) and rounds.get("first") == _NOW:
+            first = int(time.time()) if now is None else now  # what is published names an instant
+            document = {**document, "rounds": {**rounds, "first": first}}
+        manifest = cls(**read_manifest(document, authored=True))
+        size = len(manifest.to_bytes())
+        if size > limits.MAX_MANIFEST_BYTES:
+            most = limits.MAX_MANIFEST_BYTES
+            raise _refused(f"must encode to at most {most} bytes: shorten the values' names", size)
         return manifest
 
     @classmethod
     def from_file(cls, path: str | Path, *, now: int | None = None) -> Manifest:
-        """Read the analyst's file from disk; what is wrong in it is told with its name."""
+        """Read the analyst's file from disk; errors name the file."""
         try:
             return cls.from_toml(Path(path).read_text(encoding="utf-8"), now=now)
         except OSError as error:
-            problem = Problem("manifest", None, f"cannot be read: {error.strerror}")
-            raise ManifestError([problem], str(path)) from None
+            problems = _refused(f"cannot be read: {error.strerror}").problems
         except UnicodeDecodeError:
-            problem = Problem("manifest", None, "must be UTF-8 text")
-            raise ManifestError([problem], str(path)) from None
+            problems = _refused("must be UTF-8 text").problems
         except ManifestError as error:
-            raise ManifestError(error.problems, str(path)) from None
+            problems = error.problems
+        raise ManifestError(problems, str(path))
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Manifest:
         """Read canonical bytes as they came from the broker or a device's store."""
-        if len(payload) > MAX_MANIFEST_BYTES:
-            remedy = f"must be at most {MAX_MANIFEST_BYTES} bytes"
-            raise ManifestError([Problem("manifest", len(payload), remedy)])
+        if len(payload) > limits.MAX_MANIFEST_BYTES:
+            raise _refused(f"must be at most {limits.MAX_MANIFEST_BYTES} bytes", len(payload))
         document = unpack_manifest(payload)
         if not isinstance(document, dict):
-            raise ManifestError([Problem("manifest", None, "must be a msgpack map")])
+            raise _refused("must be a msgpack map")
         manifest = cls(**read_manifest(document))
         if manifest.to_bytes() != payload:
-            raise ManifestError([Problem("manifest", None, "must be the canonical encoding")])
+            raise _refused("must be the canonical encoding")
         return manifest
 
     def to_bytes(self) -> bytes:
         """The one canonical encoding: every field, in this order, shortest integers, float64."""
         document: dict[str, Any] = {name: getattr(self, name) for name in FIELDS.manifest}
         document["rounds"] = {name: getattr(self.rounds, name) for name in FIELDS.rounds}
-        document["attributes"] = [_attribute(attribute) for attribute in self.attributes]
+        document["attributes"] = [_written(attribute) for attribute in self.attributes]
         return pack(document)
 
     @cached_property
@@ -136,33 +233,24 @@ class Manifest:
         return f"{self.slug}-{self.digest.hex()}"
 
     @cached_property
-    def ways(self) -> tuple[Way, ...]:
+    def mechanisms(self) -> tuple[Mechanism, ...]:
         """How each attribute is answered, in order: what devices draw with and collectors count."""
-        budget = Budget(
-            reporting=self.reporting,
-            eps_inf=self.eps_inf,
-            eps_1=self.eps_1,
-            max_values=self.max_values,
-            choose_for=self.choose_for,
-            rounds=self.rounds.count,
-            each=self.rounds.each,
-        )
-        return tuple(make_way(attribute, budget, self.digest) for attribute in self.attributes)
+        budget = _budget(vars(self))
+        return tuple(make_mechanism(each, budget, self.digest) for each in self.attributes)
 
     @cached_property
     def calibrations(self) -> tuple[Calibration, ...]:
-        """The noise of each attribute, in order, as `Way.calibration` has it."""
-        return tuple(way.calibration for way in self.ways)
+        return tuple(mechanism.calibration for mechanism in self.mechanisms)
 
     @cached_property
     def body_formats(self) -> tuple[BodyFormat, ...]:
-        """How what each attribute's reports support is counted, in order (`Way.counted`)."""
-        return tuple(way.counted for way in self.ways)
+        """How what each attribute's reports support is counted, in order."""
+        return tuple(mechanism.counted for mechanism in self.mechanisms)
 
     @cached_property
     def answer_lengths(self) -> tuple[int, ...]:
         """Bytes of the answer in a body, for each attribute; zeros may stand behind it."""
-        return tuple(way.answer_bytes for way in self.ways)
+        return tuple(mechanism.answer_bytes for mechanism in self.mechanisms)
 
     @cached_property
     def body_bytes(self) -> int:
@@ -172,21 +260,411 @@ class Manifest:
     @cached_property
     def lifetime_epsilon(self) -> float:
         """The most that a device can ever spend on this campaign."""
-        return max(way.lifetime_epsilon for way in self.ways)
+        return max(mechanism.lifetime_epsilon for mechanism in self.mechanisms)
 
 
-def _attribute(attribute: Attribute) -> dict[str, Any]:
-    """In the order of the wire."""
-    domain: dict[str, Any] = {"values": list(attribute.values)}
-    if attribute.edges is not None:
-        ends = {"low": attribute.low, "high": attribute.high}
-        domain = {"edges": list(attribute.edges), "unit": attribute.unit, **ends}
-    return {
-        "name": attribute.name,
-        "question": attribute.question,
-        **domain,
-        "changes": attribute.changes,
-        "protocol": attribute.protocol,
-        "calibration": attribute.method,
-        **({"levels": list(attribute.levels)} if attribute.levels else {}),
+def unpack_manifest(payload: bytes) -> Any:
+    """Decode a manifest's bytes into plain values."""
+    most, key = limits.MAX_VALUES + 1, limits.KEY_BYTES
+    try:
+        return unpack(payload, array=most, text=4096, binary=key, maps=32)
+    except Undecodable:
+        raise _refused("must be msgpack; these bytes are not") from None
+
+
+def _refused(remedy: str, value: object = None) -> ManifestError:
+    return ManifestError([Problem("manifest", value, remedy)])
+
+
+def _written(attribute: Attribute) -> dict[str, Any]:
+    """In the order of the wire; `levels` only where there are some."""
+    named = ("values",) if attribute.edges is None else ("edges", "unit", "low", "high")
+    levels = ("levels",) if attribute.levels else ()
+    names = ("name", "question", *named, "changes", "protocol", "calibration", *levels)
+    held = {"calibration": attribute.method}
+    return {name: held[name] if name in held else getattr(attribute, name) for name in names}
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dict[str, Any]:
+    """The fields of a `Manifest`, or `ManifestError` with every problem found.
+
+    An `authored` document is the analyst's: a domain that is not total yet becomes so.
+    """
+    fields, problems = read_fields(document, authored=authored)
+    _check_together(fields, problems)
+    if problems:
+        places = [*FIELDS.manifest]
+        order = {_top(p): places.index(_top(p)) for p in problems if _top(p) in places}
+        raise ManifestError(sorted(problems, key=lambda p: order.get(_top(p), len(places))))
+    return fields
+
+
+def read_fields(
+    document: Mapping[str, Any], *, authored: bool = False
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Each field by itself: checked or a stand-in, and every problem found."""
+    problems: list[Problem] = []
+    top = _Table(FIELDS.manifest, document, "", problems)
+    if "format" in document:
+        top.read("format")
+        if problems:  # what the other fields of another format are is not known
+            raise ManifestError(problems)
+    derived = ("eps_1", "receipt_pages", "created", "expires", "rounds", "attributes")
+    fields = {name: top.read(name) for name in FIELDS.manifest if name not in derived}
+    rules = MECHANISMS[fields["reporting"]].rules
+    rounds = fields["rounds"] = _rounds(top, draws_rounds=rules.draws_rounds)
+    share: Any = _MISSING
+    if rules.draws_rounds:
+        # In float64, rounded to nearest: thresholds are calculated for the next float64 below, so
+        # that all answers together stay within eps_inf.
+        known = isinstance(fields["eps_inf"], float) and rounds
+        share = fields["eps_inf"] / (rounds.each or 1) if known and rounds else 1.0
+    fields["eps_1"] = top.read("eps_1", share)
+    fields["receipt_pages"] = top.read("receipt_pages", _pages(fields["devices"]))
+    fields["attributes"] = _attributes(top, authored)
+    fields["created"] = top.read("created", rounds.first if rounds else None)
+    fields["expires"] = top.read("expires", rounds.end if rounds else None)
+    top.finish()
+    return fields, problems
+
+
+def _top(problem: Problem) -> str:
+    return re.split(r"[.\[]", problem.field, maxsplit=1)[0]
+
+
+class _Table:
+    """One table of the document, read field by field; problems go to the shared list."""
+
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        document: Mapping[str, Any],
+        path: str,
+        problems: list[Problem],
+    ) -> None:
+        self._fields = fields
+        self._document = document
+        self._path = path
+        self.problems = problems
+        self._asked: dict[str, None] = {}
+
+    def read(self, name: str, default: object = _MISSING) -> Any:
+        """The checked field, its default when absent, or a stand-in after noting a problem."""
+        self._asked[name] = None
+        field, value = self._fields[name], self.take(name, _MISSING)
+        default = field.default if default is _MISSING else default
+        if value is _MISSING:
+            if default is _MISSING:
+                self.note(name, None, "is required")
+            return default
+        try:
+            return field.kind.parse(value)
+        except Wrong as wrong:
+            self.note(name, value, str(wrong))
+            return default
+
+    def take(self, name: str, default: object = None) -> Any:
+        """A field as it is, without a check."""
+        self._asked[name] = None
+        return self._document.get(name, default)
+
+    def inner(self, fields: Mapping[str, Field], document: Mapping[str, Any], path: str) -> _Table:
+        return _Table(fields, document, path, self.problems)
+
+    def note(self, name: str, value: object, remedy: str) -> None:
+        self.problems.append(Problem(f"{self._path}{name}", value, remedy))
+
+    def has(self, name: str) -> bool:
+        return name in self._document
+
+    def finish(self) -> None:
+        """Refuse unknown fields: a misspelt one must not silently be a default."""
+        table = self._path.partition(".")[0].partition("[")[0]
+        here = _TABLES.get(table, _TABLES[""])
+        for name in self._document:
+            if name not in self._asked:
+                near = nearest(str(name), self._asked) or _elsewhere(str(name), here)
+                self.note(str(name), self._document[name], f"is not a field {here}{near}")
+
+
+_TABLES: Final = {"": "of a manifest", "rounds": "of [rounds]", "attributes": "of [[attributes]]"}
+
+
+def _elsewhere(name: str, here: str) -> str:
+    """The same name in another table, or with another kind of question."""
+    places = {
+        "of a manifest": (FIELDS.manifest, "before [rounds] and [[attributes]]"),
+        "of [rounds]": (FIELDS.rounds, "below [rounds]"),
+        "of [[attributes]]": ({**FIELDS.attribute, "otherwise": None}, "below [[attributes]]"),
     }
+    if name in places[here][0]:
+        return "; it is for another kind of question"
+    return next(
+        (f"; it belongs {where}" for fields, where in places.values() if name in fields), ""
+    )
+
+
+def _rounds(top: _Table, *, draws_rounds: bool) -> Schedule | None:
+    document = top.read("rounds")
+    if not isinstance(document, Mapping):  # absent or wrong: noted already
+        return None
+    before = len(top.problems)
+    table = top.inner(FIELDS.rounds, document, "rounds.")
+    first, period, count = (table.read(name) for name in ("first", "period", "count"))
+    grace = table.read("grace", period if len(top.problems) == before else 0)
+    each, drain = table.read("each", int(draws_rounds)), table.read("drain")
+    table.finish()
+    if len(top.problems) > before:
+        return None
+    return Schedule(first, period, count, grace, each, drain)
+
+
+def _pages(devices: object) -> object:
+    """About a thousand devices on each page of receipts, if their number is stated."""
+    if not isinstance(devices, int) or devices == 0:
+        return _MISSING
+    return min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
+
+
+def _attributes(top: _Table, authored: bool) -> tuple[Attribute, ...]:
+    documents = top.read("attributes")
+    if not isinstance(documents, list):
+        return ()
+    return tuple(
+        _attribute(top.inner(FIELDS.attribute, document, f"attributes[{i}]."), authored)
+        for i, document in enumerate(documents)
+    )
+
+
+def _attribute(table: _Table, authored: bool) -> Attribute:
+    numeric = table.has("edges")
+    name, question = table.read("name"), table.read("question")
+    domain = _bins(table) if numeric else {"values": _named_values(table, authored)}
+    attribute = Attribute(
+        name,
+        question,
+        **domain,
+        protocol=table.read("protocol"),
+        method=table.read("calibration"),
+        changes=table.read("changes", numeric),
+        levels=table.read("levels"),
+    )
+    table.finish()
+    return attribute
+
+
+def _named_values(table: _Table, authored: bool) -> Any:
+    """The author's values with the one that catches everything else in the last place."""
+    values = table.read("values")
+    if not authored:
+        return values
+    if not isinstance(values, tuple):
+        if table.has("values"):
+            table.take("otherwise")  # it may be one of them, once they are sound
+        return values
+    named = table.take("otherwise")
+    if named is not None and named not in values:
+        table.note("otherwise", named, "must be one of the values, or left out")
+    last = NOT_KNOWN if named is None else named
+    found = (*(value for value in values if value != last), last)
+    if len(found) > limits.MAX_VALUES:
+        remedy = f'"{NOT_KNOWN}" is one more value; name one of yours in `otherwise`, or drop one'
+        table.note("values", len(values), remedy)
+    return found
+
+
+def _bins(table: _Table) -> dict[str, Any]:
+    """Bins, and behind them the value for what is outside finite ends, or no number."""
+    read, unit = table.read("edges", None), table.read("unit")
+    edges = read or (0.0, 1.0, 2.0)
+    if table.has("values"):
+        table.note("values", None, "give either values or edges, not both")
+    ends = {"low": table.read("low"), "high": table.read("high")}
+    if read:
+        _check_ends(table, edges, **ends)
+    values = bin_labels(edges, unit)
+    if not (math.isinf(edges[0]) and math.isinf(edges[-1])):
+        if len(values) == limits.MAX_VALUES:
+            remedy = f'"{NOT_KNOWN}" is one more value; use fewer bins, or -inf and inf at the ends'
+            table.note("edges", len(edges), remedy)
+        values = (*values, NOT_KNOWN)
+    return {"values": values, "edges": edges, "unit": unit, **ends}
+
+
+def _check_ends(
+    table: _Table, edges: tuple[float, ...], low: float | None, high: float | None
+) -> None:
+    """`low` and `high` stand for infinite ends, and lie outside the other edges."""
+    for name, given, end, inner in (
+        ("low", low, edges[0], edges[1]),
+        ("high", high, edges[-1], edges[-2]),
+    ):
+        if given is None:
+            continue
+        if not math.isinf(end):
+            table.note(name, given, f"the bins end at {end:g} already; leave it out")
+        elif not (given < inner if name == "low" else given > inner):
+            table.note(name, given, f"must lie beyond the outermost inner edge, {inner:g}")
+
+
+# --- fields next to each other --------------------------------------------------------------------
+
+Found = Mapping[str, Any]
+
+
+def _check_together(fields: dict[str, Any], problems: list[Problem]) -> None:
+    """Note every problem; give nested questions without levels those that follow.
+
+    Fields that are not sound by themselves are left out, so that the others are still checked.
+    """
+    wrong = {_top(problem) for problem in problems}
+    for check, needed in _CHECKS:
+        if not wrong & needed:
+            problems += check(fields)
+    if wrong & _RULED:
+        if not wrong & {"reporting", "eps_inf", "eps_1"}:
+            problems += _eps_1_too_large(fields)
+        return
+    ruled = list(_rules_of_the_mechanism(fields))
+    problems += ruled
+    if not ruled:
+        fields["attributes"] = tuple(_with_levels(fields))
+        problems += _infeasible(fields)
+
+
+def _budget(fields: Found) -> Budget:
+    """What the attributes' noise follows from."""
+    rounds = fields["rounds"]
+    names = ("reporting", "eps_inf", "eps_1", "max_values", "choose_for")
+    return Budget(**{name: fields[name] for name in names}, rounds=rounds.count, each=rounds.each)
+
+
+def _times(fields: Found) -> Iterator[Problem]:
+    rounds = fields["rounds"]
+    if rounds.end > limits.MAX_INSTANT:
+        yield Problem("rounds.count", rounds.count, "the last round is after year 9999")
+    if fields["created"] > rounds.first:
+        remedy = f"must not be after rounds.first = {as_toml(_instant(rounds.first))}"
+        yield Problem("created", _instant(fields["created"]), remedy)
+    if fields["expires"] < rounds.end:
+        remedy = f"must not be before the last round's deadline, {as_toml(_instant(rounds.end))}"
+        yield Problem("expires", _instant(fields["expires"]), remedy)
+
+
+def _instant(seconds: int) -> datetime | int:
+    """As its author wrote it; a number where no date can say it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return seconds
+
+
+def _names(fields: Found) -> Iterator[Problem]:
+    names = [attribute.name for attribute in fields["attributes"]]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield Problem(f"attributes[{i}].name", name, "is taken; choose another")
+
+
+def _memos(fields: Found) -> Iterator[Problem]:
+    largest, most = max(each.k for each in fields["attributes"]), fields["max_values"]
+    if most > largest:
+        yield Problem("max_values", most, f"no attribute has more than {largest} values")
+
+
+_CHECKS: Final = (
+    (_times, {"rounds", "created", "expires"}),
+    (_names, {"attributes"}),
+    (_memos, {"attributes", "max_values"}),
+)
+_RULED: Final = frozenset(
+    {"reporting", "max_values", "choose_for", "rounds", "eps_inf", "eps_1", "attributes"}
+)
+
+
+def _rules_of_the_mechanism(fields: Found) -> Iterator[Problem]:
+    """What means nothing to the mechanism must not be stated: its author may expect something."""
+    reporting, rules = fields["reporting"], MECHANISMS[fields["reporting"]].rules
+    chosen = f'reporting = "{reporting}"'
+    if not rules.memo_per_value and fields["max_values"] != 1:
+        remedy = f"{chosen} has no memo for each value; leave it out"
+        yield Problem("max_values", fields["max_values"], remedy)
+    automatic = any(attribute.protocol == "auto" for attribute in fields["attributes"])
+    if fields["choose_for"] != "round" and not (rules.memo_per_value and automatic):
+        remedy = 'only for reporting = "memoized" and an attribute of protocol "auto"; leave it out'
+        yield Problem("choose_for", fields["choose_for"], remedy)
+    yield from _rounds_and_eps_1(fields, chosen, draws_rounds=rules.draws_rounds)
+    for i, attribute in enumerate(fields["attributes"]):
+        for name, value, remedy in _of_attribute(fields, attribute, chosen):
+            yield Problem(f"attributes[{i}].{name}", value, remedy)
+
+
+def _rounds_and_eps_1(fields: Found, chosen: str, *, draws_rounds: bool) -> Iterator[Problem]:
+    rounds, eps_inf, eps_1 = fields["rounds"], fields["eps_inf"], fields["eps_1"]
+    each = rounds.each
+    if not draws_rounds:
+        if each:
+            remedy = f'{chosen} answers in every round; leave it out, or choose "once"'
+            yield Problem("rounds.each", each, remedy)
+        yield from _eps_1_too_large(fields)
+        return
+    if not 1 <= each <= rounds.count:
+        remedy = f"must be from 1 to rounds.count = {rounds.count}, for {chosen}"
+        yield Problem("rounds.each", each, remedy)
+    if each and eps_1 != eps_inf / each:
+        remedy = f"must be eps_inf / rounds.each = {eps_inf / each!r}; leave it out"
+        yield Problem("eps_1", eps_1, remedy)
+    elif eps_1 < limits.MIN_EPSILON:
+        remedy = f"leaves less than {limits.MIN_EPSILON:g} of eps_inf for each answer; choose fewer"
+        yield Problem("rounds.each", each, remedy)
+
+
+def _eps_1_too_large(fields: Found) -> Iterator[Problem]:
+    """This needs no other field than the two, and the mechanism."""
+    eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
+    if not MECHANISMS[fields["reporting"]].rules.draws_rounds and eps_1 >= eps_inf:
+        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
+        yield Problem("eps_1", eps_1, remedy)
+
+
+def _of_attribute(
+    fields: Found, attribute: Attribute, chosen: str
+) -> Iterator[tuple[str, object, str]]:
+    rules = MECHANISMS[fields["reporting"]].rules
+    allowed = ("auto", *rules.named)
+    if attribute.protocol not in allowed:
+        yield "protocol", attribute.protocol, f"{chosen} has {', '.join(allowed)}"
+    if not rules.memo_per_value and attribute.method != "exact":
+        yield "calibration", attribute.method, f"{chosen} is always exact; leave it out"
+    levels, ends = attribute.levels, (fields["eps_1"], fields["eps_inf"])
+    if levels and not rules.has_levels:
+        yield "levels", levels, f'{chosen} has no levels; leave it out, or say "nested"'
+    elif levels and (levels[0], levels[-1]) != ends:
+        remedy = f"must begin with eps_1 = {ends[0]!r} and end with eps_inf = {ends[1]!r}"
+        yield "levels", levels, remedy
+
+
+def _with_levels(fields: Found) -> Iterator[Attribute]:
+    for attribute in fields["attributes"]:
+        if MECHANISMS[fields["reporting"]].rules.has_levels and not attribute.levels:
+            levels = default_levels(attribute.k, fields["eps_inf"], fields["eps_1"])
+            yield replace(attribute, levels=levels)
+        else:
+            yield attribute
+
+
+def _infeasible(fields: Found) -> Iterator[Problem]:
+    """Questions for which the budget gives no noise to draw with."""
+    budget = _budget(fields)
+    for i, attribute in enumerate(fields["attributes"]):
+        try:
+            make_mechanism(attribute, budget, b"")
+        except InfeasibleBudget as error:
+            remedy = f"{error.field}: {error.remedy}"
+            yield Problem(f"attributes[{i}].protocol", attribute.protocol, remedy)
+        except ParameterError as error:
+            yield Problem(error.field, error.value, error.remedy)
+            return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["HELP", "Outcome", "Rejected"]
+__all__ = ["OUTCOME_HELP", "Outcome", "Rejected"]
 
 
 class Outcome(StrEnum):
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     SUSPENDED = "suspended"
 
 
-HELP: dict[Outcome, str] = {
+OUTCOME_HELP: dict[Outcome, str] = {
     Outcome.ACCEPTED: "counted in its round",
     Outcome.DUPLICATE: "the same bytes again: already counted, harmless",
     Outcome.CONFLICT: "other bits for a round already counted: the first stays",

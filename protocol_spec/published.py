@@ -1,4 +1,4 @@
-"""Thresholds beside the manifest, for devices that cannot calculate with 80 digits.
+"""Thresholds next to the manifest, for devices that cannot calculate with 80 digits.
 
 Claim: a device that draws with thresholds which pass `thresholds_fault` spends no more than the
 manifest says, whoever made them: one report tells at most eps_1, all reports of one memo together
@@ -18,19 +18,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
-from protocol_spec.canonical import pack
-from protocol_spec.chances import LONGITUDINAL, exact_chances
-from protocol_spec.decoding import WIRE_VERSION, Bad, binary, decode
+from protocol_spec.encoding import WIRE_VERSION, Bad, binary, decode, pack
 from protocol_spec.limits import DIGEST_BYTES, MAX_ATTRIBUTES, MAX_LEVELS, MAX_THRESHOLDS_BYTES
 from protocol_spec.manifest import Manifest
+from protocol_spec.mechanisms import LOLOHA
 from protocol_spec.outcomes import Rejected
-from protocol_spec.precision import precise
+from protocol_spec.probabilities import LONGITUDINAL, precise
 from protocol_spec.randomiser import SCALE, rounded
-from protocol_spec.reporting import LOLOHA, NESTABLE
-from protocol_spec.ways import HashedWay, NestedWay, Way
 
 __all__ = [
     "MARGIN",
@@ -47,7 +43,7 @@ MAX_STEPS: Final = MAX_ATTRIBUTES * MAX_LEVELS * STEP_BYTES
 # thresholds leave twice as much.
 MARGIN: Final = (2.0**-40, 2.0**-43)
 # A protocol's number is its place here; part of the wire, so new ones are added at the end.
-PROTOCOL_NUMBERS: Final = (*LONGITUDINAL, *NESTABLE, LOLOHA)
+PROTOCOL_NUMBERS: Final = (*LONGITUDINAL, "GRR", "OUE", LOLOHA)
 
 Step = tuple[int, int]
 
@@ -61,7 +57,6 @@ class PublishedThresholds:
     steps: bytes
 
     def encode(self) -> bytes:
-        """Canonical bytes."""
         return pack([WIRE_VERSION, self.digest8, self.protocols, self.steps])
 
 
@@ -87,29 +82,12 @@ def _read(items: tuple[object, ...]) -> PublishedThresholds:
 @precise
 def published_thresholds(manifest: Manifest) -> PublishedThresholds:
     """The steps of every attribute, each for a little less than its epsilon."""
-    steps = [step for way in manifest.ways for step in _published(manifest, way)]
+    steps = [step for mechanism in manifest.mechanisms for step in mechanism.steps(_less)]
     return PublishedThresholds(
         manifest.digest[:DIGEST_BYTES],
-        bytes(PROTOCOL_NUMBERS.index(way.protocol) for way in manifest.ways),
-        b"".join(struct.pack(">QQ", *step) for step in steps),
+        bytes(PROTOCOL_NUMBERS.index(mechanism.protocol) for mechanism in manifest.mechanisms),
+        b"".join(struct.pack(">QQ", *rounded(*step)) for step in steps),
     )
-
-
-def _published(manifest: Manifest, way: Way) -> Iterator[Step]:
-    """RR1 and RR2; of `once` one step; of `nested` that to each level, level 1 first."""
-    noise = way.calibration
-    if isinstance(way, NestedWay):
-        levels = [_less(level.eps_inf) for level in way.nested.levels]
-        step = {"GRR": "L-GRR", "OUE": "L-OSUE"}[way.protocol]
-        for lower, upper in pairwise(levels):
-            yield rounded(*exact_chances(step, way.k, upper, lower)[2:])
-        yield rounded(*exact_chances(way.protocol, way.k, levels[-1], levels[-1])[:2])
-        return
-    eps_inf, eps_1 = _less(noise.eps_inf), _less(noise.eps_1)
-    exact = exact_chances(noise.protocol, noise.k, eps_inf, eps_1, noise.method)
-    yield rounded(exact.p1, exact.q1)
-    if manifest.reporting != "once":
-        yield rounded(exact.p2, exact.q2)
 
 
 def _less(epsilon: float) -> Decimal:
@@ -128,40 +106,22 @@ def thresholds_fault(published: PublishedThresholds, manifest: Manifest) -> str 
         return "they are of another number of attributes"
     joined = published.steps
     pairs = [struct.unpack_from(">QQ", joined, at) for at in range(0, len(joined), STEP_BYTES)]
-    for number, way, attribute in zip(published.protocols, manifest.ways, manifest.attributes):
-        epsilons = _epsilons(manifest, way)
+    asked = zip(published.protocols, manifest.mechanisms, manifest.attributes)
+    for number, mechanism, attribute in asked:
+        epsilons = mechanism.step_epsilons
         steps, pairs = pairs[: len(epsilons)], pairs[len(epsilons) :]
         if len(steps) < len(epsilons) or number >= len(PROTOCOL_NUMBERS):
             return "they end too early, or name no protocol"
         protocol = PROTOCOL_NUMBERS[number]
-        if protocol not in _allowed(manifest, attribute.protocol):
+        named = attribute.protocol
+        if protocol not in (mechanism.rules.automatic if named == "auto" else (named,)):
             return f"{attribute.name}: {protocol} is not what the manifest asks for"
-        cells = 2 if isinstance(way, HashedWay) else way.k
-        if not _within(protocol in _UNARY, cells, steps, epsilons):
+        if not _within(protocol in _UNARY, mechanism.calibration.k, steps, epsilons):
             return f"{attribute.name}: a report could tell more than the manifest says"
     return "they do not end with the last attribute" if pairs else None
 
 
 _UNARY: Final = {name for name in PROTOCOL_NUMBERS if "GRR" not in name} - {LOLOHA}
-_AUTO: Final = {
-    "memoized": ("L-GRR", "L-OSUE"),
-    "once": NESTABLE,
-    "nested": NESTABLE,
-    "hashed": (LOLOHA,),
-}
-
-
-def _allowed(manifest: Manifest, asked: str) -> tuple[str, ...]:
-    """What the manifest names; with `auto`, either of the two that it can be."""
-    return _AUTO[manifest.reporting] if asked == "auto" else (asked,)
-
-
-def _epsilons(manifest: Manifest, way: Way) -> list[float]:
-    """What may be told after each step, in the order of the message: the last drawn comes first
-    with `nested`."""
-    if isinstance(way, NestedWay):
-        return [level.eps_inf for level in way.nested.levels]
-    return [manifest.eps_1] if manifest.reporting == "once" else [manifest.eps_inf, manifest.eps_1]
 
 
 def _within(unary: bool, k: int, steps: Sequence[Step], epsilons: Sequence[float]) -> bool:
@@ -178,7 +138,10 @@ def _within(unary: bool, k: int, steps: Sequence[Step], epsilons: Sequence[float
 
 def _told_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
     """Of two values, the log-ratio of the most telling bits after each step."""
-    ones, zeros = (1.0, 0.0), (0.0, 1.0)  # chances of a 1 and of a 0: of the value's bit, of others
+    ones, zeros = (
+        (1.0, 0.0),
+        (0.0, 1.0),
+    )  # probabilities of a 1 and of a 0: of the value's bit, of others
     for p, q in steps:
         keep, drop, add, leave = (float(number) for number in (p, SCALE - p, q, SCALE - q))
         ones, zeros = (
@@ -190,7 +153,7 @@ def _told_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
 
 def _told_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
     """Of two values, the log-ratio of naming one of them after each step."""
-    same, other = 1.0, 0.0  # chances of naming the value, and one of the others
+    same, other = 1.0, 0.0  # probabilities of naming the value, and one of the others
     for p, _ in steps:
         keep, move = float(p) / SCALE, float(SCALE - p) / SCALE / (k - 1)
         same, other = (

@@ -1,8 +1,8 @@
 """The two randomised responses, on a device, for one value at a time.
 
 Claim: with the operating system's random bytes, the memo is eps_inf-LDP and each report eps_1-LDP
-*as drawn*, not only as calculated: every chance is an integer over 2^64, p rounded down and q up
-from 80-digit values, so that no rounding ever spends more than the nominal epsilon. (A smaller p
+*as drawn*, not only as calculated: every probability is an integer over 2^64, p rounded down and q
+up from 80-digit values, so that no rounding ever spends more than the nominal epsilon. (A smaller p
 and a larger q are the same mechanism followed by more noise.)
 
 No float and no pseudo-random generator is on this path. Randomness is passed in as a function
@@ -18,12 +18,19 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final, NamedTuple
 
-from protocol_spec.body import BodyFormat
-from protocol_spec.calibration import Calibration, from_chances
-from protocol_spec.chances import Chances, exact_chances
-from protocol_spec.precision import precise
+from protocol_spec.calibration import Calibration, with_probabilities
+from protocol_spec.encoding import BodyFormat
+from protocol_spec.probabilities import Probabilities, exact_probabilities, precise
 
-__all__ = ["Entropy", "Randomiser", "Thresholds", "as_drawn", "below", "thresholds"]
+__all__ = [
+    "Entropy",
+    "Randomiser",
+    "Thresholds",
+    "as_drawn",
+    "drawn_probabilities",
+    "random_below",
+    "thresholds",
+]
 
 Entropy = Callable[[int], bytes]
 
@@ -46,7 +53,7 @@ def thresholds(calibration: Calibration) -> Thresholds:
     They are calculated for the next float64 below each epsilon: whoever wrote 0.1 and whoever
     reads the float64 nearest to it must both find their epsilon kept.
     """
-    exact = exact_chances(
+    exact = exact_probabilities(
         calibration.protocol,
         calibration.k,
         just_below(calibration.eps_inf),
@@ -58,10 +65,13 @@ def thresholds(calibration: Calibration) -> Thresholds:
 
 @precise
 def as_drawn(calibration: Calibration) -> Calibration:
-    """The calibration with the chances that devices really use; the collector debiases with it."""
+    """With the probabilities that devices really use; the collector debiases with it."""
     drawn, unary, k = thresholds(calibration), calibration.unary, calibration.k
-    first, second = drawn_chances(drawn[:2], unary, k), drawn_chances(drawn[2:], unary, k)
-    return from_chances(calibration, Chances(*first, *second))
+    first, second = (
+        drawn_probabilities(drawn[:2], unary, k),
+        drawn_probabilities(drawn[2:], unary, k),
+    )
+    return with_probabilities(calibration, Probabilities(*first, *second))
 
 
 def just_below(epsilon: float) -> Decimal:
@@ -77,26 +87,35 @@ def rounded(p: Decimal, q: Decimal) -> tuple[int, int]:
     )
 
 
-def drawn_chances(thresholds: Sequence[int], unary: bool, k: int) -> tuple[Decimal, Decimal]:
+def drawn_probabilities(thresholds: Sequence[int], unary: bool, k: int) -> tuple[Decimal, Decimal]:
     """p and q as drawn. A generalised response compares with p only; the others share the rest."""
     p, q = (Decimal(threshold) / SCALE for threshold in thresholds)
     return (p, q) if unary else (p, (1 - p) / (k - 1))
 
 
 class Randomiser:
-    """RR1 and RR2 of one attribute. It keeps no state: storing the memo is the caller's duty."""
+    """RR1 and RR2 of one attribute. It keeps no state: storing the memo is the caller's duty.
+
+    As it is, it draws for the mechanism `memoized`: every round, a memo for each value.
+    """
 
     def __init__(self, calibration: Calibration, entropy: Entropy = os.urandom) -> None:
         self.format = BodyFormat(calibration.unary, calibration.k)
         self.thresholds = thresholds(calibration)
         self._entropy = entropy
 
-    def memoize(self, index: int) -> bytes:
+    def rounds(self, first: int) -> tuple[int, ...] | None:  # noqa: ARG002
+        return None
+
+    def key(self, index: int) -> int:
+        return index
+
+    def memoize(self, key: int) -> bytes:
         """RR1: draw B' for the value of that index. Once per value, ever."""
         p1, q1, _, _ = self.thresholds
-        return respond(self.format, self.format.encode(index), p1, q1, self._entropy)
+        return respond(self.format, self.format.encode(key), p1, q1, self._entropy)
 
-    def report(self, memo: bytes) -> bytes:
+    def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
         """RR2: draw B'' from B'. Once per round, ever."""
         if self.format.fault(memo) is not None:
             raise ValueError("the memo does not fit this attribute")
@@ -122,11 +141,11 @@ def _unary(bits: int, k: int, keep: int, add: int, entropy: Entropy) -> int:
 def _generalised(index: int, k: int, keep: int, entropy: Entropy) -> int:
     if int.from_bytes(entropy(8)) < keep:
         return index
-    other = below(k - 1, entropy)
+    other = random_below(k - 1, entropy)
     return other + (other >= index)
 
 
-def below(bound: int, entropy: Entropy = os.urandom) -> int:
+def random_below(bound: int, entropy: Entropy = os.urandom) -> int:
     """A uniform integer in [0, bound), by rejection: no modulo bias."""
     if bound < 1:
         raise ValueError("the bound must be 1 or more")

@@ -1,4 +1,4 @@
-"""MQTT topics, built and parsed here and nowhere else.
+"""MQTT topics, built and parsed here and nowhere else, and the names that stand in them.
 
     {ns}/v1/{campaign}/pub/...            collector to all
     {ns}/v1/{campaign}/up/{device}/...    one device to the collector
@@ -10,34 +10,26 @@ direction make three lines of access list enough for any fleet.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.limits import MAX_DEVICE_LENGTH, MAX_NAMESPACE_LENGTH
-from protocol_spec.names import CAMPAIGN, DEVICE, NAMESPACE, NUMBER
+from protocol_spec.limits import (
+    MAX_DEVICE_LENGTH,
+    MAX_NAME_LENGTH,
+    MAX_NAMESPACE_LENGTH,
+    MAX_SLUG_LENGTH,
+)
 
-__all__ = [
-    "CANARY_CAMPAIGN",
-    "DEFAULT_NAMESPACE",
-    "VERSION",
-    "FromDevice",
-    "Topics",
-    "canary",
-    "check_namespace",
-    "everything_of",
-    "for_all",
-    "from_all_devices",
-    "from_device",
-    "is_campaign",
-    "is_device",
-    "marker",
-    "parse_from_device",
-    "parse_receipt",
-    "report_root",
-    "split_report",
-    "to_device",
-]
+SLUG: Final = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{MAX_SLUG_LENGTH - 2}}}[a-z0-9])?")
+CAMPAIGN: Final = re.compile(rf"{SLUG.pattern}-[0-9a-f]{{8}}")
+CAMPAIGN_IN_FULL: Final = re.compile(rf"({SLUG.pattern})-([0-9a-f]{{64}})")
+ATTRIBUTE: Final = re.compile(rf"[a-z][a-z0-9_-]{{0,{MAX_NAME_LENGTH - 1}}}")
+DEVICE: Final = re.compile(rf"[a-z0-9-]{{1,{MAX_DEVICE_LENGTH}}}")
+NAMESPACE: Final = re.compile(rf"[a-z0-9](?:[a-z0-9_-]{{0,{MAX_NAMESPACE_LENGTH - 2}}}[a-z0-9])?")
+NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
 
 VERSION: Final = "v1"
 DEFAULT_NAMESPACE: Final = "allomfree"

@@ -24,10 +24,10 @@ from collector.device_key import DeviceKey
 from collector.links import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
 from protocol_spec import (
+    Mechanism,
     NameHash,
     Outcome,
     Rejected,
-    Way,
     decode_report,
     hashed_for_page,
     hashed_for_tag,
@@ -146,7 +146,7 @@ class ReportPrefixCache:
             attribute,
             manifest.rounds.opens(number),
             hashed_for_tag(manifest, number),
-            _reader(manifest.ways[attribute], cut, len(payload) - cut),
+            _reader(manifest.mechanisms[attribute], cut, len(payload) - cut),
         )
 
     def _find(self, topics: Sequence[str | None]) -> list[Sender | None]:
@@ -212,7 +212,7 @@ class _Remembered:
             self._older, self._young, self._again = self._young, {}, 0
 
 
-def counted_body(body: bytes, way: Way, device: str) -> bytes:
+def counted_body(body: bytes, way: Mechanism, device: str) -> bytes:
     """What the store counts, and takes out again if the device withdraws, when its name is gone:
     the supported values, behind the number of their channel where there are several."""
     if way.reporting == "memoized":  # the most frequent, and the least to do
@@ -258,7 +258,7 @@ def _first_words(hashes: Iterable[bytes]) -> np.ndarray[tuple[int], np.dtype[np.
     return np.frombuffer(b"".join(hashes), ">u4")[::8]
 
 
-def _reader(way: Way, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
+def _reader(way: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
     """What is counted of a report whose body begins at a place, if there is no fault in it."""
     end = cut + way.answer_bytes
     zeros = bytes(cut + length - end)
@@ -334,7 +334,7 @@ def _check_report(
         report.attribute,
         receipt_page(manifest, device),
         int.from_bytes(receipt_tag(manifest, report.round, device)),
-        counted_body(report.body, manifest.ways[report.attribute], device),
+        counted_body(report.body, manifest.mechanisms[report.attribute], device),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypedDict
 import numpy as np
 
 from collector.errors import UnknownCampaign
-from protocol_spec import Manifest, Result, Way
+from protocol_spec import Manifest, Mechanism, Result
 from protocol_spec.estimation import (
     Array,
     Channel,
@@ -38,7 +38,7 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
     if result.withheld:
         raise ValueError("a withheld result has no estimate")
     index = [each.name for each in manifest.attributes].index(result.attribute)
-    way, raw = manifest.ways[index], np.array(result.raw)
+    way, raw = manifest.mechanisms[index], np.array(result.raw)
     diluted = 1.0 / result.n_eff
     if way.reporting == "nested":
         one = _mixed(way, result)
@@ -53,7 +53,7 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
     return replace(one, raw=raw, moments=known)
 
 
-def _repeated(way: Way, result: Result) -> bool:
+def _repeated(way: Mechanism, result: Result) -> bool:
     """Whether a device may have sent several reports of one memo."""
     return result.round is None and way.reporting != "once"
 
@@ -89,7 +89,7 @@ def _parts(one: Array, two: Array) -> tuple[Array, Array]:
     return one - within, within
 
 
-def _mixed(way: Way, result: Result) -> Estimate:
+def _mixed(way: Mechanism, result: Result) -> Estimate:
     """Devices at several levels: the privacy errors of two bars tell the mixture of their noise."""
     some = estimate(np.zeros(way.k, dtype=np.int64), 1, way.channels[-1])
     held = np.clip(result.raw, 0.0, 1.0)
@@ -106,7 +106,7 @@ def _line(f: Array, variance: Array) -> tuple[float, float]:
     return float(variance[first] - f[first] * slope), float(slope)
 
 
-def _covariances(way: Way, v0: float, slope: float) -> dict[str, float]:
+def _covariances(way: Mechanism, v0: float, slope: float) -> dict[str, float]:
     """What `Moments.base` and `base_slope` are, for one-time protocols of any mixture of levels.
 
     GRR with d = p - q has base (1-d)/(k d^2) and base_slope (1-d)/d, and v0 and slope are sums of

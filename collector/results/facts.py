@@ -442,7 +442,7 @@ def campaign_facts(store: Store, found: Campaign, directory: Path, now: float, l
 
 def _attribute(found: Campaign, index: int) -> Facts:
     """One question, and how its answers are randomised."""
-    attribute, way = found.manifest.attributes[index], found.manifest.ways[index]
+    attribute, way = found.manifest.attributes[index], found.manifest.mechanisms[index]
     one_report, all_reports = odds_sentences(way, attribute.values[0])
     return {
         "name": attribute.name,
@@ -576,7 +576,7 @@ def _interesting(
 
 
 def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
-    way, terms = found.manifest.ways[index], terms_of(found.manifest)
+    way, terms = found.manifest.mechanisms[index], terms_of(found.manifest)
     return [floor(way, terms, pooled.n_eff, f) for f in pooled.projected]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocol_spec import Calibration, Odds, Reporting, Way, lifetime_odds, report_odds
+from protocol_spec import Calibration, Mechanism, Odds, Reporting, lifetime_odds, report_odds
 
 if TYPE_CHECKING:
     from collector.results.estimates import Comparison
@@ -152,7 +152,7 @@ def answer_text(found: Comparison, *, every_pair: bool = False) -> str:
 # --- what reports reveal, for the analyst; the owner's program says the same as odds --------------
 
 
-def odds_sentences(way: Way, value: str) -> tuple[str, str]:
+def odds_sentences(way: Mechanism, value: str) -> tuple[str, str]:
     """What one report reveals, and all that there will ever be."""
     noise = way.calibration
     one = report_odds(noise)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 import numpy as np
 
 from collector.records import NO_COUNTS, Campaign, Counts, Participation, RoundSum, Tally
-from protocol_spec import RESULT_SERIES, Attribute, HalfWidths, Numbers, Outcome, Result, Way
+from protocol_spec import RESULT_SERIES, Attribute, HalfWidths, Mechanism, Numbers, Outcome, Result
 from protocol_spec.estimation import (
     Array,
     Channel,
@@ -34,12 +34,12 @@ from protocol_spec.limits import MAX_JSON_BYTES
 class Evidence:
     """Counts with what is known of the devices behind them, before anything is estimated."""
 
-    way: Way
+    way: Mechanism
     tally: Tally
     participation: Participation
 
     @classmethod
-    def of_round(cls, way: Way, tally: Tally) -> Evidence:
+    def of_round(cls, way: Mechanism, tally: Tally) -> Evidence:
         """A device reports at most once in a round."""
         return cls(way, tally, ([1], [tally.n]) if tally.n else ([], []))
 
@@ -160,7 +160,7 @@ def round_result(
     campaign: Campaign, number: int, index: int, tally: Tally | None, outcomes: Outcomes
 ) -> Result:
     """One attribute's histogram of one round."""
-    evidence = Evidence.of_round(campaign.manifest.ways[index], tally or Tally(0, NO_COUNTS))
+    evidence = Evidence.of_round(campaign.manifest.mechanisms[index], tally or Tally(0, NO_COUNTS))
     rounds = RoundSum(number, number, int(evidence.tally.n > 0), evidence.tally)
     return _result(campaign, index, number, rounds, evidence, outcomes)
 
@@ -174,7 +174,7 @@ def window_result(
 ) -> Result:
     """Several rounds, or one, in which devices answered once for all of them (`once`)."""
     number = rounds.last if rounds.first == rounds.last else None
-    evidence = Evidence(campaign.manifest.ways[index], rounds.tally, participation)
+    evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, participation)
     return _result(campaign, index, number, rounds, evidence, outcomes)
 
 
@@ -196,7 +196,7 @@ def pooled_result(
     are not pooled: their total is that of the latest round.
     """
     end = first + max(rounds, 1) - 1 if last is None else last
-    evidence = Evidence(campaign.manifest.ways[index], total, participation)
+    evidence = Evidence(campaign.manifest.mechanisms[index], total, participation)
     return _result(campaign, index, None, RoundSum(first, end, rounds, total), evidence, outcomes)
 
 

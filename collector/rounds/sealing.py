@@ -187,7 +187,7 @@ def _are_enough(store: Store, campaign: Campaign, index: int) -> bool:
     if rounds is None:
         return False
     who = store.participation(campaign.id, index, released=False)
-    evidence = Evidence(campaign.manifest.ways[index], rounds.tally, who)
+    evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, who)
     return evidence.n_eff >= campaign.manifest.min_reports
 
 

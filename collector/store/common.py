@@ -34,7 +34,7 @@ from collector.records import (
     UnpublishedResult,
     Withdrawal,
 )
-from protocol_spec import BodyFormat, Manifest, Outcome, Result, Way, decode_result
+from protocol_spec import BodyFormat, Manifest, Mechanism, Outcome, Result, decode_result
 from protocol_spec.programs.output import quoted, shown
 
 Row = dict[str, Any]
@@ -505,7 +505,7 @@ def count_bodies(bodies: Sequence[bytes], form: BodyFormat) -> Counts:
     return counts
 
 
-def count_reports(bodies: Sequence[bytes], way: Way) -> Counts:
+def count_reports(bodies: Sequence[bytes], way: Mechanism) -> Counts:
     """What these reports add to a tally: how many support each value.
 
     Where a way has several channels, a body begins with the number of its channel, and the row is

@@ -129,7 +129,7 @@ class WorkerRows:
     ) -> None:
         old = {(c, r, a): read_tally(n, counts) for c, r, a, n, counts in asked.fetchall()}
         for key, bodies in tallies.items():
-            counts = sign * count_reports(bodies, self._known(key[0]).manifest.ways[key[2]])
+            counts = sign * count_reports(bodies, self._known(key[0]).manifest.mechanisms[key[2]])
             n = sign * len(bodies)
             if key in old:
                 counts, n = counts + old[key].counts, n + old[key].n

@@ -298,7 +298,7 @@ class SqliteStore(TableStore):
     def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
         """Add reports to their tallies, or subtract them."""
         for key, bodies in bodies_by_tally(reports).items():
-            added = sign * count_reports(bodies, self._known(key[0]).manifest.ways[key[2]])
+            added = sign * count_reports(bodies, self._known(key[0]).manifest.mechanisms[key[2]])
             n = sign * len(bodies)
             row = self._db.execute(
                 "SELECT n, counts FROM tally WHERE campaign = ? AND round = ? AND attribute = ?",

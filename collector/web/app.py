@@ -43,7 +43,7 @@ from collector.web.render import (
     table,
 )
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 
 SHOWN: Final = 60
 MOST_SHOWN: Final = 1000
@@ -457,7 +457,7 @@ def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> A
         facts=planned,
         asked=asked,
         query=urlencode(query),
-        mechanisms=tuple(WAYS),
+        mechanisms=tuple(MECHANISMS),
         figure=drawn,
     )
 
@@ -477,7 +477,7 @@ def _parameter(name: str, text: str) -> Any:
         return _count(name, text)
     choices = {
         "protocol": ("auto", *LONGITUDINAL),
-        "reporting": tuple(WAYS),
+        "reporting": tuple(MECHANISMS),
         "changes": ("yes", "no"),
     }
     if name in choices:

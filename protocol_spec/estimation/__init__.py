@@ -14,45 +14,48 @@ Everything works on integer counts per value, never on reports, and is vectorise
     linked.py        tables for whoever keeps each device's reports together
 """
 
-from protocol_spec.estimation.combined import estimate_levels, estimate_window
 from protocol_spec.estimation.frequencies import (
     Estimate,
     Weights,
     effective_devices,
     estimate,
+    estimate_levels,
     estimate_pooled,
+    estimate_window,
 )
-from protocol_spec.estimation.functionals import (
-    Contrast,
-    Covariance,
-    SmallestDifference,
-    contrast,
-    covariance,
-    difference,
-    plausible,
-    smallest_difference,
-)
-from protocol_spec.estimation.histograms import Array, project_to_simplex, shift_to_one
 from protocol_spec.estimation.intervals import (
+    Array,
+    Moments,
     critical_value,
+    project_to_simplex,
     score_interval,
+    shift_to_one,
     skew_corrected_interval,
 )
 from protocol_spec.estimation.linked import LinkedTable, linked_table
-from protocol_spec.estimation.moments import Channel, Moments
 from protocol_spec.estimation.numbers import (
+    Contrast,
+    Covariance,
     Distribution,
     PartialMean,
     Quantile,
+    Ratio,
+    SmallestDifference,
     binning_bias,
     cdf,
+    contrast,
+    covariance,
+    difference,
+    half_widths,
     mean,
     median,
     midpoints,
+    numbers_of,
+    plausible,
     quantile,
+    smallest_difference,
 )
-from protocol_spec.estimation.ratios import Ratio
-from protocol_spec.estimation.summary import half_widths, numbers_of
+from protocol_spec.mechanisms.base import Channel
 
 __all__ = [
     "Array",

@@ -6,7 +6,8 @@ approximation; and pooling rounds never treats reports of one memo as independen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,22 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.histograms import (
+from protocol_spec.estimation.intervals import (
     Array,
+    DeviceNoise,
+    Group,
+    Moments,
+    critical_value,
+    device_noise,
+    moments,
     project_to_simplex,
     shift_to_one,
-    within_one,
-)
-from protocol_spec.estimation.intervals import (
-    critical_value,
     skew_corrected_interval,
     skew_corrected_intervals,
+    within_one,
 )
-from protocol_spec.estimation.moments import Channel, DeviceNoise, Group, Moments
-from protocol_spec.estimation.moments import device_noise as noise_of
-from protocol_spec.estimation.moments import moments as moments_of
-
-__all__ = ["Estimate", "Weights", "effective_devices", "estimate", "estimate_pooled"]
+from protocol_spec.estimation.intervals import device_noise as noise_of
+from protocol_spec.estimation.intervals import moments as moments_of
+from protocol_spec.mechanisms.base import Channel
 
 Weights = Literal["equal", "reports", "blue"]
 
@@ -221,3 +223,61 @@ def _checked_counts(counts: npt.ArrayLike, calibration: Channel) -> npt.NDArray[
     if table.ndim < 1 or table.shape[-1] != calibration.k:
         raise ParameterError("counts", table.shape, f"must have k = {calibration.k} columns")
     return table
+
+
+# --- devices that are not all alike: answers of several rounds, reports of several levels ---------
+# Unbiased and exact as for one round, because no device is in two of the groups that are added up
+# (for windows: with one round for life).
+
+
+def estimate_window(
+    counts: npt.ArrayLike, n: npt.ArrayLike, calibration: Channel, *, each: int = 1
+) -> Estimate:
+    """Rounds in which every answer was drawn afresh: `counts[r]` of the `n[r]` reports of round r.
+
+    With `each` = 1 no device is in two rounds. With more, a device may be in up to `each` of
+    them, and sampling error is stated for that: an upper bound.
+    """
+    table, answers = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
+    if answers.shape != table.shape[:1]:
+        raise ParameterError("n", answers.shape, "one number of reports for each round")
+    if each < 1:
+        raise ParameterError("each", each, "a device answers at least one round")
+    together = estimate(table.sum(axis=0), int(answers.sum()), calibration)
+    repeated = float(min(each, answers.size))
+    known = together.moments
+    sampled = replace(known, n_eff=known.n_eff / repeated, dilution=known.dilution * repeated)
+    return replace(together, moments=sampled)
+
+
+def estimate_levels(
+    counts: npt.ArrayLike,
+    n: npt.ArrayLike,
+    levels: Sequence[Channel],
+    *,
+    fleet: int | None = None,
+) -> Estimate:
+    """One round of nested reports: `counts[l, v]` of the `n[l]` devices at level l support v.
+
+    Levels weigh by n over variance (at f = 0), which is the least variance; unbiased if a device's
+    level does not depend on its value. Rounds of the same devices must not be averaged: the latest
+    report of a device says all that the earlier ones said.
+    """
+    table, devices = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
+    if not len(table) == len(devices) == len(levels):
+        raise ParameterError("n", devices.shape, "one row of counts and one n for each level")
+    heard = [i for i, size in enumerate(devices) if size]
+    if not heard:
+        raise ParameterError("n", n, "an estimate needs at least one report")
+    parts = [estimate(table[i], int(devices[i]), levels[i]) for i in heard]
+    precision = np.array([1.0 / part.v0 for part in parts])
+    share = precision / precision.sum()
+    groups = [
+        Group(
+            device_noise(levels[i].exact, levels[i].unary),
+            *(np.array([x], dtype=np.float64) for x in (devices[i], 1.0, weight / devices[i])),
+        )
+        for i, weight in zip(heard, share)
+    ]
+    raw = share @ np.stack([part.raw for part in parts])
+    return Estimate(raw, moments(groups, fleet), parts[0].sums_to_one)

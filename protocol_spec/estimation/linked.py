@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from protocol_spec.errors import ParameterError
-from protocol_spec.estimation.moments import Channel
-from protocol_spec.precision import ONE, precise
+from protocol_spec.mechanisms.base import Channel
+from protocol_spec.probabilities import ONE, precise
 
 __all__ = ["LinkedTable", "linked_table"]
 

@@ -1,11 +1,12 @@
-"""Numeric attributes: mean, distribution function and quantiles of a histogram, with intervals.
+"""Differences of frequencies, and any other weighted sum of them, with their exact error.
 
-Claim: all errors come from the same covariance as those of differences. The band of a
-distribution function holds for all edges at once; the interval of a quantile is between edges of
-bins, because a report says nothing about where in its bin a number lies.
+Claim: estimates of one result are correlated; the variance of a weighted sum here knows that. Two
+bars whose intervals overlap may well differ, and the half-width of one bar is not the half-width
+of a difference.
 
-A histogram may have one value more than there are bins: its last value is then no number, and
-everything here is about the devices that gave one.
+For weights c_v, centred by their mean, the estimate is mean(c) + sum (c_v - mean(c)) raw_v: the
+sum over the shifted histogram, unbiased, and never worse than the sum over the raw one. Its
+variance needs the frequencies, for which the raw ones are put in, clipped and divided by their sum.
 """
 
 from __future__ import annotations
@@ -13,33 +14,257 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol_spec.attributes import Attribute
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.functionals import (
-    Contrast,
-    contrast,
-    covariances,
-    plausible,
-    weighted_sum,
+from protocol_spec.estimation.intervals import (
+    Array,
+    Moments,
+    critical_value,
+    project_to_simplex,
+    within_one,
 )
-from protocol_spec.estimation.histograms import Array, project_to_simplex
-from protocol_spec.estimation.ratios import Parts, Ratio
+from protocol_spec.results import RESULT_QUANTILES, HalfWidths, Numbers, ResultQuantile
 
-__all__ = [
-    "Distribution",
-    "PartialMean",
-    "Quantile",
-    "binning_bias",
-    "cdf",
-    "mean",
-    "median",
-    "midpoints",
-    "quantile",
-]
+
+class Covariance(NamedTuple):
+    """Of two weighted sums: the part from privacy noise and the part from sampling devices."""
+
+    privacy: float
+    sampling: float
+
+
+class SmallestDifference(NamedTuple):
+    """How far apart two bars must be to be told apart, for the pair with the largest error.
+
+    `named` is for a pair chosen before looking; `any_pair` holds for all pairs at once, which is
+    what "which is the tallest?" asks.
+    """
+
+    named: float
+    any_pair: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A weighted sum of frequencies: its unbiased estimate, and where its error comes from.
+
+    The true sum lies between the smallest and the largest weight; the estimate need not.
+    """
+
+    value: float
+    privacy_variance: float
+    sampling_variance: float
+    smallest: float
+    largest: float
+
+    def standard_error(self, *, sampling: bool = True) -> float:
+        """About the fleet; with `sampling=False`, about the devices that reported."""
+        return math.sqrt(self.privacy_variance + (self.sampling_variance if sampling else 0.0))
+
+    def half_width(
+        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
+    ) -> float:
+        """Of the interval, before its ends are clipped; `comparisons` are to hold all at once."""
+        return critical_value(confidence, comparisons) * self.standard_error(sampling=sampling)
+
+    def interval(
+        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
+    ) -> tuple[float, float]:
+        """Centred on the estimate clipped to what is possible; the ends are clipped as well."""
+        half = self.half_width(confidence, comparisons=comparisons, sampling=sampling)
+        centre = min(max(self.value, self.smallest), self.largest)
+        return max(centre - half, self.smallest), min(centre + half, self.largest)
+
+
+def plausible(estimated: Estimate) -> Array:
+    """The frequencies that variances are calculated for: raw, clipped, divided by their sum."""
+    clipped = within_one(estimated.raw)
+    total = float(clipped.sum())
+    return clipped / total if total > 0.0 else np.full_like(clipped, 1.0 / clipped.size)
+
+
+def covariance(estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike) -> Covariance:
+    """Of the weighted sums with these weights per value."""
+    return covariances(estimated, first, second)[1]
+
+
+def covariances(
+    estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike
+) -> tuple[Covariance, Covariance, Covariance]:
+    """Variances of two weighted sums, and between them their covariance."""
+    f, known = plausible(estimated), estimated.moments
+    a, b = (c - c.mean() for c in (_checked(estimated, w) for w in (first, second)))
+    return _covariance(known, f, a, a), _covariance(known, f, a, b), _covariance(known, f, b, b)
+
+
+def _covariance(known: Moments, f: Array, a: Array, b: Array) -> Covariance:
+    """Of centred weights."""
+    privacy = known.base * (a @ b) + known.base_slope * (f @ (a * b))
+    sampling = known.dilution * (f @ ((a - f @ a) * (b - f @ b)))
+    return Covariance(float(privacy), float(sampling))
+
+
+def weighted_sum(estimated: Estimate, weights: npt.ArrayLike) -> float:
+    """The estimate alone."""
+    c = _checked(estimated, weights)
+    mean = float(c.mean())
+    return mean + float((c - mean) @ estimated.raw)
+
+
+def contrast(estimated: Estimate, weights: npt.ArrayLike) -> Contrast:
+    """The weighted sum of frequencies, with one finite weight for each value."""
+    c = _checked(estimated, weights)
+    centred = c - c.mean()
+    error = _covariance(estimated.moments, plausible(estimated), centred, centred)
+    return Contrast(weighted_sum(estimated, c), *error, float(c.min()), float(c.max()))
+
+
+def difference(estimated: Estimate, u: int, v: int) -> Contrast:
+    """How much more frequent the value of index u is than that of index v.
+
+    Its interval is above 0 when this result shows that u is above v. For pairs picked because of
+    their bars, ask with `comparisons` = k (k-1) / 2.
+    """
+    k = estimated.raw.shape[-1]
+    for name, index in (("u", u), ("v", v)):
+        if not 0 <= index < k:
+            raise ParameterError(name, index, f"a value's index lies between 0 and {k - 1}")
+    if u == v:
+        raise ParameterError("v", v, "a difference is between two values")
+    weights = np.zeros(k)
+    weights[[u, v]] = 1.0, -1.0
+    return contrast(estimated, weights)
+
+
+def smallest_difference(
+    estimated: Estimate, confidence: float = 0.95, *, sampling: bool = True
+) -> SmallestDifference:
+    """The largest half-width of a difference over all pairs of values."""
+    f, known = np.sort(plausible(estimated)), estimated.moments
+    dilution = known.dilution if sampling else 0.0
+    worst = 2.0 * known.base + _largest_pair(f, known.base_slope + dilution, dilution)
+    pairs = math.comb(f.size, 2)
+    named, any_pair = (critical_value(confidence, n) * math.sqrt(worst) for n in (1, pairs))
+    return SmallestDifference(named, any_pair)
+
+
+def _largest_pair(f: Array, slope: float, dilution: float) -> float:
+    """Largest slope (f_u + f_v) - dilution (f_u - f_v)^2 over pairs of the sorted f.
+
+    For each u it is concave in f_v with its top at f_u + slope / (2 dilution): the best of the
+    others is next to that, on one side or the other.
+    """
+    if dilution > 0.0:
+        tops = np.searchsorted(f, f + slope / (2.0 * dilution))
+    else:
+        tops = np.full(f.size, f.size if slope > 0.0 else 0)
+    u = np.arange(f.size)[:, None]
+    v = np.clip(tops[:, None] + np.arange(-2, 2), 0, f.size - 1)
+    reached = slope * (f[u] + f[v]) - dilution * (f[u] - f[v]) ** 2
+    return float(reached[u != v].max())
+
+
+def _checked(estimated: Estimate, weights: npt.ArrayLike) -> Array:
+    c = np.asarray(weights, dtype=np.float64)
+    if estimated.raw.ndim != 1:
+        raise ParameterError("raw", estimated.raw.shape, "must be the estimate of one result")
+    if c.shape != estimated.raw.shape or not np.isfinite(c).all():
+        remedy = f"must be {estimated.raw.size} finite numbers, one for each value"
+        raise ParameterError("weights", weights, remedy)
+    return c
+
+
+# --- ratios: "among whoever gave a number" --------------------------------------------------------
+# The interval of a ratio holds as often as that of a difference, also where the share below the
+# line is small. It is Fieller's: all r for which the sum less r times the share, itself a weighted
+# sum with a known error, could be 0 by chance. If the share could be 0, that is all there is.
+
+
+class Parts(NamedTuple):
+    """Variance above the line, covariance with what is below it, variance below it."""
+
+    above: Array
+    both: Array
+    below: float
+
+    def plus(self, other: Parts) -> Parts:
+        """Of errors from both sources, which are independent."""
+        return Parts(self.above + other.above, self.both + other.both, self.below + other.below)
+
+    def of_sum(self, ratio: Array) -> Array:
+        """Variance of the sum less `ratio` times the share."""
+        found: Array = self.above - 2.0 * ratio * self.both + ratio**2 * self.below
+        return np.maximum(found, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ratio:
+    """One or several ratios with the same share below the line, and where their error comes from.
+
+    The true ratio lies between `smallest` and `largest`.
+    """
+
+    sums: Array
+    share: float
+    privacy: Parts
+    sampling: Parts
+    smallest: float
+    largest: float
+
+    @property
+    def values(self) -> Array:
+        """The ratios, clipped to what is possible."""
+        return self._sums / max(self.share, np.finfo(np.float64).tiny)
+
+    @property
+    def _sums(self) -> Array:
+        """Clipped to what is possible, which can only raise coverage."""
+        share = max(self.share, 0.0)
+        return np.minimum(np.maximum(self.sums, self.smallest * share), self.largest * share)
+
+    def is_certain(self, confidence: float = 0.95, comparisons: int = 1) -> bool:
+        """Whether the share below the line could not be 0 by chance."""
+        z = critical_value(confidence, comparisons)
+        return self.share > z * float(np.sqrt(self.privacy.below + self.sampling.below))
+
+    def variance(self, parts: Parts) -> Array:
+        """Of the ratios, to first order, from one of the sources of error."""
+        if self.share == 0.0:
+            return np.full_like(self.values, np.inf)
+        found: Array = parts.of_sum(self.values) / self.share**2
+        return found
+
+    def interval(
+        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
+    ) -> tuple[Array, Array]:
+        """Limits, clipped to what is possible; `comparisons` are to hold all at once."""
+        zz = critical_value(confidence, comparisons) ** 2
+        above, both, below = self.privacy if not sampling else self.privacy.plus(self.sampling)
+        sums = self._sums
+        lead = self.share**2 - zz * below
+        if lead <= 0.0 or self.share <= 0.0:
+            return np.full_like(sums, self.smallest), np.full_like(sums, self.largest)
+        middle = (sums * self.share - zz * both) / lead
+        reach = middle**2 - (sums**2 - zz * above) / lead
+        half = np.sqrt(np.maximum(reach, 0.0))
+        return self._clip(middle - half), self._clip(middle + half)
+
+    def _clip(self, ends: Array) -> Array:
+        return np.minimum(np.maximum(ends, self.smallest), self.largest)
+
+
+# --- numeric attributes: mean, distribution function and quantiles --------------------------------
+# All errors come from the same covariance as those of differences. The band of a distribution
+# function holds for all edges at once; the interval of a quantile is between edges of bins, because
+# a report says nothing about where in its bin a number lies. A histogram may have one value more
+# than there are bins: its last value is then no number, and everything here is about the devices
+# that gave one.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,3 +455,51 @@ def _finite(edges: Sequence[float]) -> Array:
     if at.ndim != 1 or at.size < 2 or not np.isfinite(at).all() or not (np.diff(at) > 0.0).all():
         raise ParameterError("edges", edges, "must increase and have finite ends for a mean")
     return at
+
+
+# --- what a result says besides its bars ----------------------------------------------------------
+
+
+def half_widths(estimated: Estimate, confidence: float = 0.95) -> HalfWidths:
+    """How far apart two bars must be to be told apart."""
+    return HalfWidths(*smallest_difference(estimated, confidence))
+
+
+def numbers_of(
+    estimated: Estimate, attribute: Attribute, confidence: float = 0.95
+) -> Numbers | None:
+    """Mean, distribution function and quantiles of the devices that gave a number.
+
+    None for a question of named values, and where hardly any device may have given a number.
+    """
+    if attribute.edges is None:
+        return None
+    function = cdf(estimated, attribute.bins)
+    if not function.ratio.is_certain(confidence):
+        return None
+    low, high = function.band(confidence)
+    found = (quantile(estimated, attribute.edges, tau, confidence) for tau in RESULT_QUANTILES)
+    return Numbers(
+        *_mean(estimated, attribute, confidence),
+        cdf=tuple(function.ratio.values.tolist()),
+        cdf_low=tuple(low.tolist()),
+        cdf_high=tuple(high.tolist()),
+        quantiles=tuple(_stated(each) for each in found),
+    )
+
+
+def _mean(
+    estimated: Estimate, attribute: Attribute, confidence: float
+) -> tuple[float | None, float | None, float | None, float | None]:
+    """Value, limits, and how far numbers can be from their bins' middles; if there are middles."""
+    edges = attribute.finite_edges
+    if edges is None:
+        return None, None, None, None
+    found = mean(estimated, midpoints(edges))
+    value = min(max(found.value, found.smallest), found.largest)
+    return value, *found.interval(confidence), binning_bias(edges)
+
+
+def _stated(found: Quantile) -> ResultQuantile:
+    low, high = (end if math.isfinite(end) else None for end in (found.low, found.high))
+    return ResultQuantile(found.tau, found.value, low, high)

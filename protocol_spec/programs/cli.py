@@ -29,11 +29,17 @@ from typing import Any, Final, TypedDict, TypeVar
 import click
 from click.core import ParameterSource
 
-from protocol_spec.errors import AllomfreeError, ManifestError, ParameterError, UnknownValue
+from protocol_spec.errors import (
+    AllomfreeError,
+    ManifestError,
+    ParameterError,
+    UnknownValue,
+    escaped,
+    short,
+)
 from protocol_spec.programs import output
 from protocol_spec.programs.output import gated, set_up_logging
 from protocol_spec.programs.settings import Setting, SettingsError, WrongSetting, wrong
-from protocol_spec.shown import escaped, short
 
 
 def install_command(extra: str) -> str:

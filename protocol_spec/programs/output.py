@@ -1,6 +1,6 @@
 """What the programs write: no control or invisible character leaves them unescaped (A10).
 
-Modules show foreign text with `protocol_spec.shown`. This is the last gate behind all of them:
+Modules show foreign text with `protocol_spec.errors`. This is the last gate behind all of them:
 while a command runs, standard output and standard error go through it, and so does what click, a
 library or a log writes there. It lets line ends and tabs pass, and colours only for a command that
 asked for them. JSON is escaped as JSON, so that a program still reads the very same text.
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from protocol_spec.shown import escaped, nearest, pattern_for, quoted, short, shown
+from protocol_spec.errors import escaped, nearest, pattern_for, quoted, short, shown
 
 __all__ = [
     "Gate",

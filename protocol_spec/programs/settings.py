@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from protocol_spec.errors import AllomfreeError, ParameterError
-from protocol_spec.names import CAMPAIGN_IN_FULL
-from protocol_spec.shown import nearest, quoted, shown
-from protocol_spec.topics import DEFAULT_NAMESPACE, check_namespace, is_campaign
+from protocol_spec.errors import AllomfreeError, ParameterError, nearest, quoted, shown
+from protocol_spec.topics import CAMPAIGN_IN_FULL, DEFAULT_NAMESPACE, check_namespace, is_campaign
 
 
 class SettingsError(AllomfreeError, ValueError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from protocol_spec.wire import signed_bytes
+from protocol_spec.messages import signed_bytes
 
 
 class NoSignatures(ImportError):

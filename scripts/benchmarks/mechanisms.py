@@ -32,8 +32,7 @@ from benchmarks.report import DOCS, Measurement, progress
 from paper.gains import clip_and_renormalise
 from protocol_spec import Manifest, Result, as_drawn, calibrate
 from protocol_spec.estimation import Array, Channel, project_to_simplex
-from protocol_spec.reporting import Hashed, Nested, better_once
-from protocol_spec.ways import Reporting, ask_levels
+from protocol_spec.mechanisms import Hashed, Nested, Reporting, better_once, default_levels
 from simulation.counts import Counts, memoized_fleet, one_round, sample_groups
 from simulation.depths import as_reports
 from simulation.fleet import Fleet
@@ -89,7 +88,7 @@ def memoized(rng: np.random.Generator, k: int, held: Counts, budget: Budget, rou
 
 def nested(rng: np.random.Generator, k: int, held: Counts, budget: Budget, rounds: int) -> Array:
     """The latest report of each device, which contains all earlier ones."""
-    schedule = ask_levels(k, *budget)
+    schedule = default_levels(k, *budget)
     protocol = better_once(k, budget.eps_inf).protocol
     made = Nested.calibrate(protocol, k=k, schedule=schedule)
     level = made.as_drawn().levels[made.level_of(rounds) - 1]

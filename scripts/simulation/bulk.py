@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import BodyFormat, Calibration, Way, thresholds
-from protocol_spec.reporting import nested_thresholds
-from protocol_spec.ways import HashedWay, MemoizedWay, NestedWay, OnceWay
+from protocol_spec import BodyFormat, Calibration, Mechanism, thresholds
+from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once, nested_thresholds
 from simulation.counts import Counts
 
 Bodies = npt.NDArray[np.uint8]  # [device, byte]
@@ -166,15 +165,15 @@ class Tallied(NamedTuple):
     counts: Counts
 
 
-def bulk(way: Way) -> BulkMechanism:
+def bulk(way: Mechanism) -> BulkMechanism:
     """The same mechanism for many devices."""
-    if isinstance(way, HashedWay):
+    if isinstance(way, Hashed):
         return BulkHashed(way)
-    if isinstance(way, NestedWay):
+    if isinstance(way, Nested):
         return BulkNested(way)
-    if isinstance(way, OnceWay):
+    if isinstance(way, Once):
         return BulkOnce(way.calibration, way.counted)
-    if isinstance(way, MemoizedWay):
+    if isinstance(way, Memoized):
         return BulkMechanism(way.calibration, way.counted)
     raise TypeError(f"there is no bulk randomiser for reporting = {way.reporting!r}")
 
@@ -224,8 +223,8 @@ class BulkOnce(BulkMechanism):
 class BulkHashed(BulkMechanism):
     """The value's cell, by a code that follows from the campaign and the device's name."""
 
-    def __init__(self, way: HashedWay) -> None:
-        super().__init__(way.hashed.cell, way.counted)
+    def __init__(self, way: Hashed) -> None:
+        super().__init__(way.cell, way.counted)
         self._way = way
 
     def codes(self, names: Sequence[str]) -> Bodies:
@@ -249,9 +248,9 @@ class BulkHashed(BulkMechanism):
 class BulkNested(BulkMechanism):
     """All levels of one value at once; a memo is their bodies, level 1 first."""
 
-    def __init__(self, way: NestedWay) -> None:
-        super().__init__(way.nested.levels[-1], way.counted)
-        self._steps = nested_thresholds(way.nested)
+    def __init__(self, way: Nested) -> None:
+        super().__init__(way.levels[-1], way.counted)
+        self._steps = nested_thresholds(way)
         self.memo_bytes = self._format.length * len(self._steps)
 
     def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from protocol_spec import Manifest
+from protocol_spec.mechanisms import MECHANISMS, Reporting
 from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
-from protocol_spec.ways import WAYS, Reporting
 from simulation import population, runs
 from simulation.fleet import BATCH
 from simulation.population import SimulationError
@@ -212,7 +212,7 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
 @click.option("--rounds", default=365, show_default=True, help="Number of rounds of a day.")
 @click.option(
     "--reporting",
-    type=click.Choice(WAYS),
+    type=click.Choice(MECHANISMS),
     default="memoized",
     show_default=True,
     help="The mechanism; with once, --eps-inf is for the one answer.",

@@ -34,10 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Calibration, as_drawn, drawn_chances
+from protocol_spec import Calibration, as_drawn, drawn_probabilities
 from protocol_spec.estimation import Channel
-from protocol_spec.reporting import Nested, nested_thresholds
-from protocol_spec.ways import NestedWay, OnceWay
+from protocol_spec.mechanisms import Nested, Once, nested_thresholds
 
 Counts = npt.NDArray[np.int64]
 
@@ -154,7 +153,7 @@ def memoized_fleet(
 
 
 def nested_fleet(
-    rng: np.random.Generator, way: NestedWay, truth: npt.ArrayLike, **rates: Any
+    rng: np.random.Generator, way: Nested, truth: npt.ArrayLike, **rates: Any
 ) -> CountedFleet:
     """Devices with nested reports. Rounds have `n[..., level]` and `counts[..., level, v]`."""
     kind = UnaryLevels if way.counted.unary else GeneralisedLevels
@@ -271,7 +270,7 @@ class OnceFleet:
     def __init__(
         self,
         rng: np.random.Generator,
-        way: OnceWay,
+        way: Once,
         truth: npt.ArrayLike,
         *,
         dropout: npt.ArrayLike = 0.0,
@@ -279,12 +278,12 @@ class OnceFleet:
         changes: float = 0.0,
     ) -> None:
         held = np.asarray(truth, dtype=np.int64)
-        self._rng, self._once = rng, way.once
+        self._rng, self._once = rng, way
         self._calibration = as_drawn(way.calibration)
         self._churn, self._changes = churn, changes
         rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
         self._present: Rates = (1.0 - rates)[:, np.newaxis, np.newaxis]
-        size = way.once.each + 1
+        size = way.each + 1
         self._table = np.zeros((*held.shape, size, size), dtype=np.int64)
         self._table[..., -1, 0] = held
         self._gone = np.zeros((*held.shape[:-1], size), dtype=np.int64)
@@ -352,7 +351,7 @@ class Chain(NamedTuple):
 @lru_cache(maxsize=256)
 def chain_of(nested: Nested) -> Chain:
     levels, unary = nested.as_drawn().levels, nested.levels[-1].unary
-    steps = [drawn_chances(each, unary, nested.k) for each in nested_thresholds(nested)]
+    steps = [drawn_probabilities(each, unary, nested.k) for each in nested_thresholds(nested)]
     table = [(level.exact.p1, level.exact.q1, *each) for level, each in zip(levels, steps)]
     return Chain(*np.array(table, dtype=np.float64).T)
 
@@ -367,11 +366,9 @@ def _levels_of(columns: int, levels: int) -> Counts:
 class UnaryLevels(UnaryFleet):
     """Bits of the last report in place of a memo's; before the first report they are all 0."""
 
-    def __init__(
-        self, rng: np.random.Generator, way: NestedWay, held: Counts, **rates: Any
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, way: Nested, held: Counts, **rates: Any) -> None:
         super().__init__(rng, way.channels[-1], held, **rates)
-        self._chain, self._first = chain_of(way.nested), (0.0, 0.0)
+        self._chain, self._first = chain_of(way), (0.0, 0.0)
         self._mine, self._theirs = np.zeros_like(self._mine), np.zeros_like(self._theirs)
 
     def _report(self) -> Round:
@@ -404,14 +401,12 @@ class UnaryLevels(UnaryFleet):
 class GeneralisedLevels(CountedFleet):
     """`[..., value, last report, m]` devices; before the first report it is the value itself."""
 
-    def __init__(
-        self, rng: np.random.Generator, way: NestedWay, held: Counts, **rates: Any
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, way: Nested, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
         self._k = way.k
         self._same = np.eye(way.k, dtype=np.int64)
         self._table = self._at_first(held)
-        chain = chain_of(way.nested)
+        chain = chain_of(way)
         self._levels = chain.p.size
         low, high, add = chain.q[:-1], chain.q[1:], chain.add[:-1]
         # From the value itself to another one; from another one to the value, to itself, to a third

@@ -31,7 +31,7 @@ from collector.results.facts import write_truth
 from collector.rounds import sealing
 from collector.store import Store
 from protocol_spec import DEFAULT_NAMESPACE, Attribute, Manifest, Outcome
-from protocol_spec.ways import NestedWay, OnceWay
+from protocol_spec.mechanisms import Nested, Once
 from simulation.bulk import bulk
 from simulation.counts import CountedFleet, Counts, OnceFleet, memoized_fleet, nested_fleet
 from simulation.fleet import Fleet, Sent, of_round
@@ -94,17 +94,17 @@ def _collect_counts(
     progress: Progress,
 ) -> Collected:
     """One attribute: a fleet of the honest devices as numbers, and the dishonest added to it."""
-    way, total = manifest.ways[index], int(held.sum())
+    way, total = manifest.mechanisms[index], int(held.sum())
     liars, lie = behaviour.liars(index, total)
     edges = [0, *np.cumsum(held).tolist()]
     lying = np.diff([liars_before(place, total, liars) for place in edges])
     honest, missing = held - lying, behaviour.missing(index, held.size)
     made = Collected.empty(rounds, held.size, len(way.channels))
     fleet: CountedFleet | OnceFleet
-    if isinstance(way, OnceWay):
+    if isinstance(way, Once):
         changes = behaviour.changes
         fleet = OnceFleet(rng, way, honest, dropout=missing, churn=behaviour.churn, changes=changes)
-    elif isinstance(way, NestedWay):
+    elif isinstance(way, Nested):
         fleet = nested_fleet(rng, way, honest, dropout=missing, churn=behaviour.churn)
     else:
         channel = way.channels[0]
@@ -130,7 +130,7 @@ def _collect_counts(
 
 def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
     """Every report, counted at once. `progress` is called with numbers of reports."""
-    ways = fleet.manifest.ways
+    ways = fleet.manifest.mechanisms
     made = [Collected.empty(fleet.rounds, way.k, len(way.channels)) for way in ways]
     outcomes: tuple[Counter[Outcome], ...] = tuple(Counter() for _ in range(fleet.rounds))
     late = 0

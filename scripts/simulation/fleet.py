@@ -112,7 +112,7 @@ class Batch:
         if liars:
             self._liar = np.arange(first, first + size) * liars % total < liars
         self._missing = self._do.missing(attribute, self._k)
-        way = fleet.manifest.ways[attribute]
+        way = fleet.manifest.mechanisms[attribute]
         self._way = bulk(way)
         # One key is one memo, and there are no more than the mechanism allows.
         self._most = min(way.memos, fleet.rounds if self._do.changes else 1)
@@ -291,5 +291,5 @@ def _around(manifest: Manifest, reports: Reports) -> tuple[bytes, bytes]:
     """The bytes before and after the answer in every report of an attribute and round."""
     length = manifest.body_bytes
     blank = make_report(manifest, reports.round, reports.attribute, b"").encode()
-    answer = manifest.ways[reports.attribute].answer_bytes
+    answer = manifest.mechanisms[reports.attribute].answer_bytes
     return blank[:-length], bytes(length - answer)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec import NOT_KNOWN, AllomfreeError, Attribute, Manifest
-from protocol_spec.ways import Reporting
+from protocol_spec.mechanisms import Reporting
 from simulation.counts import Counts, sample_groups
 
 

@@ -14,7 +14,7 @@ from collector.records import Campaign, RoundSum, Tally
 from collector.results.tables import COLUMNS, rows
 from collector.rounds.results import pooled_result, round_result, window_result
 from collector.store import Store
-from protocol_spec import Manifest, Outcome, Result, Way
+from protocol_spec import Manifest, Mechanism, Outcome, Result
 from protocol_spec.estimation import (
     Estimate,
     estimate,
@@ -22,7 +22,7 @@ from protocol_spec.estimation import (
     estimate_pooled,
     estimate_window,
 )
-from protocol_spec.ways import OnceWay
+from protocol_spec.mechanisms import Once
 from simulation.counts import Counts
 
 
@@ -30,7 +30,7 @@ from simulation.counts import Counts
 class Collected:
     """One attribute: counts of each round, who reported how often, and who held what.
 
-    `n_by_channel[round, channel]`, `counts_by_channel[round, channel, v]` (`Way.channels`);
+    `n_by_channel[round, channel]`, `counts_by_channel[round, channel, v]` (`Mechanism.channels`);
     `truth[round, v]` over all devices of the attribute, heard or not;
     `participation[m]` devices were counted in m rounds; [0] is 0, for nobody heard of them.
     """
@@ -78,7 +78,7 @@ Span = tuple[int, int]  # first and last round
 
 
 def estimate_of_round(
-    way: Way, collected: Collected, number: int, fleet: int | None = None
+    way: Mechanism, collected: Collected, number: int, fleet: int | None = None
 ) -> Estimate:
     """One round: all levels of nested reports together."""
     n, counts = collected.n_by_channel[number], collected.counts_by_channel[number]
@@ -87,7 +87,7 @@ def estimate_of_round(
     return estimate(counts[0], int(n[0]), way.channels[0], fleet=fleet)
 
 
-def estimate_of_rounds(way: Way, collected: Collected, fleet: int | None = None) -> Estimate:
+def estimate_of_rounds(way: Mechanism, collected: Collected, fleet: int | None = None) -> Estimate:
     """All rounds: pooled, or added up, or the latest where that one contains the others."""
     heard = [t for t, n in enumerate(collected.n.tolist()) if n]
     if way.reporting == "nested":
@@ -105,14 +105,14 @@ def estimate_of_rounds(way: Way, collected: Collected, fleet: int | None = None)
     return replace(answers, moments=together)
 
 
-def estimate_of_window(way: Way, collected: Collected, span: Span) -> Estimate:
+def estimate_of_window(way: Mechanism, collected: Collected, span: Span) -> Estimate:
     """Some rounds of fresh answers, added up."""
     first, last = span
     n, counts = (
         table[first : last + 1, 0]
         for table in (collected.n_by_channel, collected.counts_by_channel)
     )
-    each = way.once.each if isinstance(way, OnceWay) else 1
+    each = way.each if isinstance(way, Once) else 1
     return estimate_window(counts, n, way.channels[0], each=each)
 
 
@@ -122,7 +122,7 @@ class Published:
     def __init__(self, manifest: Manifest, index: int, collected: Collected) -> None:
         self._index, self._collected = index, collected
         self._campaign = Campaign(0, manifest, manifest.created, None)
-        self._way = manifest.ways[index]
+        self._way = manifest.mechanisms[index]
 
     def round(self, number: int, outcomes: Outcomes) -> Result:
         tally = self._tally(number, number)
@@ -233,7 +233,7 @@ class Simulated:
     ) -> npt.NDArray[np.float64]:
         """The exact standard deviation about the truth, where participation does not depend on the
         value: the noise of the reporting devices, and their choice among all."""
-        way, collected = self.manifest.ways[index], self.attributes[index]
+        way, collected = self.manifest.mechanisms[index], self.attributes[index]
         if result.n == 0 or result.withheld:  # a collector keeps no participation of the latter
             return np.zeros_like(truth)
         if result.round is not None:
@@ -249,7 +249,7 @@ def from_store(store: Store, campaign: Campaign, rounds: int, truth: list[Counts
     """What a real collector's store holds of a simulated campaign; `truth[a][round, v]`."""
     attributes = []
     for index, held in enumerate(truth):
-        way = campaign.manifest.ways[index]
+        way = campaign.manifest.mechanisms[index]
         made = Collected.empty(rounds, way.k, len(way.channels))
         for t in range(rounds):
             tally = store.tallies(campaign.id, t).get(index)

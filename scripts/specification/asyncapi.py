@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from protocol_spec import DEFAULT_NAMESPACE, limits, manifest_fields, names
-from protocol_spec.fields import Tables
+from protocol_spec import DEFAULT_NAMESPACE, limits, topics
+from protocol_spec.fields import TABLES
+from protocol_spec.manifest import FIELDS, Field
 from specification.blocks import Blocks, SpecificationError
 from specification.channels import CHANNELS, check_channels
 from specification.schemas import (
@@ -36,10 +37,10 @@ SIZES = {
     "response": limits.MAX_CONTROL_BYTES,
 }
 PARAMETERS: dict[str, Schema] = {
-    "namespace": {"default": DEFAULT_NAMESPACE, "x-pattern": pattern(names.NAMESPACE)},
-    "campaign": {"x-pattern": pattern(names.CAMPAIGN)},
-    "device": {"x-pattern": pattern(names.DEVICE)},
-    "attribute": {"x-pattern": pattern(names.ATTRIBUTE)},
+    "namespace": {"default": DEFAULT_NAMESPACE, "x-pattern": pattern(topics.NAMESPACE)},
+    "campaign": {"x-pattern": pattern(topics.CAMPAIGN)},
+    "device": {"x-pattern": pattern(topics.DEVICE)},
+    "attribute": {"x-pattern": pattern(topics.ATTRIBUTE)},
     "round": {"x-pattern": decimal(limits.MAX_ROUNDS)},
     "page": {"x-pattern": decimal(limits.MAX_RECEIPT_PAGES)},
 }
@@ -193,8 +194,8 @@ def shared_parts(inside: str) -> str:
 
 
 def manifest(inside: str) -> str:
-    fields = manifest_fields.FIELDS
-    inner = {"rounds": _map(fields.rounds), "attributes": tables(Tables(), *ATTRIBUTES)}
+    fields = FIELDS
+    inner = {"rounds": _map(fields.rounds), "attributes": tables(TABLES, *ATTRIBUTES)}
     made = {"manifest": _map(fields.manifest, **inner)}
     for kind, without in ATTRIBUTES.items():
         made[kind] = _map({n: each for n, each in fields.attribute.items() if n not in without})
@@ -207,7 +208,7 @@ def manifest(inside: str) -> str:
     return _dumped({name: {**_words(inside, name), **each} for name, each in made.items()})
 
 
-def _map(fields: Mapping[str, manifest_fields.Field], **inner: Schema) -> Schema:
+def _map(fields: Mapping[str, Field], **inner: Schema) -> Schema:
     properties = {
         name: inner.get(name) or (reference(NAMED[name]) if name in NAMED else schema(field.kind))
         for name, field in fields.items()

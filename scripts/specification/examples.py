@@ -27,7 +27,8 @@ from protocol_spec import (
     receipt_tag,
     thresholds,
 )
-from protocol_spec.canonical import pack, unpack, unpack_manifest
+from protocol_spec.encoding import pack, unpack
+from protocol_spec.manifest import unpack_manifest
 from protocol_spec.programs import signing
 from specification.blocks import Blocks, SpecificationError, table
 
@@ -148,7 +149,7 @@ def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     messages = example_messages(manifest)
     report, receipt = messages["report"], messages["receipt"]
     attribute = manifest.attributes[report.attribute]
-    support = manifest.ways[report.attribute].supported(report.body, DEVICE)
+    support = manifest.mechanisms[report.attribute].supported(report.body, DEVICE)
     [value] = manifest.body_formats[report.attribute].supported(support.body)
     named = ("version", "digest8")
     request = (*named, "kind: forget", "nonce")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.records import Timing
-from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest_fields
+from protocol_spec import OUTCOME_HELP, Outcome, limits, manifest
 from protocol_spec.published import PROTOCOL_NUMBERS
 from specification import examples
 from specification.asyncapi import QOS, load
@@ -99,11 +99,11 @@ def fields_table(inside: str) -> str:
     return table(("field", "type", "limits", "default", "meaning"), rows)
 
 
-def _fields() -> dict[str, manifest_fields.Field]:
+def _fields() -> dict[str, manifest.Field]:
     """Every field in the order of the wire, those of inner maps in their place."""
-    known = manifest_fields.FIELDS
+    known = manifest.FIELDS
     inner = {"rounds": ("rounds.", known.rounds), "attributes": ("attributes[].", known.attribute)}
-    found: dict[str, manifest_fields.Field] = {}
+    found: dict[str, manifest.Field] = {}
     for name, field in known.manifest.items():
         if name in inner:
             prefix, fields = inner[name]
@@ -113,7 +113,7 @@ def _fields() -> dict[str, manifest_fields.Field]:
     return found
 
 
-def _default(field: manifest_fields.Field) -> str:
+def _default(field: manifest.Field) -> str:
     if field.required:
         return ""
     if field.default in ("", b""):

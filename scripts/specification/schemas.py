@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import singledispatch
 from typing import Any
 
 from protocol_spec import (
@@ -12,31 +11,16 @@ from protocol_spec import (
     Presence,
     RequestKind,
     ResponseStatus,
-    canonical,
+    encoding,
     limits,
-    manifest_fields,
-    names,
     published,
-    result_checks,
+    results,
+    topics,
 )
-from protocol_spec.decoding import WIRE_VERSION
-from protocol_spec.fields import (
-    Duration,
-    Edges,
-    Finite,
-    Flag,
-    Instant,
-    Key,
-    Levels,
-    Name,
-    Number,
-    OneOf,
-    Tables,
-    Text,
-    Values,
-    Version,
-    Whole,
-)
+from protocol_spec.encoding import WIRE_VERSION
+from protocol_spec.fields import Kind
+from protocol_spec.manifest import FIELDS
+from protocol_spec.mechanisms import MECHANISMS
 
 Schema = dict[str, Any]
 
@@ -57,161 +41,74 @@ def decimal(below: int) -> str:
 # --- kinds of fields ------------------------------------------------------------------------------
 
 
-@singledispatch
-def schema(kind: object) -> Schema:
+def schema(kind: Kind) -> Schema:  # noqa: PLR0911 - one for each kind
+    """The JSON schema of a field's kind."""
+    counted = {"minItems": kind.low, "maxItems": kind.high}
+    number = {"type": "number", "format": "double"}
+    match kind.name:
+        case "flag":
+            return {"type": "boolean"}
+        case "finite":
+            return {"oneOf": [{"type": "null"}, number]}
+        case "key":
+            return {"oneOf": [_binary(0), _binary(int(kind.high))]}
+        case "text":
+            return {"type": "string", "minLength": kind.low, "maxLength": kind.high}
+        case "name" if kind.pattern:
+            return {"type": "string", "pattern": pattern(kind.pattern)}
+        case "word":
+            return {"type": "string", "enum": list(kind.words)}
+        case "int" | "duration" | "instant":
+            return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
+        case "float":
+            return {**number, "minimum": kind.low, "maximum": kind.high}
+        case "levels" if kind.each:
+            return {"type": "array", **counted, "items": schema(kind.each)}
+        case "values" if kind.each:
+            return {"type": "array", **counted, "uniqueItems": True, "items": schema(kind.each)}
+        case "edges":
+            return {"type": "array", **counted, "items": {**number, "x-infinite": True}}
     raise TypeError(f"no schema for {kind!r}")
 
 
-@schema.register
-def _(_kind: Flag) -> Schema:
-    return {"type": "boolean"}
-
-
-@schema.register
-def _(_kind: Finite) -> Schema:
-    return {"oneOf": [{"type": "null"}, {"type": "number", "format": "double"}]}
-
-
-@schema.register
-def _(kind: Key) -> Schema:
-    return {"oneOf": [_binary(0), _binary(kind.length)]}
-
-
-@schema.register
-def _(kind: Levels) -> Schema:
-    counted = {"minItems": kind.fewest, "maxItems": kind.most}
-    return {"type": "array", **counted, "items": schema(kind.each)}
-
-
-@schema.register
-def _(kind: Text) -> Schema:
-    return {"type": "string", "minLength": kind.shortest, "maxLength": kind.longest}
-
-
-@schema.register
-def _(kind: Name) -> Schema:
-    return {"type": "string", "pattern": pattern(kind.pattern)}
-
-
-@schema.register
-def _(kind: OneOf) -> Schema:
-    return {"type": "string", "enum": list(kind.allowed)}
-
-
-@schema.register(Whole)
-@schema.register(Duration)
-@schema.register(Instant)
-def _(kind: Whole | Duration | Instant) -> Schema:
-    return {"type": "integer", "minimum": kind.smallest, "maximum": kind.largest}
-
-
-@schema.register
-def _(kind: Number) -> Schema:
-    return {
-        "type": "number",
-        "format": "double",
-        "minimum": kind.smallest,
-        "maximum": kind.largest,
-    }
-
-
-@schema.register
-def _(kind: Values) -> Schema:
-    counted = {"minItems": kind.fewest, "maxItems": kind.most}
-    return {"type": "array", **counted, "uniqueItems": True, "items": schema(kind.each)}
-
-
-@schema.register
-def _(kind: Edges) -> Schema:
-    number = {"type": "number", "format": "double", "x-infinite": True}
-    return {"type": "array", "minItems": kind.fewest, "maxItems": kind.most, "items": number}
-
-
-def tables(kind: Tables, *items: str) -> Schema:
+def tables(kind: Kind, *items: str) -> Schema:
     """A list whose items have one of the named schemas."""
     either = {"oneOf": [reference(item) for item in items]}
-    return {"type": "array", "minItems": kind.fewest, "maxItems": kind.most, "items": either}
+    return {"type": "array", "minItems": kind.low, "maxItems": kind.high, "items": either}
 
 
-@singledispatch
-def in_words(kind: object) -> tuple[str, str]:
+def in_words(kind: Kind) -> tuple[str, str]:  # noqa: PLR0911 - one for each kind
     """Type and limits of a field, as the table of README.md writes them."""
-    raise TypeError(f"no words for {kind!r}")
-
-
-@in_words.register
-def _(kind: Version) -> tuple[str, str]:
-    return "int", " or ".join(map(str, kind.known))
-
-
-@in_words.register
-def _(_kind: Flag) -> tuple[str, str]:
-    return "bool", ""
-
-
-@in_words.register
-def _(_kind: Finite) -> tuple[str, str]:
-    return "float or nil", "finite"
-
-
-@in_words.register
-def _(kind: Key) -> tuple[str, str]:
-    return "bin", f"0 or {kind.length} bytes"
-
-
-@in_words.register
-def _(kind: Levels) -> tuple[str, str]:
-    return "array of float", f"{kind.fewest} to {kind.most}, rising, {in_words(kind.each)[1]} each"
-
-
-@in_words.register
-def _(kind: Text) -> tuple[str, str]:
-    return "text", f"{kind.shortest} to {kind.longest}"
-
-
-@in_words.register
-def _(kind: Name) -> tuple[str, str]:
+    each = in_words(kind.each)[1] if kind.each else ""
+    span = (
+        f"{kind.low:g} to {kind.high:g}" if kind.name == "float" else f"{kind.low} to {kind.high}"
+    )
     said = {
-        names.SLUG: f"1 to {limits.MAX_SLUG_LENGTH} of `a-z 0-9 -`, no `-` at the ends",
-        names.ATTRIBUTE: f"1 to {limits.MAX_NAME_LENGTH} of `a-z 0-9 _ -`, a letter first",
+        topics.SLUG: f"1 to {limits.MAX_SLUG_LENGTH} of `a-z 0-9 -`, no `-` at the ends",
+        topics.ATTRIBUTE: f"1 to {limits.MAX_NAME_LENGTH} of `a-z 0-9 _ -`, a letter first",
     }
-    return "str", said[kind.pattern]
-
-
-@in_words.register
-def _(kind: OneOf) -> tuple[str, str]:
-    return "str", ", ".join(f"`{word}`" for word in kind.allowed)
-
-
-@in_words.register
-def _(kind: Whole) -> tuple[str, str]:
-    return "int", f"{kind.smallest} to {kind.largest}"
-
-
-@in_words.register
-def _(kind: Duration) -> tuple[str, str]:
-    return "duration", f"{kind.smallest} to {kind.largest}"
-
-
-@in_words.register
-def _(kind: Instant) -> tuple[str, str]:
-    return "instant", f"{kind.smallest} to {kind.largest}"
-
-
-@in_words.register
-def _(kind: Number) -> tuple[str, str]:
-    return "float", f"{kind.smallest:g} to {kind.largest:g}"
-
-
-@in_words.register
-def _(kind: Values) -> tuple[str, str]:
-    each = in_words(kind.each)[1]
-    return "array of text", f"{kind.fewest} to {kind.most} distinct, {each} each"
-
-
-@in_words.register
-def _(kind: Edges) -> tuple[str, str]:
-    return "array of float", f"{kind.fewest} to {kind.most}"
+    match kind.name:
+        case "format":
+            return "int", str(kind.low)
+        case "flag":
+            return "bool", ""
+        case "finite":
+            return "float or nil", "finite"
+        case "key":
+            return "bin", f"0 or {kind.high} bytes"
+        case "name" if kind.pattern:
+            return "str", said[kind.pattern]
+        case "word":
+            return "str", ", ".join(f"`{word}`" for word in kind.words)
+        case "levels":
+            return "array of float", f"{span}, rising, {each} each"
+        case "values":
+            return "array of text", f"{span} distinct, {each} each"
+        case "edges":
+            return "array of float", span
+        case "text" | "int" | "duration" | "instant" | "float":
+            return kind.name, span
+    raise TypeError(f"no words for {kind!r}")
 
 
 # --- parts that several messages have in common ---------------------------------------------------
@@ -239,7 +136,7 @@ def _most_tags() -> int:
     last = [limits.MAX_ROUNDS - 1, limits.MAX_RECEIPT_PAGES - 1]
 
     def size(length: int) -> int:
-        return len(canonical.pack([WIRE_VERSION, digest, *last, bytes(length)]))
+        return len(encoding.pack([WIRE_VERSION, digest, *last, bytes(length)]))
 
     longest = limits.MAX_RECEIPT_BYTES // limits.TAG_BYTES * limits.TAG_BYTES
     while size(longest) > limits.MAX_RECEIPT_BYTES:
@@ -249,9 +146,9 @@ def _most_tags() -> int:
 
 def parts() -> dict[str, Schema]:
     """Named parts; what an array's or a map's schema says in numbers, it says by one of these."""
-    top, attribute = manifest_fields.FIELDS.manifest, manifest_fields.FIELDS.attribute
+    top, attribute = FIELDS.manifest, FIELDS.attribute
     count = reference("count")
-    ran = dict.fromkeys(name for names in result_checks.PROTOCOLS.values() for name in names)
+    ran = dict.fromkeys(name for each in MECHANISMS.values() for name in each.rules.protocols)
     return {
         "version": {"type": "integer", "const": WIRE_VERSION},
         "digest8": _binary(limits.DIGEST_BYTES),
@@ -312,6 +209,6 @@ def parts() -> dict[str, Schema]:
         "quantileShare": {
             "type": "number",
             "format": "double",
-            "enum": list(result_checks.QUANTILES),
+            "enum": list(results.RESULT_QUANTILES),
         },
     }

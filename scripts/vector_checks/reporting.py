@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
 
 from protocol_spec import calibrate
 from protocol_spec.estimation import Estimate, estimate_pooled
-from protocol_spec.reporting import Hashed, Nested, Once, change_log_ratio
+from protocol_spec.mechanisms import Hashed, Nested, Once, change_log_ratio
 from vector_checks.calibration import ANY_K
 from vector_checks.entries import Compared, Entry, same
 
@@ -25,8 +26,8 @@ def nested(entry: Entry) -> Iterator[Compared]:
         yield Compared("variance at 0", alone.device_variance(False), level.number("n_var_at_0"))
         if "from_level_above" in level:
             above = level.inner("from_level_above")
-            for name, chance in zip("pq", got.step(number)):
-                yield Compared(f"step {name}", chance, above.number(name))
+            for name, chance in zip("pq", got.steps(Decimal)[number - 1]):
+                yield Compared(f"step {name}", float(chance), above.number(name))
 
 
 def loloha(entry: Entry) -> Iterator[Compared]:

@@ -48,6 +48,7 @@ from edge_client.errors import EdgeError
 from edge_client.settings import resolve as edge_settings
 from edge_client.sources import build
 from protocol_spec import Manifest, ManifestError, ParameterError, Rejected, decode_signature
+from protocol_spec.errors import quoted, shown
 from protocol_spec.fields import parse_duration
 from protocol_spec.programs import packets
 from protocol_spec.programs.output import json_escaped
@@ -60,7 +61,6 @@ from protocol_spec.programs.settings import (
     parse_invitation,
     parse_only_broker,
 )
-from protocol_spec.shown import quoted, shown
 from protocol_spec.topics import check_namespace, is_campaign, parse_from_device, parse_receipt
 from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT

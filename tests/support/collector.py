@@ -27,6 +27,8 @@ from protocol_spec import (
     DEFAULT_NAMESPACE,
     BodyFormat,
     Manifest,
+    Mechanism,
+    MechanismRandomiser,
     ReceiptPage,
     Report,
     Request,
@@ -34,8 +36,6 @@ from protocol_spec import (
     Result,
     State,
     Topics,
-    Way,
-    WayRandomiser,
     decode_receipts,
     decode_state,
     digest8,
@@ -115,7 +115,10 @@ def payload(
     manifest: Manifest, number: int = 0, attribute: int = FUEL, body: bytes = b"\0"
 ) -> bytes:
     """A report's wire bytes; what is no whole answer is sent as it is."""
-    if attribute < len(manifest.ways) and len(body) == manifest.ways[attribute].answer_bytes:
+    if (
+        attribute < len(manifest.mechanisms)
+        and len(body) == manifest.mechanisms[attribute].answer_bytes
+    ):
         return make_report(manifest, number, attribute, body).encode()
     return Report(digest8(manifest), number, attribute, body).encode()
 
@@ -343,11 +346,11 @@ class Device:
     attribute: int
     memos: dict[int, bytes] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
-    drawn: WayRandomiser | None = None  # one that devices share, or its own
+    drawn: MechanismRandomiser | None = None  # one that devices share, or its own
 
     @property
-    def way(self) -> Way:
-        return self.manifest.ways[self.attribute]
+    def way(self) -> Mechanism:
+        return self.manifest.mechanisms[self.attribute]
 
     def answer(self, index: int) -> bytes:
         """The answer of one round; nothing is kept where the way keeps nothing."""

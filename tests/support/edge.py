@@ -36,11 +36,11 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials
-from protocol_spec.ways import WAYS
 from tests.support.campaigns import manifest, read_manifest
 from tests.support.protocol.entropy import seeded
 
@@ -303,7 +303,7 @@ class MemoryTally:
 # --- campaigns, one for each mechanism, and what the agent made of them ---------------------------
 
 
-ALL_WAYS: Final[tuple[Reporting, ...]] = WAYS
+ALL_WAYS: Final[tuple[Reporting, ...]] = tuple(MECHANISMS)
 WITH_MEMOS: Final[tuple[Reporting, ...]] = ("memoized", "hashed", "nested")
 
 FUELS: Final = """[[attributes]]

@@ -30,11 +30,11 @@ from protocol_spec import (
     Attribute,
     HalfWidths,
     Manifest,
+    Mechanism,
     Numbers,
     Outcome,
     Result,
     ResultQuantile,
-    Way,
 )
 from protocol_spec.estimation import (
     Channel,
@@ -235,7 +235,7 @@ def counts_of(channel: Channel, n: int, shares: Sequence[float]) -> np.ndarray[A
     return np.round(n * (qs + gap * np.array(shares))).astype(np.int64)
 
 
-def round_estimate(way: Way, n: int, shares: Sequence[float]) -> tuple[Estimate, Any]:
+def round_estimate(way: Mechanism, n: int, shares: Sequence[float]) -> tuple[Estimate, Any]:
     """One round, or a window of answers; of levels, all of them equally often."""
     if way.reporting == "nested":
         each = [n // len(way.channels)] * len(way.channels)
@@ -246,7 +246,7 @@ def round_estimate(way: Way, n: int, shares: Sequence[float]) -> tuple[Estimate,
 
 
 def pooled_estimate(
-    way: Way, participation: tuple[Sequence[int], Sequence[int]], shares: Sequence[float]
+    way: Mechanism, participation: tuple[Sequence[int], Sequence[int]], shares: Sequence[float]
 ) -> tuple[Estimate, Any]:
     """Rounds of the same devices, which reported so often."""
     reports, devices = participation
@@ -290,7 +290,7 @@ def made_result(
         attribute=manifest.attributes[index].name,
         round=None if pooled or first != last else first,
         rounds=last - first + 1,
-        protocol=manifest.ways[index].protocol,
+        protocol=manifest.mechanisms[index].protocol,
         n=n,
         devices=devices or n,
         min_reports=manifest.min_reports,
@@ -334,7 +334,7 @@ def withheld(manifest: Manifest, index: int, n: int, rounds: tuple[int, int]) ->
         first=first,
         last=last,
         rounds=last - first + 1,
-        protocol=manifest.ways[index].protocol,
+        protocol=manifest.mechanisms[index].protocol,
         n=n,
         devices=n,
         n_eff=float(n),
@@ -355,7 +355,7 @@ def windows(manifest: Manifest) -> list[list[Result]]:
             if n < manifest.min_reports:
                 row.append(withheld(manifest, index, n, (first, last)))
                 continue
-            made, counts = round_estimate(manifest.ways[index], n, SHARES[index])
+            made, counts = round_estimate(manifest.mechanisms[index], n, SHARES[index])
             row.append(made_result(manifest, index, made, counts, n=n, rounds=(first, last)))
         results.append(row)
     return results
@@ -366,7 +366,7 @@ def store_windows(store: Store, campaign: Campaign) -> None:
     manifest = campaign.manifest
     pooled = []
     for index in (ROOM, FUEL):
-        made, counts = round_estimate(manifest.ways[index], 130, SHARES[index])
+        made, counts = round_estimate(manifest.mechanisms[index], 130, SHARES[index])
         pooled.append(made_result(manifest, index, made, counts, n=130, rounds=(0, 4), pooled=True))
     for number, results in enumerate(windows(manifest)):
         with store.sealing(campaign, number, manifest.rounds.deadline(number)) as sealing:

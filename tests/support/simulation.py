@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from protocol_spec import Calibration, Manifest
-from protocol_spec.ways import Reporting
+from protocol_spec.mechanisms import Reporting
 from simulation.fleet import Fleet
 from simulation.population import Behaviour
 from tests.support.campaigns import manifest

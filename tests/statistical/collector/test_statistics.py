@@ -29,7 +29,7 @@ from collector.rounds.sealing import seal
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Report, Result, Topics, digest8, thresholds
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.collector import (
     FIRST,
     HOUR,
@@ -265,7 +265,7 @@ def published(
 ) -> Iterator[Result]:
     """Results of so many campaigns."""
     rng = np.random.default_rng(seed)
-    (channel,) = found.manifest.ways[0].channels
+    (channel,) = found.manifest.mechanisms[0].channels
     _, counts = unequal_rounds(rng, channel, groups, f, runs)  # type: ignore[arg-type]
     reports, devices = [list(column) for column in zip(*groups)]
     n = sum(m * size for m, size in groups)
@@ -365,7 +365,7 @@ def other(reporting: str) -> Campaign:
 
 def level_counts(rng: np.random.Generator, found: Campaign, sizes: list[int]) -> Iterator[Counts]:
     """Flattened rows of nested reports, so many devices at each level."""
-    way, rows = found.manifest.ways[0], []
+    way, rows = found.manifest.mechanisms[0], []
     for channel, size in zip(way.channels, sizes):
         p, q, _, _ = (float(x) for x in channel.exact)
         held = rng.multinomial(size, steep(way.k), size=RUNS)
@@ -376,7 +376,7 @@ def level_counts(rng: np.random.Generator, found: Campaign, sizes: list[int]) ->
 
 def test_nested_reports_of_several_levels() -> None:
     found, rng = other("nested"), np.random.default_rng(4)
-    way = found.manifest.ways[0]
+    way = found.manifest.mechanisms[0]
     sizes = [400, 300, 300, *([0] * (len(way.channels) - 3))]
     f = steep(way.k)
     made = [
@@ -400,7 +400,7 @@ QUESTION = '[[attributes]]\nname = "a"\nquestion = "?"\nvalues = ["x", "y", "z"]
 
 def results(reporting: str, key: DeviceKey) -> list[Result]:
     """The pooled result of each campaign; devices are drawn from a large fleet."""
-    chance = random.Random(WAYS.index(reporting))
+    chance = random.Random(list[str](MECHANISMS).index(reporting))
     return [one_campaign(reporting, key, chance) for _ in range(MECHANISM_CAMPAIGNS)]
 
 
@@ -423,7 +423,7 @@ def one_campaign(reporting: str, key: DeviceKey, chance: random.Random) -> Resul
 
 def devices(manifest: Manifest, chance: random.Random) -> Iterator[tuple[Device, int]]:
     """Devices and their values. Only codes are a device's own; all other draws are alike."""
-    way = manifest.ways[0]
+    way = manifest.mechanisms[0]
     shared = way.randomiser("any", chance.randbytes)
     for _ in range(MECHANISM_DEVICES):
         name = f"d-{chance.getrandbits(40)}"
@@ -431,7 +431,7 @@ def devices(manifest: Manifest, chance: random.Random) -> Iterator[tuple[Device,
         yield Device(manifest, name, 0, drawn=mine), chance.choices(range(4), SHARES)[0]
 
 
-@pytest.mark.parametrize("reporting", WAYS)
+@pytest.mark.parametrize("reporting", MECHANISMS)
 def test_estimates_are_right_and_intervals_hold(reporting: str, tmp_path: Path) -> None:
     made = results(reporting, DeviceKey(tmp_path / "device.key"))
     check_errors(made)

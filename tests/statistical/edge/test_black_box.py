@@ -26,7 +26,7 @@ import pytest
 from edge_client import EdgeClient, Policy
 from edge_client.agent import Agent, MakeRandomiser, own_randomiser
 from edge_client.records import Queued
-from protocol_spec import Entropy, Manifest, Randomiser, Rejected, Way, decode_report
+from protocol_spec import Entropy, Manifest, Mechanism, Randomiser, Rejected, decode_report
 from tests.support.campaigns import manifest
 from tests.support.confidence import lower_bound, upper_bound
 from tests.support.edge import files_of, in_memory, lay_out
@@ -56,7 +56,7 @@ def directory() -> Iterator[Path]:
 class Broken:
     """The draws of the paper's way, to be done wrongly in one thing."""
 
-    def __init__(self, way: Way, _device: str, entropy: Entropy) -> None:
+    def __init__(self, way: Mechanism, _device: str, entropy: Entropy) -> None:
         self._right = Randomiser(way.calibration, entropy)
 
     def rounds(self, first: int) -> None:  # noqa: ARG002

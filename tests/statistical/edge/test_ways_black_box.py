@@ -22,7 +22,15 @@ import pytest
 
 from edge_client.agent import MakeRandomiser, own_randomiser
 from edge_client.records import Queued
-from protocol_spec import Entropy, Manifest, Rejected, Reporting, Way, WayRandomiser, decode_report
+from protocol_spec import (
+    Entropy,
+    Manifest,
+    Mechanism,
+    MechanismRandomiser,
+    Rejected,
+    Reporting,
+    decode_report,
+)
 from tests.support.confidence import lower_bound, upper_bound
 from tests.support.edge import (
     DAY,
@@ -69,7 +77,7 @@ def mostly(value: int) -> Event:
 @cache
 def separating_name(asked: Manifest) -> str:
     """A device whose code puts the two values into different cells, a's into cell 0."""
-    way = asked.ways[0]
+    way = asked.mechanisms[0]
     names = (f"device-{i}" for i in range(100))
     return next(n for n in names if [way.randomiser(n).key(v) for v in (0, 1)] == [0, 1])
 
@@ -96,7 +104,7 @@ def audit_of(reporting: Reporting) -> Audit:
 class WithoutNoise:
     """Sends what it was asked, in the right shape."""
 
-    def __init__(self, way: Way, device: str, entropy: Entropy) -> None:
+    def __init__(self, way: Mechanism, device: str, entropy: Entropy) -> None:
         self._right = way.randomiser(device, entropy)
         self._levels = len(way.channels)
 
@@ -115,9 +123,9 @@ class WithoutNoise:
 
 def shared(make: MakeRandomiser) -> MakeRandomiser:
     """The same draws for devices of one name: thresholds are calculated once."""
-    known: dict[str, WayRandomiser] = {}
+    known: dict[str, MechanismRandomiser] = {}
 
-    def find(way: Way, device: str, entropy: Entropy) -> WayRandomiser:
+    def find(way: Mechanism, device: str, entropy: Entropy) -> MechanismRandomiser:
         if device not in known:
             known[device] = make(way, device, entropy)
         return known[device]
@@ -192,11 +200,11 @@ def proven(sides: list[list[Sent]], event: Event) -> float:
     return math.log(low / high) if low > 0 else -math.inf
 
 
-WAYS = pytest.mark.parametrize("reporting", ["memoized", "once", "hashed", "nested"])
+MECHANISMS = pytest.mark.parametrize("reporting", ["memoized", "once", "hashed", "nested"])
 
 
 @pytest.mark.slow
-@WAYS
+@MECHANISMS
 def test_the_reports_prove_no_more_than_was_agreed(reporting: Reporting, directory: Path) -> None:
     audit = audit_of(reporting)
     sides = run_both(directory, audit, DEVICES, f"audit {reporting}")
@@ -208,7 +216,7 @@ def test_the_reports_prove_no_more_than_was_agreed(reporting: Reporting, directo
 
 
 @pytest.mark.slow
-@WAYS
+@MECHANISMS
 def test_reports_without_noise_are_noticed(reporting: Reporting, directory: Path) -> None:
     audit = audit_of(reporting)
     sides = run_both(directory, audit, 80, "control", WithoutNoise)

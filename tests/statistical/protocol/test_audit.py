@@ -17,8 +17,7 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from protocol_spec import Randomiser, calibrate
-from protocol_spec.randomiser import Entropy
-from protocol_spec.reporting import (
+from protocol_spec.mechanisms import (
     Hashed,
     HashedRandomiser,
     Nested,
@@ -26,6 +25,7 @@ from protocol_spec.reporting import (
     Once,
     OnceRandomiser,
 )
+from protocol_spec.randomiser import Entropy
 from tests.support.confidence import lower_bound, upper_bound
 from tests.support.protocol.entropy import seeded
 
@@ -71,7 +71,7 @@ def once_devices(once: Once, history: list[int], with_rounds: bool = False) -> D
 
         def life() -> Hashable:
             rounds = randomiser.rounds()
-            answers = [randomiser.answer(history[r]) for r in rounds]
+            answers = [randomiser.memoize(history[r]) for r in rounds]
             said = tuple(a[0] >> 6 if once.calibration.unary else a[0] for a in answers)
             return (rounds, said) if with_rounds else said
 
@@ -110,7 +110,7 @@ def hashed_devices(hashed: Hashed, values: list[int], forgetful: bool = False) -
         def life() -> Hashable:
             memos: dict[int, bytes] = {}
             said = []
-            for cell in map(randomiser.cell_of, values):
+            for cell in map(randomiser.key, values):
                 if cell not in memos or forgetful:
                     memos[cell] = randomiser.memoize(cell)
                 said.append(randomiser.report(memos[cell]))

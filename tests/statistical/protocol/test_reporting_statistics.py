@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from protocol_spec.estimation import (
     estimate_pooled,
     estimate_window,
 )
-from protocol_spec.reporting import Hashed, Nested, Once, code, support
+from protocol_spec.mechanisms import Hashed, Nested, Once, code, support
 from tests.support.protocol.simulation import (
     Counts,
     Frequencies,
@@ -152,10 +153,11 @@ def test_an_earlier_report_adds_nothing_to_a_later_one(protocol: str, k: int) ->
     rng = np.random.default_rng(seed)
     held = holders(rng, n, uniform(k), runs)
     unary, total = nested.levels[-1].unary, np.full((runs, 1), n)
+    steps = [(float(p), float(q)) for p, q in nested.steps(Decimal)]
     raw: list[Array] = []
     above = held
     for level in range(len(SCHEDULE), 0, -1):
-        above = respond(rng, unary, above, *nested.step(level), total)
+        above = respond(rng, unary, above, *steps[level - 1], total)
         raw.insert(0, estimate(above, n, nested.levels[level - 1]).raw - held / n)
     for earlier in range(len(SCHEDULE) - 1):
         for later in range(earlier + 1, len(SCHEDULE)):

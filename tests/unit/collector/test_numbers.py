@@ -29,7 +29,7 @@ def numeric(edges: str, more: str = "", reporting: str = "memoized") -> Campaign
 
 def answered(campaign: Campaign, shares: list[float]) -> Result:
     """A round whose counts are just as expected."""
-    way = campaign.manifest.ways[0]
+    way = campaign.manifest.mechanisms[0]
     p1, q1, p2, q2 = (float(x) for x in way.channels[0].exact)
     ps, qs = p1 * p2 + (1 - p1) * q2, q1 * p2 + (1 - q1) * q2
     counts = np.rint(N * (qs + np.array(shares) * (ps - qs))).astype(np.int64)
@@ -49,7 +49,10 @@ def told(result: Result) -> Numbers:
 def test_without_open_questions_they_are_those_of_estimation(reporting: str) -> None:
     campaign = numeric("[-inf, 1.0, 2.0, 5.0, inf]", "low = 0.0\nhigh = 9.0", reporting)
     result = answered(campaign, [0.1, 0.4, 0.3, 0.2])
-    made, numbers = estimate(result.counts, N, campaign.manifest.ways[0].channels[0]), told(result)
+    made, numbers = (
+        estimate(result.counts, N, campaign.manifest.mechanisms[0].channels[0]),
+        told(result),
+    )
     low, high = cdf(made).band()
     assert (numbers.cdf_low, numbers.cdf_high) == (tuple(low), tuple(high))
     assert numbers.cdf == tuple(np.clip(cdf(made).values, 0, 1))

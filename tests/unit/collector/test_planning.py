@@ -28,7 +28,7 @@ from protocol_spec import (
     spl_variance,
 )
 from protocol_spec.estimation import critical_value, estimate, mean
-from protocol_spec.reporting import Once
+from protocol_spec.mechanisms import Once
 from tests.support.collector import three_questions
 
 Z = critical_value(0.95)

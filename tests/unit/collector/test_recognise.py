@@ -16,7 +16,7 @@ from collector.ingest.admit import HEADS, RESTS, OpenCampaigns, ReportPrefixCach
 from collector.links import Message
 from collector.records import Campaign, Candidate
 from protocol_spec import Manifest, Report, Topics, digest8
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.collector import (
     FIRST,
     HOUR,
@@ -28,7 +28,7 @@ from tests.support.collector import (
 
 NOW = FIRST + HOUR + 1.0  # the second round is open
 PLAIN = three_questions(count=3)
-MANIFESTS = {"plain": PLAIN, **{way: asked(way) for way in WAYS}}
+MANIFESTS: dict[str, Manifest] = {"plain": PLAIN, **{way: asked(way) for way in MECHANISMS}}
 DEVICES = ("attic", "barn", "cellar", "stolen-1")
 
 

@@ -53,12 +53,12 @@ UNEQUAL = ([1, 3, 40], [300, 200, 25])
 
 
 def of_round(manifest: Manifest, index: int, n: int = 800) -> tuple[Estimate, Result]:
-    made, counts = round_estimate(manifest.ways[index], n, SHARES[index])
+    made, counts = round_estimate(manifest.mechanisms[index], n, SHARES[index])
     return made, made_result(manifest, index, made, counts, n=n)
 
 
 def of_pooled(manifest: Manifest, index: int) -> tuple[Estimate, Result]:
-    made, counts = pooled_estimate(manifest.ways[index], UNEQUAL, SHARES[index])
+    made, counts = pooled_estimate(manifest.mechanisms[index], UNEQUAL, SHARES[index])
     n = int(np.dot(*UNEQUAL))
     options = {"n": n, "devices": 525, "rounds": (0, 39), "pooled": True}
     return made, made_result(manifest, index, made, counts, **options)  # type: ignore[arg-type]
@@ -101,15 +101,15 @@ def test_a_unary_protocol_comes_back_too() -> None:
             many = replace(many, levels=asked.attributes[NAMED].levels)
         manifest = replace(asked, attributes=(many,))
         shares = [0.3, 0.2, *[0.5 / 298] * 298]
-        made, counts = round_estimate(manifest.ways[0], 5000, shares)
+        made, counts = round_estimate(manifest.mechanisms[0], 5000, shares)
         assert not made.sums_to_one
         assert_same(estimate_of(manifest, made_result(manifest, 0, made, counts, n=5000)), made)
 
 
 def test_a_window_with_several_answers_of_a_device() -> None:
     manifest = rooms("once")
-    channel = manifest.ways[NAMED].channels[0]
-    _, counts = round_estimate(manifest.ways[NAMED], 600, SHARES[NAMED])
+    channel = manifest.mechanisms[NAMED].channels[0]
+    _, counts = round_estimate(manifest.mechanisms[NAMED], 600, SHARES[NAMED])
     table = np.stack([counts, np.zeros_like(counts)])
     made = estimate_window(table, [600, 0], channel, each=2)
     result = made_result(manifest, NAMED, made, counts, n=600, rounds=(3, 4))
@@ -164,7 +164,7 @@ def test_two_equal_values_are_told_apart_in_one_of_twenty_results() -> None:
     manifest = replace(asked, eps_inf=2.0, eps_1=0.6, attributes=(two,))
     draw, trials, missed = np.random.default_rng(20_260), 200, 0
     shares = (0.5, 0.5)
-    made, counts = round_estimate(manifest.ways[0], 5000, shares)
+    made, counts = round_estimate(manifest.mechanisms[0], 5000, shares)
     result = made_result(manifest, 0, made, counts, n=5000)
     support = noise.qs + noise.gap / 2
     for first in draw.binomial(5000, support, trials):
@@ -332,7 +332,7 @@ def test_numbers_are_the_results_own() -> None:
 
 def test_a_numeric_attribute_has_its_numbers_in_every_row() -> None:
     manifest = rooms_of("once")
-    made, counts = round_estimate(manifest.ways[ROOM], 900, SHARES[ROOM])
+    made, counts = round_estimate(manifest.mechanisms[ROOM], 900, SHARES[ROOM])
     result = made_result(manifest, ROOM, made, counts, n=900, rounds=(3, 9))
     table = list(rows(Campaign(1, manifest, 0, None), [result]))
     numbers = result.numbers
@@ -359,7 +359,7 @@ def test_a_row_says_when_its_rounds_were() -> None:
 
 def test_a_row_of_a_numeric_attribute_says_where_its_bin_ends() -> None:
     campaign = Campaign(1, rooms_of("once"), 0, None)
-    made, counts = round_estimate(campaign.manifest.ways[ROOM], 900, SHARES[ROOM])
+    made, counts = round_estimate(campaign.manifest.mechanisms[ROOM], 900, SHARES[ROOM])
     result = made_result(campaign.manifest, ROOM, made, counts, n=900, rounds=(3, 9))
     table = [(row["value"], row["bin_low"], row["bin_high"]) for row in rows(campaign, [result])]
     assert table[:2] == [("< 16 °C", None, 16.0), ("16 to 18 °C", 16.0, 18.0)]

@@ -521,7 +521,7 @@ def hashing(state: Path, clock: FakeClock) -> Iterator[Agent]:
 def test_there_is_a_memo_for_each_visited_cell_and_no_more(
     hashing: Agent, clock: FakeClock
 ) -> None:
-    way, device = only(hashing).manifest.ways[0], only(hashing).device
+    way, device = only(hashing).manifest.mechanisms[0], only(hashing).device
     cells = [way.randomiser(device).key(i) for i in range(64)]
     bodies: dict[int, bytes] = {}
     for i in range(64):
@@ -546,7 +546,7 @@ def test_another_name_has_another_code(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, campaign)
     draw_rounds(agent, clock, 1, "v07")
     agent.store.forget(only(agent), 0)
-    way, seen = campaign.ways[0], set()
+    way, seen = campaign.mechanisms[0], set()
     for _ in range(8):
         agree(agent, campaign)
         clock.pass_time(DAY)
@@ -597,7 +597,7 @@ def test_a_budget_lowered_by_its_owner_freezes_without_silence(
 def test_all_levels_are_drawn_and_stored_at_once(state: Path, clock: FakeClock) -> None:
     campaign = way_manifest("nested", attributes=many_values())
     agent = joined_agent(state, clock, campaign)
-    way, levels = campaign.ways[0], len(campaign.attributes[0].levels)
+    way, levels = campaign.mechanisms[0], len(campaign.attributes[0].levels)
     size = way.answer_bytes - 1
     draw_rounds(agent, clock, 1, "v07")
     stored = memos_of(agent)[7].body

@@ -181,7 +181,7 @@ class World:
         self.draws.append((self.clock.boots, self.clock.uptime))
 
     def _check_ledger(self, store: Store, counts: dict[int, int]) -> None:
-        way = self.campaign.ways[0]
+        way = self.campaign.mechanisms[0]
         charged, each = store.charged("colour"), self.campaign.eps_inf
         if way.memos == 0:
             counts = {ANSWERS: only(self.agent).answers}

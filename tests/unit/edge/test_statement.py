@@ -276,7 +276,7 @@ def test_the_invitation_explains_the_way(
 
 def test_odds_are_those_of_the_way() -> None:
     facts = {way: attribute_facts(way_manifest(way), 0) for way in ALL_WAYS}
-    ways = {way: way_manifest(way).ways[0] for way in ALL_WAYS}
+    ways = {way: way_manifest(way).mechanisms[0] for way in ALL_WAYS}
     plain: tuple[Reporting, ...] = ("memoized", "once", "hashed")
     for way in plain:
         odds = report_odds(ways[way].calibration)
@@ -316,7 +316,7 @@ def test_what_was_spent_is_shown_exactly_with_its_bound(
     first = campaign.eps_1 if reporting == "once" else campaign.eps_inf
     assert f"the first report books epsilon {first:g}." in nothing
     draw_rounds(agent, clock, 2)
-    way = campaign.ways[0]
+    way = campaign.mechanisms[0]
     exact, bound = way.epsilon_after(2), campaign.lifetime_epsilon
     booked = 2 * campaign.eps_1 if reporting == "once" else campaign.eps_inf
     text = shown_text(agent.store.directory, clock)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from protocol_spec import ParameterError, choose
-from protocol_spec.adaptive import choose_for
+from protocol_spec.calibration import choose_for
 from tests.support.protocol import reference
 
 BUDGETS = ((1.0, 0.3), (2.0, 0.6), (4.0, 2.0))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol_spec import AllomfreeError, Attribute, BodyFormat, UnknownValue, calibrate
+from protocol_spec import AllomfreeError, Attribute, UnknownValue
 from protocol_spec.attributes import bin_labels
 
 INF = math.inf
@@ -99,14 +99,3 @@ def test_labels_are_distinct(edges: list[float]) -> None:
     unique = [edge + 0.0 for edge in edges]
     labels = bin_labels(tuple(dict.fromkeys(unique)), "")
     assert len(set(labels)) == len(labels)
-
-
-@pytest.mark.parametrize("protocol", ["auto", "L-GRR", "L-SUE"])
-def test_the_noise_of_an_attribute(protocol: str) -> None:
-    attribute = Attribute("x", "?", tuple("abcd"), protocol=protocol, method="paper")
-    name = "ALLOMFREE" if protocol == "auto" else protocol
-    expected = calibrate(name, k=4, eps_inf=2.0, eps_1=0.6, method="paper")
-    assert attribute.calibration(2.0, 0.6) == expected
-    assert attribute.body_format(2.0, 0.6) == BodyFormat(expected.unary, 4)
-    choice = attribute.choice(2.0, 0.6)
-    assert (choice.grr.method, choice.osue.protocol) == ("paper", "L-OSUE")

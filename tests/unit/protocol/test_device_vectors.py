@@ -16,7 +16,7 @@ from protocol_spec import (
     receipt_tag,
     report_fault,
 )
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.protocol import vectors
 from tests.support.protocol.decoders import MANIFESTS
 from tests.support.protocol.entropy import Tape
@@ -33,7 +33,7 @@ def named(entry: dict[str, Any]) -> str:
 def test_random_bytes_become_these_reports(entry: dict[str, Any]) -> None:
     manifest, tape = MANIFESTS[entry["manifest"]], Tape(bytes.fromhex(entry["entropy"]))
     index = random_below(len(manifest.attributes), tape)
-    draws = manifest.ways[index].randomiser(entry["device"], tape)
+    draws = manifest.mechanisms[index].randomiser(entry["device"], tape)
     rounds = draws.rounds(entry["open_round"])
     assert (index, rounds and list(rounds)) == (entry["attribute"], entry["rounds"])
     key = draws.key(entry["value"])
@@ -51,8 +51,8 @@ def test_random_bytes_become_these_reports(entry: dict[str, Any]) -> None:
 
 
 def test_every_mechanism_and_protocol_has_a_device() -> None:
-    assert {MANIFESTS[e["manifest"]].reporting for e in DEVICES} == set(WAYS)
-    runs = {MANIFESTS[e["manifest"]].ways[e["attribute"]].protocol for e in DEVICES}
+    assert {MANIFESTS[e["manifest"]].reporting for e in DEVICES} == set(MECHANISMS)
+    runs = {MANIFESTS[e["manifest"]].mechanisms[e["attribute"]].protocol for e in DEVICES}
     assert runs == {"L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA"}
 
 

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from protocol_spec import BodyFormat, Calibration, ParameterError, calibrate, thresholds
-from protocol_spec.reporting import Hashed, HashedRandomiser, change_log_ratio, code, support
+from protocol_spec.mechanisms import Hashed, HashedRandomiser, change_log_ratio, code, support
 from tests.support.protocol import exact
 from tests.support.protocol.entropy import Tape, words
 
@@ -182,13 +182,13 @@ def test_the_randomiser_reports_the_cell() -> None:
     own = bytes([0b01101000])
     tape = Tape(words(p1 - 1) + words(p2 - 1) + words(p2) + b"\x00")
     randomiser = HashedRandomiser(h, own, tape)
-    assert [randomiser.cell_of(i) for i in range(5)] == [0, 1, 1, 0, 1]
-    memo = randomiser.memoize(randomiser.cell_of(4))
+    assert [randomiser.key(i) for i in range(5)] == [0, 1, 1, 0, 1]
+    memo = randomiser.memoize(randomiser.key(4))
     assert memo == b"\x01"
     assert randomiser.report(memo) == b"\x01"
     assert randomiser.report(memo) == b"\x00"
     with pytest.raises(IndexError):
-        randomiser.cell_of(5)
+        randomiser.key(5)
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x00\x00", bytes([0b00000100])])

@@ -24,7 +24,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.harness import every
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import (
@@ -87,11 +87,11 @@ def test_attributes_run_as_published(name: str) -> None:
             "answer_bytes": way.answer_bytes,
             "body_bytes": manifest.body_bytes,
         }
-        for attribute, way in zip(manifest.attributes, manifest.ways)
+        for attribute, way in zip(manifest.attributes, manifest.mechanisms)
     ]
     assert got == VECTORS[name]["attributes"]
-    assert manifest.calibrations == tuple(way.calibration for way in manifest.ways)
-    assert manifest.body_formats == tuple(way.counted for way in manifest.ways)
+    assert manifest.calibrations == tuple(way.calibration for way in manifest.mechanisms)
+    assert manifest.body_formats == tuple(way.counted for way in manifest.mechanisms)
 
 
 @names
@@ -309,7 +309,7 @@ def test_changed_bytes_are_refused_or_another_manifest(name: str, data: st.DataO
     with contextlib.suppress(ManifestError):
         manifest = Manifest.from_bytes(bytes(payload))
         assert manifest.to_bytes() == payload
-        assert len(manifest.ways) == len(manifest.attributes)
+        assert len(manifest.mechanisms) == len(manifest.attributes)
 
 
 # --- what a refusal says -------------------------------------------------------------------------
@@ -584,7 +584,7 @@ ALLOWED = {
 }
 COMBINATIONS = st.fixed_dictionaries(
     {
-        "reporting": st.sampled_from(WAYS),
+        "reporting": st.sampled_from([*MECHANISMS]),
         "each": st.sampled_from((0, 1, 2, 30, 31)),
         "eps_1": st.sampled_from((0.5, 1.0, 2.0, 1.0 / 30)),
         "max_values": st.sampled_from((1, 1, 1, 2)),
@@ -635,7 +635,7 @@ def test_every_combination_is_a_campaign_or_names_what_is_wrong(chosen: Document
         assert expected or chosen["protocol"].endswith("OUE"), "only those can be infeasible"
     else:
         assert not expected
-        assert manifest.ways[0].reporting == chosen["reporting"]
+        assert manifest.mechanisms[0].reporting == chosen["reporting"]
 
 
 # --- any valid manifest, there and back ----------------------------------------------------------
@@ -679,7 +679,7 @@ def attributes(draw: st.DrawFn, name: str, way: str, budget: tuple[float, float]
 
 @st.composite
 def documents(draw: st.DrawFn) -> Document:
-    way = draw(st.sampled_from(WAYS))
+    way = draw(st.sampled_from([*MECHANISMS]))
     eps_inf, count = draw(st.floats(1e-3, 20)), draw(st.integers(1, 500))
     each = draw(st.integers(1, count)) if way == "once" else 0
     eps_1 = eps_inf / each if each else draw(st.floats(0.01, 0.9)) * eps_inf
@@ -708,8 +708,8 @@ def test_any_valid_manifest_there_and_back(made: Document) -> None:
     payload = packed(made)
     read = Manifest.from_bytes(payload)
     assert read.to_bytes() == payload
-    assert all(way.answer_bytes <= read.body_bytes <= 513 for way in read.ways)
-    for way, attribute in zip(read.ways, read.attributes):
+    assert all(way.answer_bytes <= read.body_bytes <= 513 for way in read.mechanisms)
+    for way, attribute in zip(read.mechanisms, read.attributes):
         assert (way.k, way.reporting) == (attribute.k, made["reporting"])
         assert way.lifetime_epsilon <= read.lifetime_epsilon
         assert read.eps_inf <= read.lifetime_epsilon

@@ -20,7 +20,7 @@ from protocol_spec.estimation import (
     estimate_pooled,
     estimate_window,
 )
-from protocol_spec.reporting import Hashed, Nested
+from protocol_spec.mechanisms import Hashed, Nested
 
 K = 3
 CHANNELS: list[Channel] = [

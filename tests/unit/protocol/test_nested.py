@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise, product
 
 import pytest
 
 from protocol_spec import ParameterError, as_drawn, calibrate, calibrate_once, choose
-from protocol_spec.reporting import Nested, NestedRandomiser, gradual_levels, nested_thresholds
+from protocol_spec.mechanisms import Nested, NestedRandomiser, gradual_levels, nested_thresholds
 from tests.support.protocol import exact
 from tests.support.protocol.entropy import Tape, words
 from tests.support.protocol.reference import mp
@@ -123,8 +124,8 @@ def test_the_collector_debiases_with_what_devices_draw(protocol: str, k: int) ->
 def test_a_level_and_its_step_are_those_of_the_paper_at_two_epsilons(protocol: str, k: int) -> None:
     nested = Nested.calibrate(protocol, k=k, schedule=(0.6, 2.0))
     chain = calibrate("L-GRR" if protocol == "GRR" else "L-OSUE", k=k, eps_inf=2.0, eps_1=0.6)
-    assert nested.step(2) == (chain.p1, chain.q1)
-    assert nested.step(1) == (chain.p2, chain.q2)
+    steps = [(float(p), float(q)) for p, q in nested.steps(Decimal)]
+    assert steps == [(chain.p2, chain.q2), (chain.p1, chain.q1)]
     assert (nested.levels[0].p1, nested.levels[0].q1) == pytest.approx((chain.ps, chain.qs))
 
 
@@ -154,7 +155,7 @@ def test_what_is_spent() -> None:
     nested = Nested.calibrate("GRR", k=4, schedule=(0.5, 1.0, 2.0))
     assert [nested.level_of(report) for report in (1, 2, 3, 4, 100)] == [1, 2, 3, 3, 3]
     assert [nested.epsilon_after(n) for n in (0, 1, 2, 3, 4)] == [0.0, 0.5, 1.0, 2.0, 2.0]
-    spent = nested.spending(2)
+    spent = nested.spending([2])
     assert (spent.memos, spent.reports, spent.exact, spent.charged) == (1, 2, 1.0, 2.0)
     for wrong in (nested.level_of, nested.epsilon_after):
         with pytest.raises(ParameterError, match="report"):

@@ -11,7 +11,7 @@ from itertools import combinations, product
 import pytest
 
 from protocol_spec import ParameterError, thresholds
-from protocol_spec.reporting import Once, OnceRandomiser, draw_rounds
+from protocol_spec.mechanisms import Once, OnceRandomiser, draw_rounds
 from tests.support.protocol import exact
 from tests.support.protocol.entropy import Tape, TapeEnded, seeded, words
 from tests.support.protocol.reference import mp
@@ -70,10 +70,8 @@ def test_the_better_protocol_is_chosen(epsilon: float) -> None:
 def test_what_is_spent() -> None:
     once = Once.calibrate(k=4, epsilon=1.5, rounds=10, each=3)
     assert (once.epsilon, once.lifetime_epsilon) == (1.5, 4.5)
-    assert [once.spending(n).exact for n in range(4)] == [0.0, 1.5, 3.0, 4.5]
-    assert {once.spending(n).charged for n in range(4)} == {4.5}
-    with pytest.raises(ParameterError, match="answers"):
-        once.spending(4)
+    assert [once.spending([n]).exact for n in range(4)] == [0.0, 1.5, 3.0, 4.5]
+    assert {once.spending([n]).charged for n in range(4)} == {4.5}
 
 
 def test_what_to_expect_of_a_window() -> None:
@@ -136,5 +134,5 @@ def test_the_randomiser_draws_rounds_and_answers() -> None:
     p1, *_ = thresholds(once.calibration)
     randomiser = OnceRandomiser(once, Tape(bytes([0x00, 0x10]) + words(p1 - 1)))
     assert randomiser.rounds() == (0, 1)
-    assert randomiser.answer(3) == b"\x03"
+    assert randomiser.report(randomiser.memoize(3)) == b"\x03"
     assert OnceRandomiser(once, seeded("x")).rounds(first=9) == (9,)

@@ -223,7 +223,7 @@ def test_no_estimate_shows_which_thresholds_were_used(
 ) -> None:
     """Less than a thousandth of the standard error, with a million million reports."""
     manifest = campaign(protocol, k, eps_inf, eps_1)
-    [channel] = manifest.ways[0].channels
+    [channel] = manifest.mechanisms[0].channels
     assert isinstance(channel, Calibration)
     ps, qs = _support(channel.exact)
     drawn = steps_in(published_thresholds(manifest))

@@ -14,13 +14,13 @@ from protocol_spec import Manifest, Randomiser, calibrate
 for protocol in ("L-GRR", "L-OSUE"):
     randomiser = Randomiser(calibrate(protocol, k=9, eps_inf=2.0, eps_1=0.6))
     randomiser.report(randomiser.memoize(3))
-from protocol_spec.reporting import (
+from protocol_spec.mechanisms import (
     Hashed, HashedRandomiser, Nested, NestedRandomiser, Once, OnceRandomiser, code
 )
 once = OnceRandomiser(Once.calibrate(k=9, epsilon=2.0, rounds=9))
-once.rounds(), once.answer(3)
+once.rounds(), once.report(once.memoize(3))
 hashed = HashedRandomiser(Hashed.calibrate(k=9, eps_inf=2.0, eps_1=0.6), code(bytes(32), "a", 9))
-hashed.report(hashed.memoize(hashed.cell_of(3)))
+hashed.report(hashed.memoize(hashed.key(3)))
 NestedRandomiser(Nested.calibrate("OUE", k=9, schedule=[0.6, 2.0])).draw(3)
 print(*sorted({"random", "numpy"} & set(sys.modules)))
 """

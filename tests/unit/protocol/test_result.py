@@ -21,8 +21,7 @@ from protocol_spec import (
     ResultQuantile,
     decode_result,
 )
-from protocol_spec.result_checks import PROTOCOLS
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.protocol import message_cases, reference_wire
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -37,7 +36,7 @@ def results(draw: st.DrawFn) -> Result:
     k = 0 if withheld else draw(st.sampled_from((2, 3, 17)))
     min_reports = draw(st.integers(1, 1 << 40))
     smallest, largest = (0.0, float(min_reports)) if withheld else (float(min_reports), 1e18)
-    devices, reporting = draw(st.integers(1, 1 << 62)), draw(st.sampled_from(WAYS))
+    devices, reporting = draw(st.integers(1, 1 << 62)), draw(st.sampled_from([*MECHANISMS]))
     series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in RESULT_SERIES}
     made: dict[str, Any] = {
         "digest": draw(st.binary(min_size=32, max_size=32)),
@@ -47,7 +46,7 @@ def results(draw: st.DrawFn) -> Result:
         "first": first,
         "last": last,
         "rounds": draw(st.integers(1, last - first + 1)),
-        "protocol": draw(st.sampled_from(PROTOCOLS[reporting])),
+        "protocol": draw(st.sampled_from(MECHANISMS[reporting].rules.protocols)),
         "n": draw(st.integers(devices, (1 << 63) - 1)),
         "devices": devices,
         "n_eff": draw(st.floats(smallest, largest, exclude_min=withheld, exclude_max=withheld)),

@@ -19,7 +19,6 @@ from protocol_spec import (
     ResponseStatus,
     Signature,
     State,
-    canonical,
     decode_receipts,
     decode_report,
     decode_request,
@@ -27,6 +26,7 @@ from protocol_spec import (
     decode_signature,
     decode_state,
     decode_thresholds,
+    encoding,
     limits,
 )
 from tests.support.protocol.asyncapi import SCHEMAS, fits
@@ -50,7 +50,7 @@ ARRAYS: dict[str, tuple[Any, Callable[[bytes], Any]]] = {
 
 
 def _unpacked(payload: bytes) -> list[Any]:
-    items = canonical.unpack(payload, array=4096, text=64, binary=1 << 20, maps=32)
+    items = encoding.unpack(payload, array=4096, text=64, binary=1 << 20, maps=32)
     return list(items)
 
 
@@ -70,7 +70,7 @@ def test_schema_and_decoder_take_the_same_arrays(name: str) -> None:
         others += [[*good[:place], odd, *good[place + 1 :]] for odd in ODDITIES]
     taken = 0
     for other in others:
-        accepted = not isinstance(decode(canonical.pack(other)), Rejected)
+        accepted = not isinstance(decode(encoding.pack(other)), Rejected)
         assert fits(other, SCHEMAS[name]) == accepted, other
         taken += accepted
     assert 0 < taken < len(others)
@@ -80,6 +80,6 @@ def test_the_largest_page_of_receipts_just_fits() -> None:
     longest = SCHEMAS["tags"]["maxLength"]
 
     def size(tags: int) -> int:
-        return len(canonical.pack([1, D8, 65_535, 65_535, bytes(tags)]))
+        return len(encoding.pack([1, D8, 65_535, 65_535, bytes(tags)]))
 
     assert size(longest) <= limits.MAX_RECEIPT_BYTES < size(longest + limits.TAG_BYTES)

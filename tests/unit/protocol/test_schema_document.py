@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol_spec import ParameterError, topics
-from protocol_spec.names import ATTRIBUTE
+from protocol_spec.topics import ATTRIBUTE
 from tests.support.protocol.asyncapi import (
     CHANNELS,
     COMPONENTS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol_spec import Manifest, ManifestError, canonical, limits, manifest_reader
+from protocol_spec import Manifest, ManifestError, encoding, limits, manifest
 from tests.support.protocol.asyncapi import SCHEMAS, Schema, fits, resolved
 from tests.support.protocol.oddities import LEVELS
 
@@ -63,7 +63,7 @@ campaigns = pytest.mark.parametrize("campaign", CAMPAIGNS)
 
 
 def _map_of(payload: bytes) -> dict[str, Any]:
-    return dict(canonical.unpack_manifest(payload))
+    return dict(manifest.unpack_manifest(payload))
 
 
 @campaigns
@@ -129,7 +129,7 @@ def test_a_manifest_needs_every_field(
     # One attribute without levels is an attribute of another way, which no schema sees.
     assert path[-1] == "levels" or not fits(changed, SCHEMAS["manifest"])
     with pytest.raises(ManifestError):
-        Manifest.from_bytes(canonical.pack(changed))
+        Manifest.from_bytes(encoding.pack(changed))
 
 
 @campaigns
@@ -140,7 +140,7 @@ def test_a_manifest_has_no_other_field(campaign: str, path: Sequence[str | int])
     changed = _set(MANIFESTS[campaign], path, "x")
     assert not fits(changed, SCHEMAS["manifest"])
     with pytest.raises(ManifestError):
-        Manifest.from_bytes(canonical.pack(changed))
+        Manifest.from_bytes(encoding.pack(changed))
 
 
 def _around(schema: Schema) -> Iterator[Any]:
@@ -197,7 +197,7 @@ def test_a_manifests_limits_are_those_of_the_code(
 
 def _refused(document: dict[str, Any]) -> set[str]:
     try:
-        _, problems = manifest_reader.read_fields(document)
+        _, problems = manifest.read_fields(document)
     except ManifestError as error:  # of a format that nobody knows
         return {problem.field for problem in error.problems}
     return {problem.field for problem in problems}
@@ -228,4 +228,4 @@ def test_numbers_of_the_wrong_type_fit_neither(campaign: str) -> None:
         changed = _set(MANIFESTS[campaign], path, value)
         assert not fits(changed, SCHEMAS["manifest"])
         with pytest.raises(ManifestError):
-            Manifest.from_bytes(canonical.pack(changed))
+            Manifest.from_bytes(encoding.pack(changed))

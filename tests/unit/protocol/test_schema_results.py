@@ -14,8 +14,8 @@ from protocol_spec import (
     Rejected,
     Result,
     ResultQuantile,
-    canonical,
     decode_result,
+    encoding,
 )
 from tests.support.protocol.asyncapi import SCHEMAS, fits
 from tests.support.protocol.oddities import ODDITIES
@@ -57,7 +57,7 @@ RESULT = Result(
 
 
 def _map_of(payload: bytes) -> dict[str, Any]:
-    return dict(canonical.unpack(payload, array=4097, text=4096, binary=64, maps=32))
+    return dict(encoding.unpack(payload, array=4097, text=4096, binary=64, maps=32))
 
 
 def test_a_result_has_the_fields_of_its_schema_in_order() -> None:
@@ -140,7 +140,7 @@ def _numbers_fit(numbers: Any, withheld: bool, k: int) -> bool:
 def test_schema_and_decoder_take_the_same_results() -> None:
     taken = refused = 0
     for document in _changed_results():
-        accepted = not isinstance(decode_result(canonical.pack(document)), Rejected)
+        accepted = not isinstance(decode_result(encoding.pack(document)), Rejected)
         fitting = fits(document, SCHEMAS["result"]) and not _contradicts_itself(document)
         assert fitting == accepted, document
         taken, refused = taken + accepted, refused + (not accepted)

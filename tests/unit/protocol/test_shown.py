@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from protocol_spec import ManifestError, ParameterError, Problem
-from protocol_spec.shown import escaped, quoted, shown
+from protocol_spec.errors import escaped, quoted, shown
 from tests.support.hostile import HOSTILE, hidden_in
 
 

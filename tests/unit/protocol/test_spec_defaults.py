@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from protocol_spec import Manifest, ManifestError, manifest_reader
-from protocol_spec.canonical import unpack_manifest
+from protocol_spec import Manifest, ManifestError, manifest
+from protocol_spec.manifest import unpack_manifest
 from tests.support.protocol.specification import MANIFEST, bare, rows
 
 DOCUMENT: dict[str, Any] = unpack_manifest(MANIFEST.to_bytes())
@@ -63,11 +63,11 @@ GIVEN = [row for row in FIELDS if bare(row[0]) not in ("attributes[].edges", "at
 def test_a_fields_default_is_that_of_the_code(field: str, default: str) -> None:
     changed, find, name = _without(field)
     if default and default != "for `once`: M62":
-        found = find(Manifest(**manifest_reader.read_manifest(changed)))
+        found = find(Manifest(**manifest.read_manifest(changed)))
         assert found == _default(default, found)
         return
     with pytest.raises(ManifestError) as refusal:
-        manifest_reader.read_manifest(changed)
+        manifest.read_manifest(changed)
     assert name in {problem.field for problem in refusal.value.problems}
 
 
@@ -77,16 +77,16 @@ def test_defaults_that_follow_from_the_way_of_reporting() -> None:
     for name in ("eps_1", "receipt_pages"):
         del once[name]
     del once["rounds"]["each"]
-    read = Manifest(**manifest_reader.read_manifest(once))
+    read = Manifest(**manifest.read_manifest(once))
     assert (read.rounds.each, read.eps_1, read.receipt_pages) == (1, read.eps_inf, 3)
     twice = once | {"rounds": once["rounds"] | {"each": 3}}
-    assert Manifest(**manifest_reader.read_manifest(twice)).eps_1 == read.eps_inf / 3
+    assert Manifest(**manifest.read_manifest(twice)).eps_1 == read.eps_inf / 3
     del once["attributes"][1]["changes"]
-    assert Manifest(**manifest_reader.read_manifest(once)).attributes[1].changes is True
+    assert Manifest(**manifest.read_manifest(once)).attributes[1].changes is True
 
 
 @pytest.mark.parametrize(("devices", "pages"), [(1, 1), (1000, 1), (1001, 2), (10**12, 65_536)])
 def test_a_page_for_each_thousand_devices(devices: int, pages: int) -> None:
     changed = {name: value for name, value in DOCUMENT.items() if name != "receipt_pages"}
-    read = manifest_reader.read_manifest(changed | {"devices": devices})
+    read = manifest.read_manifest(changed | {"devices": devices})
     assert read["receipt_pages"] == pages

@@ -16,6 +16,7 @@ from protocol_spec import (
     Rejected,
     Report,
     Result,
+    as_drawn,
     decode_receipts,
     decode_report,
     decode_request,
@@ -76,7 +77,7 @@ def test_the_report_shown_fits_the_manifest_shown() -> None:
     report = decode_report(hex_of("report"))
     assert isinstance(report, Report)
     assert report_fault(report, MANIFEST) is None
-    counted = MANIFEST.ways[report.attribute].supported(report.body, DEVICE)
+    counted = MANIFEST.mechanisms[report.attribute].supported(report.body, DEVICE)
     assert MANIFEST.body_formats[report.attribute].supported(counted.body) == [3]
     assert "body: value 3 of 4, and a zero behind it" in TEXT
 
@@ -107,7 +108,7 @@ def test_the_result_in_json_is_what_the_counts_make() -> None:
     shown = json.loads(fence("json"))
     assert fits(shown, SCHEMAS["resultJson"])
     counts = [row["count"] for row in shown["histogram"]]
-    [drawn] = MANIFEST.ways[0].channels
+    drawn = as_drawn(MANIFEST.calibrations[0])
     estimated = estimate_pooled(counts, [2], [3], drawn, weights="reports")
     low, high = estimated.interval(shown["confidence"])
     low_all, high_all = estimated.interval(shown["confidence"], simultaneous=True)
@@ -118,7 +119,7 @@ def test_the_result_in_json_is_what_the_counts_make() -> None:
     assert shown["n_eff"] == effective_devices([2], [3]) == 3.0
     assert shown["difference"] == pytest.approx(half_widths(estimated)._asdict())
     assert (shown["campaign"], shown["digest"]) == (MANIFEST.campaign, MANIFEST.digest.hex())
-    assert shown["device_bound"] == pytest.approx(2 / (6 * drawn.gap))  # type: ignore[union-attr]
+    assert shown["device_bound"] == pytest.approx(2 / (6 * drawn.gap))
 
 
 def test_bins_are_as_said() -> None:

@@ -21,7 +21,7 @@ from protocol_spec import (
 )
 from protocol_spec.estimation import contrast, critical_value, estimate, plausible
 from protocol_spec.estimation.intervals import GRID
-from protocol_spec.reporting import Hashed, Nested
+from protocol_spec.mechanisms import Hashed, Nested
 from tests.support.protocol.formulas import Names, calculated, chances
 from tests.support.protocol.specification import TEXT, fence
 
@@ -237,7 +237,8 @@ def test_nested_is_one_step_after_another(protocol: str, steps: str, top: str, k
     names = {"p_t": last["p1"], "q_t": last["q1"]}
     for level in (2, 1, 0):
         step = _steps(steps, k, levels[level + 1], levels[level])
-        assert nested.step(level + 1) == pytest.approx((float(step["p2"]), float(step["q2"])))
+        drawn = [float(each) for each in nested.steps(Decimal)[level]]
+        assert drawn == pytest.approx([float(step["p2"]), float(step["q2"])])
         above = {"P": names["p_t"], "Q": names["q_t"], "p": step["p2"], "q": step["q2"]}
         with localcontext(prec=80):
             names = calculated(fence("formulas nested").splitlines(), above)

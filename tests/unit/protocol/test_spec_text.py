@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.link import WINDOW
 from protocol_spec import NOT_KNOWN, Presence, RequestKind, ResponseStatus, limits
-from protocol_spec.fields import Text, Wrong
+from protocol_spec.fields import Kind, Wrong, text
 from tests.support.protocol.asyncapi import SCHEMAS, nodes, resolved
 from tests.support.protocol.specification import FOLDER, TEXT, bare, rows
 
@@ -92,9 +92,9 @@ def _said(paragraph: str) -> set[int]:
     return found
 
 
-def _refused(text: Text, value: str) -> bool:
+def _refused(kind: Kind, value: str) -> bool:
     try:
-        text(value)
+        kind.parse(value)
     except Wrong:
         return True
     return False
@@ -103,12 +103,12 @@ def _refused(text: Text, value: str) -> bool:
 def test_characters_that_no_text_may_hold_are_listed() -> None:
     start = TEXT.index("Text is counted in code points.")
     said = TEXT[start : TEXT.index("- **M59**")].replace("a space U+0020", "")
-    hidden, text = _said(said), Text(0x11_0000)
+    hidden, kind = _said(said), text(0x11_0000)
     assert {"\u200e", "\u061c", "\u200b", "\ufeff", "\U000e0041"} <= {*map(chr, hidden)}
     every = set(range(0x11_0000)) - set(range(0xD800, 0xE000))  # UTF-8 has no surrogates
     shown = f"x{''.join(map(chr, sorted(every - hidden)))}"  # no blank at the ends
-    assert text(shown) == shown
-    assert [code for code in hidden if not _refused(text, chr(code))] == []
+    assert kind.parse(shown) == shown
+    assert [code for code in hidden if not _refused(kind, chr(code))] == []
 
 
 def test_inline_numbers_are_those_of_the_code() -> None:

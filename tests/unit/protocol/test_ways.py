@@ -16,8 +16,15 @@ from protocol_spec import (
     report_fault,
     thresholds,
 )
-from protocol_spec.reporting import Hashed, Nested, Once, code, nested_thresholds
-from protocol_spec.ways import HashedWay, MemoizedWay, NestedWay, OnceWay, ask_levels
+from protocol_spec.mechanisms import (
+    Hashed,
+    Memoized,
+    Nested,
+    Once,
+    code,
+    default_levels,
+    nested_thresholds,
+)
 from tests.support.protocol import vectors
 from tests.support.protocol.budgets import near
 from tests.support.protocol.decoders import MANIFESTS
@@ -66,7 +73,7 @@ def test_nested(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", VECTORS["levels"], ids=lambda e: f"{e['k']}-{e['eps_inf']}")
 def test_levels_that_the_author_leaves_out(entry: dict[str, Any]) -> None:
-    levels = ask_levels(entry["k"], entry["eps_inf"], entry["eps_1"])
+    levels = default_levels(entry["k"], entry["eps_inf"], entry["eps_1"])
     assert list(levels) == entry["levels"]
     assert 2 <= len(levels) <= 16
 
@@ -88,7 +95,7 @@ def test_codes(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", VECTORS["draws"], ids=named)
 def test_random_bytes_become_the_published_reports(entry: dict[str, Any]) -> None:
     manifest, attribute = MANIFESTS[entry["manifest"]], entry["attribute"]
-    way, tape = manifest.ways[attribute], Tape(bytes.fromhex(entry["entropy"]))
+    way, tape = manifest.mechanisms[attribute], Tape(bytes.fromhex(entry["entropy"]))
     device = way.randomiser(entry["device"], tape)
     rounds = device.rounds(entry["open_round"])
     assert (None if rounds is None else list(rounds)) == entry["rounds"]
@@ -143,7 +150,9 @@ def test_the_price_of_a_life() -> None:
 
 
 def test_the_number_of_memos_a_device_may_hold() -> None:
-    told = {name: {way.memos for way in manifest.ways} for name, manifest in MANIFESTS.items()}
+    told = {
+        name: {way.memos for way in manifest.mechanisms} for name, manifest in MANIFESTS.items()
+    }
     assert told["fleet"] == {3}
     assert told["tour"] == {2}
     assert told["trend"] == told["rare"] == {0}
@@ -153,7 +162,7 @@ def test_the_number_of_memos_a_device_may_hold() -> None:
 
 @pytest.mark.parametrize("name", sorted(MANIFESTS))
 def test_what_is_charged_is_never_below_what_was_told(name: str) -> None:
-    for way in MANIFESTS[name].ways:
+    for way in MANIFESTS[name].mechanisms:
         for memos in range(way.memos + 1) if way.memos else (1,):
             for reports in (0, 1, 2):
                 found = way.spending([reports] * memos)
@@ -165,20 +174,22 @@ def test_what_is_charged_is_never_below_what_was_told(name: str) -> None:
 
 def test_before_anything_is_drawn() -> None:
     """Rounds are drawn at joining, so `once` is charged from then on."""
-    charged = {name: manifest.ways[0].spending([]).charged for name, manifest in MANIFESTS.items()}
+    charged = {
+        name: manifest.mechanisms[0].spending([]).charged for name, manifest in MANIFESTS.items()
+    }
     assert {name for name, spent in charged.items() if spent} == {"trend", "rare"}
-    assert MANIFESTS["steps"].ways[0].spending([]) == Spending(0, 0, 0.0, 0.0)
+    assert MANIFESTS["steps"].mechanisms[0].spending([]) == Spending(0, 0, 0.0, 0.0)
 
 
 def test_nothing_more_than_the_lifes_price_however_often_a_device_answers() -> None:
-    way = MANIFESTS["trend"].ways[0]
+    way = MANIFESTS["trend"].mechanisms[0]
     assert way.epsilon_after(1) == 1.5
     assert way.epsilon_after(2) == way.epsilon_after(30) == 3.0
 
 
 @pytest.mark.parametrize("name", sorted(MANIFESTS))
 def test_a_channel_for_each_kind_of_answer(name: str) -> None:
-    for way, attribute in zip(MANIFESTS[name].ways, MANIFESTS[name].attributes):
+    for way, attribute in zip(MANIFESTS[name].mechanisms, MANIFESTS[name].attributes):
         assert len(way.channels) == max(len(attribute.levels), 1)
         assert {channel.k for channel in way.channels} == {attribute.k} == {way.k}
         assert way.counted.k == attribute.k
@@ -186,24 +197,24 @@ def test_a_channel_for_each_kind_of_answer(name: str) -> None:
 
 
 def test_the_classes_of_the_ways() -> None:
-    kinds = {name: type(manifest.ways[0]) for name, manifest in MANIFESTS.items()}
-    assert kinds["fleet"] is kinds["tour"] is MemoizedWay
-    assert kinds["trend"] is OnceWay
-    assert kinds["cells"] is HashedWay
-    assert kinds["steps"] is NestedWay
+    kinds = {name: type(manifest.mechanisms[0]) for name, manifest in MANIFESTS.items()}
+    assert kinds["fleet"] is kinds["tour"] is Memoized
+    assert kinds["trend"] is Once
+    assert kinds["cells"] is Hashed
+    assert kinds["steps"] is Nested
     for manifest in MANIFESTS.values():
-        assert {way.reporting for way in manifest.ways} == {manifest.reporting}
+        assert {way.reporting for way in manifest.mechanisms} == {manifest.reporting}
 
 
 def test_a_memo_that_does_not_fit_is_refused() -> None:
     for name in ("tour", "cells", "steps"):
-        device = MANIFESTS[name].ways[0].randomiser("a")
+        device = MANIFESTS[name].mechanisms[0].randomiser("a")
         with pytest.raises(ValueError, match="does not fit"):
             device.report(b"", 0)
 
 
 def test_a_level_is_sent_once_and_the_last_one_for_ever() -> None:
-    way = MANIFESTS["steps"].ways[1]
+    way = MANIFESTS["steps"].mechanisms[1]
     device = way.randomiser("a")
     memo = device.memoize(3)
     answers = [device.report(memo, sent) for sent in range(6)]
@@ -216,4 +227,4 @@ def test_the_pooled_choice_is_the_manifests() -> None:
     """Nine values, 30 rounds: pooled it is L-GRR, by the round it would be L-OSUE."""
     tour = MANIFESTS["tour"]
     by_round = calibrate("ALLOMFREE", k=9, eps_inf=tour.eps_inf, eps_1=tour.eps_1)
-    assert (by_round.protocol, tour.ways[1].protocol) == ("L-OSUE", "L-GRR")
+    assert (by_round.protocol, tour.mechanisms[1].protocol) == ("L-OSUE", "L-GRR")

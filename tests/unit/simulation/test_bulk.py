@@ -9,7 +9,7 @@ import pytest
 
 from collector.store.common import count_bodies
 from protocol_spec import BodyFormat, Rejected, calibrate, decode_report, report_fault
-from protocol_spec.ways import Reporting
+from protocol_spec.mechanisms import Reporting
 from simulation.bulk import STEPS, BulkRandomiser, bulk, count, decode, encode, respond_packed
 from simulation.depths import as_reports
 from simulation.fleet import Fleet, of_round
@@ -114,7 +114,7 @@ def test_memo_and_reports_have_the_joint_distribution_of_one_device(
     reporting: Reporting, protocol: str
 ) -> None:
     """The first and the third report of one memo, or of one code, jointly."""
-    way = campaign(reporting, attributes=questions(4, protocol), eps_inf=1.5).ways[0]
+    way = campaign(reporting, attributes=questions(4, protocol), eps_inf=1.5).mechanisms[0]
     many, names = bulk(way), [f"d{i}" for i in range(60_000)]
     one = way.randomiser(names[0], seeded(f"ways {SEED}"))
     theirs: Counter[tuple[bytes, bytes]] = Counter()
@@ -132,7 +132,7 @@ def test_memo_and_reports_have_the_joint_distribution_of_one_device(
 
 @pytest.mark.parametrize(("reporting", "protocol"), PROTOCOLS)
 def test_counting_is_the_contract_s(reporting: Reporting, protocol: str) -> None:
-    way = campaign(reporting, attributes=questions(11, protocol)).ways[0]
+    way = campaign(reporting, attributes=questions(11, protocol)).mechanisms[0]
     many, names = bulk(way), [f"device-{i}" for i in range(700)]
     rng, codes = np.random.default_rng(SEED), many.codes(names)
     values, sent = rng.integers(0, 11, 700), rng.integers(0, 40, 700)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from protocol_spec import Calibration, as_drawn, calibrate
-from protocol_spec.ways import NestedWay, OnceWay
+from protocol_spec.mechanisms import Nested, Once
 from simulation.counts import OnceFleet, memoized_fleet, nested_fleet, one_round, sample_groups
 from simulation.depths import as_reports, as_statistics
 from simulation.fleet import Fleet
@@ -186,12 +186,12 @@ def alone() -> np.ndarray:
 
 def courses_of(made: Fleet) -> Counter[Vector]:
     """What each place sent, round by round: the level, and the values it supports; 0 if silent."""
-    way = made.manifest.ways[0]
+    way = made.manifest.mechanisms[0]
     table = np.zeros((ROUNDS, DEVICES), dtype=np.int64)
     for batch in made.batches():
         for t in range(ROUNDS):
             reports = batch.reports()
-            level = reports.bodies[:, 0].astype(np.int64) if isinstance(way, NestedWay) else 1
+            level = reports.bodies[:, 0].astype(np.int64) if isinstance(way, Nested) else 1
             support = [way.supported(body.tobytes(), "").body for body in reports.bodies]
             bits = np.array([sum(1 << v for v in way.counted.supported(body)) for body in support])
             table[t, reports.places] = level << VALUES | bits
@@ -220,8 +220,8 @@ def test_nested_counts_have_the_law_of_nested_devices(protocol: str, unruly: boo
             ROUNDS,
         )
     )
-    way = made.ways[0]
-    assert isinstance(way, NestedWay)
+    way = made.mechanisms[0]
+    assert isinstance(way, Nested)
     levels = nested_fleet(np.random.default_rng(SEED), way, alone(), **rates)
     ours = Counter(zip(*(code_of(*levels.round()).tolist() for _ in range(ROUNDS))))
     assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
@@ -246,8 +246,8 @@ def test_answers_have_the_law_of_devices_that_answer_once(each: int) -> None:
         drift=(target,),
     )
     theirs = courses_of(fleet)
-    way = made.ways[0]
-    assert isinstance(way, OnceWay)
+    way = made.mechanisms[0]
+    assert isinstance(way, Once)
     answers = OnceFleet(np.random.default_rng(SEED), way, alone(), changes=0.5, **UNRULY)
     columns = []
     for t in range(ROUNDS):

@@ -16,7 +16,7 @@ from collector.records import Campaign
 from collector.rounds import sealing
 from collector.store import Store
 from protocol_spec import Outcome, Report, Result, Topics, decode_report, decode_result, digest8
-from protocol_spec.ways import WAYS
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.collector import (
     FIRST,
     FUEL_INDEX,
@@ -62,7 +62,7 @@ class Opened:
         return sealing.seal(self.store, self.campaign, number, at)
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=MECHANISMS)
 def opened(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Opened:
     return Opened(store, request.param, DeviceKey(tmp_path / "device.key"))
 
@@ -72,14 +72,14 @@ def recounted(message: Message, opened: Opened) -> tuple[int, int, list[int]]:
     report = decode_report(message.payload)
     assert isinstance(report, Report)
     device = (message.topic or "").split("/")[-2]
-    way = opened.campaign.manifest.ways[report.attribute]
+    way = opened.campaign.manifest.mechanisms[report.attribute]
     channel, body = way.supported(report.body, device)
     return report.attribute, channel, way.counted.supported(body)
 
 
 def expected(opened: Opened, messages: list[Message]) -> dict[int, list[int]]:
     """The rows of counts that these messages add up to."""
-    ways = opened.campaign.manifest.ways
+    ways = opened.campaign.manifest.mechanisms
     rows: dict[int, list[int]] = {}
     for message in messages:
         attribute, channel, values = recounted(message, opened)
@@ -131,7 +131,7 @@ def test_an_attribute_is_for_life(opened: Opened) -> None:
 def test_an_attribute_is_for_life_although_the_round_was_not_released(
     store: Store, tmp_path: Path
 ) -> None:
-    for reporting in WAYS:
+    for reporting in MECHANISMS:
         key = DeviceKey(tmp_path / f"{reporting}.key")
         opened = Opened(store, reporting, key, min_reports=50)
         opened.count(opened.device("kitchen-7", FUEL_INDEX).message(0, 1))
@@ -189,7 +189,7 @@ def test_all_bodies_have_one_length_and_end_in_zeros(opened: Opened) -> None:
         report = decode_report(message.payload)
         assert isinstance(report, Report)
         lengths.add(len(message.payload))
-        answer = manifest.ways[attribute].answer_bytes
+        answer = manifest.mechanisms[attribute].answer_bytes
         for body, why in [
             (report.body + b"\0", Outcome.BAD_LENGTH),
             (report.body[:-1], Outcome.BAD_LENGTH),

@@ -21,8 +21,8 @@ from collector.records import Campaign, Candidate
 from collector.rounds import sealing
 from collector.rounds.sealing import drop_unreleased
 from collector.store import Store
-from protocol_spec import Outcome, Result, decode_result
-from protocol_spec.ways import WAYS
+from protocol_spec import Manifest, Outcome, Result, decode_result
+from protocol_spec.mechanisms import MECHANISMS
 from tests.support.collector import FIRST, asked
 from tests.support.databases import ENGINES, withdraw
 from tests.support.harness import QUICK_DISK
@@ -32,15 +32,15 @@ VALUES = [f"r{number}" for number in range(ROUNDS)]
 QUESTIONS = "".join(
     f'[[attributes]]\nname = "{name}"\nquestion = "?"\nvalues = {VALUES}\n' for name in ("a", "b")
 )
-MANIFESTS = {
-    way: asked(way, min_reports=ENOUGH, count=ROUNDS, attributes=QUESTIONS) for way in WAYS
+MANIFESTS: dict[str, Manifest] = {
+    way: asked(way, min_reports=ENOUGH, count=ROUNDS, attributes=QUESTIONS) for way in MECHANISMS
 }
 
 
 def marked(campaign: Campaign, number: int, device: int, level: int = 0) -> Candidate:
     """Supports the value that is the round's number."""
     attribute = device % 2
-    way = campaign.manifest.ways[attribute]
+    way = campaign.manifest.mechanisms[attribute]
     body = way.counted.encode(number)
     if len(way.channels) > 1:
         body = bytes((level % len(way.channels),)) + body
@@ -116,7 +116,7 @@ HISTORIES = st.lists(st.tuples(SOMEONE, FEW), min_size=ROUNDS, max_size=ROUNDS)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("reporting", WAYS)
+@pytest.mark.parametrize("reporting", MECHANISMS)
 def test_no_difference_is_about_too_few(reporting: str, engine: str) -> None:
     @settings(max_examples=30 if engine == "sqlite" else 8)
     @given(HISTORIES)

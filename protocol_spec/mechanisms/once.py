@@ -11,39 +11,73 @@ and trends may be fitted. The price: a round is answered by `each` of `rounds` o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import ClassVar
 
 from protocol_spec.accounting import Spending
+from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once
 from protocol_spec.errors import ParameterError
-from protocol_spec.precision import precise
-from protocol_spec.randomiser import Entropy, Randomiser, below
+from protocol_spec.mechanisms.base import (
+    AUTO,
+    Budget,
+    MechanismRandomiser,
+    PlainAnswers,
+    Reporting,
+    Rules,
+    Step,
+    two_steps,
+)
+from protocol_spec.probabilities import precise
+from protocol_spec.randomiser import Entropy, Randomiser, random_below
 
 __all__ = ["Once", "OnceRandomiser", "better_once", "draw_rounds"]
 
+_ONE_TIME = ("GRR", "OUE")
 
-@dataclass(frozen=True, slots=True)
-class Once:
-    """A device answers `each` of a campaign's `rounds`, each answer with the whole of epsilon."""
+
+@dataclass(frozen=True)
+class Once(PlainAnswers):
+    """A device answers `each` of a campaign's `rounds`, each answer with the whole of epsilon.
+
+    `lifetime_epsilon` is what all its answers disclose together, charged from joining on, because
+    their rounds are drawn then.
+    """
 
     calibration: Calibration
     rounds: int
     each: int
+    lifetime_epsilon: float
+    reporting: ClassVar[Reporting] = "once"
+    rules: ClassVar[Rules] = Rules(_ONE_TIME, _ONE_TIME, _ONE_TIME, draws_rounds=True)
+    memos: ClassVar[int] = 0
 
     @classmethod
     def calibrate(
-        cls, protocol: str = "auto", *, k: int, epsilon: float, rounds: int, each: int = 1
+        cls, protocol: str = AUTO, *, k: int, epsilon: float, rounds: int, each: int = 1
     ) -> Once:
         """A one-time protocol, or "auto" for the better of GRR and OUE."""
         if rounds < 1:
             raise ParameterError("rounds", rounds, "a campaign has at least one round")
         if not 1 <= each <= rounds:
             raise ParameterError("each", each, f"a device answers from 1 to {rounds} rounds")
-        if protocol == "auto":
-            return cls(better_once(k, epsilon), rounds, each)
-        return cls(calibrate_once(protocol, k=k, epsilon=epsilon), rounds, each)
+        noise = better_once(k, epsilon)
+        if protocol != AUTO:
+            noise = calibrate_once(protocol, k=k, epsilon=epsilon)
+        return cls(noise, rounds, each, each * epsilon)
+
+    @classmethod
+    def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Once:  # noqa: ARG003
+        once = cls.calibrate(
+            attribute.protocol,
+            k=attribute.k,
+            epsilon=budget.eps_1,
+            rounds=budget.rounds,
+            each=budget.each,
+        )
+        return replace(once, lifetime_epsilon=budget.eps_inf)  # as stated, not each * eps_1
 
     @property
     def epsilon(self) -> float:
@@ -51,18 +85,24 @@ class Once:
         return self.calibration.eps_inf
 
     @property
-    def lifetime_epsilon(self) -> float:
-        """Of all that a device ever sends."""
-        return self.each * self.epsilon
+    def step_epsilons(self) -> list[float]:
+        return [self.epsilon]
 
-    def spending(self, answers: int) -> Spending:
-        """What so many answers have told; all that were drawn are charged from the start."""
-        if not 0 <= answers <= self.each:
-            raise ParameterError("answers", answers, f"a device answers {self.each} rounds or less")
-        return Spending(answers, answers, answers * self.epsilon, self.lifetime_epsilon)
+    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
+        return two_steps(self.calibration, adjusted)[:1]
+
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:  # noqa: ARG002
+        return OnceRandomiser(self, entropy)
+
+    def epsilon_after(self, reports: int) -> float:
+        return min(reports * self.epsilon, self.lifetime_epsilon)
+
+    def spending(self, reports_per_memo: Iterable[int]) -> Spending:
+        answers = sum(reports_per_memo)
+        return Spending(0, answers, self.epsilon_after(answers), self.lifetime_epsilon)
 
     def expected_reports(self, devices: int, window: int = 1) -> float:
-        """How many of the devices answer within so many rounds, on average."""
+        """How many of the devices answer within that many rounds, on average."""
         return devices * self.each * window / self.rounds
 
     def window_variance(self, devices: int, window: int, f: float) -> tuple[float, float]:
@@ -75,21 +115,18 @@ class Once:
         return self.calibration.pooled_variance(1, 1, f) / heard, f * (1.0 - f) / heard
 
 
-class OnceRandomiser:
-    """Draws one attribute's rounds and answers. It keeps no state: each answer is drawn once."""
+class OnceRandomiser(Randomiser):
+    """Draws one attribute's rounds and answers; the memo is the answer, and is not stored."""
 
     def __init__(self, once: Once, entropy: Entropy = os.urandom) -> None:
+        super().__init__(once.calibration, entropy)
         self._once = once
-        self._response = Randomiser(once.calibration, entropy)
-        self._entropy = entropy
 
     def rounds(self, first: int = 0) -> tuple[int, ...]:
-        """The rounds to answer, of those from `first` on. Drawn at joining, once, for life."""
         return draw_rounds(first, self._once.rounds, self._once.each, self._entropy)
 
-    def answer(self, index: int) -> bytes:
-        """The answer for the value that holds in a drawn round."""
-        return self._response.memoize(index)
+    def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
+        return memo
 
 
 def draw_rounds(
@@ -97,12 +134,12 @@ def draw_rounds(
 ) -> tuple[int, ...]:
     """`each` of the rounds first..count-1, every set of them equally likely; all if fewer are left.
 
-    Floyd's way: as many draws as rounds, no list of all rounds, no modulo bias.
+    Floyd's algorithm: as many draws as rounds, no list of all rounds, no modulo bias.
     """
     left = max(count - first, 0)
     drawn: set[int] = set()
     for last in range(max(left - each, 0), left):
-        candidate = below(last + 1, entropy)
+        candidate = random_below(last + 1, entropy)
         drawn.add(last if candidate in drawn else candidate)
     return tuple(sorted(first + number for number in drawn))
 
@@ -113,13 +150,6 @@ def better_once(k: int, epsilon: float) -> Calibration:
 
     In decimals: ties of the two variances would fall at random in floats.
     """
-    grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in ("GRR", "OUE"))
-    first, second = _at_zero(grr, oue)
-    return grr if first <= second else oue
-
-
-def _at_zero(*candidates: Calibration) -> Iterator[Decimal]:
-    """Variance of one answer about a value that nobody holds."""
-    for candidate in candidates:
-        p, q, _, _ = candidate.exact
-        yield q * (1 - q) / (p - q) ** 2
+    grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in _ONE_TIME)
+    (p, q, _, _), (r, s, _, _) = grr.exact, oue.exact
+    return grr if q * (1 - q) / (p - q) ** 2 <= s * (1 - s) / (r - s) ** 2 else oue

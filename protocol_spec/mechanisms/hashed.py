@@ -1,10 +1,10 @@
 """LOLOHA with two cells: a device's values fall into two cells, and the cell is reported.
 
-Claim: of two histories whose *cells change at the same moments*, the reports tell at most eps_inf
-for each cell that was visited, so never more than 2 eps_inf, however many rounds and changes. One
-report alone is eps_1-LDP. **That a value changed is not hidden**: `change_log_ratio` says how well
-"never" can be told from "once, half-way", and it grows without limit; half of all changes stay
-within a cell and are not seen at all.
+Claim: of two histories whose *cells change at the same moments*, the reports disclose at most
+eps_inf for each cell that was visited, so never more than 2 eps_inf, however many rounds and
+changes. One report alone is eps_1-LDP. **That a value changed is not hidden**: `change_log_ratio`
+says how well "never" can be told from "once, half-way", and it grows without limit; half of all
+changes stay within a cell and are not seen at all.
 
 Which value is in which cell is a public code, fixed by the campaign and the device's name, so that
 nothing about it is sent. Values of one cell are told apart by the other devices, whose codes
@@ -19,17 +19,29 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final
+from functools import cached_property
+from typing import ClassVar, Final
 
 from protocol_spec.accounting import Spending, spending
-from protocol_spec.body import BodyFormat
+from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate
-from protocol_spec.chances import Chances
+from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
-from protocol_spec.precision import ONE, precise
+from protocol_spec.mechanisms.base import (
+    Budget,
+    Channel,
+    MechanismRandomiser,
+    Reporting,
+    Rules,
+    Step,
+    Support,
+    two_steps,
+)
+from protocol_spec.outcomes import Outcome
+from protocol_spec.probabilities import ONE, Probabilities, precise
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
 
 __all__ = ["LOLOHA", "Hashed", "HashedRandomiser", "change_log_ratio", "code", "support"]
@@ -37,9 +49,9 @@ __all__ = ["LOLOHA", "Hashed", "HashedRandomiser", "change_log_ratio", "code", "
 LOLOHA: Final = "LOLOHA"  # what results call it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hashed:
-    """k values in `cell.k` cells, and the L-GRR over the cells.
+    """k values in `cell.k` cells, and the L-GRR over the cells. `digest` fixes the codes.
 
     As a channel from values to supported values it is unary: whether a report supports a value
     that the device does not hold depends on the code alone, and codes of values are independent.
@@ -47,6 +59,12 @@ class Hashed:
 
     k: int
     cell: Calibration
+    digest: bytes = b""
+    reporting: ClassVar[Reporting] = "hashed"
+    rules: ClassVar[Rules] = Rules((), (LOLOHA,), (LOLOHA,))
+    protocol: ClassVar[str] = LOLOHA
+    answer_bytes: ClassVar[int] = 1
+    unary: ClassVar[bool] = True
 
     @classmethod
     def calibrate(cls, *, k: int, eps_inf: float, eps_1: float, cells: int = 2) -> Hashed:
@@ -55,30 +73,72 @@ class Hashed:
             raise ParameterError("k", k, "an attribute has at least two values")
         return cls(k, calibrate("L-GRR", k=cells, eps_inf=eps_inf, eps_1=eps_1))
 
+    @classmethod
+    def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Hashed:
+        made = cls.calibrate(k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1)
+        return replace(made, digest=digest)
+
     @property
-    def unary(self) -> bool:
-        """True: estimates of different values are independent, given the true ones."""
-        return True
+    def calibration(self) -> Calibration:
+        return self.cell
+
+    @cached_property
+    def counted(self) -> BodyFormat:
+        """Bits of the values in the reported cell."""
+        return BodyFormat(unary=True, k=self.k)
 
     @property
     @precise
-    def exact(self) -> Chances:
+    def exact(self) -> Probabilities:
         """Of supporting a value; one that is not held is in the memo's cell by the code's luck."""
         p1, _, p2, q2 = self.cell.exact
-        return Chances(p1, ONE / self.cell.k, p2, q2)
+        return Probabilities(p1, ONE / self.cell.k, p2, q2)
 
     def as_drawn(self) -> Hashed:
-        """With the chances that devices really use; the collector debiases with it."""
-        return Hashed(self.k, as_drawn(self.cell))
+        """With the probabilities that devices really use; the collector debiases with it."""
+        return replace(self, cell=as_drawn(self.cell))
+
+    @cached_property
+    def channels(self) -> tuple[Channel, ...]:
+        return (self.as_drawn(),)
+
+    @property
+    def memos(self) -> int:
+        """One for each cell."""
+        return self.cell.k
 
     @property
     def lifetime_epsilon(self) -> float:
-        """The most that the ledger can ever be charged."""
         return self.cell.k * self.cell.eps_inf
 
-    def spending(self, reports_per_cell: Iterable[int]) -> Spending:
+    @property
+    def step_epsilons(self) -> list[float]:
+        return [self.cell.eps_inf, self.cell.eps_1]
+
+    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
+        return two_steps(self.cell, adjusted)
+
+    def fault(self, answer: bytes) -> Outcome | None:
+        return BodyFormat(unary=False, k=self.cell.k).fault(answer)
+
+    def supported(self, body: bytes, device: str) -> Support:
+        """The values that the device's code puts in the reported cell."""
+        return Support(0, support(self.code(device), body[: self.answer_bytes], self.k))
+
+    def code(self, device: str) -> bytes:
+        """The cell of every value, as k bits."""
+        return code(self.digest, device, self.k)
+
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:
+        return HashedRandomiser(self, self.code(device), entropy)
+
+    def epsilon_after(self, reports: int) -> float:
+        """Of one cell's memo."""
+        return self.cell.epsilon_after(reports)
+
+    def spending(self, reports_per_memo: Iterable[int]) -> Spending:
         """One number of reports for each cell that was visited: eps_inf at most for each."""
-        counts = list(reports_per_cell)
+        counts = list(reports_per_memo)
         if len(counts) > self.cell.k:
             raise ParameterError("reports", counts, f"there are only {self.cell.k} cells")
         return spending(self.cell, counts)
@@ -86,44 +146,34 @@ class Hashed:
     @property
     @precise
     def change_seen_if_cells_differ(self) -> float:
-        """Chance that the memos of two cells differ, so that many reports show the change."""
+        """Probability that the memos of two cells differ, so that many reports show the change."""
         p1, q1, _, _ = self.cell.exact
         return float(1 - 2 * p1 * q1 - (self.cell.k - 2) * q1 * q1)
 
     @property
     def change_seen(self) -> float:
-        """Chance that a change of value is ever seen: its cells differ, and so do their memos."""
+        """Probability that a change of value is ever seen: its cells differ, and their memos."""
         return (1.0 - 1.0 / self.cell.k) * self.change_seen_if_cells_differ
 
 
-class HashedRandomiser:
-    """Memos of cells, and reports, of one device. It keeps no state: the caller keeps memos."""
+class HashedRandomiser(Randomiser):
+    """Memos of cells, and reports, of one device: at most two memos for life."""
 
     def __init__(self, hashed: Hashed, device_code: bytes, entropy: Entropy = os.urandom) -> None:
         if hashed.cell.k != 2:
             raise ParameterError("cells", hashed.cell.k, "devices use two cells")
-        values = BodyFormat(unary=True, k=hashed.k)
-        if values.fault(device_code) is not None:
-            raise ParameterError(
-                "code", device_code.hex(), f"must be {hashed.k} bits, zeros behind"
-            )
-        self._ones = set(values.supported(device_code))
+        if hashed.counted.fault(device_code) is not None:
+            remedy = f"must be {hashed.k} bits, zeros behind"
+            raise ParameterError("code", device_code.hex(), remedy)
+        super().__init__(hashed.cell, entropy)
+        self._ones = set(hashed.counted.supported(device_code))
         self._k = hashed.k
-        self._response = Randomiser(hashed.cell, entropy)
 
-    def cell_of(self, index: int) -> int:
+    def key(self, index: int) -> int:
         """The cell of a value: 0 or 1."""
         if not 0 <= index < self._k:
             raise IndexError("the value's index is outside the domain")
         return int(index in self._ones)
-
-    def memoize(self, cell: int) -> bytes:
-        """RR1 of a cell. Once per cell, ever: at most two memos for life."""
-        return self._response.memoize(cell)
-
-    def report(self, memo: bytes) -> bytes:
-        """RR2 of the memo of the value's cell. Once per round, ever."""
-        return self._response.report(memo)
 
 
 def code(digest: bytes, device: str, k: int) -> bytes:

@@ -1,28 +1,48 @@
-"""The closed forms: each protocol's chances for a given eps_inf and eps_1, in 80-digit decimals.
+"""The closed forms: each protocol's probabilities for a given eps_inf and eps_1, in 80 digits.
 
 A value is randomised twice: RR1 once, for life, with (p1, q1); RR2 in every round with (p2, q2).
-p is the chance that a support (the value of GRR, a bit of UE) is kept, q that it appears from
+p is the probability that a support (the value of GRR, a bit of UE) is kept, q that it appears from
 nothing.
+
+The closed forms subtract nearly equal numbers (e^eps_inf - e^eps_1, p2 - q2) and the device's
+thresholds need p to one part in 2^64, which no float64 holds. Eighty decimal digits leave more
+than thirty after the worst cancellation that the accepted parameters allow, and the standard
+library's `decimal` is compiled, so a calibration still takes well under a millisecond.
 """
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable
 from decimal import Decimal
-from functools import lru_cache
-from typing import Final, Literal, NamedTuple, get_args
+from functools import lru_cache, wraps
+from typing import Final, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
-from protocol_spec.precision import HALF, ONE, precise
+_CONTEXT = decimal.Context(
+    prec=80,
+    rounding=decimal.ROUND_HALF_EVEN,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
+)
 
-__all__ = [
-    "LARGEST_EPS_1",
-    "LONGITUDINAL",
-    "METHODS",
-    "ONE_TIME",
-    "Chances",
-    "Method",
-    "exact_chances",
-]
+ONE = Decimal(1)
+HALF = Decimal("0.5")
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+
+def precise(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Run a function under the wide context, whatever context the caller has set."""
+
+    @wraps(function)
+    def within_context(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        with decimal.localcontext(_CONTEXT):
+            return function(*args, **kwargs)
+
+    return within_context
+
 
 Method = Literal["exact", "paper"]
 METHODS: Final = get_args(Method)
@@ -31,7 +51,7 @@ LONGITUDINAL: Final = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
 ONE_TIME: Final = ("GRR", "OUE", "SUE")
 
 
-class Chances(NamedTuple):
+class Probabilities(NamedTuple):
     """p1, q1, p2, q2 in full precision."""
 
     p1: Decimal
@@ -40,30 +60,32 @@ class Chances(NamedTuple):
     q2: Decimal
 
 
-def exact_chances(
+def exact_probabilities(
     protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method = "exact"
-) -> Chances:
+) -> Probabilities:
     """p1, q1, p2, q2 in full precision, for parameters already checked.
 
     Those of a bit are the same for any number of values, and the paper's are exact.
     """
     if "GRR" in protocol:
-        return _chances(protocol, k, eps_inf, eps_1, method)
-    return _chances(protocol, 2, eps_inf, eps_1, "exact")
+        return _cached(protocol, k, eps_inf, eps_1, method)
+    return _cached(protocol, 2, eps_inf, eps_1, "exact")
 
 
 @lru_cache(maxsize=1024)  # whoever joins, reports, counts or shows asks for the same again
 @precise
-def _chances(protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method) -> Chances:
+def _cached(
+    protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method
+) -> Probabilities:
     first, second = _STEPS[protocol]
     p1, q1 = _FIRST[first](eps_inf, k)
     if second is None:
-        return Chances(p1, q1, ONE, ONE - ONE)
+        return Probabilities(p1, q1, ONE, ONE - ONE)
     if second == "GRR":
-        return Chances(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
+        return Probabilities(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
     if second == "SUE":
-        return Chances(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
-    return Chances(p1, q1, *_second_half(protocol, eps_inf, eps_1))
+        return Probabilities(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
+    return Probabilities(p1, q1, *_second_half(protocol, eps_inf, eps_1))
 
 
 _STEPS: Final[dict[str, tuple[str, str | None]]] = {

@@ -1,0 +1,238 @@
+"""Gradual release: all reports of a value that stays are drawn at once, each from the next.
+
+Claim: the first t reports *together* disclose exactly e_t, for a schedule e_1 < ... < e_G =
+eps_inf. The report of level G is drawn from the value with e_G, and that of every level below from
+the one above, so that all that x has to do with levels 1..t is in level t. A device sends level
+min(j, G) as its j-th report; whoever has the latest has all there is to know.
+
+The price, which owners must know: a *late* report alone discloses e_t, where one of the paper's
+reports alone discloses eps_1.
+
+Level t alone is the one-time GRR or OUE at e_t. Steps between levels are those of RR2 in L-GRR and
+L-OSUE, for (eps_inf, eps_1) = (e_{t+1}, e_t). As drawn, every step is rounded to more noise, and
+steps of one kind commute, so that rounding is more noise at the end as well: e_t is never exceeded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar, Final
+
+from protocol_spec.accounting import Spending
+from protocol_spec.attributes import Attribute
+from protocol_spec.calibration import Calibration, calibrate_once, choose, with_probabilities
+from protocol_spec.encoding import BodyFormat
+from protocol_spec.errors import ParameterError
+from protocol_spec.mechanisms.base import (
+    AUTO,
+    Budget,
+    Channel,
+    MechanismRandomiser,
+    Reporting,
+    Rules,
+    Step,
+    Support,
+)
+from protocol_spec.mechanisms.once import better_once
+from protocol_spec.outcomes import Outcome
+from protocol_spec.probabilities import ONE, Probabilities, exact_probabilities, precise
+from protocol_spec.randomiser import Entropy, drawn_probabilities, just_below, respond, rounded
+
+__all__ = ["Nested", "NestedRandomiser", "default_levels", "gradual_levels", "nested_thresholds"]
+
+_STEP: Final = {"GRR": "L-GRR", "OUE": "L-OSUE"}
+_NESTABLE: Final = tuple(_STEP)
+_MOST: Final = 255  # levels, for calculations; a manifest may have fewer
+_DECIMALS: Final = 6
+
+
+@dataclass(frozen=True)
+class Nested:
+    """The levels of a schedule: `levels[t-1]` is what level t is alone, with p and q at e_t.
+
+    An answer is the level's number in one byte, and the body behind it.
+    """
+
+    levels: tuple[Calibration, ...]
+    reporting: ClassVar[Reporting] = "nested"
+    rules: ClassVar[Rules] = Rules(_NESTABLE, _NESTABLE, _NESTABLE, has_levels=True)
+    memos: ClassVar[int] = 1
+
+    @classmethod
+    def calibrate(cls, protocol: str, *, k: int, schedule: Sequence[float]) -> Nested:
+        """GRR or OUE over a rising schedule of epsilons, the last of which is eps_inf."""
+        if protocol not in _STEP:
+            raise ParameterError("protocol", protocol, f"choose one of {', '.join(_STEP)}")
+        if not 1 <= len(schedule) <= _MOST:
+            raise ParameterError("schedule", schedule, f"has from 1 to {_MOST} levels")
+        if any(earlier >= later for earlier, later in pairwise(schedule)):
+            raise ParameterError("schedule", schedule, "must rise from level to level")
+        return cls(tuple(calibrate_once(protocol, k=k, epsilon=e) for e in schedule))
+
+    @classmethod
+    def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Nested:  # noqa: ARG003
+        protocol = attribute.protocol
+        if protocol == AUTO:
+            protocol = better_once(attribute.k, budget.eps_inf).protocol
+        return cls.calibrate(protocol, k=attribute.k, schedule=attribute.levels)
+
+    @property
+    def calibration(self) -> Calibration:
+        """Of the last level: all that any number of reports disclose."""
+        return self.levels[-1]
+
+    @property
+    def protocol(self) -> str:
+        return self.calibration.protocol
+
+    @property
+    def k(self) -> int:
+        return self.calibration.k
+
+    @property
+    def eps_inf(self) -> float:
+        """What all reports together disclose."""
+        return self.calibration.eps_inf
+
+    @property
+    def lifetime_epsilon(self) -> float:
+        return self.eps_inf
+
+    @cached_property
+    def counted(self) -> BodyFormat:
+        return BodyFormat(self.calibration.unary, self.k)
+
+    @property
+    def answer_bytes(self) -> int:
+        return 1 + self.counted.length
+
+    @precise
+    def as_drawn(self) -> Nested:
+        """With the probabilities that devices really use: the chain of the integers."""
+        unary, drawn = self.calibration.unary, []
+        above = ONE, ONE - ONE  # the value itself
+        for level, step in reversed(list(zip(self.levels, nested_thresholds(self)))):
+            p, q = drawn_probabilities(step, unary, self.k)
+            above = above[0] * p + (1 - above[0]) * q, above[1] * p + (1 - above[1]) * q
+            drawn.append(with_probabilities(level, Probabilities(*above, ONE, ONE - ONE)))
+        return Nested(tuple(reversed(drawn)))
+
+    @cached_property
+    def channels(self) -> tuple[Channel, ...]:
+        """Level 1 first."""
+        return self.as_drawn().levels
+
+    @property
+    def step_epsilons(self) -> list[float]:
+        return [level.eps_inf for level in self.levels]
+
+    @precise
+    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
+        """To each level from the one above, level 1 first; the last is drawn from the value."""
+        schedule = [adjusted(level.eps_inf) for level in self.levels]
+        steps: list[Step] = []
+        for lower, upper in pairwise(schedule):
+            _, _, p2, q2 = exact_probabilities(_STEP[self.protocol], self.k, upper, lower)
+            steps.append((p2, q2))
+        top = exact_probabilities(self.protocol, self.k, schedule[-1], schedule[-1])
+        return [*steps, (top.p1, top.q1)]
+
+    def fault(self, answer: bytes) -> Outcome | None:
+        if not 1 <= answer[0] <= len(self.levels):
+            return Outcome.BAD_VALUE
+        return self.counted.fault(answer[1:])
+
+    def supported(self, body: bytes, device: str) -> Support:  # noqa: ARG002 - same for all devices
+        return Support(body[0] - 1, body[1 : self.answer_bytes])
+
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:  # noqa: ARG002
+        return NestedRandomiser(self, entropy)
+
+    def level_of(self, report: int) -> int:
+        """The level of a device's j-th report, counted from 1."""
+        if report < 1:
+            raise ParameterError("report", report, "reports are counted from 1")
+        return min(report, len(self.levels))
+
+    def epsilon_after(self, reports: int) -> float:
+        if reports < 0:
+            raise ParameterError("reports", reports, "a number of reports is 0 or more")
+        return self.levels[self.level_of(reports) - 1].eps_inf if reports else 0.0
+
+    def spending(self, reports_per_memo: Iterable[int]) -> Spending:
+        """eps_inf is charged with the memo, because all levels are drawn at once."""
+        counts = list(reports_per_memo)
+        if not counts:
+            return Spending(0, 0, 0.0, 0.0)
+        return Spending(1, sum(counts), self.epsilon_after(sum(counts)), self.eps_inf)
+
+
+@precise
+def nested_thresholds(nested: Nested) -> tuple[tuple[int, int], ...]:
+    """p and q of the step to each level from the one above, in units of 2^-64, level 1 first."""
+    return tuple(rounded(*step) for step in nested.steps(just_below))
+
+
+class NestedRandomiser:
+    """Draws all levels of one value. A memo is the bodies of all levels, level 1 first, joined."""
+
+    def __init__(self, nested: Nested, entropy: Entropy = os.urandom) -> None:
+        self.format = nested.counted
+        self.thresholds = nested_thresholds(nested)
+        self._nested = nested
+        self._entropy = entropy
+
+    def rounds(self, first: int) -> None:  # noqa: ARG002
+        return None
+
+    def key(self, index: int) -> int:
+        return index
+
+    def draw(self, index: int) -> tuple[bytes, ...]:
+        """The bodies of all levels, level 1 first. Once per value, ever."""
+        body, bodies = self.format.encode(index), []
+        for keep, add in reversed(self.thresholds):
+            body = respond(self.format, body, keep, add, self._entropy)
+            bodies.append(body)
+        return tuple(reversed(bodies))
+
+    def memoize(self, key: int) -> bytes:
+        return b"".join(self.draw(key))
+
+    def report(self, memo: bytes, sent: int) -> bytes:
+        size, level = self.format.length, self._nested.level_of(sent + 1)
+        if len(memo) != size * len(self._nested.levels):
+            raise ValueError("the memo does not fit this attribute")
+        return bytes([level]) + memo[size * (level - 1) : size * level]
+
+
+def gradual_levels(calibration: Calibration, most: int = 16, close: float = 0.99) -> list[float]:
+    """The schedule on which all reports together disclose what the memo's would: e_t = eps_t.
+
+    It stops at eps_inf, when eps_t has come `close` to it or after `most` levels.
+    """
+    if not 1 <= most <= _MOST:
+        raise ParameterError("most", most, f"from 1 to {_MOST} levels")
+    levels: list[float] = []
+    while len(levels) < most - 1:
+        epsilon = calibration.epsilon_after(len(levels) + 1)
+        if epsilon >= close * calibration.eps_inf:
+            break
+        levels.append(epsilon)
+    return [*levels, calibration.eps_inf]
+
+
+def default_levels(k: int, eps_inf: float, eps_1: float) -> tuple[float, ...]:
+    """The levels of a question whose author gave none: what the paper's reports would disclose.
+
+    eps_1, then what the first two, three, ... reports of ALLOMFREE's memo disclose together,
+    rounded to six decimals, then eps_inf.
+    """
+    disclosed = gradual_levels(choose(k=k, eps_inf=eps_inf, eps_1=eps_1).chosen)
+    between = {round(epsilon, _DECIMALS) for epsilon in disclosed[1:-1]}
+    return (eps_1, *sorted(e for e in between if eps_1 < e < eps_inf), eps_inf)

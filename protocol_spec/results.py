@@ -1,0 +1,300 @@
+"""The message a histogram travels in: one attribute, one round or several pooled.
+
+It is self-describing (a map) because dashboards and people read it, and it always carries what is
+needed to judge it: n, how many devices of equal weight that amounts to, both kinds of error, both
+kinds of interval, what one dishonest device can shift, the outcome counters and the manifest's
+digest. When too few devices answered, the histogram is withheld: the same message with empty lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+from protocol_spec.encoding import WIRE_VERSION, Undecodable, pack, unpack
+from protocol_spec.limits import MAX_COUNT, MAX_RESULT_BYTES, MAX_ROUNDS, MAX_VALUES
+from protocol_spec.mechanisms import MECHANISMS, Reporting
+from protocol_spec.outcomes import Outcome, Rejected
+from protocol_spec.topics import ATTRIBUTE
+
+Check = Callable[[Any], bool]
+
+RESULT_SERIES: Final = (
+    "raw",
+    "projected",
+    "privacy_error",
+    "sampling_error",
+    "low",
+    "high",
+    "low_all",
+    "high_all",
+)
+RESULT_QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def fault_of(document: Any) -> str | None:
+    """The first field that is not as it should be, or None."""
+    if type(document) is not dict or tuple(document) != FIELDS:
+        return "fields"
+    unsound = (name for name, sound in _CHECKS.items() if not sound(document[name]))
+    return next(unsound, None) or next(_contradictions(document), None)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _number(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _number_or_nil(value: Any) -> bool:
+    return value is None or _number(value)
+
+
+def _numbers(value: Any) -> bool:
+    return type(value) is tuple and all(map(_number, value))
+
+
+def _counts(value: Any) -> bool:
+    return type(value) is tuple and all(map(_count, value))
+
+
+def _round(value: Any) -> bool:
+    return _count(value) and value < MAX_ROUNDS
+
+
+def _outcomes(value: Any) -> bool:
+    """All of them, in order."""
+    return (
+        type(value) is dict and tuple(value) == tuple(Outcome) and all(map(_count, value.values()))
+    )
+
+
+def _map_of(checks: Mapping[str, Check]) -> Check:
+    """A map with exactly these fields in this order, or nil."""
+
+    def sound(value: Any) -> bool:
+        if value is None:
+            return True
+        alike = type(value) is dict and tuple(value) == tuple(checks)
+        return alike and all(check(value[name]) for name, check in checks.items())
+
+    return sound
+
+
+def _quantiles(value: Any) -> bool:
+    if type(value) is not tuple or not all(type(row) is tuple and len(row) == 4 for row in value):
+        return False
+    stated = tuple(row[0] for row in value) == RESULT_QUANTILES and all(
+        _number(row[0]) for row in value
+    )
+    return stated and all(map(_number_or_nil, (end for row in value for end in row[1:])))
+
+
+NUMBERS: Final[Mapping[str, Check]] = {
+    "mean": _number_or_nil,
+    "mean_low": _number_or_nil,
+    "mean_high": _number_or_nil,
+    "mean_bias": _number_or_nil,
+    "cdf": _numbers,
+    "cdf_low": _numbers,
+    "cdf_high": _numbers,
+    "quantiles": _quantiles,
+}
+
+_CHECKS: Final[dict[str, Check]] = {
+    "v": lambda v: type(v) is int and v == WIRE_VERSION,
+    "digest": lambda v: type(v) is bytes and len(v) == 32,
+    "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
+    "reporting": lambda v: type(v) is str and v in MECHANISMS,
+    "round": lambda v: v is None or _round(v),
+    "first": _round,
+    "last": _round,
+    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
+    "protocol": lambda v: type(v) is str,
+    "n": _count,
+    "devices": _count,
+    "n_eff": lambda v: type(v) is float and 0.0 <= v < math.inf,
+    "min_reports": _count,
+    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
+    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
+    "counts": _counts,
+    **dict.fromkeys(RESULT_SERIES, _numbers),
+    "difference": _map_of({"pair": _number, "tallest": _number}),
+    "numbers": _map_of(NUMBERS),
+    "outcomes": _outcomes,
+}
+FIELDS: Final = tuple(_CHECKS)
+
+
+def _withheld(document: Any, withheld: bool) -> Iterator[str]:
+    lengths = {len(document[name]) for name in ("counts", *RESULT_SERIES)}
+    if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
+        yield "lengths"
+    if withheld != (document["device_bound"] == 0.0):
+        yield "device_bound"
+
+
+def _contradictions(document: Any) -> Iterator[str]:
+    n, devices, n_eff = document["n"], document["devices"], document["n_eff"]
+    yield from _rounds(document)
+    if document["protocol"] not in MECHANISMS[document["reporting"]].rules.protocols:
+        yield "protocol"
+    if devices > n or (devices == 0) != (n == 0):
+        yield "devices"
+    if (n_eff == 0.0) != (n == 0):
+        yield "n_eff"
+    withheld = n == 0 or n_eff < document["min_reports"]
+    yield from _withheld(document, withheld)
+    if withheld != (document["difference"] is None):
+        yield "difference"
+    if document["numbers"] is not None and (withheld or _unfit(document)):
+        yield "numbers"
+
+
+def _rounds(document: Any) -> Iterator[str]:
+    """Which rounds a result is about, and how many of them had reports."""
+    number, first, last = (document[name] for name in ("round", "first", "last"))
+    if first > last or (number is not None and not first == number == last):
+        yield "round"
+    heard = document["rounds"]
+    if heard > last - first + 1 or (heard == 0) != (document["n"] == 0):
+        yield "rounds"
+
+
+def _unfit(document: Any) -> bool:
+    """The mean is stated whole or not at all; there is a share for each edge between bins.
+
+    There are as many bins as values, or one less: then the last value is no number.
+    """
+    numbers = document["numbers"]
+    missing = {numbers[name] is None for name in ("mean", "mean_low", "mean_high", "mean_bias")}
+    places = {len(numbers[name]) for name in ("cdf", "cdf_low", "cdf_high")}
+    k = len(document["counts"])
+    return len(missing) != 1 or places not in ({k - 1}, {k - 2})
+
+
+# --- the message ----------------------------------------------------------------------------------
+
+
+class HalfWidths(NamedTuple):
+    """How far two bars must be apart to be told apart, for the pair with the largest error.
+
+    `pair` is for two values named before looking, `tallest` for all pairs at once.
+    """
+
+    pair: float
+    tallest: float
+
+
+class ResultQuantile(NamedTuple):
+    """Below which number a share tau of the devices lies; None where a bin has no end."""
+
+    tau: float
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A numeric attribute in numbers. What is not stated is None.
+
+    The mean needs bins with ends; `mean_bias` is the furthest that it can be off because numbers
+    stand for their bins. `cdf[j]` is the share of devices in bins 0 to j, its limits hold for all
+    at once. Devices whose answer is no number are left out.
+    """
+
+    mean: float | None
+    mean_low: float | None
+    mean_high: float | None
+    mean_bias: float | None
+    cdf: tuple[float, ...]
+    cdf_low: tuple[float, ...]
+    cdf_high: tuple[float, ...]
+    quantiles: tuple[ResultQuantile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Estimated frequencies of one attribute. All series have one number per value, or none.
+
+    `device_bound` is the furthest that one device can move any of `raw` by sending other reports.
+    """
+
+    digest: bytes
+    attribute: str
+    reporting: Reporting
+    round: int | None
+    first: int
+    last: int
+    rounds: int
+    protocol: str
+    n: int
+    devices: int
+    n_eff: float
+    min_reports: int
+    confidence: float
+    device_bound: float
+    counts: tuple[int, ...]
+    raw: tuple[float, ...]
+    projected: tuple[float, ...]
+    privacy_error: tuple[float, ...]
+    sampling_error: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    low_all: tuple[float, ...]
+    high_all: tuple[float, ...]
+    difference: HalfWidths | None = None
+    numbers: Numbers | None = None
+    outcomes: dict[Outcome, int]
+
+    @property
+    def withheld(self) -> bool:
+        """Too few devices to release a histogram."""
+        return not self.counts
+
+    def encode(self) -> bytes:
+        said: dict[str, Any] = {
+            "v": WIRE_VERSION,
+            "outcomes": {str(outcome): self.outcomes.get(outcome, 0) for outcome in Outcome},
+            "difference": self.difference and self.difference._asdict(),
+            "numbers": self.numbers and _plain(self.numbers),
+        }
+        return pack({name: said[name] if name in said else getattr(self, name) for name in FIELDS})
+
+
+def _plain(numbers: Numbers) -> dict[str, Any]:
+    return {field.name: getattr(numbers, field.name) for field in fields(numbers)}
+
+
+def decode_result(payload: bytes) -> Result | Rejected:
+    """Read a histogram, or say why the bytes are none."""
+    if len(payload) > MAX_RESULT_BYTES:
+        return Rejected(Outcome.OVERSIZE, f"more than {MAX_RESULT_BYTES} bytes")
+    try:
+        document = unpack(payload, array=MAX_VALUES, text=64, binary=32, maps=32)
+    except Undecodable:
+        return Rejected(Outcome.MALFORMED, "not msgpack within the limits")
+    fault = fault_of(document)
+    if fault is not None:
+        return Rejected(Outcome.MALFORMED, f"bad {fault}")
+    result = _built(document)
+    if result.encode() != payload:
+        return Rejected(Outcome.MALFORMED, "not the canonical encoding")
+    return result
+
+
+def _built(document: dict[str, Any]) -> Result:
+    """From fields that were checked."""
+    said = {name: value for name, value in document.items() if name != "v"}
+    said["outcomes"] = {outcome: document["outcomes"][outcome] for outcome in Outcome}
+    if said["difference"] is not None:
+        said["difference"] = HalfWidths(**said["difference"])
+    if said["numbers"] is not None:
+        rows = [ResultQuantile(*row) for row in said["numbers"]["quantiles"]]
+        said["numbers"] = Numbers(**{**said["numbers"], "quantiles": tuple(rows)})
+    return Result(**said)
