@@ -1,6 +1,6 @@
 """Compare the code with files of reference values, entry by entry.
 
-A file is a JSON object. Each list in it holds entries of one kind, named by its key; texts beside
+A file is a JSON object. Each list in it holds entries of one kind, named by its key; texts next to
 them are remarks. Exits with 1 where a number differs by more than 1e-12, relative to the reference
 (absolute where that is 0), where an entry cannot be read, and for an unknown kind or field.
 """
@@ -8,19 +8,14 @@ them are remarks. Exits with 1 where a number differs by more than 1e-12, relati
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from protocol_spec.programs.cli import install_command
-
-if find_spec("protocol_spec") is None:  # a checkout that is not installed
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 LARGEST: Final = 1e-12
 
@@ -128,12 +123,12 @@ def main(ctx: click.Context, files: tuple[Path, ...]) -> None:
             )
             ctx.exit(2)
         else:
-            good = _told(verdicts) and good
+            good = _print(verdicts) and good
     ctx.exit(0 if good else 1)
 
 
-def _told(verdicts: list[Verdict]) -> bool:
-    """Print what was found, and whether all of it is good."""
+def _print(verdicts: list[Verdict]) -> bool:
+    """Print the verdicts; whether all of them are good."""
     for verdict in verdicts:
         click.echo(verdict.line())
         for fault in verdict.faults[:5]:

@@ -3,23 +3,479 @@
 
 ./scripts/spec_tables.py            write them
 ./scripts/spec_tables.py --check    compare, and exit 1 with the difference
+
+This file has the blocks of README.md and the command, spec_asyncapi.py those of asyncapi.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-SCRIPTS = Path(__file__).parent
-sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
+import spec_asyncapi
+from edge_client.records import Timing
+from protocol_spec import (
+    OUTCOME_HELP,
+    RESULT_SERIES,
+    Manifest,
+    Outcome,
+    Presence,
+    ReceiptPage,
+    Request,
+    RequestKind,
+    Response,
+    ResponseStatus,
+    Result,
+    Signature,
+    State,
+    digest8,
+    limits,
+    make_report,
+    manifest,
+    published_thresholds,
+    receipt_page,
+    receipt_tag,
+    thresholds,
+)
+from protocol_spec.encoding import pack, unpack
+from protocol_spec.manifest import unpack_manifest
+from protocol_spec.programs import signing
+from protocol_spec.published import PROTOCOL_NUMBERS
+from spec_asyncapi import (
+    CHANNELS,
+    QOS,
+    Blocks,
+    SpecificationError,
+    check_channels,
+    explained,
+    in_words,
+    load,
+    renewed,
+    table,
+    written,
+)
 
-from specification import asyncapi, readme  # noqa: E402 - found by the lines above
-from specification.blocks import SpecificationError, renewed  # noqa: E402
+# --- the messages that README.md shows byte by byte
 
-DOCUMENTS = SCRIPTS.parent / "protocol_spec"
+
+DEVICE = "k7f3-0b2q"
+ROUND = 3
+NONCE = bytes(range(8))
+SECRET = bytes(range(32))  # of the operator in the example
+WIDTH = 22  # bytes on a line
+TITLES = {"thresholds": " message"}  # the table of thresholds has the shorter title
+
+Part = tuple[bytes, str]
+
+
+def example_messages(manifest: Manifest) -> dict[str, Any]:
+    """One of each message of the example campaign."""
+    d8, page = digest8(manifest), receipt_page(manifest, DEVICE)
+    tags = frozenset({receipt_tag(manifest, ROUND, DEVICE), bytes.fromhex("b32b8c0b")})
+    withheld: dict[str, Any] = dict.fromkeys(RESULT_SERIES, ())
+    return {
+        "report": make_report(manifest, 300, 0, b"\x03"),
+        "signature": Signature(d8, signing.sign(SECRET, manifest.digest)),
+        "thresholds": published_thresholds(manifest),
+        "state": State(d8, Presence.ONLINE, 2),
+        "receipt": ReceiptPage(d8, ROUND, page, tags),
+        "request": Request(d8, RequestKind.FORGET, NONCE),
+        "response": Response(d8, RequestKind.FORGET, NONCE, ResponseStatus.DONE, 1),
+        "result": Result(
+            digest=manifest.digest,
+            attribute=manifest.attributes[0].name,
+            reporting=manifest.reporting,
+            round=ROUND,
+            first=ROUND,
+            last=ROUND,
+            rounds=1,
+            protocol=manifest.calibrations[0].protocol,
+            n=1,
+            devices=1,
+            n_eff=1.0,
+            min_reports=manifest.min_reports,
+            confidence=0.95,
+            device_bound=0.0,
+            counts=(),
+            outcomes=dict.fromkeys(Outcome, 0) | {Outcome.ACCEPTED: 3, Outcome.DUPLICATE: 1},
+            **withheld,
+        ),
+    }
+
+
+def shown(name: str, message: bytes, parts: Sequence[Part]) -> str:
+    """The bytes in hex, a part to a line, with a remark next to each."""
+    if b"".join(part for part, _ in parts) != message:
+        raise SpecificationError(f"the parts of the example {name} do not make the message")
+    lines = []
+    for part, remark in parts:
+        rows = [part[i : i + WIDTH].hex(" ") for i in range(0, len(part), WIDTH)]
+        lines += [(rows[0], remark), *((row, "") for row in rows[1:])]
+    column = max(len(row) for row, _ in lines) + 3
+    text = "\n".join((row.ljust(column) + remark).rstrip() for row, remark in lines)
+    return f"```hex {name}\n{text}\n```"
+
+
+def array_parts(message: bytes, remarks: Sequence[str]) -> list[Part]:
+    items = unpack(message, array=8, binary=1 << 20)
+    head = (message[:1], f"array of {len(items)}")
+    return [head, *((pack(item), said) for item, said in zip(items, remarks, strict=True))]
+
+
+def _fields(document: dict[str, Any], count: str = "") -> list[Part]:
+    """Key and value of each field on a line; the first has the map's header before it."""
+    header = _header(document)
+    parts = [part for name, value in document.items() for part in _field(name, value)]
+    first, remark = parts[0]
+    return [(header + first, f"map of {len(document)}, {remark}{count}"), *parts[1:]]
+
+
+def _header(collection: dict[str, Any] | tuple[Any, ...]) -> bytes:
+    inside = collection.items() if isinstance(collection, dict) else collection
+    packed = sum(
+        len(pack(item))
+        if not isinstance(collection, dict)
+        else len(pack(item[0])) + len(pack(item[1]))
+        for item in inside
+    )
+    whole = pack(collection)
+    return whole[: len(whole) - packed]
+
+
+def _field(name: str, value: Any) -> list[Part]:
+    key = pack(name)
+    if name == "attributes" and isinstance(value, tuple):
+        head = (key + _header(value), f"attributes, array of {len(value)}")
+        return [head, *(part for each in value for part in _fields(each))]
+    if name in ("rounds", "outcomes") and isinstance(value, dict):
+        head = (key + _header(value), f"{name}, map of {len(value)}")
+        return [head, *((pack(k) + pack(v), k) for k, v in value.items())]
+    if name == "edges":
+        return _edges(key, value)
+    return [(key + pack(value), name)]
+
+
+def _edges(key: bytes, edges: tuple[float, ...]) -> list[Part]:
+    """The first next to its key, then two to a line."""
+    said = [f"{edge:g}" for edge in edges]
+    parts = [(key + _header(edges) + pack(edges[0]), f"edges: {said[0]}")]
+    for i in range(1, len(edges), 2):
+        two = slice(i, i + 2)
+        parts.append((b"".join(map(pack, edges[two])), ", ".join(said[two])))
+    return parts
+
+
+def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """The remark next to each item of an array."""
+    messages = example_messages(manifest)
+    report, receipt = messages["report"], messages["receipt"]
+    attribute = manifest.attributes[report.attribute]
+    support = manifest.mechanisms[report.attribute].supported(report.body, DEVICE)
+    [value] = manifest.body_formats[report.attribute].supported(support.body)
+    named = ("version", "digest8")
+    request = (*named, "kind: forget", "nonce")
+    return {
+        "report": (
+            *named,
+            f"round {report.round}",
+            f"attribute {report.attribute}, {attribute.name}",
+            f"body: value {value} of {attribute.k}, and a zero behind it",
+        ),
+        "signature": (*named, "signature"),
+        "thresholds": (*named, "protocols: L-GRR, L-OSUE", "p1, q1, p2, q2 of each"),
+        "state": (
+            *named,
+            "presence: online",
+            f"last sealed round: {messages['state'].last_sealed}",
+        ),
+        "receipt": (*named, f"round {receipt.round}", f"page {receipt.page}", "two tags"),
+        "request": request,
+        "response": (*request, "status: done", "one round"),
+    }
+
+
+def _examples(readme: str) -> Blocks:
+    """A block for each example, and the tables that follow from the example campaign."""
+    [toml] = re.findall(r"^```toml\n(.*?)^```$", readme, re.M | re.S)
+    manifest = Manifest.from_toml(toml)
+    messages = example_messages(manifest)
+    said = remarks(manifest)
+
+    def array(name: str) -> Callable[[str], str]:
+        message = messages[name].encode()
+        return lambda _: shown(name, message, array_parts(message, said[name]))
+
+    def whole_manifest(_: str) -> str:
+        payload = manifest.to_bytes()
+        return shown("manifest", payload, _fields(unpack_manifest(payload)))
+
+    def result(_: str) -> str:
+        payload = messages["result"].encode()
+        document = unpack(payload, array=8, text=64, binary=64, maps=32)
+        return shown("result", payload, _fields(document))
+
+    return {
+        **{f"example {name}{TITLES.get(name, '')}": array(name) for name in said},
+        "example manifest": whole_manifest,
+        "example result": result,
+        "example names": lambda _: names_table(manifest),
+        "example thresholds": lambda _: thresholds_table(manifest),
+    }
+
+
+def names_table(manifest: Manifest) -> str:
+    digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
+    rows = [("digest", f"`{digest}`"), ("campaign", f"`{manifest.campaign}`")]
+    return table(("of the example", "is"), rows)
+
+
+def thresholds_table(manifest: Manifest) -> str:
+    rows = [
+        (attribute.name, noise.protocol, *map(str, thresholds(noise)))
+        for attribute, noise in zip(manifest.attributes, manifest.calibrations, strict=True)
+    ]
+    return table(("attribute", "protocol", "p1", "q1", "p2", "q2"), rows)
+
+
+# --- The tables of README.md. Its authors write the last column, the code the rest.
+
+
+LIMITS = {
+    "MAX_MANIFEST_BYTES": "manifest, bytes",
+    "MAX_REPORT_BYTES": "report, bytes",
+    "MAX_CONTROL_BYTES": "state, request, response, bytes",
+    "MAX_SIGNATURE_BYTES": "signature, bytes",
+    "MAX_THRESHOLDS_BYTES": "thresholds, bytes",
+    "MAX_RECEIPT_BYTES": "receipt page, bytes",
+    "MAX_RESULT_BYTES": "result, bytes",
+    "MAX_JSON_BYTES": "result in JSON, bytes",
+    "MAX_BODY_BYTES": "body of a report, bytes",
+    "MAX_ATTRIBUTES": "attributes of a campaign",
+    "MAX_VALUES": "values of an attribute",
+    "MAX_ROUNDS": "rounds of a campaign",
+    "MAX_RECEIPT_PAGES": "receipt pages of a campaign",
+    "MAX_LEVELS": "levels of nested reports",
+    "DIGEST_BYTES": "digest in a message, bytes",
+    "TAG_BYTES": "receipt tag, bytes",
+    "NONCE_BYTES": "nonce of a request, bytes",
+    "SIGNATURE_BYTES": "Ed25519 signature in it, bytes",
+}
+# In the table of the manifest's fields, or in the requirement that names them.
+LIMITS_ELSEWHERE = {
+    "DEVICES_PER_PAGE",  # M66
+    "KEY_BYTES",
+    "MAX_CONTACT_LENGTH",
+    "MAX_COUNT",  # M23
+    "MAX_DEVICES",
+    "MAX_DEVICE_LENGTH",  # M2
+    "MAX_DRAIN_SECONDS",
+    "MAX_EPS_INF",
+    "MAX_INSTANT",
+    "MAX_MIN_REPORTS",
+    "MAX_NAMESPACE_LENGTH",  # section 5
+    "MAX_NAME_LENGTH",
+    "MAX_OWNER_LENGTH",
+    "MAX_PERIOD_SECONDS",
+    "MAX_PURPOSE_LENGTH",
+    "MAX_QUESTION_LENGTH",
+    "MAX_RETENTION_SECONDS",
+    "MAX_SLUG_LENGTH",
+    "MAX_TITLE_LENGTH",
+    "MAX_UNIT_LENGTH",
+    "MAX_VALUE_LENGTH",
+    "MIN_EPSILON",
+    "MIN_LEVELS",
+    "MIN_PUBLISHED_EPS_1",  # M113
+    "MIN_VALUES",
+    "PAGE_TAGS",  # M105
+}
+LIMITS_OF_THE_REFERENCE = {"MAX_DOMAIN", "MAX_EPSILON"}  # nothing on the wire reaches them
+
+# Defaults that follow from other fields.
+DEFAULTS = {
+    "created": "`rounds.first`",
+    "expires": "end of the last round's grace",
+    "rounds.grace": "`rounds.period`",
+    "eps_1": "for `once`: M62",
+    "receipt_pages": "16; M66",
+    "rounds.each": "for `once` 1, else 0",
+    "attributes[].low": "nil",
+    "attributes[].high": "nil",
+    "attributes[].changes": "true with `edges`, else false",
+    "attributes[].levels": "M64",
+}
+
+
+def limits_table(_inside: str) -> str:
+    said = {*LIMITS, *LIMITS_ELSEWHERE, *LIMITS_OF_THE_REFERENCE}
+    if said != set(limits.__all__):
+        raise SpecificationError(f"undocumented limits: {said ^ set(limits.__all__)}")
+    rows = [(label, str(getattr(limits, name))) for name, label in LIMITS.items()]
+    return table(("limit", "number"), rows)
+
+
+def fields_table(inside: str) -> str:
+    words = written(inside)
+    rows = []
+    for name, field in _manifest_fields().items():
+        kind, bounds = in_words(field.kind)
+        key = f"`{name}`"
+        default = DEFAULTS.get(name) or _default(field)
+        rows.append((key, kind, bounds, default, explained(words, key)))
+    return table(("field", "type", "limits", "default", "meaning"), rows)
+
+
+def _manifest_fields() -> dict[str, manifest.Field]:
+    """Every field in the order of the wire, those of inner maps in their place."""
+    known = manifest.FIELDS
+    inner = {"rounds": ("rounds.", known.rounds), "attributes": ("attributes[].", known.attribute)}
+    found: dict[str, manifest.Field] = {}
+    for name, field in known.manifest.items():
+        if name in inner:
+            prefix, fields = inner[name]
+            found |= {f"{prefix}{each}": field for each, field in fields.items()}
+        else:
+            found[name] = field
+    return found
+
+
+def _default(field: manifest.Field) -> str:
+    if field.required:
+        return ""
+    if field.default in ("", b""):
+        return "empty"
+    if isinstance(field.default, str):
+        return f"`{field.default}`"
+    return str(field.default)
+
+
+def topics_table(inside: str) -> str:
+    check_channels()
+    words = written(inside)
+    rows = []
+    for channel in CHANNELS.values():
+        key = _topic(channel.address)
+        kept = "yes" if channel.retained else "no"
+        rows.append((key, channel.route, str(QOS), kept, explained(words, key)))
+    return table(("topic", "from, to", "QoS", "retain", "payload"), rows)
+
+
+def subscriptions_table(inside: str) -> str:
+    words = written(inside)
+    keys = [_topic(channel.filter) for channel in CHANNELS.values() if channel.filter]
+    return table(("subscription", "of"), [(key, explained(words, key)) for key in keys])
+
+
+def _topic(address: str) -> str:
+    return f"`{address.replace('{namespace}', '{ns}')}`"
+
+
+def outcomes_table(_inside: str) -> str:
+    missing = [outcome for outcome in Outcome if not OUTCOME_HELP.get(outcome)]
+    if missing:
+        raise SpecificationError(f"outcomes without words in OUTCOME_HELP: {missing}")
+    rows = [(f"`{outcome}`", OUTCOME_HELP[outcome]) for outcome in Outcome]
+    return table(("outcome", "meaning"), rows)
+
+
+def result_table(
+    schemas: Mapping[str, Any], name: str, first: str, spelt: Mapping[str, str]
+) -> Callable[[str], str]:
+    """A table of the fields that a schema of asyncapi.yaml lists, in its order."""
+
+    def made(inside: str) -> str:
+        words = written(inside)
+        fields = schemas[name]["properties"]
+        rows = []
+        for field in schemas[name]["required"]:
+            key = f"`{field}`"
+            rows.append((key, _type(schemas, fields[field], spelt), explained(words, key)))
+        return table((first, "type", "meaning"), rows)
+
+    return made
+
+
+def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any], spelt: Mapping[str, str]) -> str:
+    """The type of a schema in the words of msgpack or of JSON."""
+    if "$ref" in schema:
+        return _type(schemas, schemas[schema["$ref"].rsplit("/", 1)[1]], spelt)
+    if "allOf" in schema:
+        return _type(schemas, schema["allOf"][0], spelt)
+    if "oneOf" in schema:
+        found = [_type(schemas, each, spelt) for each in schema["oneOf"]]
+        return " or ".join(sorted(found, key=lambda word: word in ("nil", "null")))
+    if schema.get("format") == "binary":
+        return "bin"
+    if schema["type"] == "array" and "array of" in spelt and isinstance(schema["items"], dict):
+        return f"array of {_type(schemas, schema['items'], spelt)}"
+    return spelt[schema["type"]]
+
+
+MSGPACK = {
+    "integer": "int",
+    "number": "float",
+    "string": "str",
+    "object": "map",
+    "null": "nil",
+    "array": "array",
+    "array of": "",
+}
+JSON = {
+    "integer": "number",
+    "number": "number",
+    "string": "string",
+    "object": "object",
+    "null": "null",
+    "boolean": "boolean",
+    "array": "array",
+}
+
+
+def pauses_table(_inside: str) -> str:
+    """The agent's own numbers."""
+    waits = Timing()
+    rows = [
+        ("after a connect that failed, or a connection that was lost", waits.reconnect,
+         waits.reconnect_longest),
+        ("after a report was sent, while its tag is on no page", waits.resend,
+         waits.resend_longest),
+    ]  # fmt: skip
+    head = ("pause", "first, seconds", "doubled each time, up to")
+    steady = f"a connection that lasted less than {waits.steady:g} s and carried nothing"
+    said = [(what, f"{first:g}", f"{longest:g}") for what, first, longest in rows]
+    return f"{table(head, said)}\n\nA pause is doubled after {steady}, too.\n"
+
+
+def readme_blocks(readme: str, asyncapi: str) -> Blocks:
+    schemas = load(asyncapi)["components"]["schemas"]
+    return {
+        "limits": limits_table,
+        "fields": fields_table,
+        "topics": topics_table,
+        "subscriptions": subscriptions_table,
+        "outcomes": outcomes_table,
+        "pauses": pauses_table,
+        "protocol numbers": lambda _: table(
+            ("number", "protocol"),
+            [(str(number), name) for number, name in enumerate(PROTOCOL_NUMBERS)],
+        ),
+        "result": result_table(schemas, "result", "field", MSGPACK),
+        "numbers": result_table(schemas, "numbers", "of numbers", MSGPACK),
+        "result json": result_table(schemas, "resultJson", "key", JSON),
+        **_examples(readme),
+    }
+
+
+# --- the command
+
+
+DOCUMENTS = Path(__file__).parent.parent / "protocol_spec"
 COMMAND = "./scripts/spec_tables.py"
 
 
@@ -34,15 +490,19 @@ def main(arguments: Sequence[str] | None = None, directory: Path = DOCUMENTS) ->
     except SpecificationError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return differences(made) if check else write(made)
+    if check:
+        return differences(made)
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+    return 0
 
 
 def generated(directory: Path) -> dict[Path, str]:
     """Each document as it should be. The README's tables of results follow the schemas."""
     schemas, text = directory / "asyncapi.yaml", directory / "README.md"
-    schemas_made = renewed(schemas.read_text(encoding="utf-8"), asyncapi.BLOCKS)
+    schemas_made = renewed(schemas.read_text(encoding="utf-8"), spec_asyncapi.BLOCKS)
     before = text.read_text(encoding="utf-8")
-    return {schemas: schemas_made, text: renewed(before, readme.blocks(before, schemas_made))}
+    return {schemas: schemas_made, text: renewed(before, readme_blocks(before, schemas_made))}
 
 
 def differences(made: dict[Path, str]) -> int:
@@ -64,12 +524,6 @@ def differences(made: dict[Path, str]) -> int:
             file=sys.stderr,
         )
     return 1 if found else 0
-
-
-def write(made: dict[Path, str]) -> int:
-    for path, text in made.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spec_tables
-from specification.blocks import SpecificationError, renewed
+from spec_asyncapi import SpecificationError, renewed
 from tests.support.harness import ROOT
 
 DOCUMENTS = ("README.md", "asyncapi.yaml")
