@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from edge_client.agent import Agent, Device, ReadValue, Wait, due
 from edge_client.clock import Clock, SystemClock, first_round_to_come
@@ -23,7 +24,6 @@ from edge_client.errors import (
     BrokerUnreachable,
     CampaignProblem,
     SettingsError,
-    SourceFailure,
     StateLost,
     as_edge_errors,
 )
@@ -46,6 +46,8 @@ from protocol_spec.programs.settings import (
     parse_digest,
     parse_invitation,
 )
+
+LEAST_UNKNOWN_LOSS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,17 +204,11 @@ class EdgeClient(Device):
     # --- reporting ---------------------------------------------------------------------------
 
     def report(self, values: Mapping[str, object], *, timeout: float = 30.0) -> list[Reported]:
-        """Report this round's value of the one attribute drawn; the others are not looked at."""
+        """Report this round's value of the one attribute drawn; the others are not looked at.
 
-        def read(attribute: str) -> object:
-            if attribute not in values:
-                raise SourceFailure(
-                    f"no value for attribute {attribute!r}, which this device drew for life; "
-                    "nothing was drawn or sent"
-                )
-            return values[attribute]
-
-        return self.report_from(read, timeout=timeout)
+        A value that is missing is answered for as well: silence would reveal that (P1).
+        """
+        return self.report_from(values.__getitem__, timeout=timeout)
 
     def report_from(self, read: ReadValue, *, timeout: float = 30.0) -> list[Reported]:
         """The same, reading the value only if a report is due.
@@ -310,6 +306,8 @@ def accept_loss(
 ) -> dict[str, float]:
     """Replace a lost memory by an empty one that stays charged. Returns the charges kept.
 
+    A loss of unknown size is booked as LEAST_UNKNOWN_LOSS, or as what the policy allows a campaign
+    if that is more (I14).
     Refused when the memory is sound: then `forget` is what wipes it.
     """
     from edge_client.store.recovery import recover  # noqa: PLC0415 - rarely needed
@@ -324,4 +322,5 @@ def accept_loss(
             "use: allomfree-edge forget CAMPAIGN"
         )
     at = int((clock or SystemClock()).wall())
-    return recover(Path(state_dir), at, policy.max_eps_inf, trace)
+    unknown = max(LEAST_UNKNOWN_LOSS, policy.max_eps_inf)
+    return recover(Path(state_dir), at, unknown, trace)

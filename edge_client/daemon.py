@@ -13,7 +13,7 @@ from collections.abc import Callable
 from edge_client.agent import Agent, Due, ReadValue, Wait, due
 from edge_client.clock import Clock, is_ahead_of, is_unsure
 from edge_client.delivery import Delivery
-from edge_client.errors import SourceFailure, StorageFailure
+from edge_client.errors import StorageFailure
 from edge_client.records import Membership, Queued, Timing
 from edge_client.status import Heartbeat, Problem
 from protocol_spec import AllomfreeError, Entropy
@@ -55,11 +55,8 @@ class CampaignSchedule:
 
     def put_off(self, campaign: str, error: AllomfreeError) -> str:
         """Try again later, and until then say why."""
-        problem = Problem.REFUSED
-        if isinstance(error, StorageFailure):
-            problem = Problem.DISK_FULL
-        elif isinstance(error, SourceFailure):
-            problem = Problem.NO_VALUE
+        full = isinstance(error, StorageFailure)
+        problem = Problem.DISK_FULL if full else Problem.REFUSED
         self._not_before = self._clock.steady() + self._timing.source_retry
         self.failure = f"{problem}: {error}"
         log.warning("%s: %s", campaign, error, extra={"state": problem})

@@ -12,7 +12,7 @@ AllomfreeError (from protocol_spec)
     │   └── StateOfOtherVersion              written by another version
     ├── StorageFailure (OSError)         the disk refused a write; nothing new was drawn or sent
     ├── CampaignProblem                  unknown, ended or changed campaign
-    └── SourceFailure                    no usable value: nothing was drawn
+    └── SourceFailure                    a source has no usable value
 
 Every message says what happened, what was or was not sent or spent, and the next step. None holds
 a value, a memo or a report's bits.

@@ -225,10 +225,10 @@ def _unreadable(manifest: Manifest, index: int) -> str:
     if attribute.otherwise is None:
         return say_count(
             each,
-            "If your value cannot be read in that round, nothing is sent, and that can be seen. "
-            "Nothing makes up for a round that is missed.",
-            "If your value cannot be read in such a round, nothing is sent, and that can be seen. "
-            "Nothing makes up for a round that is missed.",
+            "If your value cannot be read in that round, it is answered for as one of the answers, "
+            "drawn at random. Nothing makes up for a round that is missed.",
+            "If your value cannot be read in such a round, it is answered for as one of the "
+            "answers, drawn at random. Nothing makes up for a round that is missed.",
         )
     return say_count(
         each,

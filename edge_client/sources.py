@@ -1,8 +1,8 @@
 """Where a device's values come from: the kinds of `[sources.NAME]` tables.
 
 A source is read only at the moment a report is drawn. When it has no usable value it raises
-`SourceFailure`, nothing is drawn, and the message never repeats what was read. A library that only
-one kind needs is imported when that kind is used.
+`SourceFailure`, whose message never repeats what was read, and the agent answers with a stand-in
+(P1). A library that only one kind needs is imported when that kind is used.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ class Problem(StrEnum):
     """What keeps a report from being drawn or delivered, as `status` and the log show it."""
 
     DISK_FULL = "DISK_FULL"
-    NO_VALUE = "NO_VALUE"
     REFUSED = "REFUSED"
     BROKER_AWAY = "BROKER_AWAY"
     REPORT_REFUSED = "REPORT_REFUSED"

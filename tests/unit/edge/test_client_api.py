@@ -138,6 +138,14 @@ def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
     assert [payload for _, payload in tally.deliveries] == [getattr(first, "payload", None)]
 
 
+def test_a_missing_value_is_answered_for(state: Path, campaign: Manifest) -> None:
+    """P1: silence would reveal that there is none."""
+    with EdgeClient(state) as client:
+        client.join(client.invitation(manifest=campaign, broker=NOBODY))
+        (reported,) = client.report({"stove": "wood"}, timeout=0.1)
+        assert (reported.round, reported.state) == (0, ReportState.QUEUED)
+
+
 def test_a_broker_that_is_away_is_told_as_queued(state: Path, campaign: Manifest) -> None:
     with EdgeClient(state) as client:
         client.join(client.invitation(manifest=campaign, broker=NOBODY))

@@ -337,29 +337,27 @@ def test_charges_and_attribute_outlive_the_database(
     agent.store.close()
 
 
-def test_a_lost_mark_books_an_unknown_loss_on_top(
-    spent_state: Path, clock: FakeClock, campaign: Manifest
+@pytest.mark.parametrize(("allowed", "booked"), [(1.0, 4.0), (4.0, 4.0), (5.0, 5.0)])
+def test_a_loss_of_unknown_size_books_4_or_what_the_policy_allows(
+    spent_state: Path, clock: FakeClock, campaign: Manifest, allowed: float, booked: float
 ) -> None:
-    """The database may be an old copy: what it knows is the least that was spent."""
+    """I14: the database may be an old copy, so what it knows is the least that was spent."""
     with Store(spent_state, exclusive=True) as store:
         (before,) = store.memberships()
+    source, policy = before.attribute.name, Policy(max_eps_inf=allowed)
+    everything = as_killed(spent_state, spent_state.with_name("everything"))
     lose_mark(spent_state)
-    kept = accept_loss(spent_state, Policy(max_eps_inf=3.0), clock)
-    assert kept == {before.attribute.name: 4.0, "*": 3.0}
-    agent = joined_agent(spent_state, clock, campaign)
-    assert agent.store.charged(before.attribute.name) == 7.0
-    assert agent.store.charged("anything else") == 3.0
+    assert accept_loss(spent_state, policy, clock) == {source: 4.0, "*": booked}
+    generous = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
+    agent = joined_agent(spent_state, clock, campaign, policy=generous)
+    assert agent.store.charged(source) == 4.0 + booked
+    assert agent.store.charged("anything else") == booked
     assert only(agent).attribute_index == before.attribute_index
     agent.store.close()
-
-
-def test_losing_everything_books_a_full_campaign_on_every_source(
-    spent_state: Path, clock: FakeClock
-) -> None:
-    lose_both(spent_state)
-    assert accept_loss(spent_state, Policy(max_eps_inf=3.0), clock) == {"*": 3.0}
-    with Store(spent_state, exclusive=True) as store:
-        assert store.charged("fuel") == store.charged("stove") == 3.0
+    lose_both(everything)
+    assert accept_loss(everything, policy, clock) == {"*": booked}
+    with Store(everything, exclusive=True) as store:
+        assert store.charged("fuel") == store.charged("stove") == booked
 
 
 def test_losses_add_up(spent_state: Path, clock: FakeClock, campaign: Manifest) -> None:
@@ -372,9 +370,10 @@ def test_losses_add_up(spent_state: Path, clock: FakeClock, campaign: Manifest) 
     assert charged(spent_state) == {before.attribute.name: 4.0}
     for _ in range(2):
         lose_mark(spent_state)
-        accept_loss(spent_state, Policy(max_eps_inf=1.0), clock)
-    assert charged(spent_state) == {before.attribute.name: 6.0, "*": 2.0}
-    agent = joined_agent(spent_state, clock, campaign)
+        accept_loss(spent_state, Policy(), clock)
+    assert charged(spent_state) == {before.attribute.name: 12.0, "*": 8.0}
+    generous = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
+    agent = joined_agent(spent_state, clock, campaign, policy=generous)
     assert only(agent).attribute_index == before.attribute_index
     agent.store.close()
 

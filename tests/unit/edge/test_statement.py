@@ -274,6 +274,13 @@ def test_the_invitation_explains_the_way(
         assert other == reporting or not all(told in text for told in tellings)
 
 
+def test_an_unreadable_value_of_open_ended_bins_is_a_bin_drawn_at_random(
+    state: Path, clock: FakeClock
+) -> None:
+    text = invited(state, clock, "once", each=3, attributes=WARMTH)
+    assert "such a round, it is answered for as one of the answers, drawn at random." in text
+
+
 def test_odds_are_those_of_the_way() -> None:
     facts = {way: attribute_facts(way_manifest(way), 0) for way in ALL_WAYS}
     ways = {way: way_manifest(way).mechanisms[0] for way in ALL_WAYS}
