@@ -68,13 +68,6 @@ def test_json_is_one_object_with_every_cell() -> None:
     assert [mean["printed"] for mean in report["halves"][0]["means"]] == ["23.73", "35.88"]
 
 
-def test_markdown_has_the_summary_and_one_table_for_each_half() -> None:
-    done = nursery("gains", "--runs", "20", "--markdown")
-    assert done.stdout.count("\n| --- |") == 3
-    assert "\n### Nursery, eps_1 = 0.6 eps_inf\n" in done.stdout
-    assert "\n| mean | 30.38 | " in done.stdout
-
-
 def test_a_half_table_that_does_not_agree_is_exit_status_1() -> None:
     rows = tuple(GainRow(row.eps_inf, ("90.00", "90.00")) for row in NURSERY[1].rows)
     wrong = replace(NURSERY[1], rows=rows)
@@ -175,13 +168,6 @@ def test_the_page_in_the_documentation_is_what_the_command_writes(tmp_path: Path
     for path in written:
         kept, made = ((top / path).read_text(encoding="utf-8") for top in (DOCS, tmp_path))
         assert differences(kept, made) == [] if path.suffix == ".svg" else kept == made, path
-
-
-@pytest.mark.parametrize("command", ["variance", "gains", "figures", "all"])
-def test_help_shows_an_example(command: str) -> None:
-    done = invoke(command, "--help")
-    assert done.exit_code == 0
-    assert f"\n    allomfree-sim reproduce-paper {command}" in done.output
 
 
 @pytest.mark.parametrize("runs", ["1", "0", "many"])

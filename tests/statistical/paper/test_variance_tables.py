@@ -253,14 +253,6 @@ def test_json_is_one_object_with_every_cell() -> None:
     assert report["tables"][1]["cells"][0]["eps_1"] is None
 
 
-def test_markdown_has_one_table_for_each_block() -> None:
-    done = invoke("--markdown")
-    assert done.exit_code == 0
-    assert done.output.count("\n| --- |") == 7
-    assert "|  |  | L-GRR k=1024 | 26706 | 26707 | truncated | 0.83606205 | 31,943 |" in done.output
-    assert "- One-time: 20 of 20 cells have the printed digits, 0 differ\n" in done.output
-
-
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"]])
 def test_a_number_that_cannot_be_explained_is_exit_status_1(form: list[str]) -> None:
     wrong = with_first_cell(printed.LONGITUDINAL, "0.001104")

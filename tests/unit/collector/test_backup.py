@@ -157,22 +157,6 @@ def test_postgresql_is_backed_up_in_its_own_way(tmp_path: Path, target: Path, wh
     assert not target.exists()
 
 
-def test_no_data_is_no_backup(tmp_path: Path, target: Path) -> None:
-    with pytest.raises(CollectorError, match="no collector's database"):
-        backup.make(settings_of(tmp_path / "nothing"), target)
-    assert not target.exists()
-
-
-def test_reports_without_their_key_are_not_backed_up_in_silence(
-    tmp_path: Path, original: Settings, target: Path
-) -> None:
-    data = shutil.copytree(original.data_dir, tmp_path / "data")
-    (data / "device.key").unlink()
-    with pytest.raises(StorageFailure, match=r"it lacks device\.key"):
-        backup.make(settings_of(data), target)
-    assert not target.exists()
-
-
 @pytest.mark.parametrize("is_file", [True, False])
 def test_a_backup_goes_nowhere_where_something_is(
     original: Settings, target: Path, is_file: bool
@@ -321,11 +305,6 @@ def test_a_damaged_database_with_a_right_list_is_found(whole: Path, target: Path
     changed_list(target, files={"collector.db": backup.digest_of(target / "collector.db")})
     with pytest.raises(NotABackup, match="cannot be used; nothing was restored"):
         backup.checked(target)
-
-
-def test_a_file_is_not_a_backup(tmp_path: Path, original: Settings) -> None:
-    with pytest.raises(NotABackup, match="is not a backup"):
-        backup.checked(original.data_dir / "collector.db")
 
 
 # --- the commands -------------------------------------------------------------------------------

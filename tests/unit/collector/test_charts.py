@@ -278,12 +278,12 @@ def test_another_ending_is_refused() -> None:
         figure(PLAIN, one(), None, Path("x.pdf"))
 
 
-@pytest.mark.parametrize("ending", [".svg", ".html", ".png"])
-def test_before_a_round_is_sealed_there_is_nothing_to_draw(
-    cli: Cli, data: Path, file: Path, home: Path, ending: str
+def test_before_a_round_is_sealed_there_is_nothing_to_show(
+    cli: Cli, data: Path, file: Path, home: Path
 ) -> None:
     assert cli("open", file, "--data-dir", data).exit_code == 0
-    picture = home / f"heat{ending}"
+    assert "no round is sealed yet" in mistaken(cli, 1, "estimate", "--data-dir", data)
+    picture = home / "heat.svg"
     told = mistaken(cli, 1, "export", "--data-dir", data, "--figure", picture)
     assert "no round is sealed yet; nothing was written" in told
     assert not picture.exists()

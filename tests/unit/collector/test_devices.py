@@ -15,11 +15,6 @@ from tests.support.collector import three_questions
 MANIFEST, OTHER = three_questions(), three_questions(slug="other")
 
 
-def test_a_devices_number_stays_the_same(tmp_path: Path) -> None:
-    numbers = {DeviceKey(tmp_path / "key").number(MANIFEST, "kitchen-7") for _ in range(3)}
-    assert len(numbers) == 1
-
-
 def test_another_key_or_campaign_or_name_gives_another_number(tmp_path: Path) -> None:
     keys = [DeviceKey(tmp_path / name) for name in ("one", "two")]
     numbers = [k.number(m, d) for k in keys for m in (MANIFEST, OTHER) for d in ("a", "b")]
@@ -52,12 +47,6 @@ def test_a_new_key_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> Non
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     assert len((tmp_path / "key").read_bytes()) == 32
     assert [p.name for p in tmp_path.iterdir()] == ["key"]
-
-
-def test_keys_are_random(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        DeviceKey(tmp_path / name)
-    assert (tmp_path / "one").read_bytes() != (tmp_path / "two").read_bytes()
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])

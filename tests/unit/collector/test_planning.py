@@ -101,10 +101,6 @@ def test_as_many_devices_as_it_says_really_give_that_width(d: int, precision: fl
             assert plan(asked, n=needed - d, **budget).attributes[i].half_width > precision
 
 
-def test_the_width_for_all_bars_is_wider() -> None:
-    assert plan_one(20).half_width_all > 1.2 * plan_one(20).half_width
-
-
 @pytest.mark.parametrize("protocol", ["auto", "L-OSUE"])
 def test_answering_one_question_beats_answering_all(protocol: str) -> None:
     """Smp against Spl, from the protocol's own formulas."""
@@ -117,10 +113,6 @@ def test_answering_one_question_beats_answering_all(protocol: str) -> None:
     assert planned.split_budget_ratio is not None
     assert planned.split_budget_ratio > 1.5
     assert planned.devices == 250
-
-
-def test_with_one_question_there_is_nothing_to_split() -> None:
-    assert plan_one(6).split_budget_ratio == pytest.approx(1.0)
 
 
 def test_a_protocol_that_cannot_split_its_budget_is_planned_all_the_same() -> None:

@@ -26,10 +26,10 @@ from collector.records import Campaign, Tally
 from collector.results import Results
 from collector.results.estimates import Seen, compare, estimate_of, most_interesting
 from collector.results.tables import COLUMNS, Format, content, rows
-from collector.rounds.results import pooled_result, round_result, summary
+from collector.rounds.results import pooled_result, round_result
 from collector.web.live import Limits
-from protocol_spec import Manifest, Outcome, Result, calibrate
-from protocol_spec.estimation import Estimate, cdf, contrast, difference, estimate_window
+from protocol_spec import Manifest, Outcome, Result
+from protocol_spec.estimation import Estimate, difference, estimate_window
 from tests.support.collector import COLOUR, FIRST, FUEL, random_counts, three_questions
 from tests.support.command_line import Cli, mistaken, printed
 from tests.support.databases import new_schema
@@ -117,19 +117,6 @@ def test_a_window_with_several_answers_of_a_device() -> None:
     assert result.n_eff == pytest.approx(300)
 
 
-def test_differences_and_distributions_follow() -> None:
-    manifest = rooms("memoized")
-    made, result = of_pooled(manifest, ROOM)
-    found = estimate_of(manifest, result)
-    assert difference(found, 1, 4).value == difference(made, 1, 4).value
-    weights = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0]
-    assert contrast(found, weights).standard_error() == pytest.approx(
-        contrast(made, weights).standard_error()
-    )
-    for ours, theirs in zip(cdf(found).band(), cdf(made).band()):
-        assert ours == pytest.approx(theirs)
-
-
 def test_the_answer_with_its_interval() -> None:
     manifest = rooms("memoized")
     made, result = of_pooled(manifest, NAMED)
@@ -154,26 +141,6 @@ def test_what_a_pair_named_beforehand_shows_may_not_hold_for_all_pairs() -> None
     raw[0] = raw[3] + apart
     found = compare(manifest, replace(result, raw=tuple(raw)), "gas", "oil")
     assert (found["answer"], found["answer_all"]) == ("above", "not shown")
-
-
-def test_two_equal_values_are_told_apart_in_one_of_twenty_results() -> None:
-    """One round of 5000 devices, two values, both at 1/2: the audit's case, 200 results."""
-    noise = calibrate("L-GRR", k=2, eps_inf=2.0, eps_1=0.6)
-    asked = rooms("memoized")
-    two = replace(asked.attributes[NAMED], values=("a", "b"))
-    manifest = replace(asked, eps_inf=2.0, eps_1=0.6, attributes=(two,))
-    draw, trials, missed = np.random.default_rng(20_260), 200, 0
-    shares = (0.5, 0.5)
-    made, counts = round_estimate(manifest.mechanisms[0], 5000, shares)
-    result = made_result(manifest, 0, made, counts, n=5000)
-    support = noise.qs + noise.gap / 2
-    for first in draw.binomial(5000, support, trials):
-        ones = np.array([first, 5000 - first])
-        raw = tuple(((ones / 5000 - noise.qs) / noise.gap).tolist())
-        seen = replace(result, raw=raw, counts=tuple(ones.tolist()))
-        missed += compare(manifest, seen, "a", "b")["answer"] != "not shown"
-    z = (missed - 0.05 * trials) / math.sqrt(0.05 * 0.95 * trials)
-    assert abs(z) < 4, (missed, "seed 20260")
 
 
 def test_a_withheld_result_answers_nothing() -> None:
@@ -215,17 +182,21 @@ def told(number: int, *raw: float, error: float = 0.01) -> Result:
     return replace(made(number), raw=raw, privacy_error=errors, sampling_error=zero)
 
 
-def test_the_largest_change_beyond_chance() -> None:
-    rounds = [told(3, 0.1, 0.5, 0.2, 0.2), told(4, 0.3, 0.4, 0.1, 0.2), told(5, 0.4, 0.3, 0.1, 0.2)]
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        (
+            [told(3, 0.1, 0.5, 0.4), told(4, 0.3, 0.4, 0.3), told(5, 0.4, 0.3, 0.3)],
+            (0, (Seen(3, 0.1), Seen(5, 0.4))),
+        ),
+        ([told(0, 0.1, 0.9), told(1, 0.2, 0.3)], (1, (Seen(0, 0.9), Seen(1, 0.3)))),
+    ],
+    ids=["rise", "fall"],
+)
+def test_the_largest_change_beyond_chance(rounds: list[Result], expected: object) -> None:
     found = most_interesting(rounds, None)
     assert found is not None
-    assert (found.place, found.change) == (0, (Seen(3, 0.1), Seen(5, 0.4)))
-
-
-def test_a_fall_is_a_change_too() -> None:
-    found = most_interesting([told(0, 0.1, 0.9), told(1, 0.2, 0.3)], None)
-    assert found is not None
-    assert (found.place, found.change) == (1, (Seen(0, 0.9), Seen(1, 0.3)))
+    assert (found.place, found.change) == expected
 
 
 def test_a_change_must_be_beyond_chance_for_every_value_and_pair_of_rounds() -> None:
@@ -396,32 +367,24 @@ def test_withheld_rows_say_how_many_came_and_nothing_more(form: Any) -> None:
         assert row["withheld"] in (True, "true")
 
 
-RISKY = [
+FORMULAS = [
     '=HYPERLINK("http://evil.example")',
     "+1+cmd|' /C calc'!A0",
-    "-1+cmd|' /C calc'!A0",
     "-1-SUM(A1:A9)",
     "-x",
     "@SUM(1)",
-    "=1+1",
 ]
-HARMLESS = ["-10 to 0 °C", "-5", "-0.5 to 1", "wood", "1+1", "a=b", "100 %", "≥ 60 °C"]
+HARMLESS = ["-10 to 0 °C", "-5", "-0.5 to 1", "1+1", "a=b", "100 %", "≥ 60 °C"]
 
 
-@pytest.mark.parametrize("name", RISKY)
-def test_a_name_like_a_formula_is_not_one_in_a_spreadsheet(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "in_csv"), [*((n, "'" + n) for n in FORMULAS), *((n, n) for n in HARMLESS)]
+)
+def test_only_a_name_like_a_formula_is_quoted_for_spreadsheets(name: str, in_csv: str) -> None:
     campaign = named(name, "other")
     shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
-    (first, _) = read_csv(write(campaign, shown, "csv"))
-    assert first["value"] == "'" + name
+    assert read_csv(write(campaign, shown, "csv"))[0]["value"] == in_csv
     assert json.loads(write(campaign, shown, "json"))[0]["value"] == name
-
-
-@pytest.mark.parametrize("name", HARMLESS)
-def test_an_ordinary_name_stays_as_it_is(name: str) -> None:
-    campaign = named(name, "other")
-    shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
-    assert read_csv(write(campaign, shown, "csv"))[0]["value"] == name
 
 
 def test_negative_estimates_stay_numbers() -> None:
@@ -439,16 +402,6 @@ def test_commas_quotes_and_other_scripts_survive() -> None:
     shown = [round_result(campaign, 0, 0, tally(campaign, 0, 90), OUTCOMES)]
     assert [row["value"] for row in read_csv(write(campaign, shown, "csv"))] == names
     assert "木" in write(campaign, shown, "ndjson")
-
-
-def test_a_summary_is_one_line_with_all_of_it() -> None:
-    for result in results():
-        line = json.dumps(summary(CAMPAIGN, result))
-        told = json.loads(line)
-        assert (told["n"], told["withheld"]) == (result.n, result.withheld)
-        assert told["outcomes"] == {"accepted": 90, "duplicate": 3}
-        assert len(told["histogram"]) == (0 if result.withheld else told["values"])
-        assert [v["raw"] for v in told["histogram"]] == list(result.raw)
 
 
 # --- Results for analysts: the same table from a directory, a page and a file, with real types.
@@ -537,15 +490,6 @@ def test_what_estimate_prints_is_read_too(
     kept = [row for row in read if row["withheld"]]
     assert {row["value"] for row in kept} == {None}, "the names of values are not in it"
     assert {row["raw"] for row in kept} == {None}
-
-
-def test_a_file_of_an_earlier_version_lacks_only_what_is_new(data: Path, tmp_path: Path) -> None:
-    rows = json.loads(exported(data, "--format", "json", *Results.open(data).campaigns[:1]))
-    old = [{k: v for k, v in row.items() if k not in (*TIMES, "bin_low", "unit")} for row in rows]
-    (tmp_path / "old.json").write_text(json.dumps(old))
-    read = list(Results.open(tmp_path / "old.json"))
-    assert [row["raw"] for row in read] == [row["raw"] for row in rows]
-    assert {row["opens"] for row in read} == {None}
 
 
 def test_pooled_and_rounds_are_told_apart(data: Path, names: tuple[str, str]) -> None:

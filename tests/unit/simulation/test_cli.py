@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-import simulate_fleet
 from simulation.cli import main
 from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT
 from tests.support.simulation import FIRST, FUEL, hours
 
 DOCS = ROOT / "docs"
+DEVICES = ("--devices", "1000")
 
 
 @pytest.fixture
@@ -94,6 +92,7 @@ def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("none.toml",), "cannot be read"),
         (("--population", "moon"), "'moon' is unknown"),
         (("--rounds", "6"), "the manifest has 5 rounds"),
         (("--rounds", "0"), "the manifest has 5 rounds"),
@@ -104,16 +103,11 @@ def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_clear_line(toml: str, words: tuple[str, ...], said: str) -> None:
-    done = call("statistics", toml, "--devices", "1000", *words)
+    done = call("statistics", *([] if words[0].endswith(".toml") else [toml]), *words, *DEVICES)
     assert done.exit_code == 2
     assert said in done.stderr
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_bad_manifest_is_named(tmp_path: Path) -> None:
-    done = call("statistics", tmp_path / "none.toml", "--devices", "10")
-    assert (done.exit_code, "cannot be read" in done.stderr) == (2, True)
 
 
 def test_a_kept_run_is_not_overwritten(toml: str, tmp_path: Path) -> None:
@@ -121,23 +115,6 @@ def test_a_kept_run_is_not_overwritten(toml: str, tmp_path: Path) -> None:
     assert call(*words).exit_code == 0
     done = call(*words)
     assert (done.exit_code, "already holds a run" in done.stderr) == (2, True)
-
-
-def test_agents_are_honest(toml: str) -> None:
-    done = call("agents", toml, "--devices", "10", "--dropout", "0.1")
-    assert (done.exit_code, "No such option" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(("option", "word"), [("--seed", "-1"), ("--processes", "0")])
-def test_a_number_out_of_range_is_refused(toml: str, option: str, word: str) -> None:
-    done = call("agents", toml, "--devices", "10", option, word)
-    assert (done.exit_code, f"'{option}'" in done.stderr) == (2, True)
-
-
-def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
-    command = [sys.executable, simulate_fleet.__file__, "manifest", "adult"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert 'name = "native-country"' in done.stdout
 
 
 def test_every_command_and_option_is_documented() -> None:

@@ -14,10 +14,10 @@ import pytest
 from protocol_spec import Calibration, as_drawn, calibrate
 from protocol_spec.mechanisms import Nested, Once
 from simulation.counts import OnceFleet, memoized_fleet, nested_fleet, one_round, sample_groups
-from simulation.depths import as_reports, as_statistics
+from simulation.depths import as_statistics
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, drifting
-from tests.support.protocol.statistics import LIMIT, mean_z
+from tests.support.protocol.statistics import LIMIT
 from tests.support.simulation import (
     Law,
     Vector,
@@ -43,21 +43,6 @@ def test_all_counts_of_a_round_have_their_joint_law(protocol: str) -> None:
     law = together(one_report(c, v) for v, n in enumerate(truth) for _ in range(n))
     counts = one_round(np.random.default_rng(SEED), c, np.tile(truth, (RUNS, 1)))
     assert abs(fit_z(vectors(counts), law)) < LIMIT, f"seed {SEED}"
-
-
-@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
-def test_a_large_fleet_is_estimated_without_bias_and_with_the_stated_variance(
-    protocol: str,
-) -> None:
-    c, truth, runs = drawn(protocol, 4), np.array([700_000, 200_000, 100_000, 0]), 4_000
-    n = int(truth.sum())
-    counts = one_round(np.random.default_rng(SEED), c, np.tile(truth, (runs, 1)))
-    raw = (counts / n - c.qs) / c.gap
-    for v, f in enumerate(truth / n):
-        variance = c.pooled_variance(n, 1, f)
-        assert abs(mean_z(raw[:, v].mean(), f, variance, runs)) < LIMIT, f"seed {SEED}"
-        ratio = raw[:, v].var() / variance
-        assert abs(ratio - 1.0) < LIMIT * np.sqrt(2.0 / runs), f"seed {SEED}"
 
 
 def test_groups_are_drawn_without_replacement() -> None:
@@ -254,21 +239,6 @@ def test_answers_have_the_law_of_devices_that_answer_once(each: int) -> None:
         n, counts = answers.round(drifting(start, target, t, 5))
         columns.append(code_of(n[:, np.newaxis], counts[:, np.newaxis]).tolist())
     assert abs(same_z(Counter(zip(*columns)), theirs)) < LIMIT, f"seed {SEED}"
-
-
-@pytest.mark.parametrize("reporting", ["once", "hashed", "nested"])
-def test_both_depths_give_estimates_within_their_errors(reporting: str) -> None:
-    made = campaign(reporting, attributes=questions(12), count=8)  # type: ignore[arg-type]
-    truth = (np.array([900, 500, 300, 100, *[25] * 8]),)
-    behaviour = Behaviour(dropout=0.2)
-    deep = as_reports(Fleet(made, truth, behaviour, SEED, 8))
-    flat = as_statistics(made, truth, behaviour, rounds=8, seed=SEED)
-    for found in (deep, flat):
-        scores = [row["z"] for row in found.rows()]
-        assert len(scores) == 9 * 12
-        assert max(map(abs, scores)) < LIMIT
-        # As if rounds were one and the same, which those of one memo nearly are.
-        assert np.mean(np.square(scores)) < 1 + LIMIT * np.sqrt(2 / 12)
 
 
 def test_statistics_of_values_that_change_are_those_of_answers_alone() -> None:

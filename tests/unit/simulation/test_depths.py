@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collector.data_dir import read_store
@@ -17,7 +16,6 @@ from simulation.population import SimulationError, by_value, populate
 from simulation.results import TRUTH_COLUMNS, Simulated
 from simulation.runs import Run, compare
 from simulation.scaling import measure
-from tests.support.protocol.statistics import LIMIT
 from tests.support.simulation import FUEL, NUMERIC, both, fleet
 
 
@@ -132,23 +130,6 @@ def test_the_columns_are_the_collector_s_and_a_few_more() -> None:
     assert (*COLUMNS, "truth", "z") == TRUTH_COLUMNS
     row = next(as_reports(fleet(both())).rows())
     assert tuple(row) == TRUTH_COLUMNS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_z_scores_are_standard_scores(dropout: float) -> None:
-    """Over many seeds each has mean 0 and variance 1: of a round, and of all rounds pooled."""
-    little_noise = both(attributes=FUEL, eps_inf=6.0, eps_1=5.0)  # so that who is heard matters
-    made, runs = fleet(little_noise, 500, rounds=3, dropout=dropout), 300
-    found = []
-    for seed in range(runs):
-        counted = as_statistics(made.manifest, made.truth, made.behaviour, rounds=3, seed=seed)
-        found.append([row["z"] for row in counted.rows()])
-    scores = np.array(found)
-    assert scores.shape[1] == 4 * (1 + 3)
-    assert np.abs(scores.mean(axis=0)).max() < LIMIT / np.sqrt(runs), f"seeds 0 to {runs}"
-    spread = np.abs(scores.var(axis=0) - 1.0).max()
-    assert spread < LIMIT * np.sqrt(2.0 / runs), f"seeds 0 to {runs}"
 
 
 def test_a_withheld_histogram_has_no_score() -> None:

@@ -146,19 +146,6 @@ def test_a_device_answers_for_so_many_values_and_then_freezes(cap: int) -> None:
         assert (batch._known[everyone, batch._used] == last).all()
 
 
-def test_a_value_keeps_its_memo() -> None:
-    made = fleet(both(attributes=FUEL, max_values=4), 150, rounds=9, changes=0.9)
-    batch = next(made.batches())
-    seen: dict[tuple[int, int], bytes] = {}
-    for _ in range(9):
-        batch.reports()
-        for device, row in enumerate(batch._known):
-            for place, value in enumerate(row.tolist()):
-                memo = batch._memos[device, place].tobytes()
-                assert value < 0 or seen.setdefault((device, value), memo) == memo
-    assert len(seen) > 3 * batch.values.size  # nearly all came to hold all four values
-
-
 @pytest.mark.parametrize("name", ["changes", "late", "duplicates"])
 def test_statistics_refuse_what_needs_single_devices(name: str) -> None:
     made = fleet(both(), **{name: 0.1})  # type: ignore[arg-type]

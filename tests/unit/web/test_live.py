@@ -57,24 +57,6 @@ def test_readers_at_the_same_time_wait_for_one_answer() -> None:
     assert len(made) == 1
 
 
-def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
-    clock, numbers = Clock(), iter(range(9))
-
-    async def read() -> list[tuple[int, float]]:
-        cache: Cache[int] = Cache(nothing, clock)
-        seen = []
-        for now in (0.0, 0.5, 0.999, 1.0, 1.5, 2.0):
-            clock.now = now
-            seen.append(await cache.get("page", lambda: next(numbers)))
-        return seen
-
-    assert asyncio.run(read()) == [
-        *[(0, 0.0)] * 3,
-        *[(1, 1.0)] * 2,
-        (2, 2.0),
-    ]
-
-
 def answers_at(times: tuple[float, ...], *, waited: float, spent: float) -> list[int]:
     """Which answer each reader got, if making one waits and keeps a processor for so long."""
     clock, processor, numbers = Clock(), Clock(), iter(range(9))
@@ -95,28 +77,22 @@ def answers_at(times: tuple[float, ...], *, waited: float, spent: float) -> list
     return asyncio.run(read())
 
 
-def test_a_dear_answer_is_kept_longer() -> None:
-    """So reading one address without end costs a tenth of a processor, not all of it."""
-    assert answers_at((0.0, 0.6, 5.4, 5.5, 6.0), waited=0.0, spent=0.5) == [0, 0, 0, 1, 1]
-
-
-def test_an_answer_that_only_waited_is_soon_made_again() -> None:
-    """On a busy machine a cheap answer takes seconds: no reason to show old numbers for minutes."""
-    assert answers_at((0.0, 9.9, 10.0), waited=4.99, spent=0.01) == [0, 0, 1]
-
-
-def test_a_clock_that_was_put_back_keeps_nothing_for_ever() -> None:
-    clock, numbers = Clock(), iter(range(9))
-
-    async def read() -> list[int]:
-        cache: Cache[int] = Cache(nothing, clock)
-        seen = []
-        for now in (9e9, 5.0, 5.5):
-            clock.now = now
-            seen.append((await cache.get("page", lambda: next(numbers)))[0])
-        return seen
-
-    assert asyncio.run(read()) == [0, 1, 1]
+@pytest.mark.parametrize(
+    ("times", "waited", "spent", "expected"),
+    [
+        ((0.0, 0.5, 0.999, 1.0, 1.5, 2.0), 0.0, 0.0, [0, 0, 0, 1, 1, 2]),
+        # Reading one address without end costs a tenth of a processor, not all of it.
+        ((0.0, 0.6, 5.4, 5.5, 6.0), 0.0, 0.5, [0, 0, 0, 1, 1]),
+        # On a busy machine a cheap answer takes seconds: no reason to show old numbers for minutes.
+        ((0.0, 9.9, 10.0), 4.99, 0.01, [0, 0, 1]),
+        ((9e9, 5.0, 5.5), 0.0, 0.0, [0, 1, 1]),
+    ],
+    ids=["a second", "longer if expensive", "not if it only waited", "clock set back"],
+)
+def test_how_long_an_answer_is_kept(
+    times: tuple[float, ...], waited: float, spent: float, expected: list[int]
+) -> None:
+    assert answers_at(times, waited=waited, spent=spent) == expected
 
 
 def test_a_failure_is_not_kept() -> None:
@@ -173,19 +149,21 @@ def alive(sizes: list[int], pause: float = 0.0) -> list[int]:
         gc.enable()
 
 
-def test_only_so_many_bytes_are_kept() -> None:
-    third = MOST_BYTES // 3
-    assert alive([third, third, third]) == [0, 1, 2]
-    assert alive([third, third, third, third]) == [1, 2, 3]
-    assert alive([1, 1, MOST_BYTES]) == [2]
+THIRD = MOST_BYTES // 3
 
 
-def test_an_answer_too_large_is_given_and_not_kept() -> None:
-    assert alive([1, MOST_BYTES + 1, 1]) == [0, 2]
-
-
-def test_what_is_out_of_date_is_dropped_by_whatever_is_read_next() -> None:
-    assert alive([1, 1, 1, 1], pause=0.6) == [2, 3]
+@pytest.mark.parametrize(
+    ("sizes", "pause", "expected"),
+    [
+        ([THIRD] * 3, 0.0, [0, 1, 2]),
+        ([THIRD] * 4, 0.0, [1, 2, 3]),
+        ([1, 1, MOST_BYTES], 0.0, [2]),
+        ([1, MOST_BYTES + 1, 1], 0.0, [0, 2]),  # too large: given, and not kept
+        ([1, 1, 1, 1], 0.6, [2, 3]),  # out of date: dropped by whatever is read next
+    ],
+)
+def test_which_answers_are_kept(sizes: list[int], pause: float, expected: list[int]) -> None:
+    assert alive(sizes, pause) == expected
 
 
 def test_a_page_is_fresh_after_its_time(own: Own) -> None:
@@ -216,6 +194,7 @@ def stream(site: Site, path: str) -> Iterator[Next]:
         response = connection.getresponse()
         assert response.status == 200
         assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
+        assert response.getheader("cache-control") == "no-store"
         yield lambda: _event(response)
     finally:
         connection.close()
@@ -241,25 +220,13 @@ def test_a_campaigns_events_follow_its_reports(own: Own) -> None:
     path = f"/campaigns/{own.campaign.name}/events"
     with serving(own.data) as site, stream(site, path) as following:
         first = following()
+        assert first.keys() == {"healthy", "service", "received", "last_sealed", "filling"}
         assert (first["received"], first["last_sealed"]) == (42, 1)
         assert first["filling"][0]["reports"] == {"fuel": 8, "town": 0, "colour": 0}
         own.store.commit([candidate(own.campaign, 99, 2)], [])
         assert following()["filling"][0]["reports"]["fuel"] == 9
         seal(own.store, own.campaign, 2)
         assert following()["last_sealed"] == 2
-
-
-def test_everything_together(own: Own) -> None:
-    with serving(own.data) as site, stream(site, "/events") as following:
-        assert following()["received"] == 42
-        own.store.commit([candidate(own.campaign, 99, 2)], [])
-        assert following()["received"] == 43
-
-
-def test_events_hold_no_histogram(site: Site, campaign: Campaign) -> None:
-    with stream(site, f"/campaigns/{campaign.name}/events") as following:
-        facts = following()
-    assert facts.keys() == {"healthy", "service", "received", "last_sealed", "filling"}
 
 
 @pytest.mark.parametrize(
@@ -328,11 +295,3 @@ def test_a_database_that_failed_is_opened_anew(data: Path, campaign: Campaign) -
         wait_until(lambda: len(opened) == 2)
         assert following()["received"] == 42
     assert (len(opened), closed) == (2, opened[:1])
-
-
-@pytest.mark.parametrize("path", ["/events", "/campaigns/nosuch/events"])
-def test_events_are_not_stored(site: Site, path: str) -> None:
-    connection = site.connect()
-    connection.request("GET", path)
-    assert connection.getresponse().getheader("cache-control") == "no-store"
-    connection.close()

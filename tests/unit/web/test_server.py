@@ -307,6 +307,9 @@ def test_a_head_has_a_longest_length(site: Site) -> None:
         ("precision=0", "a half-width lies between 0 and 1"),
         ("protocol=RAPPOR", "choose auto, L-GRR"),
         ("protocol=L-OUE&eps_1=1.9", "L-OUE"),
+        ("reporting=never", "choose memoized, once, hashed, nested"),
+        ("changes=maybe", "choose yes, no"),
+        ("rounds=0", "must be 1 or more"),
     ],
 )
 def test_parameters_beyond_reason_get_a_sentence(site: Site, query: str, told: str) -> None:
@@ -468,9 +471,6 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str) -> None:
     with pytest.raises(SettingsError, match="holds no usable token") as refused:
         page_token(tmp_path, tmp_path / "mine", {})
     assert not token or token not in str(refused.value)
-
-
-def test_a_token_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         page_token(tmp_path, tmp_path / "nosuch", {})
 

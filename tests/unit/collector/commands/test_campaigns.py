@@ -25,7 +25,7 @@ from collector.opening import (
 from collector.records import Campaign
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
-from protocol_spec import Manifest, ManifestError, Topics
+from protocol_spec import Manifest, ManifestError
 from protocol_spec.programs.settings import parse_invitation
 from tests.support.campaigns import manifest_text
 from tests.support.collector import FIRST, candidate
@@ -91,22 +91,11 @@ def test_open(cli: Cli, file: Path, data: Path) -> None:
         assert [c.name for c in store.campaigns()] == [manifest.campaign]
 
 
-def test_topics_of_the_join_line_are_the_campaigns(cli: Cli, file: Path, data: Path) -> None:
-    told = facts_of(cli("open", file, "--data-dir", data, "--namespace", "other", "--json"))
-    address = told["join"].split("/", 3)[3]
-    assert address == f"other/{told['campaign']}{told['digest'][8:]}"
-    assert Topics(told["campaign"], "other").manifest.startswith("other/")
-
-
 def test_no_manifest_file(cli: Cli, home: Path) -> None:
     for words in (["plan", home / "nosuch.toml", "--devices", 9], ["open", home / "nosuch.toml"]):
         assert "cannot be read: No such file" in mistaken(cli, 2, *words)
-
-
-def test_a_manifest_that_is_not_toml(cli: Cli, file: Path, data: Path) -> None:
-    file.write_text("slug = heat")
-    assert "is not TOML" in mistaken(cli, 2, "open", file, "--data-dir", data)
-    assert not data.exists()
+    (home / "x.toml").write_text("slug = heat")
+    assert "is not TOML" in mistaken(cli, 2, "plan", home / "x.toml", "--devices", 9)
 
 
 def test_several_mistakes_in_a_manifest_are_told_at_once(cli: Cli, file: Path, data: Path) -> None:
@@ -116,14 +105,6 @@ def test_several_mistakes_in_a_manifest_are_told_at_once(cli: Cli, file: Path, d
     for field in ("slug = ", "eps_1: is required", "eps1 = ", "rounds.period = "):
         assert f"{file}: {field}" in told
     assert not data.exists()
-
-
-def test_a_protocol_that_cannot_reach_its_budget(cli: Cli, file: Path, data: Path) -> None:
-    text = file.read_text().replace("L-OSUE", "L-SOUE").replace("eps_1 = 0.6", "eps_1 = 1.9")
-    file.write_text(text)
-    told = mistaken(cli, 2, "open", file, "--data-dir", data)
-    assert 'attributes[2].protocol = "L-SOUE"' in told
-    assert "at most eps_1 = 1.31" in told
 
 
 def test_a_campaign_that_is_over(cli: Cli, file: Path, data: Path) -> None:
@@ -141,24 +122,6 @@ def test_a_campaign_that_was_closed(cli: Cli, data: Path, file: Path, used: Camp
     told = mistaken(cli, 1, "open", file, "--data-dir", data, "--broker", NOBODY)
     assert f"{used.name} was closed at" in told
     assert "open another campaign" in told
-
-
-def test_a_file_where_the_data_should_be(cli: Cli, home: Path, file: Path) -> None:
-    (home / "data").touch()
-    told = mistaken(cli, 1, "open", file, "--data-dir", home / "data")
-    assert "choose another with --data-dir" in told
-
-
-def test_data_that_others_can_read(cli: Cli, home: Path, file: Path) -> None:
-    (home / "data").mkdir(mode=0o755)
-    assert "chmod 700" in mistaken(cli, 1, "open", file, "--data-dir", home / "data")
-
-
-def test_a_database_that_cannot_be_opened(cli: Cli, data: Path, file: Path) -> None:
-    (data / "collector.db").mkdir(parents=True)
-    data.chmod(0o700)
-    told = mistaken(cli, 1, "open", file, "--data-dir", data)
-    assert "collector.db cannot be used: Is a directory" in told
 
 
 def test_close_asks_first(cli: Cli, data: Path, used: Campaign) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 import shutil
 import socket
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -32,20 +35,49 @@ from tests.support.databases import new_schema
 from tests.support.harness import ROOT, need
 from tests.support.hostile import TEXT_A
 
+WITHOUT = """
+import sys
+sys.modules["numpy"] = None  # as if it were not installed
+from collector.__main__ import main
+sys.argv = ["allomfree-collector", "status"]
+main()
+"""
+
+
+def test_a_missing_library_is_one_line_and_exit_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "pip install '.[collector]', in a copy of the source" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_overview_needs_none_of_them() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.replace("status", "--help")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\n  status " in done.stdout
+
+
+def test_numpy_starts_no_threads() -> None:
+    """Nobody multiplies matrices here; whoever wants the threads says so in the environment."""
+    code = "import collector.__main__, numpy, os; print(len(os.listdir('/proc/self/task')))"
+    usual = {name: text for name, text in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=usual, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+# --- Commands and settings.
+
+
 COMMANDS = sorted(main.commands)
-
-
-def test_the_commands_people_were_promised_are_there() -> None:
-    promised = {"plan", "open", "run", "status", "estimate", "export", "seal", "close"}
-    assert promised | {"doctor", "health", "revoke"} <= set(COMMANDS)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
-    shown = cli(name, "--help")
-    assert shown.exit_code == 0
-    assert f"allomfree-collector {name}" in shown.stdout.split("Options:")[0].split("\n", 1)[1]
-    assert cli(name, "-h").stdout == shown.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -98,19 +130,6 @@ def test_a_device_is_revoked_before_anything_was_opened(cli: Cli, data: Path) ->
 def test_no_secret_is_a_flag() -> None:
     options = [o for c in main.commands.values() for o in c.params if isinstance(o, click.Option)]
     assert not {flag for o in options for flag in o.opts} & {"--password", "--key", "--secret"}
-
-
-def test_settings_come_from_the_environment_too(
-    cli: Cli, data: Path, used: Campaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ALLOMFREE_DATA_DIR", str(data))
-    assert facts_of(cli("status", "--json"))["received"] == 180
-
-
-def test_an_unknown_setting(cli: Cli, home: Path) -> None:
-    (home / "c.toml").write_text("brocker = 'mqtts://broker.example'\n")
-    told = mistaken(cli, 2, "status", "--config", home / "c.toml")
-    assert 'brocker is not a setting; did you mean "broker"? There are data_dir, broker' in told
 
 
 def test_errors_in_settings_use_the_collectors_words(cli: Cli, home: Path, data: Path) -> None:
@@ -307,26 +326,13 @@ def test_seal(cli: Cli, data: Path, used: Campaign) -> None:
         assert store.last_sealed(used.id) == 1
 
 
-@pytest.mark.parametrize("url", ["http://broker.example", "broker.example", "mqtt:/broker", ""])
-def test_an_address_that_names_no_broker(cli: Cli, data: Path, url: str) -> None:
-    told = mistaken(cli, 2, "run", "--data-dir", data, "--broker", url)
-    assert "--broker" in told
-    assert "mqtts://" in told
-
-
-def test_plain_text_to_another_machine(cli: Cli, data: Path) -> None:
-    told = mistaken(cli, 2, "run", "--data-dir", data, "--broker", "mqtt://broker.example")
-    assert "nothing was sent. Use mqtts://" in told
-
-
-def test_a_second_collector_on_the_same_data(cli: Cli, data: Path) -> None:
+def test_run_refuses_a_second_collector_and_a_lost_key(
+    cli: Cli, data: Path, used: Campaign
+) -> None:
     with only_service(data):
         told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY)
     assert "another collector is running" in told
     assert "nothing was changed" in told
-
-
-def test_a_lost_device_key(cli: Cli, data: Path, used: Campaign) -> None:
     told = mistaken(cli, 1, "run", "--data-dir", data, "--broker", NOBODY)
     assert "device.key is missing; nothing was changed. Restore it" in told
 

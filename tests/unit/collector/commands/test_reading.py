@@ -209,12 +209,6 @@ def test_a_round_without_reports(cli: Cli, data: Path, used: Campaign) -> None:
     assert "round 500 has no reports; see allomfree-collector status" in told
 
 
-def test_results_before_the_first_sealing(cli: Cli, data: Path, file: Path) -> None:
-    cli("open", file, "--data-dir", data)
-    told = mistaken(cli, 1, "estimate", "--data-dir", data)
-    assert "no round is sealed yet" in told
-
-
 def test_an_output_that_cannot_be_written(cli: Cli, data: Path, used: Campaign) -> None:
     told = mistaken(cli, 2, "export", "--data-dir", data, "--output", data / "no" / "such.csv")
     assert "cannot be written: No such file or directory" in told
@@ -255,12 +249,6 @@ def test_comparisons_of_several_rounds_are_columns(cli: Cli, data: Path, used: C
         assert row[columns.index("answer") :].split("  ")[0] == "not shown"
         assert row[columns.index("if picked") :] == "not shown"
     assert note.startswith("  if picked: ")
-
-
-def test_estimate_compares_only_what_is_there(cli: Cli, data: Path, used: Campaign) -> None:
-    words = ("estimate", "--data-dir", data, "--attribute", "fuel", "--compare")
-    assert "unknown value 'coal'; the attribute has:" in mistaken(cli, 1, *words, "gas", "coal")
-    assert "compared with itself" in mistaken(cli, 1, *words, "gas", "gas")
 
 
 def test_estimate_says_numbers_windows_and_the_way(cli: Cli, data: Path) -> None:
