@@ -35,17 +35,10 @@ def asked(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def joined(cli: Cli, asked: Path, state: Path) -> Path:
-    result = cli(
-        "join",
-        "--manifest",
-        asked,
-        "--broker",
-        NOBODY,
-        "--yes",
-        "--state-dir",
-        state,
-    )
+    words = ("--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    result = cli("join", *words)
     assert result.exit_code == 0, result.stderr
+    assert "This device will answer 'fuel', for life." in result.stdout
     return state
 
 
@@ -82,38 +75,19 @@ def test_a_wrong_word_is_a_mistake_in_settings(cli: Cli, words: list[str]) -> No
     assert "Usage:" in result.stderr
 
 
-def test_join_asks_and_takes_no_for_an_answer(cli: Cli, asked: Path, state: Path) -> None:
-    here = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state)
-    words = here
-    for answer in ("n\n", "\n", ""):
-        result = cli(*words, answer=answer)
-        assert result.exit_code == 3
-        assert "Not joined; nothing was drawn, sent or spent." in result.stderr
-        assert rows(state)["campaign"] == []
-    result = cli(*words, answer="y\n")
-    assert result.exit_code == 0
-    assert "This device will answer 'fuel', for life." in result.stdout
-    assert len(rows(state)["campaign"]) == 1
-
-
 def test_join_previews_without_joining(cli: Cli, asked: Path, state: Path) -> None:
     words = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state, "--preview")
     text = cli(*words)
     assert text.exit_code == 0
     assert "What heats your home?" in text.stdout
     shown = facts(cli(*words, "--json"))
-    assert shown["campaign"] == manifest_of(asked).campaign
+    assert shown["campaign"] == Manifest.from_file(asked).campaign
     assert [a["attribute"] for a in shown["attributes"]] == ["fuel"]
     assert rows(state)["campaign"] == []
 
 
-def manifest_of(path: Path) -> Manifest:
-    return Manifest.from_file(path)
-
-
 def test_join_speaks_json(cli: Cli, asked: Path, state: Path) -> None:
-    here = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state, "--json")
-    words = here
+    words = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state, "--json")
     told = facts(cli(*words, "--yes"))
     assert told.keys() == {"campaign", "device", "attribute", "rounds", "warning"}
     told_again = facts(cli(*words, answer="y\n"))
@@ -142,17 +116,8 @@ def test_show_and_status_before_and_after_joining(cli: Cli, asked: Path, state: 
     nothing = {"campaigns": [], "ledger": [], "budgets": [everything], "clock": ""}
     assert facts(cli("show", "--state-dir", state, "--json")) == nothing
     assert "No campaign joined." in cli("status", "--state-dir", state).stdout
-    cli(
-        "join",
-        "--manifest",
-        asked,
-        "--broker",
-        NOBODY,
-        "--yes",
-        "--state-dir",
-        state,
-    )
-    name = manifest_of(asked).campaign
+    cli("join", "--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
+    name = Manifest.from_file(asked).campaign
     shown = facts(cli("show", name[:6], "--state-dir", state, "--json"))
     assert shown["campaigns"][0]["campaign"] == name
     (standing,) = facts(cli("status", "--state-dir", state, "--json"))["campaigns"]
@@ -178,7 +143,7 @@ def test_pause_resume_and_leave(cli: Cli, joined: Path) -> None:
     assert whats == ["joined", "paused", "joined", "left", "joined"]
 
 
-@pytest.mark.parametrize("verb", ["show", "pause", "resume", "leave"])
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "leave", "forget"])
 def test_an_unknown_campaign_is_said_with_those_there_are(
     cli: Cli, joined: Path, verb: str
 ) -> None:
@@ -188,7 +153,7 @@ def test_an_unknown_campaign_is_said_with_those_there_are(
 
 
 def test_a_report_is_counted(cli: Cli, state: Path, asked: Path, nats: Nats) -> None:
-    campaign = manifest_of(asked)
+    campaign = Manifest.from_file(asked)
     address = f"{nats.url}/allomfree/{campaign.campaign}"
     with Tally(nats.port, campaign) as tally:
         assert cli("join", address, "--yes", "--state-dir", state).exit_code == 0
@@ -240,16 +205,7 @@ def test_doctor_finds_a_sound_agent_sound(
 ) -> None:
     config = tmp_path / "edge.toml"
     config.write_text(f'state_dir = "{state}"\n[sources.fuel]\nvalue = "gas"\n')
-    cli(
-        "join",
-        "--manifest",
-        asked,
-        "--broker",
-        nats.url,
-        "--yes",
-        "--config",
-        config,
-    )
+    cli("join", "--manifest", asked, "--broker", nats.url, "--yes", "--config", config)
     result = cli("doctor", "--config", config, "--json")
     assert result.exit_code == 0, result.stdout
     found = {finding["check"]: finding["ok"] for finding in facts(result)}

@@ -14,7 +14,6 @@ from edge_client.errors import (
     CampaignProblem,
     PolicyRefusal,
     SettingsError,
-    StateBusy,
 )
 from edge_client.link import Link, PahoLink, connect
 from edge_client.statement import campaign_facts
@@ -40,7 +39,6 @@ from tests.support.edge import (
     NoEntropy,
     by_port,
     no_entropy,
-    rows,
     way_manifest,
 )
 
@@ -109,17 +107,6 @@ def test_looking_at_an_invitation_draws_nothing(
         with pytest.raises(NoEntropy):
             client.join(invitation)
         assert client.memberships() == []
-
-
-def test_only_the_drawn_attribute_is_looked_at(state: Path, nats: Nats) -> None:
-    several = manifest(
-        slug=f"api-{os.urandom(4).hex()}",
-        attributes=FUEL + FUEL.replace("fuel", "stove") + FUEL.replace("fuel", "oven"),
-    )
-    with Tally(nats.port, several), EdgeClient(state) as client:
-        drawn = client.join(address(nats, several)).attribute.name
-        (reported,) = client.report({drawn: "gas"})
-        assert reported.state == "counted"
 
 
 def test_what_is_stored_is_sent_even_if_nothing_new_can_be_drawn(
@@ -234,26 +221,6 @@ def test_a_user_name_is_the_devices_name(state: Path, campaign: Manifest) -> Non
     with EdgeClient(state, credentials=Credentials("living-room")) as client:
         joined = client.join(client.invitation(manifest=campaign, broker=NOBODY))
         assert joined.device == "living-room"
-
-
-def test_one_client_at_a_time(state: Path) -> None:
-    with EdgeClient(state):
-        with pytest.raises(StateBusy):
-            EdgeClient(state)
-        EdgeClient(state, exclusive=False).close()
-    EdgeClient(state).close()
-
-
-def test_pause_resume_leave(state: Path, campaign: Manifest) -> None:
-    with EdgeClient(state) as client:
-        client.join(client.invitation(manifest=campaign, broker=NOBODY))
-        assert client.pause().status == "paused"
-        (told,) = client.report({"fuel": "wood"}, timeout=0.1)
-        assert (told.round, told.state) == (None, ReportState.WAITING)
-        assert told.text == told.reason == "paused by you"
-        assert client.leave().status == "left"
-        assert client.resume().status == "joined"
-        assert rows(state)["memo"] == []
 
 
 def answer_forget(

@@ -172,38 +172,10 @@ def test_no_code_path_disables_verification() -> None:
         ("protocol_spec/programs/settings.py", "SSLContext"),  # what the one that verifies returns
         ("protocol_spec/programs/mqtt.py", "SSLContext"),  # what it is given
         ("protocol_spec/programs/packets.py", "SSLContext"),
-        ("protocol_spec/programs/packets.py", "wrap_bio"),  # with the name: see below
+        ("protocol_spec/programs/packets.py", "wrap_bio"),
     }
     found = {(module, name) for module, tree in trees().items() for name in names(tree) & forbidden}
     assert found == allowed
-
-
-def test_there_is_one_place_that_makes_a_context_and_one_that_uses_it() -> None:
-    makers = {module for module, tree in trees().items() if "create_default_context" in names(tree)}
-    users = {m for m, tree in trees().items() if {"wrap_socket", "wrap_bio"} & names(tree)}
-    givers = {module for module, tree in trees().items() if "tls_context" in calls(tree)}
-    assert (makers, users, givers) == (
-        {"protocol_spec/programs/settings.py"},
-        {"protocol_spec/programs/packets.py"},
-        {"protocol_spec/programs/mqtt.py"},
-    )
-    source = (ROOT / "protocol_spec/programs/packets.py").read_text("utf-8")
-    assert "wrap_bio(self._arrived, self._outgoing, server_hostname=host)" in source
-
-
-def calls(tree: ast.AST) -> set[str]:
-    """The names and methods that a module calls."""
-    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {str(getattr(f, "id", getattr(f, "attr", ""))) for f in called}
-
-
-def test_whoever_makes_a_link_has_checked_for_plain_text() -> None:
-    """One module makes links, and its one function checks first; nobody calls an adapter."""
-    made = {module: calls(tree) for module, tree in trees().items()}
-    assert {m for m, called in made.items() if "make_link" in called} == {"edge_client/link.py"}
-    assert not {m for m, called in made.items() if "PahoLink" in called}
-    source = (ROOT / "edge_client/link.py").read_text("utf-8")
-    assert source.index("check_plaintext(") < source.index("self.make_link(")
 
 
 def test_a_link_in_plain_text_is_not_made() -> None:
@@ -259,7 +231,6 @@ def test_nobody_has_said_which_broker_they_are_for() -> None:
 RIGHT, OTHER = parse_broker("mqtts://right.example"), parse_broker("mqtts://other.example")
 SAME_HOST = [parse_broker(f"{url}") for url in ("mqtts://right.example:1", "mqtt://right.example")]
 SECRET = "correct-horse"  # noqa: S105 - of brokers that are not there
-CONFIG = {"username": "k7f3", "password_file": "password", "ca_file": "ca.pem"}
 
 
 @pytest.fixture

@@ -287,11 +287,6 @@ def test_topic_filters(pattern: str, topic: str, expected: bool) -> None:
 # --- What a broker retains is asked for again
 
 
-def turn_thrice(runner: Runner) -> None:
-    for _ in range(3):
-        runner.tick(wait=0.0)
-
-
 class InattentiveLink(DeviceLink):
     """Hears what is retained when it subscribes, and nothing live: a page comes with QoS 0."""
 
@@ -309,10 +304,10 @@ def test_a_receipt_that_passed_by_is_asked_for_again(agent: Agent, clock: FakeCl
 
     tally = MemoryTally(server, daily())
     with closing(runner_of(agent, lambda _: "wood", make_link=link, timing=SLOW)) as runner:
-        turn_thrice(runner)
+        turn(runner)
         assert fates(agent) == ["queued"]
         clock.pass_time(SLOW.resend_longest)
-        turn_thrice(runner)
+        turn(runner)
     assert fates(agent) == ["counted"]
     assert len(tally.deliveries) == 2
 

@@ -20,7 +20,6 @@ from edge_client.errors import (
     StateExposed,
     StateLost,
     StateOfOtherVersion,
-    StorageFailure,
 )
 from edge_client.policy import Policy
 from edge_client.store import Store
@@ -263,13 +262,6 @@ def test_the_state_of_another_version_is_refused_untouched(
             attempt()
         assert "nothing was changed, drawn or sent" in str(refused.value)
         assert {path.name: path.read_bytes() for path in used.iterdir()} == before
-
-
-def test_a_directory_in_the_place_of_the_database_is_no_traceback(used: Path) -> None:
-    database(used).unlink()
-    database(used).mkdir(mode=0o700)
-    with pytest.raises(StorageFailure, match=r"cannot be opened.*nothing was drawn or sent"):
-        Store(used, exclusive=True)
 
 
 def test_a_first_start_that_was_killed_is_no_loss(state: Path) -> None:

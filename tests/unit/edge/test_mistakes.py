@@ -58,26 +58,34 @@ def assert_one_clear_line(result: Result, code: int, *told: str) -> None:
     assert result.exit_code == code
 
 
-# --- 1: the address ----------------------------------------------------------------------------
+# --- 1: an address or an option -----------------------------------------------------------------
+
+
+EXAMPLE, NOTHING = "write it like mqtts://broker.example/", "Nothing was drawn, sent or spent"
 
 
 @pytest.mark.parametrize(
-    "address",
-    [f"http://b.example/{SOMEWHERE}", "b.example", "mqtts://b.example/home", "mqtt://x:y"],
+    ("words", "code", "told"),
+    [
+        (["join", f"http://b.example/{SOMEWHERE}"], 2, [EXAMPLE]),
+        (["join", "b.example"], 2, [EXAMPLE]),
+        (["join", "mqtts://b.example/home"], 2, [EXAMPLE]),
+        (["join", "mqtt://x:y"], 2, [EXAMPLE]),
+        (["join", f"mqtts://broker..example/{SOMEWHERE}"], 1, ["broker..example", NOTHING]),
+        (
+            ["join", f"mqtt://192.0.2.1/{SOMEWHERE}"],
+            2,
+            ["not encrypted", "nothing was sent", "--allow-plaintext"],
+        ),
+        (["join", f"{NOBODY}/{SOMEWHERE}"], 1, [NOBODY, "refused", NOTHING]),
+        (["report", "--password-file", "/gone"], 2, ["gone cannot be read: No such file"]),
+        (["report", "--value", "marmalade"], 2, ["write ATTRIBUTE=VALUE", "nothing was drawn"]),
+    ],
 )
-def test_a_wrong_address(cli: Cli, state: Path, address: str) -> None:
-    result = cli("join", address, "--yes", "--state-dir", state)
-    assert_one_clear_line(result, 2, "write it like mqtts://broker.example/")
-
-
-def test_an_address_with_a_typing_error(cli: Cli, state: Path) -> None:
-    result = cli("join", f"mqtts://broker..example/{SOMEWHERE}", "--yes", "--state-dir", state)
-    assert_one_clear_line(result, 1, "broker..example", "Nothing was drawn, sent or spent")
-
-
-def test_an_unencrypted_address(cli: Cli, state: Path) -> None:
-    result = cli("join", f"mqtt://192.0.2.1/{SOMEWHERE}", "--yes", "--state-dir", state)
-    assert_one_clear_line(result, 2, "not encrypted", "nothing was sent", "--allow-plaintext")
+def test_a_wrong_word(cli: Cli, state: Path, words: list[str], code: int, told: list[str]) -> None:
+    result = cli(*words, "--state-dir", state)
+    assert_one_clear_line(result, code, *told)
+    assert "marmalade" not in result.output
 
 
 # --- 2: the password ---------------------------------------------------------------------------
@@ -113,17 +121,7 @@ def test_a_wrong_password(
     assert_one_clear_line(result, 1, "has no campaign home-heat-1a2b3c4d", "nothing was drawn")
 
 
-def test_a_password_file_that_is_not_there(cli: Cli, state: Path, tmp_path: Path) -> None:
-    result = cli("report", "--state-dir", state, "--password-file", tmp_path / "gone")
-    assert_one_clear_line(result, 2, "gone cannot be read: No such file", "Nothing was drawn")
-
-
 # --- 3: the broker is away ---------------------------------------------------------------------
-
-
-def test_joining_while_the_broker_is_away(cli: Cli, state: Path) -> None:
-    result = cli("join", f"{NOBODY}/{SOMEWHERE}", "--yes", "--state-dir", state)
-    assert_one_clear_line(result, 1, NOBODY, "refused", "Nothing was drawn, sent or spent")
 
 
 def test_reporting_while_the_broker_is_away(cli: Cli, state: Path) -> None:
@@ -208,15 +206,6 @@ def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
     assert set(named) == {"eps_1", "rounds.count"}
 
 
-# --- 7: the value ------------------------------------------------------------------------------
-
-
-def test_a_value_without_its_attribute(cli: Cli, state: Path) -> None:
-    result = cli("report", "--value", "marmalade", "--state-dir", state)
-    assert_one_clear_line(result, 2, "--value: write ATTRIBUTE=VALUE", "nothing was drawn")
-    assert "marmalade" not in result.output
-
-
 # --- 8: the state directory --------------------------------------------------------------------
 
 
@@ -228,14 +217,6 @@ def test_a_state_directory_that_cannot_be_used(cli: Cli, state: Path, verb: str)
     assert "--state-dir" in result.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_somebody_elses_state_directory(cli: Cli, state: Path) -> None:
-    state.mkdir(mode=0o700)
-    os.chown(state, 12345, 12345)
-    result = cli("run", "--state-dir", state)
-    assert_one_clear_line(result, 1, "belongs to another user", "nothing was drawn or sent")
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("verb", ["status", "report"])
 def test_a_state_directory_that_cannot_be_read(cli: Cli, state: Path, verb: str) -> None:
@@ -244,13 +225,6 @@ def test_a_state_directory_that_cannot_be_read(cli: Cli, state: Path, verb: str)
     result = cli(verb, "--state-dir", state)
     state.chmod(0o700)
     assert_one_clear_line(result, 1, str(state), "Permission denied", "drawn or sent")
-
-
-def test_a_state_directory_open_to_others(cli: Cli, state: Path) -> None:
-    join(cli, state)
-    state.chmod(0o755)
-    result = cli("status", "--state-dir", state)
-    assert_one_clear_line(result, 1, "can be read by other users", f"chmod 700 {state}")
 
 
 @pytest.mark.parametrize("name", ["highwater", "lock", "state.db"])
@@ -394,13 +368,6 @@ def test_forget_without_a_campaign_asks_nothing(
     assert (done.exit_code, done.stdout) == (1, "")
     told = "this device has joined no campaign; nothing was sent or spent"
     assert done.stderr == f"error: {told}\n"
-
-
-def test_forget_names_what_is_joined_before_it_asks(cli: Cli, joined: Path) -> None:
-    done = cli("forget", "heat", "--state-dir", joined, answer="y\n")
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: heat is not a joined campaign; joined are: test-")
-    assert len(rows(joined)["campaign"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ from edge_client.statement import NEVER_LEAVES, campaign_facts
 from protocol_spec import LONGITUDINAL, calibrate
 from tests.support.command_line import Cli
 from tests.support.edge import (
-    COLOUR,
     FUEL,
     FakeClock,
     as_killed,
@@ -150,20 +149,6 @@ def test_what_others_wrote_is_text(clock: FakeClock, state: Path, tmp_path: Path
     assert HOSTILE in Reader(text).text
 
 
-def test_the_true_value_and_the_memo_are_not_in_it(
-    state: Path, clock: FakeClock, tmp_path: Path
-) -> None:
-    agent = joined_agent(state, clock, daily(attributes=COLOUR))
-    draw_rounds(agent, clock, 2, "c77")
-    memo = agent.store.memos(only(agent).name)[77].body
-    copy = as_killed(state, tmp_path / "copy")
-    agent.store.close()
-    with EdgeClient(copy, clock=clock, exclusive=False) as client:
-        text = statement_page(client, client.memberships())
-    assert memo.hex(" ") not in Reader(text).text
-    assert "c77" not in Reader(text).text
-
-
 def test_without_a_campaign_it_says_how_to_begin(tmp_path: Path) -> None:
     with EdgeClient(tmp_path / "new", exclusive=True) as client:
         reader = Reader(statement_page(client, []))
@@ -268,13 +253,6 @@ def test_the_command(cli: Cli, state: Path, tmp_path: Path, clock: FakeClock) ->
     refused = cli("show", "--html", path, "--state-dir", state)
     assert (refused.exit_code, path.read_text()) == (2, "mine")
     assert refused.stderr.startswith("error: ")
-
-
-def test_it_needs_no_more_than_the_agent_has() -> None:
-    assert "edge_client.page" in sys.modules
-    source = Path(sys.modules["edge_client"].__file__ or "").read_text(encoding="utf-8")
-    top_level = [line for line in source.splitlines() if line.startswith(("import", "from"))]
-    assert not [line for line in top_level if "owner_page" in line or "curve" in line]
 
 
 # --- `page`: the statement on this machine only, for whoever was told the address, and read-only.

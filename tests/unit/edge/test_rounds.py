@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent import Agent, Due, Wait, due
+from edge_client.agent import Agent, Wait, due
 from edge_client.client import EdgeClient, accept_loss
 from edge_client.clock import (
     UNSYNCHRONISED,
-    SystemClock,
     doubt,
     first_doubt,
     first_round_to_come,
@@ -28,7 +26,7 @@ from edge_client.records import Membership, Queued
 from edge_client.statement import show_facts
 from edge_client.store import highwater
 from edge_client.text import show_text
-from protocol_spec import Manifest, Presence, State, Topics, decode_report, digest8
+from protocol_spec import Manifest, Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.edge import (
     DAY,
@@ -40,7 +38,6 @@ from tests.support.edge import (
     MemoryTally,
     NoEntropy,
     agree,
-    as_killed,
     broken,
     daily,
     draw,
@@ -71,17 +68,12 @@ def fails_if_read(_attribute: str) -> object:
 
 def test_one_report_per_round(agent: Agent, clock: FakeClock) -> None:
     for number in range(10):
-        assert draw(agent).round == number
+        drawn = draw(agent)
+        assert drawn.round == report_of(drawn).round == number
         for _ in range(5):
             assert attempt(agent) is Wait.DRAWN
             clock.pass_time(DAY / 5)
     assert len(agent.store.reports(only(agent).name)) == 10
-
-
-def test_the_payload_says_the_round_and_nothing_of_the_time(agent: Agent, clock: FakeClock) -> None:
-    drawn = draw_rounds(agent, clock, 3)
-    reports = [decode_report(payload) for payload in drawn]
-    assert [getattr(report, "round", None) for report in reports] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -174,28 +166,16 @@ def test_a_reboot_within_the_round_draws_nothing(
     again.store.close()
 
 
-def late_phase(round_number: int) -> float:
-    return FIRST + round_number * DAY + DAY - 1.0
-
-
-def early_phase(round_number: int) -> float:
-    return FIRST + round_number * DAY + 1.0
-
-
-def far(round_number: int) -> float:
-    return FIRST + (round_number + 7) * DAY + DAY - 1.0
-
-
-@pytest.mark.parametrize("pushed_to", [late_phase, early_phase, far])
+@pytest.mark.parametrize("seconds", [DAY - 1.0, 1.0, 8 * DAY - 1.0])
 def test_a_clock_pushed_a_thousand_times_gives_one_draw_per_real_period(
-    state: Path, clock: FakeClock, pushed_to: Callable[[int], float]
+    state: Path, clock: FakeClock, seconds: float
 ) -> None:
     """R12: each push ends in a new round, at its beginning or just before its end."""
     agent = joined_agent(state, clock, daily(count=60_000))
     moments: list[float] = []
     for _ in range(1000):
         clock.uptime += DAY / 250
-        clock.now = pushed_to(only(agent).last_round + 1)
+        clock.now = FIRST + (only(agent).last_round + 1) * DAY + seconds
         if isinstance(attempt(agent), Queued):
             moments.append(clock.uptime)
     real_periods = (moments[-1] - moments[0]) / DAY
@@ -292,12 +272,25 @@ def once() -> Manifest:
 def test_it_answers_in_the_rounds_it_drew_and_in_no_other(
     state: Path, clock: FakeClock, once: Manifest
 ) -> None:
+    """In all others the source is not even read, and the state says why."""
     agent = joined_agent(state, clock, once)
-    drawn = only(agent).drawn_rounds
-    assert drawn is not None
+    drawn, read, sent, states = only(agent).drawn_rounds or (), [], [], []
+
+    def reading(_attribute: str) -> object:
+        read.append(once.rounds.round_at(clock.now))
+        return "v07"
+
+    for _ in range(40):
+        report = agent.draw(only(agent), reading)
+        sent += [report.round] if isinstance(report, Queued) else []
+        states.append(due(only(agent), clock))
+        clock.pass_time(DAY)
     assert len(drawn) == 3
-    sent = draw_all(agent, clock, "v07")
-    assert tuple(row.round for row in sent) == drawn
+    assert tuple(sent) == tuple(read) == drawn
+    assert states == [
+        Wait.DRAWN if n in drawn else Wait.NOT_DRAWN if n < drawn[-1] else Wait.ALL_PASSED
+        for n in range(40)
+    ]
     assert ledger_of(agent) == [once.eps_1] * 3
     assert agent.store.spent(only(agent)).exact == once.eps_inf
     assert memos_of(agent) == {}
@@ -312,37 +305,6 @@ def test_the_value_of_that_round_is_answered(state: Path, clock: FakeClock) -> N
     for value, place in (("wood", 0), ("oil", 2)):
         assert report_of(draw(agent, value)).body == bytes([place])
         clock.pass_time(DAY)
-    agent.store.close()
-
-
-def test_the_source_is_read_in_drawn_rounds_only(
-    state: Path, clock: FakeClock, once: Manifest
-) -> None:
-    agent, read = joined_agent(state, clock, once), []
-
-    def reading(name: str) -> object:
-        read.append(once.rounds.round_at(clock.now))
-        return name
-
-    for _ in range(40):
-        agent.draw(only(agent), reading)
-        clock.pass_time(DAY)
-    assert tuple(read) == only(agent).drawn_rounds
-    agent.store.close()
-
-
-def test_silent_rounds_say_so(state: Path, clock: FakeClock, once: Manifest) -> None:
-    agent = joined_agent(state, clock, once)
-    drawn, states = only(agent).drawn_rounds or (), []
-    for _ in range(40):
-        agent.draw(only(agent), lambda _: "v07")
-        states.append(due(only(agent), clock))
-        clock.pass_time(DAY)
-    expected = [
-        Wait.DRAWN if n in drawn else Wait.NOT_DRAWN if n < drawn[-1] else Wait.ALL_PASSED
-        for n in range(40)
-    ]
-    assert states == expected
     agent.store.close()
 
 
@@ -448,32 +410,6 @@ def test_answers_given_before_a_loss_stay_used(
     agent.store.close()
 
 
-def test_the_mark_knows_how_many_answers_are_used(
-    state: Path, clock: FakeClock, once: Manifest
-) -> None:
-    agent = joined_agent(state, clock, once)
-    draw_all(agent, clock)
-    mark = highwater.read_mark(state / "highwater")
-    assert mark is not None
-    assert mark.participations[once.campaign].answers == 3
-    agent.store.close()
-
-
-def test_a_rolled_back_database_is_refused(state: Path, clock: FakeClock, once: Manifest) -> None:
-    """The copy from before an answer would give it again."""
-    agent = joined_agent(state, clock, once)
-    copy = as_killed(state, state.with_name("copy"))
-    draw_all(agent, clock)
-    agent.store.close()
-    for name in ("state.db", "state.db-wal", "state.db-shm"):
-        (state / name).unlink(missing_ok=True)
-        if (copy / name).exists():
-            (state / name).write_bytes((copy / name).read_bytes())
-            (state / name).chmod(0o600)
-    with pytest.raises(Exception, match="is an old copy: the device had come further"):
-        joined_agent(state, clock)
-
-
 def test_a_failing_source_in_a_drawn_round(state: Path, clock: FakeClock) -> None:
     """P1: answered as "none of these" where there is such a value, else with any of the bins."""
     covered = joined_agent(
@@ -555,10 +491,6 @@ def test_a_campaign_opened_ahead_of_its_start_is_no_sign_against_the_clock(
     assert bool(told) is bool(said)
     assert is_impossible(OPENED_AHEAD, clock) is (now == 60.0)
     assert first_round_to_come(OPENED_AHEAD, clock) == ("" if now == 60.0 else BEGINS)
-
-
-def test_the_kernel_is_asked() -> None:
-    assert SystemClock().synchronised() in (True, False, None)
 
 
 def test_the_owner_is_told(state: Path, clock: FakeClock) -> None:
@@ -684,21 +616,6 @@ def test_no_clock_draws_twice_in_a_round(state: Path) -> None:
         for site.clock.is_synchronised in (True, False, None):
             assert site.turn(2) == 1
     site.close()
-
-
-def test_a_clock_before_the_campaign_draws_nothing(state: Path) -> None:
-    clock = FakeClock(FIRST - 3600.0, is_synchronised=True)
-    agent = joined_agent(state, clock, ASKED)
-    assert due(only(agent), clock) is Wait.CLOCK_EARLY
-    agent.store.close()
-    agent = joined_agent(state, clock, entropy=no_entropy)
-    assert agent.draw(only(agent), lambda _: "wood") is Wait.CLOCK_EARLY
-    agent.store.close()
-    clock.now = FIRST + 60.0
-    agent = joined_agent(state, clock)
-    assert isinstance(due(only(agent), clock), Due)
-    draw(agent)
-    agent.store.close()
 
 
 @pytest.mark.parametrize("ahead", [1.0, YEAR])

@@ -39,7 +39,7 @@ from protocol_spec.programs.packets import (
 )
 from protocol_spec.programs.packets import PUBLISH as PUBLISH_BYTE
 from tests.support.brokers import Files
-from tests.support.network import PUBACK, PUBLISH, SUBACK, Wire, frame, text
+from tests.support.network import PUBLISH, SUBACK, frame, text
 
 LONGEST: Final = 268_435_455
 
@@ -103,13 +103,6 @@ def test_what_paho_sends_is_read(made: tuple[Message, bytes, bool]) -> None:
     message, packet, v5 = made
     assert packet[0] & 0xF0 == PUBLISH_BYTE
     assert read_all(packet, v5=v5) == ([message], b"")
-
-
-@given(st.lists(messages(), max_size=5), st.booleans())
-def test_packets_one_after_the_other(made: list[tuple[Message, bytes, bool]], v5: bool) -> None:
-    ours = [(message, packet) for message, packet, version in made if version == v5]
-    joined = b"".join(packet for _, packet in ours)
-    assert read_all(joined, v5=v5) == ([message for message, _ in ours], b"")
 
 
 @pytest.mark.parametrize("v5", [False, True])
@@ -186,21 +179,6 @@ def test_a_topic_that_is_no_text(name: bytes) -> None:
     (message,), rest = read_all(packet, v5=False)
     assert message == Message(None, b"payload", True, 9)
     assert rest == b""
-
-
-@given(st.lists(st.integers(1, 65_535), max_size=50))
-def test_acknowledgements_are_what_a_broker_reads(mids: list[int]) -> None:
-    here, there = socket.socketpair()
-    with here, there:
-        here.sendall(acknowledgement(mids))
-        here.shutdown(socket.SHUT_WR)
-        wire = Wire(there)
-        read = []
-        while (packet := wire.read()) is not None:
-            assert (packet.kind, packet.flags) == (PUBACK, 0)
-            read.append(int.from_bytes(packet.body))
-        wire.close()
-    assert read == mids
 
 
 @given(

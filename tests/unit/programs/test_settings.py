@@ -27,9 +27,3 @@ def parsed(address: str) -> dict[str, Any] | None:
 @pytest.mark.parametrize("entry", ADDRESSES, ids=lambda entry: entry["address"])
 def test_an_address_names_this(entry: dict[str, Any]) -> None:
     assert parsed(entry["address"]) == entry["names"]
-
-
-def test_a_password_in_an_address_is_not_repeated() -> None:
-    with pytest.raises(SettingsError) as refused:
-        parse_invitation("mqtts://me:secret@broker.example/acme/demo-86a56d7a")
-    assert "secret" not in str(refused.value)
