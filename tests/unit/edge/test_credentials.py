@@ -23,12 +23,10 @@ from protocol_spec.programs.settings import (
     SettingsError,
     parse_broker,
     parse_brokers,
-    parse_campaign,
 )
 from tests.support.command_line import Cli
 from tests.support.edge import FUELS, NOBODY, way_text
 
-CAMPAIGN = "home-heat-1a2b3c4d"
 ROOT = Path(edge_client.__file__).parents[1]
 FOLDERS = ("edge_client", "protocol_spec")
 
@@ -47,12 +45,6 @@ def test_a_brokers_address(url: str, broker: BrokerUrl, text: str) -> None:
     assert parse_broker(url) == broker
     assert str(broker) == text
     assert parse_broker(text) == broker
-
-
-def test_a_campaigns_address() -> None:
-    broker = BrokerUrl(True, "b.example", 8883)
-    assert parse_campaign(f"mqtts://b.example/{CAMPAIGN}") == (broker, "allomfree", CAMPAIGN)
-    assert parse_campaign(f"mqtts://b.example/ns/{CAMPAIGN}/") == (broker, "ns", CAMPAIGN)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +66,6 @@ def test_a_campaigns_address() -> None:
 def test_what_is_no_address_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(SettingsError, match=r"write it like mqtts://broker\.example/"):
         parse_broker(url)
-
-
-@pytest.mark.parametrize(
-    "path", ["", "allomfree", "allomfree/Home-1a2b3c4d", "a/b/home-1a2b3c4d", "NS/home-1a2b3c4d"]
-)
-def test_what_names_no_campaign_is_refused(path: str) -> None:
-    with pytest.raises(SettingsError):
-        parse_campaign(f"mqtts://b.example/{path}")
 
 
 @pytest.mark.parametrize(

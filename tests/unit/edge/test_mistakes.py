@@ -1,4 +1,4 @@
-"""Ten mistakes people make: each gives one clear line, the right code, and nothing is lost by it.
+"""Mistakes people make: each gives one clear line, the right code, and nothing is lost by it.
 
 The line says what happened, what was or was not drawn, sent or spent, and what to do next.
 """
@@ -19,7 +19,6 @@ from click.testing import Result
 from edge_client import Credentials, EdgeClient, EdgeError
 from edge_client.errors import SettingsError
 from edge_client.settings import resolve
-from edge_client.store import Store
 from protocol_spec import Manifest
 from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Mosquitto
@@ -188,14 +187,6 @@ def test_a_bad_configuration(cli: Cli, state: Path, tmp_path: Path, text: str, t
     assert not state.exists()
 
 
-def test_a_bad_source(cli: Cli, state: Path, tmp_path: Path) -> None:
-    join(cli, state)
-    config = tmp_path / "edge.toml"
-    config.write_text("[sources.fuel]\nkind = 'comand'\ncommand = ['x']\n")
-    result = cli("run", "--config", config, "--state-dir", state)
-    assert_one_clear_line(result, 2, "sources.fuel.kind = 'comand'", "choose one of command")
-
-
 def test_a_bad_manifest_lists_all_that_is_wrong(cli: Cli, state: Path) -> None:
     result = join(cli, state, eps_1=-1.0, count=0)
     assert result.exit_code == 2
@@ -234,16 +225,6 @@ def test_a_directory_in_the_place_of_a_file(cli: Cli, state: Path, name: str) ->
     (state / name).mkdir(mode=0o700)
     result = cli("report", "--state-dir", state)
     assert_one_clear_line(result, 1, str(state), "drawn or sent")
-
-
-# --- 9: a second process -----------------------------------------------------------------------
-
-
-def test_a_second_process(cli: Cli, state: Path) -> None:
-    with Store(state, exclusive=True):
-        result = cli("run", "--state-dir", state)
-    told = (f"another agent (process {os.getpid()})", "nothing was drawn or sent", "Stop it first")
-    assert_one_clear_line(result, 1, *told)
 
 
 # --- 10: the clock -----------------------------------------------------------------------------

@@ -97,23 +97,6 @@ def test_the_preview_tells_who_what_where_and_until_when(onlooker: EdgeClient) -
         assert told in " ".join(text.split()), told
 
 
-@pytest.mark.parametrize("attribute", [FUEL, colours(9), COLOUR])
-def test_the_bytes_of_the_preview_are_those_that_are_sent(
-    state: Path, clock: FakeClock, onlooker: EdgeClient, attribute: str
-) -> None:
-    """All but the noise, of the first round."""
-    campaign = daily(attributes=attribute)
-    (shown,) = invitation_facts(invite(onlooker, campaign), None)["attributes"]
-    agent = joined_agent(state, clock, campaign)
-    sent = draw(agent, campaign.attributes[0].values[0]).payload.hex(" ").split(" ")
-    pairs = list(zip(shown["bytes"].split(" "), sent, strict=True))
-    noise = campaign.body_formats[0].length
-    assert shown["length"] == len(sent)
-    assert all(told == byte for told, byte in pairs[:-noise])
-    assert all(told == "??" for told, _ in pairs[-noise:])
-    agent.store.close()
-
-
 def opened(agent: Agent, clock: FakeClock, copy: Path) -> EdgeClient:
     """The owner's `show`, on a copy: it may not draw either."""
     directory = as_killed(agent.store.directory, copy)
