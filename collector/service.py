@@ -1,81 +1,75 @@
-"""The collector at work: connect, read, count, seal and publish.
+"""The collector at work: connect, read, count, and, as the leader, seal and publish.
 
-One thread does everything in turn, so the order that exactness needs is the order of the code:
-a batch is committed before any of it is acknowledged (I6), on the connection that brought it (I7);
-when the disk refuses, nothing more is read and the broker waits (I13, I15).
+One thread does everything in turn, so the order that exactness needs is the order of the code: a
+batch is committed before any of it is acknowledged (I6), on the connection that brought it (I7);
+when the storage refuses, nothing more is read and the broker waits (I13, I15).
+
+One worker alone and one of several run the same loop. A worker alone has a store that nobody else
+writes to, leads uncontested, and publishes on the connection that brings its reports.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
-from collector.coordinator import Context, Coordinator, Emit, Trace
 from collector.device_key import DeviceKey
-from collector.errors import StorageFailure
+from collector.errors import Fenced, NotLeading, StorageFailure
 from collector.health import Status
 from collector.ingest.admit import OpenCampaigns
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
-from collector.ingest.receipts import ReceiptPages
-from collector.links import BrokerWatch, Connect, Link, Reconnector
-from collector.register import CampaignCache
-from collector.rounds.sealing import Drain
+from collector.leader import CampaignCache, Leader, Options
+from collector.links import BATCH, Links, Message, Reconnector, Source
 from collector.store import Store
-from collector.timing import SYSTEM_CLOCK, USUAL, Clock, ClockMemory, ClockWatch, Timing
-from protocol_spec import DEFAULT_NAMESPACE
-from protocol_spec.programs.system import synchronised
-from protocol_spec.topics import from_all_devices
+from collector.timing import ClockMemory, ClockWatch, StoreTime
+
+__all__ = ["Options", "Service"]
+
+FINISH_SECONDS: Final = 3.0  # for what is on its way to a worker that is stopped
 
 log = logging.getLogger("allomfree.collector")
 
 
 class Service:
-    """Collects for every open campaign of its store."""
+    """Collects its part, or everything, for every open campaign of its store."""
 
     def __init__(
-        self,
-        store: Store,
-        key: DeviceKey,
-        connect: Connect,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        home_assistant: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        timing: Timing = USUAL,
-        emit: Emit = lambda _campaign, _result: None,
-        trace: Trace = lambda _: None,
-        restart_broker: Callable[[], None] = lambda: None,
-        clock_confirmed: Callable[[], bool | None] = synchronised,
-        clock_memory: ClockMemory | None = None,
+        self, store: Store, key: DeviceKey, links: Links, options: Options | None = None
     ) -> None:
+        self._options = options = options or Options()
+        self._timing = timing = options.timing
         self.status = Status()
         self._store = store
-        self._clock = clock
-        self._timing = timing
-        self._namespace = namespace
-        pages = ReceiptPages(namespace)
-        known = OpenCampaigns({}, frozenset(), key, namespace)
-        guard = FloodGuard(clock, timing)
-        self._watch = ClockWatch(clock, timing, clock_confirmed, clock_memory)
-        self._ingest = Ingest(store, known, pages, guard, self.status, self._watch.latest, trace)
-        self._register = CampaignCache(store, known)
-        self._drain = Drain(namespace, clock, timing)
-        self._broker = BrokerWatch(namespace, clock, timing, restart_broker)
-        around = Context(
-            store, self._register, namespace, home_assistant, clock, timing, emit, trace
+        self._alone = links.alone
+        self._time = StoreTime(options.clock, timing, shared=not links.alone)
+        self._clock = clock = self._time.clock()
+        watch = ClockWatch(clock, timing, ClockMemory(options.clock_dir))
+        known = OpenCampaigns({}, frozenset(), key, options.namespace)
+        self._campaigns = CampaignCache(store, known)
+        self._ingest = Ingest(
+            store, known, FloodGuard(clock, timing), self.status, watch.latest, options.trace
         )
-        self._coordinator = Coordinator(around, pages, self._drain, self._watch)
-        self._line: Reconnector[Link] = Reconnector(
-            lambda: connect(self._coordinator.will()), clock, timing
+        self._leader = Leader(
+            store, links, self._campaigns, self._time, watch, self.status, options
         )
-        self._storage_trouble = False
-        self._next_upkeep = 0.0
+        self._watch = watch
+        self._source: Reconnector[Source] = Reconnector(
+            lambda: links.source(self._leader.will() if links.alone else None), clock, timing
+        )
+        self._ahead: list[Message] = []  # read while the batch before them was committed
+        store.meanwhile = self._work_ahead
+        self._number: int | None = None
+        self._storage_trouble = ""
+        self._next_beat = self._next_upkeep = 0.0
 
     def run(self, stop: Callable[[], bool], beat: Callable[[], None] = lambda: None) -> None:
-        """Until told to stop; then finish the batch at hand and say goodbye."""
-        self._refresh()
-        self._coordinator.load()
+        """Run until `stop` returns true, then finish the current batch and disconnect.
+
+        `beat` is called after every turn.
+        """
         try:
             while not stop():
                 self.turn(self._timing.step_seconds)
@@ -84,108 +78,182 @@ class Service:
             self.shut_down()
 
     def turn(self, wait_seconds: float) -> None:
-        """One turn: connect if need be, take a batch, and once in a while the upkeep."""
-        self._refresh()
-        self._open_link()
-        if self._line.current is not None:
-            self._read(self._line.current, wait_seconds)
-        else:
-            self._clock.sleep(min(wait_seconds, self._line.rest_seconds))
-        if self._clock.monotonic() >= self._next_upkeep:
-            self._next_upkeep = self._clock.monotonic() + self._timing.upkeep_every_seconds
+        """One turn: a sign of life, a batch, and once in a while the upkeep."""
+        drain = self._leader.drain
+        drain.tick()
+        drain.counts_time = False
+        try:
+            self._stay_enlisted()
+            self._leader.turn()  # first: NATS makes its stream for the first MQTT client
+            self._read(wait_seconds)
             self._upkeep()
+        except Fenced as error:
+            log.warning("%s", error)
+            self._number = None
+            self._leader.step_down()
+        except NotLeading:
+            self._leader.step_down()
+        except StorageFailure as error:
+            self._storage_failed(error)
+            self._clock.sleep(self._timing.storage_retry_seconds)
+        else:
+            drain.counts_time = self._leader.leads and self._source.current is not None
+            if self._storage_trouble:
+                log.info("the storage takes writes again; counting goes on")
+            self._storage_trouble = ""
+        self._update_status()
 
     def shut_down(self) -> None:
-        """Say offline and close; the session stays at the broker and keeps what comes."""
-        if self._line.current is not None:
-            self._coordinator.goodbye(self._line.current)
-            self._line.drop()
+        """Let others take over, or, as the last worker, publish that nobody collects. The broker
+        keeps the last one's session and what comes for it."""
+        last = True
+        with suppress(StorageFailure):
+            live = [worker for worker in self._store.workers() if not worker.fenced]
+            last = all(worker.number == self._number for worker in live)
+            if not last:
+                self._finish()
+        self._leader.close(last=last)
+        if self._source.current is not None:
+            self._source.current.close(stay=last)
+            self._source.current = None
+        with suppress(StorageFailure):
+            self._store.retire()
+
+    # --- signs of life -------------------------------------------------------------------------
+
+    def _stay_enlisted(self) -> None:
+        """Enlist if need be, and beat if it is time."""
+        if self._number is None:
+            self._number = self._store.enlist(self._options.name)
+            self._next_beat = 0.0
+            if not self._alone:
+                self.status.worker = self._number
+                log.info("this is worker %d", self._number)
+        if self._clock.monotonic() >= self._next_beat:
+            self._beat()
+            if self._source.current is not None and not self._alone:
+                self._source.current.mark(self._time.moment())
+            self._refresh()
+
+    def _beat(self) -> None:
+        """Say that this worker lives, and how far its source is drained."""
+        self._next_beat = self._clock.monotonic() + self._timing.beat_every_seconds
+        source = self._source.current
+        self._time.heard(self._store.beat(0.0 if source is None else source.drained))
 
     def _refresh(self) -> None:
         """Notice campaigns opened or closed and devices revoked by other processes."""
-        change = self._register.look(self._clock.now())
-        if change is None:
+        change = self._campaigns.refresh(self._clock.now())
+        if change is not None:
+            self._ingest.campaigns = self._campaigns.admitted
+            self._leader.changed(change)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _read(self, wait_seconds: float) -> None:
+        """Take the batch that the storage refused before, or else the next one.
+
+        A `StorageFailure` leaves the batch where it is, unacknowledged.
+        """
+        source = self._connected()
+        if source is None:
+            self._clock.sleep(min(wait_seconds, self._source.seconds_left))
             return
-        self._ingest.campaigns = self._register.admitted
-        if self._line.current is not None:
-            self._coordinator.changed(self._line.current, change)
+        try:
+            self._take(source, wait_seconds)
+        finally:
+            if source.lost:
+                self._source.ended(source.lost)
+                self._ingest.release()
+                self._ahead = []
+                if self._alone:
+                    self._leader.disconnected()
 
-    # --- connection --------------------------------------------------------------------------
+    def _connected(self) -> Source | None:
+        made = self._source.attempt()
+        if made is not None and self._alone and made.link is not None:
+            self._leader.connected(made.link)
+        return self._source.current
 
-    def _open_link(self) -> None:
-        link = self._line.attempt()
-        if link is not None:
-            self._drain.connected(link)
-            self._broker.connected()
-            link.subscribe(from_all_devices(self._namespace))
-            self._coordinator.connected(link)
-            self.status.connected, self.status.trouble = True, ""
-        elif self._line.current is None:
-            self.status.connected = False
-            self.status.trouble = self._line.trouble or self.status.trouble
-
-    def _disconnected(self, reason: str) -> None:
-        self._line.ended(reason)
-        self._ingest.release()
-        self.status.connected, self.status.trouble = False, reason
-
-    # --- messages and upkeep -----------------------------------------------------------------
-
-    def _read(self, link: Link, wait_seconds: float) -> None:
-        """Take the batch that the storage refused before, or else the next one."""
-        self._ingest.watch()
-        self._ingest.answer(link)
-        self._coordinator.clear(link)
-        messages = self._ingest.held
-        if not messages:
-            messages = link.step(wait_seconds)
-            self._drain.read(messages)
-            self._coordinator.answered(link.answers())
+    def _take(self, source: Source, wait_seconds: float) -> bool:
+        """Count a batch; whether there was one."""
+        self._ingest.begin_turn()
+        self._settle(source)
+        messages = self._ingest.held or self._next(source, wait_seconds)
         if messages:
-            self._line.was_useful()
-            try:
-                self._ingest.take(link, messages)
-                self._drain.committed(messages)
-            except StorageFailure as error:
-                self._storage_failed(error)
-                self._clock.sleep(self._timing.storage_retry_seconds)
-        if link.lost:
-            self._disconnected(link.lost)
+            self._source.reset_backoff()
+            self._ingest.commit(messages)
+            self._settle(source)
+        return bool(messages)
+
+    def _next(self, source: Source, wait_seconds: float) -> list[Message]:
+        """The next batch; it is not waited for if some of it is here."""
+        came: list[Message] = []
+        if len(self._ahead) < BATCH:
+            came = source.step(0.0 if self._ahead else wait_seconds)
+            if self._alone and source.link is not None:
+                self._leader.hear(source.link.answers())
+        if source.lost:  # what was read before is redelivered on another connection
+            self._ahead = []
+        if not self._ahead:
+            return came
+        self._ahead += came
+        messages, self._ahead = self._ahead[:BATCH], self._ahead[BATCH:]
+        return messages
+
+    def _settle(self, source: Source) -> None:
+        """Acknowledge what is committed; requests once their answers are in the store."""
+        if self._ingest.queue_answers():
+            self._leader.answer_requests()
+        self._ingest.acknowledge(source)
+
+    def _work_ahead(self) -> None:
+        """While the database commits: read the next batch (I13), or decide on it if it is here."""
+        source = self._source.current
+        if len(self._ahead) >= BATCH:
+            self._ingest.prepare(self._ahead[:BATCH])
+            return
+        while source is not None and len(self._ahead) < BATCH:
+            came = source.step(0.0)
+            self._ahead += came
+            if not came:
+                return
+
+    def _finish(self) -> None:
+        """Count what is on its way to this worker alone, and take nothing more."""
+        source, limit = self._source.current, self._clock.monotonic() + FINISH_SECONDS
+        if source is None:
+            return
+        moment = self._store.now()
+        source.retire(moment)
+        while source.lost is None and source.drained < moment:
+            if self._clock.monotonic() >= limit or not self._take(source, FINISH_SECONDS / 10):
+                return
+
+    # --- upkeep --------------------------------------------------------------------------------
 
     def _upkeep(self) -> None:
-        """Seal what is due, publish receipts and results, clear what is no longer needed."""
-        reading = None if self._ingest.held else self._line.current
-        self._watch.tick()
-        self._drain.tick(reading=reading is not None)
-        try:
-            self._seal_and_publish(reading)
-            self._store.wipe_log()
-        except StorageFailure as error:
-            self._storage_failed(error)
-        else:
-            self._is_well(reading)
-
-    def _seal_and_publish(self, reading: Link | None) -> None:
-        waiting = self._coordinator.seal(reading, self.status)
-        self._ingest.campaigns = self._register.admitted
-        if reading is not None:
-            self._drain.send(reading)
-        if self._line.current is not None:
-            self._coordinator.publish(self._line.current)
-        self._coordinator.tidy(waiting)
-
-    def _is_well(self, reading: Link | None) -> None:
-        """The storage works; while messages are read, the broker should, too."""
-        if reading is None:
+        """Let the leader do its work, and clear what is no longer needed."""
+        now = self._clock.monotonic()
+        if now < self._next_upkeep:
             return
-        if self._storage_trouble:
-            log.info("the storage takes writes again; counting goes on")
-        self._storage_trouble = False
-        self.status.trouble = self._broker.tick(reading)
+        self._next_upkeep = now + self._timing.upkeep_every_seconds
+        self._watch.tick()
+        drain = self._leader.drain
+        if self._alone and drain.waits:
+            self._beat()
+        self._leader.upkeep()
+        self._ingest.campaigns = self._campaigns.admitted
+        if self._alone and drain.waits and self._source.current is not None:
+            self._source.current.mark(self._time.moment())
+        self._store.wipe_log()
+
+    def _update_status(self) -> None:
+        self.status.connected = self._source.current is not None
+        self.status.trouble = self._storage_trouble or self._source.trouble or self._leader.trouble
 
     def _storage_failed(self, error: StorageFailure) -> None:
-        if self.status.trouble != str(error):
+        if self._storage_trouble != str(error):
             log.error("%s", error)
-        self.status.trouble = str(error)
+        self._storage_trouble = str(error)
         self.status.storage_failures += 1
-        self._storage_trouble = True

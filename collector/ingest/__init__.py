@@ -1,12 +1,9 @@
 """Ingest: from a message to a counted report with a receipt.
 
-    admit.py     may this message be counted? The pure verdict
-    batch.py     `count`: decide, commit in one transaction, note receipts; and holding on failure
-    clearing.py  receipts that nobody waits for leave the broker
+    admit.py     may this message be counted? A pure verdict, and a cache of report prefixes
+    batch.py     `count`: decide and commit in one transaction; holding on failure; forgetting
     flood.py     devices that send far too much are suspended for a while
-    forget.py    devices ask to be forgotten
-    receipts.py  which reports are durably counted, told to the devices
-    recognise.py reports like those admitted before, a batch at once
+    receipts.py  which reports are durably counted, published for the devices
 
 `ingest.count` is the one way in which reports are counted.
 """

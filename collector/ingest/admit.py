@@ -1,13 +1,11 @@
-"""Recognition: reports that are like one admitted before, a whole batch at once.
+"""Admission: whether a message is a report that may be counted.
 
-All bytes of a report before its body are the same for every device that answers the same question
-in the same round: a dictionary from these to what the decoder made of them replaces decoding. Who
-sends on a topic, its number and its page are remembered, and hashes are read all together. Whatever
-is not found, or not as it should be, is left to `admit`, so that recognition can only say what it
-would (a test holds both equal). It is of one `OpenCampaigns`: if campaigns change, it begins anew.
+`admit` is pure. Whatever needs history (a repeated report, a changed attribute, a sealed round) is
+decided by the store; everything else here. A bad message is data with a name, never an exception.
 
-What is remembered is bounded, whoever sends what: only senders that may report, at most `SENDERS`
-of them, and `HEADS` beginnings for each campaign.
+`ReportPrefixCache` admits whole batches of reports like ones admitted before, without decoding
+them; whatever it does not find is left to `admit`, so that it can only say what `admit` would (a
+test holds both equal).
 """
 
 from __future__ import annotations
@@ -37,247 +35,6 @@ from protocol_spec import (
 )
 from protocol_spec.topics import parse_from_device, report_root, split_report
 
-SENDERS: Final = 1 << 15  # about 400 bytes each
-HEADS: Final = 1 << 10
-RESTS: Final = 16
-
-_new: Final = tuple.__new__  # makes a named tuple in a third of the time
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Head:
-    """What all reports that begin with the same bytes have in common."""
-
-    campaign: Campaign
-    round: int
-    attribute: int
-    opens: float
-    tag: NameHash
-    counted: Callable[[bytes, str], bytes | None]  # of a payload; None where it must be judged
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """What is known of a campaign: how its devices are numbered, and how its reports begin."""
-
-    campaign: Campaign
-    number: NameHash
-    page: NameHash
-    cuts: dict[int, int] = field(default_factory=dict)  # length of a report: of its beginning
-    heads: dict[bytes, _Head] = field(default_factory=dict)
-
-
-class Sender(NamedTuple):
-    """A device that may report, as its topic names it."""
-
-    name: str
-    ascii: bytes
-    number: int
-    page: int
-    known: _Known
-
-
-class Recognised(NamedTuple):
-    """Of each message of a batch: who may have sent it, and the report, if it was recognised."""
-
-    senders: list[Sender | None]
-    candidates: list[Candidate | None]
-
-
-class ReportPrefixCache:
-    """What was learnt of the reports and senders of some campaigns."""
-
-    def __init__(
-        self,
-        campaigns: Mapping[str, Campaign],
-        revoked: Set[str],
-        key: DeviceKey,
-        namespace: str,
-        senders: int = SENDERS,
-    ) -> None:
-        self._known = {
-            report_root(name, namespace): _Known(
-                c, key.hashed(c.manifest), hashed_for_page(c.manifest)
-            )
-            for name, c in campaigns.items()
-        }
-        self._revoked = revoked
-        self._senders = _Remembered(senders)
-
-    @property
-    def remembered(self) -> int:
-        """How many senders are remembered."""
-        return len(self._senders)
-
-    def recognise(
-        self, messages: Sequence[Message], now: float, suspended: Set[str] = frozenset()
-    ) -> Recognised:
-        """Reports that begin like one that was learnt, of devices that are not suspended."""
-        senders = self._find([message.topic for message in messages])
-        candidates: list[Candidate | None] = [None] * len(messages)
-        groups: dict[_Head, list[int]] = defaultdict(list)
-        for i, (sender, (_, payload, retained, _)) in enumerate(zip(senders, messages)):
-            if sender is None or retained or (suspended and sender.name in suspended):
-                continue
-            known = sender.known
-            head = known.heads.get(payload[: known.cuts.get(len(payload), 0)])
-            if head is not None:
-                groups[head].append(i)
-        for head, places in groups.items():
-            if now >= head.opens:
-                _fill(candidates, head, places, senders, messages)
-        return Recognised(senders, candidates)
-
-    def learn(self, message: Message, sender: Sender, admitted: Candidate) -> None:
-        """A report was admitted: others that begin like it will be recognised."""
-        known, payload = sender.known, message.payload
-        manifest = known.campaign.manifest
-        number, attribute = admitted.round, admitted.attribute
-        cut = len(payload) - manifest.body_bytes
-        if payload[:cut] in known.heads:
-            return
-        if len(known.heads) >= HEADS:
-            known.heads.clear()
-            known.cuts.clear()
-        known.cuts[len(payload)] = cut
-        known.heads[payload[:cut]] = _Head(
-            known.campaign,
-            number,
-            attribute,
-            manifest.rounds.opens(number),
-            hashed_for_tag(manifest, number),
-            _reader(manifest.mechanisms[attribute], cut, len(payload) - cut),
-        )
-
-    def _find(self, topics: Sequence[str | None]) -> list[Sender | None]:
-        """Who may report on each topic."""
-        found, missing = self._senders.find(topics)
-        if missing:
-            new = self._read(missing)
-            self._senders.remember(new)
-            found = [sender or new.get(topic) for sender, topic in zip(found, topics)]
-        return found
-
-    def _read(self, topics: Iterable[str | None]) -> dict[str | None, Sender]:
-        """Devices that may report on topics, by the topic, as far as anybody may."""
-        groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        known, revoked = self._known, self._revoked
-        for topic in topics:
-            root, name = split_report(topic or "")
-            if name and root in known and name not in revoked:
-                groups[root].append((topic or "", name))
-        made: dict[str | None, Sender] = {}
-        for root, pairs in groups.items():
-            of, names = zip(*pairs)
-            made.update(zip(of, _numbered(names, known[root])))
-        return made
-
-
-class _Remembered:
-    """Senders by topic: about the latest so many, unless so many come that none comes again."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most // 2
-        self._young: dict[str | None, Sender] = {}
-        self._older: dict[str | None, Sender] = {}  # dropped when the others are as many
-        self._again = 0  # of the older ones that came again
-        self._rest = 0  # so many new ones are not remembered
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._older)
-
-    def find(self, topics: Sequence[str | None]) -> tuple[list[Sender | None], Set[str | None]]:
-        """The sender on each topic, and the topics whose senders are not remembered."""
-        found = list(map(self._young.get, topics))
-        missing = {topic for topic, sender in zip(topics, found) if sender is None}
-        again = {topic: self._older[topic] for topic in missing & self._older.keys()}
-        if again:
-            self._again += len(again)
-            self._keep(again)
-            found = [sender or again.get(topic) for sender, topic in zip(found, topics)]
-        return found, missing - again.keys()
-
-    def remember(self, new: Mapping[str | None, Sender]) -> None:
-        """Keep new ones, if there is any use in it."""
-        if self._rest > 0:
-            self._rest -= len(new)
-        else:
-            self._keep(new)
-
-    def _keep(self, senders: Mapping[str | None, Sender]) -> None:
-        self._young.update(senders)
-        if len(self._young) >= self._most:
-            if self._again < self._most // 4:
-                self._rest = RESTS * self._most
-            self._older, self._young, self._again = self._young, {}, 0
-
-
-def counted_body(body: bytes, way: Mechanism, device: str) -> bytes:
-    """What the store counts, and takes out again if the device withdraws, when its name is gone:
-    the supported values, behind the number of their channel where there are several."""
-    if way.reporting == "memoized":  # the most frequent, and the least to do
-        return body[: way.answer_bytes]
-    channel, supported = way.supported(body, device)
-    return bytes((channel,)) + supported if len(way.channels) > 1 else supported
-
-
-def _numbered(names: Sequence[str], known: _Known) -> Iterable[Sender]:
-    """Devices of one campaign, with number and page."""
-    in_ascii = [name.encode("ascii") for name in names]
-    numbers = np.frombuffer(b"".join(map(known.number, in_ascii)), ">u8") >> 1
-    pages = _first_words(map(known.page, in_ascii)) % known.campaign.manifest.receipt_pages
-    rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
-    return map(_new, repeat(Sender), rows)
-
-
-def _fill(
-    candidates: list[Candidate | None],
-    head: _Head,
-    places: Sequence[int],
-    senders: Sequence[Sender | None],
-    messages: Sequence[Message],
-) -> None:
-    """Put reports that begin alike in their places, if their bodies are without fault."""
-    good, rows, names = [], [], []
-    for i in places:
-        sender = senders[i]
-        body = head.counted(messages[i].payload, sender.name) if sender is not None else None
-        if sender is not None and body is not None:
-            good.append(i)
-            names.append(sender.ascii)
-            rows.append((sender.number, sender.page, body))
-    campaign, number, attribute = head.campaign.id, head.round, head.attribute
-    tags = _first_words(map(head.tag, names)).tolist()
-    for i, (device, page, body), tag in zip(good, rows, tags):
-        row = (campaign, number, device, attribute, page, tag, body)
-        candidates[i] = _new(Candidate, row)
-
-
-def _first_words(hashes: Iterable[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The first four bytes of each SHA-256."""
-    return np.frombuffer(b"".join(hashes), ">u4")[::8]
-
-
-def _reader(way: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
-    """What is counted of a report whose body begins at a place, if there is no fault in it."""
-    end = cut + way.answer_bytes
-    zeros = bytes(cut + length - end)
-    mask = way.counted.padding_mask
-
-    def bits(payload: bytes, _device: str) -> bytes | None:
-        faulty = payload[end - 1] & mask or payload[end:] != zeros
-        return None if faulty else payload[cut:end]
-
-    def anything(payload: bytes, device: str) -> bytes | None:
-        if payload[end:] != zeros or way.fault(payload[cut:end]) is not None:
-            return None
-        return counted_body(payload[cut:], way, device)
-
-    return bits if way.reporting == "memoized" and way.counted.unary else anything
-
-
-# --- Admission: whether a message is a report that may be counted. Pure, and the same every time.
-
 
 @dataclass(frozen=True, slots=True)
 class OpenCampaigns:
@@ -290,18 +47,18 @@ class OpenCampaigns:
     revoked: frozenset[str]
     key: DeviceKey
     namespace: str
-    recognition: ReportPrefixCache = field(init=False, repr=False, compare=False)
+    prefixes: ReportPrefixCache = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        learnt = ReportPrefixCache(self.by_name, self.revoked, self.key, self.namespace)
-        object.__setattr__(self, "recognition", learnt)
+        made = ReportPrefixCache(self.by_name, self.revoked, self.key, self.namespace)
+        object.__setattr__(self, "prefixes", made)
 
 
 def admit(
     message: Message, campaigns: OpenCampaigns, now: float, suspended: Set[str] = frozenset()
 ) -> Candidate | Refusal:
-    """A report ready to be counted, or the one reason why not; also that its device is suspended,
-    and its messages are not even looked at now."""
+    """A report ready to be counted, or the one reason why not. Messages of suspended devices are
+    not even decoded."""
     origin = parse_from_device(message.topic, campaigns.namespace) if message.topic else None
     if origin is None or origin.kind != "report":
         return Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.TOPIC_MISMATCH)
@@ -339,11 +96,254 @@ def _check_report(
 
 
 def _clock_fault(number: int, campaign: Campaign, now: float) -> Rejected | None:
-    """A round must have begun. Whether it is too late, only its sealing decides: what a broker
-    kept while the collector was away was not sent too late."""
+    """A round must have begun. Only its sealing decides whether it is too late: what a broker kept
+    while the collector was away was not sent too late."""
     opens = campaign.manifest.rounds.opens(number)
     if now < opens:
         return Rejected(Outcome.EARLY, f"round {number}")
     if campaign.closed is not None and opens > campaign.closed:
         return Rejected(Outcome.UNKNOWN_CAMPAIGN, f"closed before round {number}")
     return None
+
+
+def counted_body(body: bytes, way: Mechanism, device: str) -> bytes:
+    """What the store counts, and subtracts if the device withdraws, when its name is gone: the
+    supported values, behind the number of their channel where there are several."""
+    if way.reporting == "memoized":  # the most frequent, and the least to do
+        return body[: way.answer_bytes]
+    channel, supported = way.supported(body, device)
+    return bytes((channel,)) + supported if len(way.channels) > 1 else supported
+
+
+# --- reports like those admitted before --------------------------------------------------------
+
+SENDERS: Final = 1 << 15  # about 400 bytes each
+PREFIXES: Final = 1 << 10
+SKIPPED: Final = 16  # times as many new senders are not kept when keeping them is of no use
+
+_new: Final = tuple.__new__  # makes a named tuple in a third of the time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prefix:
+    """What all reports that begin with the same bytes have in common."""
+
+    campaign: Campaign
+    round: int
+    attribute: int
+    opens: float
+    tag: NameHash
+    counted: Callable[[bytes, str], bytes | None]  # of a payload; None where `admit` must decide
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is known of a campaign: how its devices are numbered, and how its reports begin."""
+
+    campaign: Campaign
+    number: NameHash
+    page: NameHash
+    cuts: dict[int, int] = field(default_factory=dict)  # length of a report: of its prefix
+    prefixes: dict[bytes, _Prefix] = field(default_factory=dict)
+
+
+class Sender(NamedTuple):
+    """A device that may report, as its topic names it."""
+
+    name: str
+    ascii: bytes
+    number: int
+    page: int
+    known: _Known
+
+
+class Matched(NamedTuple):
+    """Of each message of a batch: who may have sent it, and the report if its prefix is known."""
+
+    senders: list[Sender | None]
+    candidates: list[Candidate | None]
+
+
+class ReportPrefixCache:
+    """Prefixes and senders of reports that were admitted for one `OpenCampaigns`.
+
+    All bytes of a report before its body are the same for every device that answers the same
+    question in the same round: a dictionary from these to what the decoder made of them replaces
+    decoding. The sender on a topic, its number and its page are kept, and hashes are read all
+    together. Memory is bounded, whoever sends what: only senders that may report, at most `SENDERS`
+    of them, and `PREFIXES` prefixes for each campaign.
+    """
+
+    def __init__(
+        self,
+        campaigns: Mapping[str, Campaign],
+        revoked: Set[str],
+        key: DeviceKey,
+        namespace: str,
+        senders: int = SENDERS,
+    ) -> None:
+        self._known = {
+            report_root(name, namespace): _Known(
+                c, key.hashed(c.manifest), hashed_for_page(c.manifest)
+            )
+            for name, c in campaigns.items()
+        }
+        self._revoked = revoked
+        self.senders = _SenderCache(senders)
+
+    def match(
+        self, messages: Sequence[Message], now: float, suspended: Set[str] = frozenset()
+    ) -> Matched:
+        """Reports with a known prefix, of devices that are not suspended."""
+        senders = self._find([message.topic for message in messages])
+        candidates: list[Candidate | None] = [None] * len(messages)
+        groups: dict[_Prefix, list[int]] = defaultdict(list)
+        for i, (sender, (_, payload, retained, _)) in enumerate(zip(senders, messages)):
+            if sender is None or retained or (suspended and sender.name in suspended):
+                continue
+            known = sender.known
+            prefix = known.prefixes.get(payload[: known.cuts.get(len(payload), 0)])
+            if prefix is not None:
+                groups[prefix].append(i)
+        for prefix, places in groups.items():
+            if now >= prefix.opens:
+                _fill(candidates, prefix, places, senders, messages)
+        return Matched(senders, candidates)
+
+    def add(self, message: Message, sender: Sender, admitted: Candidate) -> None:
+        """A report was admitted: others with its prefix will be matched."""
+        known, payload = sender.known, message.payload
+        manifest = known.campaign.manifest
+        number, attribute = admitted.round, admitted.attribute
+        cut = len(payload) - manifest.body_bytes
+        if payload[:cut] in known.prefixes:
+            return
+        if len(known.prefixes) >= PREFIXES:
+            known.prefixes.clear()
+            known.cuts.clear()
+        known.cuts[len(payload)] = cut
+        known.prefixes[payload[:cut]] = _Prefix(
+            known.campaign,
+            number,
+            attribute,
+            manifest.rounds.opens(number),
+            hashed_for_tag(manifest, number),
+            _reader(manifest.mechanisms[attribute], cut, len(payload) - cut),
+        )
+
+    def _find(self, topics: Sequence[str | None]) -> list[Sender | None]:
+        """Who may report on each topic."""
+        found, missing = self.senders.find(topics)
+        if missing:
+            new = self._read(missing)
+            self.senders.add(new)
+            found = [sender or new.get(topic) for sender, topic in zip(found, topics)]
+        return found
+
+    def _read(self, topics: Iterable[str | None]) -> dict[str | None, Sender]:
+        """Devices that may report, by their topics; other topics are left out."""
+        groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        known, revoked = self._known, self._revoked
+        for topic in topics:
+            root, name = split_report(topic or "")
+            if name and root in known and name not in revoked:
+                groups[root].append((topic or "", name))
+        made: dict[str | None, Sender] = {}
+        for root, pairs in groups.items():
+            of, names = zip(*pairs)
+            made.update(zip(of, _numbered(names, known[root])))
+        return made
+
+
+class _SenderCache:
+    """Senders by topic: about the latest `most`, unless so many come that none comes again."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most // 2
+        self._young: dict[str | None, Sender] = {}
+        self._older: dict[str | None, Sender] = {}  # dropped when the young ones are as many
+        self._again = 0  # of the older ones that came again
+        self._skip = 0  # this many new ones are not kept
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._older)
+
+    def find(self, topics: Sequence[str | None]) -> tuple[list[Sender | None], Set[str | None]]:
+        """The sender on each topic, and the topics whose senders are not known."""
+        found = list(map(self._young.get, topics))
+        missing = {topic for topic, sender in zip(topics, found) if sender is None}
+        again = {topic: self._older[topic] for topic in missing & self._older.keys()}
+        if again:
+            self._again += len(again)
+            self._keep(again)
+            found = [sender or again.get(topic) for sender, topic in zip(found, topics)]
+        return found, missing - again.keys()
+
+    def add(self, new: Mapping[str | None, Sender]) -> None:
+        """Keep new ones, unless that has been of no use lately."""
+        if self._skip > 0:
+            self._skip -= len(new)
+        else:
+            self._keep(new)
+
+    def _keep(self, senders: Mapping[str | None, Sender]) -> None:
+        self._young.update(senders)
+        if len(self._young) >= self._most:
+            if self._again < self._most // 4:
+                self._skip = SKIPPED * self._most
+            self._older, self._young, self._again = self._young, {}, 0
+
+
+def _numbered(names: Sequence[str], known: _Known) -> Iterable[Sender]:
+    """Devices of one campaign, with number and page."""
+    in_ascii = [name.encode("ascii") for name in names]
+    numbers = np.frombuffer(b"".join(map(known.number, in_ascii)), ">u8") >> 1
+    pages = _first_words(map(known.page, in_ascii)) % known.campaign.manifest.receipt_pages
+    rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
+    return map(_new, repeat(Sender), rows)
+
+
+def _fill(
+    candidates: list[Candidate | None],
+    prefix: _Prefix,
+    places: Sequence[int],
+    senders: Sequence[Sender | None],
+    messages: Sequence[Message],
+) -> None:
+    """Put reports with the same prefix in their places, if their bodies are without fault."""
+    good, rows, names = [], [], []
+    for i in places:
+        sender = senders[i]
+        body = prefix.counted(messages[i].payload, sender.name) if sender is not None else None
+        if sender is not None and body is not None:
+            good.append(i)
+            names.append(sender.ascii)
+            rows.append((sender.number, sender.page, body))
+    campaign, number, attribute = prefix.campaign.id, prefix.round, prefix.attribute
+    tags = _first_words(map(prefix.tag, names)).tolist()
+    for i, (device, page, body), tag in zip(good, rows, tags):
+        row = (campaign, number, device, attribute, page, tag, body)
+        candidates[i] = _new(Candidate, row)
+
+
+def _first_words(hashes: Iterable[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The first four bytes of each SHA-256."""
+    return np.frombuffer(b"".join(hashes), ">u4")[::8]
+
+
+def _reader(way: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
+    """What is counted of a report whose body begins at `cut`; None if its body has a fault."""
+    end = cut + way.answer_bytes
+    zeros = bytes(cut + length - end)
+    mask = way.counted.padding_mask
+
+    def bits(payload: bytes, _device: str) -> bytes | None:
+        faulty = payload[end - 1] & mask or payload[end:] != zeros
+        return None if faulty else payload[cut:end]
+
+    def anything(payload: bytes, device: str) -> bytes | None:
+        if payload[end:] != zeros or way.fault(payload[cut:end]) is not None:
+            return None
+        return counted_body(payload[cut:], way, device)
+
+    return bits if way.reporting == "memoized" and way.counted.unary else anything

@@ -2,18 +2,18 @@
 
 What counts are messages that change nothing: refused ones, repetitions, repeated requests. An
 honest device sends a few of them a minute, when receipts are late; and when the collector was away
-for days, the broker hands over at once what was repeated meanwhile, many times for each report. One
-that sends more than `flood_messages` in `flood_seconds`, and as many more for each of its reports
-that was counted, is suspended: what it sends is dropped before it is decoded, and counted as such.
-Of different messages a few are looked at in every turn all the same, so that a device that repeats
-one report for ever is still counted in the next round, and whoever floods in another's name does
-not silence them. A suspension ends after as long a time without a flood.
+for days, the broker hands over at once what was repeated meanwhile, many times for each report. A
+device that sends more than `flood_messages` in `flood_seconds`, and as many more for each of its
+reports that was counted, is suspended: what it sends is dropped before it is decoded, and counted
+as such. A few different messages of it are examined in every turn all the same, so that a device
+that repeats one report for ever is still counted in the next round, and whoever floods in another's
+name does not silence them. A suspension ends after as long a time without a flood.
 
 Memory is the same for any fleet: counts are kept in two rows of cells, by two parts of a hash that
 nobody outside this process can predict, and the smaller of a name's two cells is never below its
-true count; nor below that of its counted reports, of which there are as many cells. The collector
-cannot read so many messages a minute that the cells of honest devices fill up; one shares both
-cells with a given flooder once in four billion times.
+true count; the same holds for its counted reports, in as many cells. The collector cannot read so
+many messages a minute that the cells of honest devices fill up; one shares both cells with a given
+flooder once in four billion times.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class FloodGuard:
 
     @property
     def suspended(self) -> Set[str]:
-        """Names of the devices that are suspended now."""
         return self._until.keys()
 
     def begin_turn(self) -> None:
@@ -75,7 +74,7 @@ class FloodGuard:
             log.info("%d devices are no longer suspended: they stopped flooding", len(over))
 
     def looks_at(self, message: Message) -> bool:
-        """Whether a message of a suspended device is one of the few that are looked at."""
+        """Whether a message of a suspended device is one of the few that are examined."""
         seen = self._looked_at[message.topic]
         if len(seen) >= LOOKED_AT or message.payload in seen:
             return False
@@ -87,7 +86,7 @@ class FloodGuard:
         self._counted.add_each(names)
 
     def waste(self, messages: Iterable[Message]) -> None:
-        """These changed nothing. Whoever sent too many of them is suspended, or stays it."""
+        """These changed nothing. Whoever sent too many of them is suspended, or stays so."""
         for topic, n in Counter(message.topic for message in messages).items():
             name = sender(topic)
             wasted = self._wasted.add(name, n)
@@ -110,7 +109,7 @@ class FloodGuard:
 
 
 class _Cells:
-    """Counts by name, of which none is too small."""
+    """Counts by name, none of them too small."""
 
     def __init__(self) -> None:
         self._first, self._second = (array("Q", bytes(8 * CELLS)) for _ in range(2))
@@ -122,7 +121,7 @@ class _Cells:
             np.add.at(np.frombuffer(cells, np.uint64), places % CELLS, 1)
 
     def add(self, name: str, n: int) -> int:
-        """Count some more; at least how many there are."""
+        """Count `n` more; returns at least how many there are."""
         i, j = _places(name)
         self._first[i] += n
         self._second[j] += n

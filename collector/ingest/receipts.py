@@ -1,143 +1,47 @@
-"""Receipt pages that nobody needs any more are taken off the broker, a few at a time.
+"""Receipts: which reports are durably counted, published for devices on retained pages.
 
-A round may have 65,536 pages, and a broker takes a hundred publishes at once: handed over together
-they would fill memory, and repeat packet numbers whose answers are still owed. So pages are cleared
-as far as publishes may be unanswered, and one that the broker refused is tried again. A round is
-marked as cleared when the broker has taken all of it; whatever happens before that, a lost
-connection or a restart, all of it is cleared again.
+Claims:
+  I6  a page is published only from what the store has committed
+  F5  a page never has more than `PAGE_TAGS` tags, however many devices share it. The newest stay;
+      every tag is published at least once, and one that had to leave comes back when its device
+      sends its report again, because it has not seen it
+  A7  a page is published only if it changed, or on a new connection, because a broker may have
+      forgotten it; and a large page less often than a small one
+
+Pages live in memory, four bytes a report, and are rebuilt from the store at start.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collector.links import Link
-from collector.records import Campaign, Candidate
-from collector.store import Store
+from collector.records import Campaign
+from collector.store import ReceiptBatch, ReceiptKind, Store
 from collector.timing import Clock, Timing
-from protocol_spec import Outcome, Topics, digest8, pack_receipts
+from protocol_spec import Topics, digest8, pack_receipts
 from protocol_spec.limits import PAGE_TAGS, TAG_BYTES
-
-AT_ONCE: Final = 100  # rounds
-
-
-@dataclass(slots=True)
-class _Round:
-    """A round whose pages are being cleared: which come next, and which are unanswered."""
-
-    campaign: Campaign
-    number: int
-    next_page: int = 0
-    refused: list[int] = field(default_factory=list)
-    unanswered: dict[int, int] = field(default_factory=dict)  # publish: page
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the broker has taken every page."""
-        return not (self._left or self.refused or self.unanswered)
-
-    @property
-    def _left(self) -> int:
-        return self.campaign.manifest.receipt_pages - self.next_page
-
-    def pages(self, limit: int) -> list[int]:
-        """Up to so many pages, those first that were refused before."""
-        again, self.refused = self.refused[:limit], self.refused[limit:]
-        first = self.next_page
-        self.next_page += min(self._left, limit - len(again))
-        return [*again, *range(first, self.next_page)]
-
-    def take(self, answers: Mapping[int, str | None]) -> bool:
-        """Note the broker's answers; whether it refused a page."""
-        of_ours = self.unanswered.keys() & answers.keys()
-        pages = {sent: self.unanswered.pop(sent) for sent in of_ours}
-        refused = [page for sent, page in pages.items() if answers[sent] is not None]
-        self.refused += refused
-        return bool(refused)
-
-
-class ReceiptClearer:
-    """Clears the pages of rounds that are over, the oldest first."""
-
-    def __init__(self, namespace: str, store: Store, clock: Clock, timing: Timing) -> None:
-        self._namespace = namespace
-        self._store = store
-        self._clock = clock
-        self._timing = timing
-        self._rounds: dict[tuple[int, int], _Round] = {}
-        self._paused_until = 0.0
-
-    def connected(self) -> None:
-        """A new connection: what the last one left unanswered may not have arrived."""
-        self._rounds.clear()
-        self._paused_until = 0.0
-
-    def begin(self, campaigns: Iterable[Campaign]) -> Iterator[tuple[int, int]]:
-        """Campaign and number of each round that is to be cleared from now on: a round's pages
-        stand one period beyond its deadline, for devices that were asleep."""
-        for campaign, number in islice(self._over(campaigns), AT_ONCE):
-            if (campaign.id, number) not in self._rounds:
-                self._rounds[campaign.id, number] = _Round(campaign, number)
-                yield campaign.id, number
-
-    def clear(self, link: Link) -> None:
-        """Clear some pages: as far as publishes may be unanswered, and half of that, since others
-        have to publish as well."""
-        if self._clock.monotonic() < self._paused_until:
-            return
-        for each in self._rounds.values():
-            topics = Topics(each.campaign.name, self._namespace)
-            for page in each.pages((link.free + 1) // 2):
-                sent = link.publish(topics.receipt(each.number, page), b"")
-                each.unanswered[sent] = page
-
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Take the broker's answers, of which some may be to other publishes."""
-        for each in self._rounds.values():
-            if each.take(answers):
-                pause = self._timing.refused_pause_seconds
-                self._paused_until = self._clock.monotonic() + pause
-
-    def finish(self) -> None:
-        """Write down which rounds are cleared."""
-        for place, each in list(self._rounds.items()):
-            if each.is_done:
-                self._store.mark_receipts_cleared(*place)
-                del self._rounds[place]
-
-    def _over(self, campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, int]]:
-        for campaign in campaigns:
-            schedule = campaign.manifest.rounds
-            for number in self._store.clearable_receipts(campaign.id):
-                if schedule.deadline(number) + schedule.period <= self._clock.now():
-                    yield campaign, number
-
-
-# --- Receipts: which reports are durably counted, told to the devices on retained pages.
-
 
 Round = tuple[int, int]  # campaign, number
 Place = tuple[int, int, int]  # campaign, round, page
 TagArray = npt.NDArray[np.uint32]
 
-_ROUND: Final = itemgetter(0, 1)  # of a `Candidate`
-_PAGE_AND_TAG: Final = itemgetter(4, 5)
-_ROWS: Final = np.dtype([("page", np.int32), ("tag", np.uint32)])
+_PagesAndTags = tuple[npt.NDArray[np.int64], TagArray]
+_ROWS: Final = np.dtype([("page", np.uint32), ("tag", np.uint32)])
 
 log = logging.getLogger("allomfree.collector")
 
 REFUSED: Final = (
     "the broker refused %d pages of receipts (%s). Their reports are counted, but devices do not "
-    "hear of it and send them again; the pages are published again in %.0f s. Check the broker's "
+    "learn of it and send them again; the pages are published again in %.0f s. Check the broker's "
     "access list and limits (allomfree-collector doctor)"
 )
 
@@ -151,42 +55,40 @@ class _Page:
     repeated: set[int] = field(default_factory=set)  # of reports that came again
     next_at: float = 0.0
 
-    def look_for_repeated(self) -> bool:
-        """Whether the tag of a report that came again has to be published once more."""
+    def add_repeated(self) -> bool:
+        """Publish again the tags of reports that came again, unless they are on the page; whether
+        there were any."""
         known = np.concatenate([_read(self.shown), _read(self.fresh)])
         missing = np.setdiff1d(np.array(list(self.repeated), dtype=">u4"), known)
         self.repeated.clear()
         self.fresh += missing.astype(">u4").tobytes()
         return bool(missing.size)
 
-    def keep(self, wanted: Callable[[TagArray], npt.NDArray[np.bool_]]) -> bool:
-        """Take off every other tag; whether there was any."""
+    def remove(self, tag: int) -> bool:
+        """Whether it was there."""
+        self.repeated.discard(tag)
         before = len(self.shown) + len(self.fresh)
         for part in (self.shown, self.fresh):
             tags = _read(part)
-            part[:] = tags[wanted(tags)].tobytes()
+            part[:] = tags[tags != tag].tobytes()
         return len(self.shown) + len(self.fresh) < before
 
     def is_due(self, now: float) -> bool:
-        """Sooner than its size allows only if that much is new that the size is worth it."""
+        """Sooner than its size allows only if enough is new to be worth the size."""
         return now >= self.next_at or 2 * len(self.fresh) >= PAGE_TAGS * TAG_BYTES
 
     def turn(self) -> bytes:
-        """Show the oldest of what is new, as much as there is room for; all that is shown now."""
-        room = PAGE_TAGS * TAG_BYTES
-        new = self.fresh[:room]
-        del self.fresh[:room]
+        """Show the oldest of what is new, as much as fits; all that is shown now."""
+        most = PAGE_TAGS * TAG_BYTES
+        new = self.fresh[:most]
+        del self.fresh[:most]
         self.shown += new
-        del self.shown[:-room]
-        return _distinct(_read(self.shown)).tobytes()
-
-
-def _distinct(tags: TagArray) -> TagArray:
-    """In order, each once. `np.unique` would load masked arrays in the middle of counting."""
-    ordered = np.sort(tags)
-    first = np.ones(len(ordered), dtype=np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[first]
+        del self.shown[:-most]
+        # Each once, in order. `np.unique` would load masked arrays in the middle of counting.
+        tags = np.sort(_read(self.shown))
+        first = np.ones(len(tags), dtype=np.bool_)
+        first[1:] = tags[1:] != tags[:-1]
+        return tags[first].tobytes()
 
 
 def _read(joined: bytearray) -> TagArray:
@@ -200,54 +102,47 @@ class ReceiptPages:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._pages: dict[Place, _Page] = {}
-        self._new: dict[Round, list[npt.NDArray[np.void]]] = {}  # not on their pages yet
+        self._new: dict[Round, list[_PagesAndTags]] = {}  # not on their pages yet
         self._changed: dict[Place, None] = {}  # those that wait longest first
         self._repeated: set[Place] = set()
 
-    def note(self, candidates: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
-        """A batch was committed. A device whose report is seen again is still waiting: it gets its
-        receipt again, unless that stands on the page."""
-        accepted = candidates
-        if outcomes.count(Outcome.ACCEPTED) != len(candidates):
-            accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
-            for c, outcome in zip(candidates, outcomes):
-                if outcome is Outcome.DUPLICATE:
-                    self.repeat(c.campaign, c.round, c.page, c.tag)
-        rounds = set(map(_ROUND, accepted))
-        for place in rounds:
-            mine = [c for c in accepted if _ROUND(c) == place] if len(rounds) > 1 else accepted
-            self._put(place, map(_PAGE_AND_TAG, mine))
+    def apply(self, batches: Iterable[ReceiptBatch]) -> None:
+        """Take what the store has counted, seen again or withdrawn, in order."""
+        for batch in batches:
+            if batch.kind is ReceiptKind.COUNTED:
+                self.add(batch.campaign, batch.round, batch.pages, batch.tags)
+                continue
+            change = self._repeat if batch.kind is ReceiptKind.REPEATED else self._remove
+            for page, tag in zip(batch.pages.tolist(), batch.tags.tolist()):
+                change((batch.campaign, batch.round, page), tag)
 
     def load(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
-        """Rebuild a round's pages from the store."""
-        self._put((campaign, number), rows)
+        """Rebuild a round's pages: (page, tag) of each report."""
+        loaded = np.fromiter(rows, _ROWS)
+        self.add(campaign, number, loaded["page"], loaded["tag"])
 
-    def add(self, campaign: int, number: int, page: int, tag: int) -> None:
-        """Put the tag of a newly counted report on its page."""
-        self._put((campaign, number), [(page, tag)])
+    def add(self, campaign: int, number: int, pages: npt.ArrayLike, tags: npt.ArrayLike) -> None:
+        """Put tags of newly counted reports on their pages.
 
-    def _put(self, place: Round, rows: Iterable[tuple[int, int]]) -> None:
-        """They are put on their pages when somebody looks at these: all at once is faster."""
-        self._new.setdefault(place, []).append(np.fromiter(rows, _ROWS))
+        They get there when the pages are looked at: all at once is faster.
+        """
+        new = np.asarray(pages, dtype=np.int64), np.asarray(tags, dtype=np.uint32)
+        self._new.setdefault((campaign, number), []).append(new)
 
     def _sort_in(self) -> None:
         """Put new tags on their pages, in the order in which they came."""
         for (campaign, number), parts in self._new.items():
-            rows = np.concatenate(parts)
-            rows = rows[np.argsort(rows["page"], kind="stable")]
-            pages, tags = rows["page"], rows["tag"].astype(">u4").tobytes()
+            pages = np.concatenate([each for each, _ in parts])
+            order = np.argsort(pages, kind="stable")
+            pages = pages[order]
+            joined = np.concatenate([each for _, each in parts])[order]
+            tags = joined.astype(">u4").tobytes()
             starts = np.flatnonzero(np.diff(pages, prepend=-1)).tolist()
-            for start, end in zip(starts, [*starts[1:], len(rows)]):
+            for start, end in zip(starts, [*starts[1:], len(pages)]):
                 place = (campaign, number, int(pages[start]))
                 self._page(place).fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
                 self._changed[place] = None
         self._new.clear()
-
-    def repeat(self, campaign: int, number: int, page: int, tag: int) -> None:
-        """A counted report came again: its tag is published again unless it stands on the page."""
-        place = (campaign, number, page)
-        self._page(place).repeated.add(tag)
-        self._repeated.add(place)
 
     def _page(self, place: Place) -> _Page:
         page = self._pages.get(place)
@@ -255,26 +150,25 @@ class ReceiptPages:
             page = self._pages[place] = _Page()
         return page
 
-    def remove(self, campaign: int, number: int, page: int, tag: int) -> None:
+    def _repeat(self, place: Place, tag: int) -> None:
+        """A counted report came again: its tag is published again unless it is on the page."""
+        self._page(place).repeated.add(tag)
+        self._repeated.add(place)
+
+    def _remove(self, place: Place, tag: int) -> None:
         """A report was withdrawn: its tag leaves its page, which may be empty then."""
         self._sort_in()
-        known = self._pages.get((campaign, number, page))
-        if known is None:
-            return
-        known.repeated.discard(tag)
-        if known.keep(lambda tags: tags != tag):
-            self._changed[campaign, number, page] = None
+        page = self._pages.get(place)
+        if page is not None and page.remove(tag):
+            self._changed[place] = None
 
     def forget(self, campaign: int, number: int) -> None:
         """Drop a round's pages from memory."""
         self._new.pop((campaign, number), None)
-        for place in self._of(campaign, number):
+        for place in [place for place in self._pages if place[:2] == (campaign, number)]:
             del self._pages[place]
             self._changed.pop(place, None)
             self._repeated.discard(place)
-
-    def _of(self, campaign: int, number: int) -> list[Place]:
-        return [place for place in self._pages if place[:2] == (campaign, number)]
 
     def publish_again(self) -> None:
         """The broker may have lost them all."""
@@ -283,8 +177,8 @@ class ReceiptPages:
             page.next_at = 0.0
             self._changed[place] = None
 
-    def put_off(self, place: Place, until: float) -> None:
-        """The broker did not take a page: it is published again, but not before then."""
+    def postpone(self, place: Place, until: float) -> None:
+        """The broker refused a page: publish it again, but not before then."""
         page = self._pages.get(place)
         if page is not None:
             page.next_at = until
@@ -299,20 +193,17 @@ class ReceiptPages:
     ) -> Iterator[tuple[Place, str, bytes]]:
         """Place, topic and bytes of up to `limit` changed pages, those that are due."""
         self._sort_in()
-        self._look_for_repeated()
+        for place in self._repeated:
+            if self._pages[place].add_repeated():
+                self._changed[place] = None
+        self._repeated.clear()
         due = (place for place in list(self._changed) if self._pages[place].is_due(now))
-        for place, _ in zip(due, range(limit)):
+        for place in islice(due, limit):
             del self._changed[place]
             if place[0] in campaigns:
                 topic, message = self._encode(campaigns[place[0]], place)
                 self._pages[place].next_at = now + len(message) / bytes_per_second
                 yield place, topic, message
-
-    def _look_for_repeated(self) -> None:
-        for place in self._repeated:
-            if self._pages[place].look_for_repeated():
-                self._changed[place] = None
-        self._repeated.clear()
 
     def _encode(self, campaign: Campaign, place: Place) -> tuple[str, bytes]:
         _, number, page = place
@@ -324,7 +215,7 @@ class ReceiptPages:
 
 
 class ReceiptPublisher:
-    """Publishes changed pages now and then, and has those cleared that nobody needs any more."""
+    """Publishes changed pages now and then, and clears those that nobody needs any more."""
 
     def __init__(self, pages: ReceiptPages, store: Store, clock: Clock, timing: Timing) -> None:
         self.pages = pages
@@ -349,13 +240,17 @@ class ReceiptPublisher:
         self.pages.publish_again()
 
     def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
-        """Publish what changed, if it is time, as far as publishes may be unanswered."""
-        if self._clock.monotonic() < self._next:
-            return
-        self._next = self._clock.monotonic() + self._timing.receipts_every_seconds
+        """Publish what changed, if it is time, as far as publishes may be unanswered; and clear
+        some pages of rounds that are over."""
+        self._clearer.clear(link)
         now, rate = self._clock.monotonic(), self._timing.receipt_bytes_per_second
-        for place, topic, payload in self.pages.take(campaigns, link.free, now, rate):
-            self._unanswered[link.publish(topic, payload)] = place
+        if now >= self._next:
+            self._next = now + self._timing.receipts_every_seconds
+            for place, topic, payload in self.pages.take(campaigns, link.free, now, rate):
+                self._unanswered[link.publish(topic, payload)] = place
+        self._clearer.finish()
+        for campaign, number in self._clearer.begin(campaigns.values()):
+            self.pages.forget(campaign, number)
 
     def answered(self, answers: Mapping[int, str | None]) -> None:
         """Take the broker's answers: a page that it refused is published again after a while."""
@@ -364,16 +259,109 @@ class ReceiptPublisher:
         mine = {n: self._unanswered.pop(n) for n in self._unanswered.keys() & answers.keys()}
         refused = [n for n in mine if answers[n] is not None]
         for n in refused:
-            self.pages.put_off(mine[n], self._clock.monotonic() + pause)
+            self.pages.postpone(mine[n], self._clock.monotonic() + pause)
         if refused:
             log.warning(REFUSED, len(refused), answers[refused[0]], pause)
 
-    def forget_old(self, campaigns: Iterable[Campaign]) -> None:
-        """Begin to clear rounds that nobody waits for, and write down which are cleared."""
-        self._clearer.finish()
-        for campaign, number in self._clearer.begin(campaigns):
-            self.pages.forget(campaign, number)
+
+# --- clearing -----------------------------------------------------------------------------------
+
+AT_ONCE: Final = 100  # rounds
+
+
+@dataclass(slots=True)
+class _Clearing:
+    """A round whose pages are being cleared: which come next, and which are unanswered."""
+
+    campaign: Campaign
+    number: int
+    next_page: int = 0
+    refused: list[int] = field(default_factory=list)
+    unanswered: dict[int, int] = field(default_factory=dict)  # publish: page
+
+    @property
+    def _left(self) -> int:
+        return self.campaign.manifest.receipt_pages - self.next_page
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the broker has taken every page."""
+        return not (self._left or self.refused or self.unanswered)
+
+    def pages(self, limit: int) -> list[int]:
+        """Up to `limit` pages, those first that were refused before."""
+        again, self.refused = self.refused[:limit], self.refused[limit:]
+        first = self.next_page
+        self.next_page += min(self._left, limit - len(again))
+        return [*again, *range(first, self.next_page)]
+
+    def take(self, answers: Mapping[int, str | None]) -> bool:
+        """Note the broker's answers; whether it refused a page."""
+        of_ours = self.unanswered.keys() & answers.keys()
+        pages = {sent: self.unanswered.pop(sent) for sent in of_ours}
+        refused = [page for sent, page in pages.items() if answers[sent] is not None]
+        self.refused += refused
+        return bool(refused)
+
+
+class ReceiptClearer:
+    """Clears the pages of rounds that are over, the oldest first, a few at a time (A5).
+
+    A round may have 65,536 pages, and a broker takes a hundred publishes at once: handed over
+    together they would fill memory, and reuse packet numbers that are still unanswered. A page that
+    the broker refused is tried again. A round is marked as cleared when the broker has taken all of
+    it; after a lost connection or a restart before that, all of it is cleared again.
+    """
+
+    def __init__(self, namespace: str, store: Store, clock: Clock, timing: Timing) -> None:
+        self._namespace = namespace
+        self._store = store
+        self._clock = clock
+        self._timing = timing
+        self._rounds: dict[Round, _Clearing] = {}
+        self._paused_until = 0.0
+
+    def connected(self) -> None:
+        """A new connection: what the last one left unanswered may not have arrived."""
+        self._rounds.clear()
+        self._paused_until = 0.0
+
+    def begin(self, campaigns: Iterable[Campaign]) -> Iterator[Round]:
+        """Rounds that are to be cleared from now on: a round's pages stay one period beyond its
+        deadline, for devices that were asleep."""
+        for campaign, number in islice(self._over(campaigns), AT_ONCE):
+            if (campaign.id, number) not in self._rounds:
+                self._rounds[campaign.id, number] = _Clearing(campaign, number)
+                yield campaign.id, number
+
+    def _over(self, campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, int]]:
+        for campaign in campaigns:
+            schedule = campaign.manifest.rounds
+            for number in self._store.clearable_receipts(campaign.id):
+                if schedule.deadline(number) + schedule.period <= self._clock.now():
+                    yield campaign, number
 
     def clear(self, link: Link) -> None:
-        """Clear some of their pages at the broker."""
-        self._clearer.clear(link)
+        """Clear some pages: half as many as publishes may be unanswered, since others have to
+        publish as well."""
+        if self._clock.monotonic() < self._paused_until:
+            return
+        for each in self._rounds.values():
+            topics = Topics(each.campaign.name, self._namespace)
+            for page in each.pages((link.free + 1) // 2):
+                sent = link.publish(topics.receipt(each.number, page), b"")
+                each.unanswered[sent] = page
+
+    def answered(self, answers: Mapping[int, str | None]) -> None:
+        """Take the broker's answers, some of which may be to other publishes."""
+        for each in self._rounds.values():
+            if each.take(answers):
+                pause = self._timing.refused_pause_seconds
+                self._paused_until = self._clock.monotonic() + pause
+
+    def finish(self) -> None:
+        """Record which rounds are cleared."""
+        for place, each in list(self._rounds.items()):
+            if each.is_done:
+                self._store.mark_receipts_cleared(*place)
+                del self._rounds[place]

@@ -1,11 +1,18 @@
-"""MQTT as the collector uses it: the port, and one file per adapter.
+"""Connections to brokers: the ports, reconnecting, and one module per adapter.
 
-    link.py       the paho adapter, for real brokers
-    gathering.py  when it waits a moment for more
+    mqtt.py    an MQTT connection (paho), and a subscription on it as a source of reports
+    nats.py    the client protocol of NATS
+    stream.py  NATS's own stream as a source of reports
+    memory.py  a broker in this process, for tests, notebooks and simulations
 
-Claims that every link must keep:
-  I7   a link is one connection: a message can only be acknowledged where it was delivered
+A `Link` is one MQTT connection. A `Source` brings a worker its part of the reports; it may be made
+of a link.
+
+Claims that every link and source keeps:
+  I7   it is one connection: a message can only be acknowledged where it was delivered
   I13  only `step` reads, at most `BATCH` messages: when the store is slow, the broker waits
+  W4   a source's `drained` is a moment before which nothing that the broker took for this worker,
+       or for any of them, is uncommitted
 """
 
 from __future__ import annotations
@@ -22,17 +29,19 @@ from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import marker
 
 __all__ = [
-    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Delivery", "Link", "Message",
-    "OpenSource", "Reconnector", "Source", "Will", "refusal",
+    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Link", "Links", "Message", "Reconnector",
+    "Source", "Will", "refusal",
 ]  # fmt: skip
 
+log = logging.getLogger("allomfree.collector")
+
 BATCH: Final = 4_000
-WINDOW: Final = 100
+WINDOW: Final = 100  # publishes that may be unanswered at once
 
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes, retained, when the connection ends without a goodbye."""
+    """What the broker publishes, retained, when the connection ends without a DISCONNECT."""
 
     topic: str
     payload: bytes
@@ -43,30 +52,29 @@ def refusal(topic: str, reason: str) -> str:
     return f"{topic}: {reason}"
 
 
-class Delivery(Protocol):
-    """What a batch came by: where it is acknowledged, and its requests are answered."""
-
-    @property
-    def free(self) -> int:
-        """How many more publishes may be unanswered at once."""
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that these are ours for good. Only ever after the commit (I6)."""
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
-        """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
-
-
-class Link(Protocol):
-    """One connection to a broker, run in the caller's thread. A new connection is a new link."""
+class Connection(Protocol):
+    """What links and sources have in common, in the caller's thread."""
 
     @property
     def name(self) -> str:
-        """Where it leads, for the log."""
+        """The address, for the log."""
 
     @property
     def lost(self) -> str | None:
         """Why the connection has ended; None while it lives."""
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        """Wait for the network, then return what is there, at most a batch."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Tell the broker that these are ours for good. Only ever after the commit (I6)."""
+
+    def close(self) -> None:
+        """Disconnect; the broker keeps the session."""
+
+
+class Link(Connection, Protocol):
+    """One MQTT connection to a broker. A new connection is a new link."""
 
     @property
     def session_present(self) -> bool:
@@ -74,12 +82,12 @@ class Link(Protocol):
 
     @property
     def redelivers_later(self) -> bool:
-        """Whether the broker delivers unacknowledged messages again only after a while, behind
-        newer ones, rather than first on a new connection."""
+        """Whether the broker redelivers unacknowledged messages only after a while, behind newer
+        ones, rather than first on a new connection."""
 
     @property
     def granted(self) -> int:
-        """Subscriptions the broker has said yes to, which need not mean much."""
+        """Subscriptions that the broker has confirmed."""
 
     @property
     def sharing(self) -> str | None:
@@ -95,96 +103,70 @@ class Link(Protocol):
     def unsubscribe(self, filters: Iterable[str]) -> None:
         """Ask for no more of these; what is on its way still comes."""
 
-    def step(self, timeout_seconds: float) -> list[Message]:
-        """Wait for the network, then return what is there, at most a batch."""
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that these are ours for good. Only ever after the commit (I6)."""
-
     def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
         """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
 
     def is_unanswered(self, number: int) -> bool:
-        """Whether the broker owes an answer to a publish of this connection."""
+        """Whether the broker has not yet answered a publish of this connection."""
 
     def answers(self) -> dict[int, str | None]:
         """Publishes the broker has answered since the last call; with its reason if it refused."""
 
-    def close(self) -> None:
-        """Say goodbye; the session stays at the broker."""
-
     def leave(self) -> None:
-        """Say goodbye for ever: the session ends, and what it held."""
+        """Disconnect for good: the session ends, with all it held."""
 
 
-Connect = Callable[[Will | None], Link]
-"""Makes a new connection; raises `BrokerUnreachable` when there is none to be had."""
-
-
-# --- Where a worker's reports come from when several workers share them: the port.
-
-
-class Source(Protocol):
-    """One connection that brings this worker its part of the reports, in the caller's thread."""
-
-    @property
-    def name(self) -> str:
-        """Where it leads, for the log."""
-
-    @property
-    def lost(self) -> str | None:
-        """Why the connection has ended; None while it lives."""
+class Source(Connection, Protocol):
+    """One connection that brings this worker its part of the reports."""
 
     @property
     def drained(self) -> float:
         """Everything that the broker took before this moment is committed; a moment that was given
         to `mark`, or 0.0."""
 
-    def step(self, timeout_seconds: float) -> list[Message]:
-        """Wait for the network, then return what is there, at most a batch."""
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that these are ours for good. Only ever after the commit (I6)."""
+    @property
+    def link(self) -> Link | None:
+        """The link that a worker alone also publishes on; None if this source has none."""
 
     def mark(self, moment: float) -> None:
         """It is this moment now: begin to prove that all before it is committed, or go on with a
         proof that was begun."""
 
     def retire(self, moment: float) -> None:
-        """Ask for nothing more, at this moment; what is on its way still comes, and when `drained`
-        has reached the moment, or nothing comes any more, that was all."""
+        """Ask for nothing more, at this moment. What is on its way still comes; that was all when
+        `drained` has reached the moment, or when nothing comes any more."""
 
     def close(self, *, stay: bool = True) -> None:
-        """Say goodbye. What the broker keeps for this worker alone waits for its return, or, if it
-        is not to stay, goes to the others from now on."""
+        """Disconnect. What the broker keeps for this worker alone waits for its return; or, if it
+        does not stay, the broker gives it to others from now on."""
 
 
-OpenSource = Callable[[], Source]
-"""Makes a new connection; raises `BrokerUnreachable` when there is none to be had."""
+Connect = Callable[[Will | None], Link]
+"""Makes a new connection; raises `BrokerUnreachable` if that fails."""
 
 
-# --- Connecting again and again: at once after a good connection, less and less often otherwise.
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How a worker connects: to what brings its reports, and, if it leads, to what publishes."""
 
-
-log = logging.getLogger("allomfree.collector")
-
-
-class Connection(Protocol):
-    """What can be connected: a link, or a source of reports."""
+    source: Callable[[Will | None], Source]  # raises `BrokerUnreachable`
+    publisher: Connect | None = None  # None: one worker alone, which publishes on its source's link
+    whole: bool = False  # whether a source speaks for all workers when it says that it is drained
+    restart_broker: Callable[[], None] = lambda: None
 
     @property
-    def name(self) -> str:
-        """Where it leads, for the log."""
+    def alone(self) -> bool:
+        return self.publisher is None
 
-    def close(self) -> None:
-        """Say goodbye."""
 
+# --- reconnecting ----------------------------------------------------------------------------
 
 C = TypeVar("C", bound=Connection)
 
 
 class Reconnector(Generic[C]):
-    """The connection there is, or how long until the next attempt, and what is the matter."""
+    """The current connection, or when to try next and why there is none: at once after a good
+    connection, less and less often otherwise."""
 
     def __init__(self, connect: Callable[[], C], clock: Clock, timing: Timing) -> None:
         self.current: C | None = None
@@ -212,39 +194,37 @@ class Reconnector(Generic[C]):
         return made
 
     @property
-    def rest_seconds(self) -> float:
+    def seconds_left(self) -> float:
         """Until the next attempt."""
         return max(0.0, self._retry_at - self._clock.monotonic())
 
-    def was_useful(self) -> None:
-        """It brought something."""
+    def reset_backoff(self) -> None:
+        """The connection brought something."""
         self._hasty = 0
 
     def ended(self, reason: str) -> None:
-        """There is none, or none any more."""
+        """The connection failed or ended. A broker that accepts and breaks every connection is
+        asked less and less often (A5)."""
         if self.trouble != reason:
             log.warning("%s; reports wait at the broker and on the devices", reason)
+        now = self._clock.monotonic()
         if self.current is not None:
             self.current.close()
-            self._note_end(self._clock.monotonic() - self._since)
+            self._failures = self._hasty
+            lasted = now - self._since >= self._timing.steady_seconds
+            self._hasty = 0 if lasted else self._hasty + 1
         self.current, self.trouble = None, reason
-        self._retry_at = self._clock.monotonic() + self._timing.reconnect_pause(self._failures)
+        self._retry_at = now + self._timing.reconnect_pause(self._failures)
         self._failures += 1
 
     def drop(self) -> None:
-        """It is not wanted any more; the next one may be made at once."""
+        """Close a connection that is no longer wanted; the next one may be made at once."""
         if self.current is not None:
             self.current.close()
         self.current, self.trouble, self._retry_at, self._failures = None, "", 0.0, 0
 
-    def _note_end(self, lasted_seconds: float) -> None:
-        """A broker that accepts and breaks every connection is asked less and less often."""
-        self._failures = self._hasty
-        self._hasty = 0 if lasted_seconds >= self._timing.steady_seconds else self._hasty + 1
 
-
-# --- Does the broker still take messages? A connection that lives does not say so.
-
+# --- does the broker still take messages? ------------------------------------------------------
 
 STUCK: Final = (
     "the broker is connected but has not answered for {:.0f} s; reports wait on the devices. Is "
@@ -253,7 +233,13 @@ STUCK: Final = (
 
 
 class BrokerWatch:
-    """Asks for an answer, and counts the seconds of connected time without any."""
+    """Probes the broker, and counts the seconds of connected time without an answer (F4).
+
+    NATS whose disk was full keeps its connections and answers no publish any more until it is
+    restarted, even when there is space again. So the collector publishes a message to itself now
+    and then. A broker that answers nothing for a while is reported as stuck, and the embedded one
+    is restarted.
+    """
 
     def __init__(
         self, namespace: str, clock: Clock, timing: Timing, restart: Callable[[], None]
@@ -264,39 +250,36 @@ class BrokerWatch:
         self._restart = restart
         self._patience = timing.stuck_seconds
         self._asked = False
-        self._question: int | None = None
+        self._probe: int | None = None
         self._silent = 0.0
         self._last = clock.monotonic()
         self._next = self._last + timing.probe_every_seconds
 
     def connected(self) -> None:
         """A new connection: what was not answered on the last one is asked again."""
-        self._question = None
+        self._probe = None
         self._last = self._clock.monotonic()
         if self._asked:
             self._next = self._last
 
     def tick(self, link: Link) -> str:
-        """Ask if it is time to; what is wrong, or nothing."""
+        """Send a probe if it is time to; returns what is wrong, or nothing."""
         now = self._clock.monotonic()
         passed, self._last = min(now - self._last, self._timing.longest_tick_seconds), now
-        if self._question is not None and not link.is_unanswered(self._question):
-            self._asked, self._question, self._silent = False, None, 0.0
+        if self._probe is not None and not link.is_unanswered(self._probe):
+            self._asked, self._probe, self._silent = False, None, 0.0
             self._patience = self._timing.stuck_seconds
         elif self._asked:
             self._silent += passed
-        if self._question is None and now >= self._next and link.free:
-            self._ask(link, now)
+        if self._probe is None and now >= self._next and link.free:
+            self._next = now + self._timing.probe_every_seconds
+            self._asked = True
+            self._probe = link.publish(self._topic, secrets.token_bytes(16), retain=False)
         if self._silent < self._timing.stuck_seconds:
             return ""
         if self._silent >= self._patience:
             self._give_up()
         return STUCK.format(self._silent)
-
-    def _ask(self, link: Link, now: float) -> None:
-        self._next = now + self._timing.probe_every_seconds
-        self._asked = True
-        self._question = link.publish(self._topic, secrets.token_bytes(16), retain=False)
 
     def _give_up(self) -> None:
         """Restart it, if it is ours, and wait longer before the next time."""

@@ -1,11 +1,10 @@
-"""Gathering: reports that come one by one are worth waiting for, a moment long.
+"""MQTT: one connection (paho), and a subscription on it as a source of reports.
 
-A commit, with its sync of the disk, costs the same for one report as for a hundred. So when few
-messages are there, the link waits a little for more before it hands them over. Receipts go out
-every few seconds, so no device notices.
-
-It is given up where it brings nothing: when hardly anybody sends, and when a broker lets so few
-messages be unacknowledged that it is the one who waits, for us. Now and then it is tried again.
+The only module of the collector that knows paho. A `PahoLink` is one connection, run in the
+caller's thread; a new connection is a new link. So a message can only be acknowledged on the
+connection that delivered it (I7), there is no network thread to die unnoticed, and not reading on
+when the store cannot follow makes the broker wait instead of filling memory (I13). Messages do not
+pass through paho at all: `BufferedClient` cuts them out of what was read.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, Final
 from paho.mqtt.reasoncodes import ReasonCode
 
 from collector.links import BATCH, WINDOW, Link, Message, Will, refusal
+from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
 from protocol_spec.programs.mqtt import (
     CONNECT_SECONDS,
     MQTT_5,
@@ -38,14 +38,20 @@ from protocol_spec.programs.packets import acknowledgement
 from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
 from protocol_spec.topics import from_all_devices, marker
 
-ENOUGH: Final = 200  # messages that are committed at once: the cost of each hardly falls further
+ENOUGH: Final = 200  # messages committed at once; beyond that the cost of each hardly falls
 PAUSE_SECONDS: Final = 0.01
 PAUSES: Final = 2
 LONGEST_REST: Final = 255  # batches in a row that nothing is gathered for
 
 
 class Gathering:
-    """Reads on for a moment, as long as that brings something."""
+    """Reads on for a moment when few messages have arrived, as long as that brings more.
+
+    A commit, with its sync of the disk, costs the same for one report as for a hundred. Receipts go
+    out every few seconds, so no device notices the wait. It is given up where it brings nothing:
+    when hardly anybody sends, and when a broker lets so few messages be unacknowledged that it is
+    the one who waits, for us. Now and then it is tried again.
+    """
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self._sleep = sleep
@@ -53,7 +59,7 @@ class Gathering:
         self._last_rest = 0
 
     def gather(self, arrived: Sized, read: Callable[[], object]) -> None:
-        """Have more read into a batch that is not empty, and not large enough."""
+        """Have `read` add to a batch that is neither empty nor large enough."""
         if not 0 < len(arrived) < ENOUGH:
             return
         if self._rest:
@@ -69,9 +75,6 @@ class Gathering:
             if len(arrived) >= ENOUGH:
                 break
         self._last_rest = 0
-
-
-# --- The connection to a real broker: the only module of the collector that knows paho.
 
 
 SESSION_SECONDS: Final = 30 * 86_400
@@ -116,7 +119,7 @@ class PahoLink:
         self._client = self._new_client()
 
     def connect(self) -> None:
-        """Connect and wait for the broker's word. Raises `BrokerUnreachable` saying why not."""
+        """Connect and wait for CONNACK. Raises `BrokerUnreachable` saying why not."""
         code = self._attempt()
         if code is not None and wants_older(code, self.version):
             self.version = MQTT_311
@@ -129,12 +132,10 @@ class PahoLink:
             raise unreachable(self.broker, refused(code))
 
     def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
-        """Ask for messages."""
         for name in filters:
             self._client.subscribe(name, qos=qos)
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        """Ask for no more of these."""
         for name in filters:
             self._client.unsubscribe(name)
 
@@ -146,7 +147,6 @@ class PahoLink:
         return arrived
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that these are ours for good. Only ever after the commit."""
         sock = self._client.buffered
         if sock is None or self.lost is not None:
             return
@@ -158,36 +158,31 @@ class PahoLink:
 
     @property
     def name(self) -> str:
-        """The broker's address."""
         return str(self.broker)
 
     @property
     def free(self) -> int:
-        """How many more publishes may be unanswered at once."""
         return max(0, self.window - len(self._unanswered))
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
-        """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
         sent = self._client.publish(topic, payload, qos=1, retain=retain)
         self._unanswered[sent.mid] = topic
         return sent.mid
 
     def is_unanswered(self, number: int) -> bool:
-        """Whether the broker owes an answer to a publish."""
         return number in self._unanswered
 
     def answers(self) -> dict[int, str | None]:
-        """Publishes the broker has answered since the last call; with its reason if it refused."""
         answered, self._answered = self._answered, {}
         return answered
 
     def close(self) -> None:
-        """Say goodbye, behind all that was published; the session stays at the broker."""
+        """Disconnect, behind all that was published; the broker keeps the session."""
         if self._client.socket() is not None:
             self._client.disconnect()  # closes the buffered socket, which sends what it holds
 
     def leave(self) -> None:
-        """Say goodbye for ever: the session ends, and what it held."""
+        """Disconnect for good: the session ends, with all it held."""
         if self._client.socket() is not None:
             self._client.disconnect(properties=properties_of_leaving(self.version))
 
@@ -317,89 +312,135 @@ class PahoConnector:
         return link
 
 
-# --- A shared subscription of MQTT 5: the broker deals reports out to the sessions of a group.
-
+# --- a subscription as a source ----------------------------------------------------------------
 
 GROUP: Final = "allomfree"
 NONCE_BYTES: Final = 16
+BACKLOG: Final = 500  # messages at once that are no live traffic
 # How long the broker keeps a worker's part for its return. A broker may go on dealing reports to a
 # session whose worker is gone, and devices have to send those again: so not for days.
-SESSION_SECONDS_of_shared: Final = 3_600
+SHARED_SESSION_SECONDS: Final = 3_600
 NOT_SHARED: Final = (
     "the broker {} cannot be used by several workers: it has no shared subscriptions ({}). Nothing "
     "was lost. If it is NATS, name its own port with --stream tls://HOST:4222; otherwise switch "
     "them on, or use a broker of MQTT 5 that has them"
 )
-_OUTSTANDING: Final = 8  # markers on their way; later ones are worth more than old ones
+_OUTSTANDING: Final = 64  # markers on their way
 
 
-def filters(namespace: str) -> tuple[str, ...]:
-    """What a worker subscribes to: its part of the reports and requests, and the markers."""
-    shared = (f"$share/{GROUP}/{name}" for name in from_all_devices(namespace))
-    return (*shared, marker(namespace))
+def filters(namespace: str, *, shared: bool) -> tuple[str, ...]:
+    """What a worker subscribes to: its part of the reports and requests, and the markers, which
+    among the reports of all would reach any worker."""
+    if not shared:
+        return from_all_devices(namespace)
+    dealt = (f"$share/{GROUP}/{name}" for name in from_all_devices(namespace))
+    return (*dealt, marker(namespace))
 
 
-class SharedSubscription:
-    """A link whose broker deals reports out among all workers."""
+class Subscription:
+    """The reports that a broker keeps for one session: all of them, or, if `shared`, those that it
+    deals out to this worker's session of a group.
+
+    Silence does not show that the broker holds no more: a network, a disk or a long queue may stand
+    still for longer than anyone would wait. So the collector publishes to itself: a marker with a
+    number that nobody can guess goes through the very queue that brings reports. When it is back
+    and its batch is committed, everything that the broker took before it has been counted (F1).
+
+    Brokers differ in one thing. mosquitto keeps one queue per session, and redelivers first what a
+    connection left unacknowledged. NATS redelivers it only after its `ack_wait`, behind newer
+    messages, and drops what exceeds a session's share in favour of such a redelivery. There a
+    marker is proof only if it was sent after all redelivery: `Timing.settle_seconds` after the last
+    moment that may have caused one, and not while the broker hands over a backlog, which makes it
+    postpone redelivery. Only time spent reading counts: it stands still while a batch is
+    unacknowledged because the storage refuses it, and while the whole process does.
+    """
 
     def __init__(
         self,
         link: Link,
         namespace: str,
+        *,
+        shared: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+        timing: Timing = USUAL,
         nonce: Callable[[], bytes] = lambda: secrets.token_bytes(NONCE_BYTES),
     ) -> None:
-        if link.sharing is not None:
+        if shared and link.sharing is not None:
             link.close()
             raise BrokerUnreachable(NOT_SHARED.format(link.name, link.sharing))
         self.drained = 0.0
-        self._link = link
+        self.link = link
+        self._shared = shared
+        self._clock = clock
+        self._timing = timing
         self._nonce = nonce
         self._topic = marker(namespace)
-        self._filters = filters(namespace)
-        self._sent: dict[bytes, float] = {}  # nonce: the moment before it was sent
+        self._filters = filters(namespace, shared=shared)
+        self._sent: dict[bytes, tuple[float, float]] = {}  # nonce: moment, and `_reading` then
+        self._unacknowledged = 0
+        self._reading = 0.0  # seconds
+        self._last_step = clock.monotonic()
+        again = link.redelivers_later and link.session_present
+        self._settled_at = timing.settle_seconds if again else 0.0
         link.subscribe(self._filters)
 
     @property
     def name(self) -> str:
-        """The broker's address."""
-        return self._link.name
+        return self.link.name
 
     @property
     def lost(self) -> str | None:
-        """Why the connection has ended."""
-        return self._link.lost
+        return self.link.lost
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        """What the broker dealt to this worker, and markers."""
-        messages = self._link.step(timeout_seconds)
-        self._link.answers()
+        now = self._clock.monotonic()
+        if not self._unacknowledged:
+            self._reading += min(now - self._last_step, self._timing.longest_tick_seconds)
+        self._last_step = now
+        messages = self.link.step(timeout_seconds)
+        self._unacknowledged += len(messages)
+        if len(messages) >= BACKLOG:
+            self._note_backlog(messages)
+        if self._shared:
+            self.link.answers()  # to markers; they prove nothing
         return messages
 
+    def _note_backlog(self, messages: Sequence[Message]) -> None:
+        if self._reading < self._settled_at:  # redelivery is postponed by it
+            calm = self._reading + self._timing.calm_seconds
+            self._settled_at = max(self._settled_at, calm)
+        requests = any((m.topic or "").endswith("/request") for m in messages)
+        if self.link.redelivers_later and requests:
+            self._settled_at = self._reading + self._timing.settle_seconds
+
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """These are committed: a marker of ours among them proves what it proves."""
-        self._link.acknowledge(messages)
-        for message in messages:
+        """A marker among them proves that all before it is committed."""
+        self.link.acknowledge(messages)
+        self._unacknowledged -= len(messages)
+        for message in messages if self._sent else ():
             if message.topic == self._topic and not message.retained:
-                self.drained = max(self.drained, self._sent.pop(message.payload, 0.0))
+                moment, sent = self._sent.pop(message.payload, (0.0, 0.0))
+                if sent >= self._settled_at:
+                    self.drained = max(self.drained, moment)
 
     def mark(self, moment: float) -> None:
-        """Send a marker, once the broker has confirmed what we subscribed to."""
-        if self._link.granted < len(self._filters) or not self._link.free:
+        """Send a marker, once the broker has confirmed the subscriptions and redelivery is over."""
+        confirmed = self.link.granted >= len(self._filters)
+        if not confirmed or not self.link.free or self._reading < self._settled_at:
             return
-        while len(self._sent) >= _OUTSTANDING:
-            del self._sent[max(self._sent, key=self._sent.__getitem__)]  # old ones are nearer
+        if len(self._sent) >= _OUTSTANDING:  # some are lost, or the queue is long: thin them out
+            self._sent = dict(list(self._sent.items())[::2])
         nonce = self._nonce()
-        self._sent[nonce] = moment
-        self._link.publish(self._topic, nonce, retain=False)
+        self._sent[nonce] = moment, self._reading
+        self.link.publish(self._topic, nonce, retain=False)
 
     def retire(self, moment: float) -> None:
         """Leave the group, and send a marker behind what it dealt to us."""
-        self._link.unsubscribe(name for name in self._filters if name.startswith("$share/"))
+        self.link.unsubscribe(name for name in self._filters if name.startswith("$share/"))
         self.mark(moment)
 
     def close(self, *, stay: bool = True) -> None:
-        """The session stays for this worker's return; or it goes, and with it what it held."""
         if stay:
-            self._link.close()
+            self.link.close()
         else:
-            self._link.leave()
+            self.link.leave()

@@ -1,6 +1,13 @@
-"""The durable consumer that workers share, on NATS's own stream of what MQTT clients publish.
+"""NATS's own stream as a source of reports: one durable consumer that all workers share.
 
-What it has to be like, and what is wrong with one that is found: for workers, and for `doctor`.
+NATS answers a device's publish when the message is in the stream `$MQTT_msgs`, so whatever a device
+was told is taken is there; a stream of our own would be filled next to that, without such a
+promise. Each worker pulls a batch, and what is not acknowledged within `ACK_SECONDS` goes to
+another.
+
+Drained: the stream's last number is noted, and when the consumer has been acknowledged beyond it,
+or has nothing more to deliver or to be acknowledged, all that the broker took before is committed,
+by whichever worker.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ def consumer_name(namespace: str) -> str:
 
 
 def inbox(namespace: str) -> str:
-    """What the subjects begin with at which workers hear answers."""
+    """The prefix of the subjects on which workers receive replies."""
     return f"_INBOX_{namespace}"
 
 
@@ -57,7 +64,7 @@ def consumer_settings(namespace: str) -> dict[str, Any]:
     """What the consumer must be like; the rest an operator may change.
 
     One filter, though it lets through more than devices send: with two, and many devices, NATS
-    looks through all subjects for every message beyond its first block of 8 MB.
+    searches all subjects for every message beyond its first block of 8 MB.
     """
     (wanted,) = {f"{name.rpartition('.')[0]}.*" for name in subjects_of_devices(namespace)}
     return {"ack_policy": "explicit", "max_deliver": -1, "filter_subjects": [wanted]}
@@ -71,7 +78,7 @@ def subjects_of_devices(namespace: str) -> list[str]:
 
 
 def stream_fault(info: dict[str, Any]) -> str | None:
-    """Why a stream cannot be used, from the server's answer to the question for it."""
+    """Why a stream cannot be used, from the server's description of it."""
     code = code_of(info)
     if code == _NO_STREAM:
         return (
@@ -90,7 +97,7 @@ def stream_fault(info: dict[str, Any]) -> str | None:
 
 
 def consumer_fault(info: dict[str, Any], namespace: str) -> str | None:
-    """Why a consumer cannot be used, from the server's answer to the question for it."""
+    """Why a consumer cannot be used, from the server's description of it."""
     if code_of(info):
         return refused(info, "consumer")
     found = info.get("config")
@@ -105,19 +112,19 @@ def consumer_fault(info: dict[str, Any], namespace: str) -> str | None:
     return (
         f"its consumer {consumer_name(namespace)} belongs to somebody else, or was changed: "
         f"{', '.join(other)}. Nothing was changed; delete it if nobody needs it, and it is made "
-        "anew, or choose another --namespace"
+        "again, or choose another --namespace"
     )
 
 
 def refused(info: dict[str, Any], what: str) -> str:
-    """What the server said instead of an answer."""
+    """The error that the server returned."""
     error = info["error"]
     said = shown(str(error.get("description", "") if isinstance(error, dict) else error))
     return f"it refused the {what} ({said})"
 
 
 def filters_of(config: object) -> object:
-    """What a consumer delivers; one filter may stand under another name."""
+    """What a consumer delivers; a single filter may have another key."""
     known = config if isinstance(config, dict) else {}
     one = known.get("filter_subject")
     return known.get("filter_subjects") or ([one] if one else None)
@@ -132,14 +139,13 @@ def code_of(info: dict[str, Any]) -> int:
 
 
 def number_of(info: object, *names: str) -> int | None:
-    """A number in what the server said; None without it."""
+    """A number in a server's answer; None without it."""
     for name in names:
         info = info.get(name) if isinstance(info, dict) else None
     return info if isinstance(info, int) else None
 
 
-# --- The stream and its consumer at a server, looked at: nothing is made or changed.
-
+# --- for `doctor`: nothing is made or changed --------------------------------------------------
 
 LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
 
@@ -167,15 +173,12 @@ def _consumer(address: StreamAddress, info: dict[str, Any], namespace: str) -> F
     name = consumer_name(namespace)
     if code_of(info) == NO_CONSUMER:
         return Finding("stream", True, f"{address} answers; the first worker makes {name}")
-    if filters_of(info.get("config")) == subjects_of_devices(namespace):
-        text = f"{address}: {name} has two filters, which is slow; the next worker changes that"
-        return Finding("stream", True, text)
     fault = consumer_fault(info, namespace) or _limits(name, info)
     if fault is not None:
         return _bad(address, fault)
     waiting, unacknowledged = (info.get(key) for key in ("num_pending", "num_ack_pending"))
-    told = f"{waiting} reports wait and {unacknowledged} are not acknowledged yet"
-    return Finding("stream", True, f"{address} answers; of {name}, {told}")
+    text = f"{waiting} reports wait and {unacknowledged} are not acknowledged yet"
+    return Finding("stream", True, f"{address} answers; of {name}, {text}")
 
 
 def _limits(name: str, info: dict[str, Any]) -> str | None:
@@ -199,22 +202,23 @@ def _bad(address: StreamAddress, fault: str) -> Finding:
     return Finding("stream", False, f"{address} cannot be used by workers: {fault}")
 
 
-# --- The reports as NATS stores them: one durable consumer on the server's own stream of MQTT.
+# --- the source ---------------------------------------------------------------------------------
 
-
-PULL_SECONDS: Final = 15.0  # the server lets a question for messages stand so long
+PULL_SECONDS: Final = 15.0  # until a pull request expires at the server
 PULL_BYTES: Final = 1 << 22
-LATE_SECONDS: Final = 5.0  # an answer that is later than this does not come
+LATE_SECONDS: Final = 5.0  # an answer that is later than this is not waited for
 PAUSE_SECONDS: Final = 1.0  # before asking a server again that cannot answer now
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time
-_ACK_END: Final = b" 0\r\n\r\n"  # an acknowledgement says nothing
+_ACK_END: Final = b" 0\r\n\r\n"  # an acknowledgement has no payload
 _ACK_NEXT: Final = _ACK_END + b"PUB "
 
 log = logging.getLogger("allomfree.collector")
 
 
 class ReportStream:
-    """Pulls batches; one question for messages stands at the server at any time."""
+    """Pulls batches; one pull request is pending at the server at any time."""
+
+    link: Final = None  # only MQTT clients publish
 
     def __init__(
         self,
@@ -229,8 +233,9 @@ class ReportStream:
         self._namespace = namespace
         self._consumer = consumer_name(namespace)
         self._settings = consumer_settings(namespace)
-        self._former = subjects_of_devices(namespace)
-        self._kinds = tuple(f".{name.rpartition('.')[2]}".encode() for name in self._former)
+        self._kinds = tuple(
+            f".{name.rpartition('.')[2]}".encode() for name in subjects_of_devices(namespace)
+        )
         self._reply = reply
         self._monotonic = monotonic
         self._ack_seconds = ack_seconds  # of a consumer that is made now
@@ -245,7 +250,7 @@ class ReportStream:
         self._proof = _Proof(connection, self._consumer, monotonic)
 
     def open(self) -> None:
-        """Find the stream and the consumer, or make the consumer; `BrokerUnreachable` if not."""
+        """Find the stream, and find or make the consumer. Raises `BrokerUnreachable`."""
         self._connection.subscribe(f"{self._reply}.>")
         info = self._connection.demand(f"$JS.API.STREAM.INFO.{STREAM}")
         self._require(stream_fault(info))
@@ -263,25 +268,18 @@ class ReportStream:
             body = {"stream_name": STREAM, "config": settings, "action": "create"}
             info = self._connection.demand(f"$JS.API.CONSUMER.CREATE.{subject}", body)
             log.info("made the consumer %s of the stream %s", self._consumer, STREAM)
-        elif filters_of(info.get("config")) == self._former:  # as it was made before
-            body = {"stream_name": STREAM, "action": "update"}
-            body["config"] = info["config"] | {"filter_subjects": self._settings["filter_subjects"]}
-            info = self._connection.demand(f"$JS.API.CONSUMER.CREATE.{subject}", body)
-            log.info("changed the consumer %s: it has one filter now", self._consumer)
         self._require(consumer_fault(info, self._namespace))
 
     @property
     def name(self) -> str:
-        """The server's address."""
         return str(self._connection.address)
 
     @property
     def lost(self) -> str | None:
-        """Why the connection has ended."""
         return self._trouble or self._connection.lost
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        """Up to a batch of what the stream holds; the next is asked for already."""
+        """Up to a batch of what the stream holds; the next one is requested already."""
         self._pull()
         frames = self._connection.turn(timeout_seconds, BATCH)
         messages = self._read(frames)
@@ -292,7 +290,7 @@ class ReportStream:
         return messages
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Every message by itself: others may hold older ones."""
+        """Each message by itself: other workers may hold older ones."""
         replies = self._replies
         self._acknowledge([r for m in messages if (r := replies.pop(m.mid, None)) is not None])
         self._connection.flush()
@@ -302,15 +300,12 @@ class ReportStream:
             self._connection.send(b"PUB " + _ACK_NEXT.join(replies) + _ACK_END)
 
     def mark(self, moment: float) -> None:
-        """Note the stream's end, or ask how far the consumer is."""
         self._proof.mark(moment)
 
     def retire(self, moment: float) -> None:  # noqa: ARG002 - the stream is everybody's
-        """Pull no more."""
         self._retired = True
 
     def close(self, *, stay: bool = True) -> None:  # noqa: ARG002 - nothing is kept for one worker
-        """The consumer stays, for every worker."""
         self._connection.close()
 
     # --- pulling -------------------------------------------------------------------------------
@@ -333,12 +328,12 @@ class ReportStream:
         self._connection.publish(subject, body, f"{self._reply}.next.{self._pulls}")
 
     def _read(self, frames: Iterable[Frame]) -> list[Message]:
-        """What devices sent; what nobody asked for is acknowledged."""
+        """What devices sent; messages of other kinds are acknowledged."""
         messages, replies, kinds = [], self._replies, self._kinds
         for frame in frames:
             _, subject, reply, _, payload = frame
             if not reply:
-                self._hear(frame)
+                self._hear_status(frame)
                 continue
             self._wanted -= 1
             if not subject.endswith(kinds):
@@ -350,8 +345,8 @@ class ReportStream:
             messages.append(_new(Message, row))
         return messages
 
-    def _hear(self, frame: Frame) -> None:
-        """The server ends a question: in time, or because something is the matter."""
+    def _hear_status(self, frame: Frame) -> None:
+        """The server ends a pull request: it has expired, or something is wrong."""
         if frame.subject != f"{self._reply}.next.{self._pulls}".encode():
             return
         self._wanted = 0
@@ -359,7 +354,7 @@ class ReportStream:
         if frame.status == 409 and ("Deleted" in said or "Push Based" in said):
             self._trouble = f"somebody deleted or changed the consumer {self._consumer}"
         elif frame.status == 503:
-            self._trouble = "nobody serves the stream now"
+            self._trouble = "no server serves the stream now"
         elif frame.status not in (404, 408) and "Batch Completed" not in said:
             self._paused_until = self._monotonic() + PAUSE_SECONDS
 
@@ -385,7 +380,7 @@ class _Proof:
         self._asked_at = 0.0
 
     def mark(self, moment: float) -> None:
-        """Begin with this moment unless an earlier one is being proven."""
+        """Begin with this moment, unless an earlier one is still being proven."""
         if self._moment is None:
             self._moment, self._last = moment, None
         late = self._monotonic() > self._asked_at + LATE_SECONDS
@@ -401,7 +396,7 @@ class _Proof:
             self._question = self._connection.ask(subject)
 
     def listen(self) -> None:
-        """Take an answer, if one is there."""
+        """Take an answer, if one has come."""
         frame = None if self._question is None else self._connection.answer(self._question)
         if frame is None:
             return
@@ -422,7 +417,7 @@ def _is_reached(info: dict[str, Any], last: int) -> bool:
 
 
 def _topic(subject: bytes) -> str | None:
-    """The topic that a device published to; NATS writes a dot in it as //, nothing as /."""
+    """The topic that a device published to; NATS writes a dot as //, an empty level as /."""
     try:
         name = subject.decode().removeprefix(PREFIX)
     except UnicodeDecodeError:
@@ -433,11 +428,8 @@ def _topic(subject: bytes) -> str | None:
     return name.replace(".", "/")
 
 
-# --- Connecting to the stream of reports: to one server of a cluster after the other.
-
-
 class StreamConnector:
-    """Makes a source of one of the servers there are now; the next time, of another."""
+    """Connects to one server of a cluster after the other."""
 
     def __init__(
         self,
@@ -459,7 +451,9 @@ class StreamConnector:
         """A new connection. Raises `BrokerUnreachable` saying why there is none."""
         addresses = self._addresses()
         if not addresses:
-            raise BrokerUnreachable("NATS has not said yet at which port workers may pull reports")
+            raise BrokerUnreachable(
+                "NATS has not yet reported the port at which workers pull reports"
+            )
         address = addresses[self._attempts % len(addresses)]
         self._attempts += 1
         replies = f"{inbox(self._namespace)}.{random_client_id('w')}"

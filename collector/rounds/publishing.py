@@ -1,7 +1,8 @@
-"""Home Assistant finds a campaign by itself: one retained message that says where to read what.
+"""What the leader publishes of a campaign: manifest and state, results, Home Assistant's discovery.
 
-It names topics and templates only. The numbers come from the results in JSON, and whether the
-collector is there from the campaign's state, whose presence is always its thirteenth byte.
+A result is marked as published when the broker has taken it. A pooled result has two forms, one
+after the other: the contract's bytes, then JSON for dashboards. It is marked when both were
+acknowledged; whatever happens before that, both are published again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,167 @@ from protocol_spec import (
 )
 from protocol_spec.limits import MIN_PUBLISHED_EPS_1
 
+log = logging.getLogger("allomfree.collector")
+
+REFUSED_DISCOVERY: Final = (
+    "the broker refused %s, so Home Assistant cannot find the campaign. Let the collector's user "
+    "write there, in the broker's access list; at a broker configured here, run: "
+    "allomfree-collector enrol --reader home --home-assistant %s"
+)
+
+
+def publish_manifest(link: Link, topics: Topics, manifest: Manifest, signature: bytes) -> list[int]:
+    """Publish a manifest and, before it, what belongs to it; the numbers of the messages."""
+    sent = []
+    if signature:
+        message = Signature(digest8(manifest), signature).encode()
+        sent.append(link.publish(topics.signature, message))
+    if manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
+        sent.append(link.publish(topics.thresholds, published_thresholds(manifest).encode()))
+    return [*sent, link.publish(topics.manifest, manifest.to_bytes())]
+
+
+class Announcer:
+    """Publishes manifests, states and, where asked for, discovery for Home Assistant."""
+
+    def __init__(self, store: Store, namespace: str, home_assistant: str | None = None) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._home_assistant = home_assistant
+        self._discoveries: set[int] = set()  # what the broker has not answered yet
+
+    def announce(self, link: Link, campaign: Campaign) -> None:
+        """Publish what devices need to know of an open campaign."""
+        topics = Topics(campaign.name, self._namespace)
+        publish_manifest(link, topics, campaign.manifest, self._store.signature(campaign.id))
+        self.publish_state(link, campaign, Presence.ONLINE)
+        self._publish_discovery(link, campaign, discovery(campaign, topics))
+        log.info("collecting for %s", campaign.name)
+
+    def withdraw(self, link: Link, campaign: Campaign) -> None:
+        """A campaign was closed: publish that, and take back its manifest."""
+        topics = Topics(campaign.name, self._namespace)
+        self.publish_state(link, campaign, Presence.CLOSED)
+        link.publish(topics.manifest, b"")
+        if campaign.manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
+            link.publish(topics.thresholds, b"")
+        if campaign.manifest.operator:
+            link.publish(topics.signature, b"")
+        self._publish_discovery(link, campaign, b"")
+        log.info("%s is closed", campaign.name)
+
+    def connected(self) -> None:
+        """A new connection: nothing that was sent on the last one is answered."""
+        self._discoveries.clear()
+
+    def answered(self, answers: Mapping[int, str | None]) -> None:
+        """Log what the broker refused: Home Assistant would wait for it in vain."""
+        mine = answers.keys() & self._discoveries
+        self._discoveries -= mine
+        for refused in {answers[number] for number in mine} - {None}:
+            log.warning(REFUSED_DISCOVERY, refused, self._home_assistant)
+
+    def publish_state(self, link: Link, campaign: Campaign, presence: Presence) -> None:
+        """Publish whether the collector is there, and which round was sealed last."""
+        topics = Topics(campaign.name, self._namespace)
+        link.publish(topics.state, self._state(campaign, presence))
+
+    def will(self, campaigns: Collection[Campaign]) -> Will | None:
+        """A connection has one last will, so only a single campaign can have it."""
+        if len(campaigns) != 1:
+            return None
+        (campaign,) = campaigns
+        topics = Topics(campaign.name, self._namespace)
+        return Will(topics.state, self._state(campaign, Presence.OFFLINE))
+
+    def _state(self, campaign: Campaign, presence: Presence) -> bytes:
+        last = self._store.last_sealed(campaign.id)
+        return State(digest8(campaign.manifest), presence, last).encode()
+
+    def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
+        if self._home_assistant is not None:
+            topic = discovery_topic(self._home_assistant, campaign)
+            self._discoveries.add(link.publish(topic, message))
+
+
+# --- results ------------------------------------------------------------------------------------
+
+Form = tuple[str, bytes]  # topic and payload
+
+REFUSED_RESULT: Final = (
+    "the broker refused %s. Let the collector's user write there, in its access list; at a "
+    "broker configured here, run: allomfree-collector doctor"
+)
+
+
+class ResultPublisher:
+    """Publishes what the store holds unpublished, as far as publishes may be unanswered."""
+
+    def __init__(self, store: Store, namespace: str, clock: Clock, timing: Timing) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._clock = clock
+        self._timing = timing
+        self._in_flight: dict[int, tuple[UnpublishedResult, list[Form]]] = {}
+        self._answers: dict[int, str | None] = {}
+        self._paused_until = 0.0
+        self._broker_forgot = False
+
+    def connected(self, link: Link) -> None:
+        """A new connection: nothing is in flight, and the broker may have lost everything."""
+        self._in_flight.clear()
+        self._answers.clear()
+        self._broker_forgot = not link.session_present
+
+    def answered(self, answers: Mapping[int, str | None]) -> None:
+        """Keep the broker's answers until they can be recorded."""
+        self._answers |= {n: answers[n] for n in answers.keys() & self._in_flight.keys()}
+
+    def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
+        """Record what the broker has taken, then publish what is still unpublished."""
+        if self._broker_forgot:
+            self._store.publish_again()
+            self._broker_forgot = False
+        for number in list(self._answers):
+            self._answered(link, number, self._answers[number])
+            del self._answers[number]
+        if self._clock.monotonic() < self._paused_until:
+            return
+        waiting = {result for result, _ in self._in_flight.values()}
+        for result in self._store.unpublished(link.free):
+            if result not in waiting:
+                self._send(link, result, self._forms(result, campaigns[result.campaign]))
+
+    def _answered(self, link: Link, number: int, refusal: str | None) -> None:
+        result, rest = self._in_flight[number]
+        if refusal is not None:
+            pause = self._timing.refused_pause_seconds
+            self._paused_until = self._clock.monotonic() + pause
+            log.warning(REFUSED_RESULT, refusal)
+        elif rest:
+            self._send(link, result, rest)
+        else:
+            self._store.mark_published(result)
+        del self._in_flight[number]
+
+    def _send(self, link: Link, result: UnpublishedResult, forms: list[Form]) -> None:
+        (topic, payload), *rest = forms
+        self._in_flight[link.publish(topic, payload)] = result, rest
+
+    def _forms(self, stored: UnpublishedResult, campaign: Campaign) -> list[Form]:
+        topics = Topics(campaign.name, self._namespace)
+        name = campaign.manifest.attributes[stored.attribute].name
+        if stored.round != POOLED:
+            return [(topics.result(name, stored.round), stored.message)]
+        result = decode_result(stored.message)
+        if not isinstance(result, Result):
+            raise AssertionError("a stored result does not decode")
+        in_json = topics.result_json(name), result_json(campaign, result)
+        return [(topics.result(name), stored.message), in_json]
+
+
+# --- Home Assistant ---------------------------------------------------------------------------
+
 ORIGIN: Final = {"name": "allomfree-collector"}
 PRESENCE_AT: Final = 12
 
@@ -44,12 +206,17 @@ Component = dict[str, Any]
 
 
 def discovery_topic(prefix: str, campaign: Campaign) -> str:
-    """Where Home Assistant looks for the message; empty and retained takes the campaign away."""
+    """Where Home Assistant looks for the message; an empty retained one removes the campaign."""
     return f"{prefix}/device/{_identity(campaign)}/config"
 
 
 def discovery(campaign: Campaign, topics: Topics) -> bytes:
-    """One device with three sensors for each attribute and one for the collector itself."""
+    """With this one retained message Home Assistant finds a campaign by itself: a device with three
+    sensors for each attribute and one for the collector.
+
+    It names topics and templates only. The numbers come from the results in JSON, and whether the
+    collector is there from the campaign's state, whose presence is always its thirteenth byte.
+    """
     identity = _identity(campaign)
     components = {"collector": _collector(topics)}
     for attribute in campaign.manifest.attributes:
@@ -86,7 +253,7 @@ def _collector(topics: Topics) -> Component:
 
 
 def _sensors(attribute: str, topic: str) -> Iterator[tuple[str, Component]]:
-    """The most frequent value, its share with its whole row beside it, and the reports behind."""
+    """The most frequent value, its share with its whole row, and the number of reports."""
     sensor = {"platform": "sensor", "state_topic": topic}
     share = {"unit_of_measurement": "%", "state_class": "measurement", "value_template": _SHARE}
     row = {"json_attributes_topic": topic, "json_attributes_template": _DETAILS}
@@ -94,166 +261,3 @@ def _sensors(attribute: str, topic: str) -> Iterator[tuple[str, Component]]:
     yield f"{attribute}_value", {**sensor, "name": attribute, "value_template": _VALUE}
     yield f"{attribute}_share", {**sensor, "name": f"{attribute}, its share", **share, **row}
     yield f"{attribute}_reports", {**sensor, "name": f"{attribute}, reports", **count}
-
-
-# --- What devices are told of a campaign: its manifest, and whether a collector is there for it.
-
-
-REFUSED: Final = (
-    "the broker refused %s, so Home Assistant cannot find the campaign. Let the collector's user "
-    "write there, in the broker's access list; at a broker configured here, run: "
-    "allomfree-collector enrol --reader home --home-assistant %s"
-)
-
-log = logging.getLogger("allomfree.collector")
-
-
-def publish_manifest(link: Link, topics: Topics, manifest: Manifest, signature: bytes) -> list[int]:
-    """Publish a manifest and, before it, what belongs to it; the numbers of the messages."""
-    sent = []
-    if signature:
-        message = Signature(digest8(manifest), signature).encode()
-        sent.append(link.publish(topics.signature, message))
-    if manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
-        sent.append(link.publish(topics.thresholds, published_thresholds(manifest).encode()))
-    return [*sent, link.publish(topics.manifest, manifest.to_bytes())]
-
-
-class Announcer:
-    """Publishes manifests, states and, where asked for, discovery for Home Assistant."""
-
-    def __init__(self, store: Store, namespace: str, home_assistant: str | None = None) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._home_assistant = home_assistant
-        self._discoveries: set[int] = set()  # what the broker has not answered yet
-
-    def announce(self, link: Link, campaign: Campaign) -> None:
-        """Publish what devices need to know of an open campaign."""
-        topics = Topics(campaign.name, self._namespace)
-        publish_manifest(link, topics, campaign.manifest, self._store.signature(campaign.id))
-        self.publish_state(link, campaign, Presence.ONLINE)
-        self._publish_discovery(link, campaign, discovery(campaign, topics))
-        log.info("collecting for %s", campaign.name)
-
-    def withdraw(self, link: Link, campaign: Campaign) -> None:
-        """A campaign was closed: say so, and take back the invitation."""
-        topics = Topics(campaign.name, self._namespace)
-        self.publish_state(link, campaign, Presence.CLOSED)
-        link.publish(topics.manifest, b"")
-        if campaign.manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
-            link.publish(topics.thresholds, b"")
-        if campaign.manifest.operator:
-            link.publish(topics.signature, b"")
-        self._publish_discovery(link, campaign, b"")
-        log.info("%s is closed", campaign.name)
-
-    def connected(self) -> None:
-        """A new connection: nothing that was sent on the last one is answered."""
-        self._discoveries.clear()
-
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Say what the broker did not take: Home Assistant would wait for it in vain."""
-        mine = answers.keys() & self._discoveries
-        self._discoveries -= mine
-        for refused in {answers[number] for number in mine} - {None}:
-            log.warning(REFUSED, refused, self._home_assistant)
-
-    def publish_state(self, link: Link, campaign: Campaign, presence: Presence) -> None:
-        """Say whether the collector is there, and which round was sealed last."""
-        topics = Topics(campaign.name, self._namespace)
-        link.publish(topics.state, self._state(campaign, presence))
-
-    def will(self, campaigns: Collection[Campaign]) -> Will | None:
-        """A connection has one last will, so only a single campaign can have it."""
-        if len(campaigns) != 1:
-            return None
-        (campaign,) = campaigns
-        topics = Topics(campaign.name, self._namespace)
-        return Will(topics.state, self._state(campaign, Presence.OFFLINE))
-
-    def _state(self, campaign: Campaign, presence: Presence) -> bytes:
-        last = self._store.last_sealed(campaign.id)
-        return State(digest8(campaign.manifest), presence, last).encode()
-
-    def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
-        if self._home_assistant is not None:
-            topic = discovery_topic(self._home_assistant, campaign)
-            self._discoveries.add(link.publish(topic, message))
-
-
-# --- Results at the broker: retained, and marked as published when the broker has taken them.
-
-
-Form = tuple[str, bytes]  # topic and payload
-
-REFUSED_of_publishing: Final = (
-    "the broker refused %s. Let the collector's user write there, in its access list; at a "
-    "broker configured here, run: allomfree-collector doctor"
-)
-
-
-class ResultPublisher:
-    """Publishes what the store holds unpublished, as far as publishes may be unanswered."""
-
-    def __init__(self, store: Store, namespace: str, clock: Clock, timing: Timing) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._clock = clock
-        self._timing = timing
-        self._in_flight: dict[int, tuple[UnpublishedResult, list[Form]]] = {}
-        self._answers: dict[int, str | None] = {}
-        self._paused_until = 0.0
-        self._broker_forgot = False
-
-    def connected(self, link: Link) -> None:
-        """A new connection: nothing is in flight, and the broker may have lost everything."""
-        self._in_flight.clear()
-        self._answers.clear()
-        self._broker_forgot = not link.session_present
-
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Keep the broker's answers until they can be written down."""
-        self._answers |= {n: answers[n] for n in answers.keys() & self._in_flight.keys()}
-
-    def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
-        """Write down what the broker has taken, then send what is still unpublished."""
-        if self._broker_forgot:
-            self._store.publish_again()
-            self._broker_forgot = False
-        for number in list(self._answers):
-            self._answered(link, number, self._answers[number])
-            del self._answers[number]
-        if self._clock.monotonic() < self._paused_until:
-            return
-        waiting = {result for result, _ in self._in_flight.values()}
-        for result in self._store.unpublished(link.free):
-            if result not in waiting:
-                self._send(link, result, self._forms(result, campaigns[result.campaign]))
-
-    def _answered(self, link: Link, number: int, refusal: str | None) -> None:
-        result, rest = self._in_flight[number]
-        if refusal is not None:
-            pause = self._timing.refused_pause_seconds
-            self._paused_until = self._clock.monotonic() + pause
-            log.warning(REFUSED_of_publishing, refusal)
-        elif rest:
-            self._send(link, result, rest)
-        else:
-            self._store.mark_published(result)
-        del self._in_flight[number]
-
-    def _send(self, link: Link, result: UnpublishedResult, forms: list[Form]) -> None:
-        (topic, payload), *rest = forms
-        self._in_flight[link.publish(topic, payload)] = result, rest
-
-    def _forms(self, stored: UnpublishedResult, campaign: Campaign) -> list[Form]:
-        topics = Topics(campaign.name, self._namespace)
-        name = campaign.manifest.attributes[stored.attribute].name
-        if stored.round != POOLED:
-            return [(topics.result(name, stored.round), stored.message)]
-        result = decode_result(stored.message)
-        if not isinstance(result, Result):
-            raise AssertionError("a stored result does not decode")
-        in_json = topics.result_json(name), result_json(campaign, result)
-        return [(topics.result(name), stored.message), in_json]

@@ -1,8 +1,10 @@
-"""Which estimate is made of counts, for each way of reporting. Pure.
+"""From counts to published histograms. Pure: the same counts give the same bytes.
 
-memoized, hashed   a round by itself; several rounds with the noise that a memo keeps (M54)
-once               the answers of any number of rounds: their noise is drawn anew each time
-nested             a round, over its levels; never several rounds, which have the same devices
+Which estimate is made of counts depends on the mechanism:
+
+    memoized, hashed   a round by itself; several rounds with the noise that a memo keeps (M54)
+    once               the answers of any number of rounds: each has fresh noise
+    nested             a round, over its levels; never several rounds, which have the same devices
 """
 
 from __future__ import annotations
@@ -45,12 +47,11 @@ class Evidence:
 
     @property
     def devices(self) -> int:
-        """Devices that the reports came from."""
         return sum(self.participation[1])
 
     @property
     def n_eff(self) -> float:
-        """That many devices of equal weight say as much. Never rounded below a whole number."""
+        """The number of devices of equal weight that say as much. Never rounded below a whole."""
         if self.tally.n and len(self.way.channels) > 1:
             return _effective(*self._levels())
         return effective_devices(*self.participation)
@@ -64,7 +65,6 @@ class Evidence:
         return counts
 
     def estimate(self) -> Estimate:
-        """Frequencies with their errors."""
         way, (reports, devices) = self.way, self.participation
         if way.reporting == "nested":
             table = self._table()
@@ -77,14 +77,14 @@ class Evidence:
         return estimate_pooled(self.tally.counts, reports, devices, channel, weights="reports")
 
     def device_bound(self, raw: Array) -> float:
-        """The furthest that one device can move any of `raw` by sending other reports.
+        """How far one device can move any of `raw` at most, by sending other reports.
 
         Every report weighs the same, so replacing all of a device's reports changes a count by at
         most their number; a report with a level can be replaced by one with another level.
         """
         if self.way.reporting == "nested":
             return _level_bound(*self._levels(), self.way.channels, raw)
-        return max(self.participation[0]) / (self.tally.n * _gap(self.way.channels[0]))
+        return max(self.participation[0]) / (self.tally.n * _gap_and_qs(self.way.channels[0])[0])
 
     def _table(self) -> Counts:
         """Of each level: the number of reports, and the counts."""
@@ -96,7 +96,7 @@ class Evidence:
 
 
 def _answers(tally: Tally, channel: Channel, n_eff: float) -> Estimate:
-    """Answers drawn anew are independent; only in sampling a device with two of them is one."""
+    """Answers with fresh noise are independent; only in sampling, a device with two is one."""
     made = estimate(tally.counts, tally.n, channel)
     if n_eff == tally.n:
         return made
@@ -129,16 +129,12 @@ def _level_bound(reports: Array, weights: Array, levels: Sequence[Channel], raw:
     return furthest
 
 
-def _gap(channel: Channel) -> float:
-    return _gap_and_qs(channel)[0]
-
-
 def _gap_and_qs(channel: Channel) -> tuple[float, float]:
     p1, q1, p2, q2 = channel.exact
     return float((p1 - q1) * (p2 - q2)), float(q1 * p2 + (1 - q1) * q2)
 
 
-# --- From counts to the histograms that are published. Pure: the same counts give the same bytes.
+# --- results ------------------------------------------------------------------------------------
 
 
 CONFIDENCE: Final = 0.95
@@ -230,7 +226,7 @@ def _result(
         counts=tuple(evidence.counts.tolist()) if shown else (),
         outcomes=dict(outcomes),
         **_series(estimated),
-        **_told(manifest.attributes[index], estimated),
+        **_derived(manifest.attributes[index], estimated),
     )
 
 
@@ -251,8 +247,8 @@ def _series(estimated: Estimate | None) -> dict[str, Any]:
     return {name: tuple(array.tolist()) for name, array in zip(RESULT_SERIES, arrays)}
 
 
-def _told(attribute: Attribute, estimated: Estimate | None) -> dict[str, Any]:
-    """What follows from a histogram beyond its bars."""
+def _derived(attribute: Attribute, estimated: Estimate | None) -> dict[str, Any]:
+    """What is computed from a histogram besides its bars."""
     if estimated is None:
         return {"difference": None, "numbers": None}
     named, any_pair = smallest_difference(estimated, CONFIDENCE)
@@ -262,7 +258,7 @@ def _told(attribute: Attribute, estimated: Estimate | None) -> dict[str, Any]:
     }
 
 
-# --- A result as one JSON object: a line on standard output, and a retained message for dashboards.
+# --- a result as one JSON object ------------------------------------------------------------------
 
 
 class Bar(TypedDict):
@@ -299,9 +295,10 @@ class InNumbers(TypedDict):
 
 
 class Summary(TypedDict):
-    """A result; its histogram is empty where it is withheld, or too long for a broker.
+    """A result: a line on standard output, and a retained message for dashboards.
 
-    What is new in version 2 is null in results of version 1.
+    The keys are part of the protocol (protocol_spec/README.md). The histogram is empty where the
+    result is withheld, or too long for a broker.
     """
 
     campaign: str
@@ -328,8 +325,8 @@ class Summary(TypedDict):
 
 
 def summary(campaign: Campaign, result: Result) -> Summary:
-    """One result as one object."""
     names = next(a.values for a in campaign.manifest.attributes if a.name == result.attribute)
+    between = result.difference
     return {
         "campaign": campaign.name,
         "attribute": result.attribute,
@@ -349,7 +346,9 @@ def summary(campaign: Campaign, result: Result) -> Summary:
         "values": len(names),
         "confidence": result.confidence,
         "device_bound": None if result.withheld else result.device_bound,
-        "difference": _difference(result),
+        "difference": None
+        if between is None
+        else {"pair": between.pair, "tallest": between.tallest},
         "numbers": None if result.numbers is None else _in_numbers(result.numbers),
         "histogram": [] if result.withheld else list(_bars(names, result)),
     }
@@ -365,23 +364,19 @@ def result_json(campaign: Campaign, result: Result) -> bytes:
 
 
 def _bars(names: tuple[str, ...], result: Result) -> Iterator[Bar]:
-    for i, value in enumerate(names):
+    r = result
+    rows = zip(names, r.counts, r.raw, r.projected, r.low, r.high, r.low_all, r.high_all)
+    for value, count, raw, projected, low, high, low_all, high_all in rows:
         yield {
             "value": value,
-            "count": result.counts[i],
-            "raw": result.raw[i],
-            "projected": result.projected[i],
-            "low": result.low[i],
-            "high": result.high[i],
-            "low_all": result.low_all[i],
-            "high_all": result.high_all[i],
+            "count": count,
+            "raw": raw,
+            "projected": projected,
+            "low": low,
+            "high": high,
+            "low_all": low_all,
+            "high_all": high_all,
         }
-
-
-def _difference(result: Result) -> Difference | None:
-    if result.difference is None:
-        return None
-    return {"pair": result.difference.pair, "tallest": result.difference.tallest}
 
 
 def _in_numbers(numbers: Numbers) -> InNumbers:

@@ -1,164 +1,148 @@
-"""Draining: is there anything left at the broker that was sent in time?
+"""Sealing: when a round becomes final, and what of it is released.
 
-Silence proves nothing: a network, a disk or a long queue may stand still for longer than anyone
-would wait. So the collector writes to itself: a marker with a number that nobody can guess goes
-through the very queue that brings reports, and when it is back and the batch it came in is
-committed, everything the broker took before it has been counted.
+A round is sealed after its deadline, once the broker has been shown to hold nothing more of it: a
+collector that was away or slow does not shut out reports that were sent in time. The manifest says
+how long that may take at most (`rounds.drain`). Sealing is one transaction, happens once, and the
+same counts always give the same bytes (I10).
 
-Brokers differ in one thing. mosquitto keeps one queue per session, and what a connection left
-unacknowledged comes first on the next. NATS delivers such messages again only after its `ack_wait`,
-behind newer ones, and drops what exceeds a session's share in favour of such a redelivery. There a
-marker is proof only if it was sent after all redelivery: `Timing.settle_seconds` after the last
-moment that may have caused one, and not while the broker is handing over a backlog, which makes it
-put redelivery off.
+No difference of two results is about too few devices. Claim: whatever is published of an attribute
+is a sum of parts that have no round in common, each with the reports of at least `min_reports`
+effective devices; so is every sum or difference of published counts. A part is a round that was
+released by itself, or several rounds of which none could be; those are kept added up, are in no
+result until they are enough, and are deleted if they never are.
+
+    memoized, hashed   a round with enough devices is a part. Others are set aside together.
+    once               rounds are set aside one after the other, and released as one window
+    nested             a round with enough devices is released; others are erased, because rounds
+                       of the same devices must not be added up
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from collector.health import Waiting
-from collector.links import Link, Message
 from collector.records import NO_COUNTS, POOLED, Campaign, RoundSum, Tally
-from collector.rounds.publishing import Announcer
 from collector.rounds.results import Evidence, pooled_result, round_results, window_result
-from collector.store import Sealing, Store
-from collector.timing import Clock, ClockWatch, Timing
-from protocol_spec import Presence, Result
-from protocol_spec.topics import from_all_devices, marker
+from collector.store import Sealing, Store, Worker
+from collector.timing import Clock, Timing
+from protocol_spec import Result
+
+log = logging.getLogger("allomfree.collector")
 
 Round = tuple[int, int]  # campaign, number
-
-NONCE_BYTES: Final = 16
-BACKLOG: Final = 500  # so many messages at once are no live traffic
-_OUTSTANDING: Final = 64
+_NOTHING = Tally(0, NO_COUNTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """A round past its deadline: how many markers had been sent, and the time, when it was seen."""
+def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
+    """Rounds past their deadline, or begun when the campaign was closed, and not sealed yet."""
+    rounds = campaign.manifest.rounds
+    last = store.last_sealed(campaign.id)
+    for number in range(0 if last is None else last + 1, rounds.count):
+        if campaign.closed is None and rounds.deadline(number) > now:
+            return
+        if campaign.closed is not None and rounds.opens(number) > campaign.closed:
+            return
+        yield number
 
-    markers: int
+
+def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]:
+    """Seal one round; its results and the new pooled ones, or nothing if it was sealed before."""
+    with store.sealing(campaign, number, at) as sealing:
+        if sealing is None:
+            return []
+        results = release(store, campaign, number, sealing)
+        sealing.write(results, number)
+        pooled = list(pooled_results(store, campaign, number, sealing.tallies))
+        sealing.write(pooled, POOLED)
+        if number == campaign.manifest.rounds.count - 1:
+            sealing.drop_unreleased()
+    return results + pooled
+
+
+# --- is the broker drained? ---------------------------------------------------------------------
+
+
+class _Expected(NamedTuple):
+    """When a round was seen to be due: on the scale of all workers, and in time spent leading."""
+
+    moment: float
     at: float
 
 
 class Drain:
-    """Sends markers while a round waits, and knows what their return proves.
+    """Have all workers committed what the broker took before a round was due? (F1, W6)
 
-    Its time is the time spent reading: it stands still without a connection, while the storage
-    refuses, and when the whole process does, so that none of these can use a bound up.
+    Each worker says with its beat up to which moment its source is drained. With subscriptions that
+    is its own queue, so that all workers have to be that far; with a stream it is the whole stream,
+    so that one is enough. Workers that were fenced or retired are not waited for.
+
+    How long a round is waited for is measured in time spent leading, connected and reading: it
+    stands still without a connection, while the storage refuses, and when the whole process does,
+    so that none of these can use up the bound. No device can change it (A3).
     """
 
     def __init__(
-        self,
-        namespace: str,
-        clock: Clock,
-        timing: Timing,
-        nonce: Callable[[], bytes] = lambda: secrets.token_bytes(NONCE_BYTES),
+        self, moment: Callable[[], float], clock: Clock, timing: Timing, *, whole: bool
     ) -> None:
-        self._topic = marker(namespace)
-        self._subscriptions = len(from_all_devices(namespace))
+        self.counts_time = False
+        self._moment = moment
         self._clock = clock
         self._timing = timing
-        self._nonce = nonce
+        self._whole = whole  # whether each worker speaks for all
+        self._drained = 0.0
+        self._behind = ""
         self._expected: dict[Round, _Expected] = {}
-        self._sent: dict[bytes, tuple[int, float]] = {}  # nonce: which marker, and when
-        self._count = self._proven = 0
-        self._now = self._last_tick = 0.0
-        self._connected_at = self._settled_at = self._sent_at = 0.0
-        self._later = False  # whether this broker redelivers later rather than at once
+        self._now = self._begun_at = 0.0
+        self._last_tick = clock.monotonic()
 
-    # --- what happens --------------------------------------------------------------------------
+    def begin(self) -> None:
+        """A new lease, or, for a worker alone, a new connection: wait again for what is due."""
+        self._expected.clear()
+        self._begun_at = self._now
 
-    def connected(self, link: Link) -> None:
-        """A new connection: markers of the last one prove nothing here."""
-        self._sent.clear()
-        self._connected_at, self._last_tick = self._now, self._clock.monotonic()
-        self._later = link.redelivers_later
-        self._settled_at = self._now
-        if self._later and link.session_present:
-            self._doubt()
-
-    def read(self, messages: Sequence[Message]) -> None:
-        """These came at once."""
-        if len(messages) < BACKLOG:
-            return
-        if self._now < self._settled_at:  # redelivery is put off meanwhile
-            self._settled_at = max(self._settled_at, self._now + self._timing.calm_seconds)
-        if self._later and any((m.topic or "").endswith("/request") for m in messages):
-            self._doubt()
-
-    def committed(self, messages: Iterable[Message]) -> None:
-        """These are durable: a marker among them proves what it proves."""
-        for message in messages:
-            if message.topic == self._topic and not message.retained:
-                number, at = self._sent.pop(message.payload, (0, 0.0))
-                if at >= self._settled_at:
-                    self._proven = max(self._proven, number)
-
-    def tick(self, *, reading: bool) -> None:
-        """Time passes; it counts while messages are read."""
+    def tick(self) -> None:
+        """Once in a turn: time passes, if it counts."""
         now = self._clock.monotonic()
-        if reading:
+        if self.counts_time:
             self._now += min(max(0.0, now - self._last_tick), self._timing.longest_tick_seconds)
         self._last_tick = now
 
-    def send(self, link: Link) -> None:
-        """Send a marker if a round waits for one, and again if it may have been lost."""
-        waiting = [e.markers for e in self._expected.values() if e.markers >= self._proven]
-        ready = link.granted >= self._subscriptions and self._now >= self._settled_at
-        if not waiting or not ready or not link.free:
-            return
-        on_its_way = max((n for n, at in self._sent.values() if at >= self._settled_at), default=0)
-        overdue = self._now >= self._sent_at + self._timing.marker_again_seconds
-        if overdue or on_its_way <= max(waiting):
-            self._send(link)
+    def heard(self, workers: Iterable[Worker]) -> None:
+        """What all workers said of themselves."""
+        live = [worker for worker in workers if not worker.fenced]
+        drained = [worker.drained for worker in live]
+        self._drained = (max if self._whole else min)(drained, default=0.0)
+        self._behind = ", ".join(str(w.number) for w in live if w.drained <= self._drained)
 
-    # --- what is known -------------------------------------------------------------------------
-
-    def expect(self, due: Round) -> None:
-        """A round is due: it is drained when a marker sent from now on is back."""
-        if due not in self._expected:
-            self._expected[due] = _Expected(self._count, self._now)
-
-    def is_drained(self, due: Round) -> bool:
-        """Whether all that the broker took before the round was due is committed."""
-        return self._proven > self._expected[due].markers
-
-    def rest(self, due: Round, longest: float) -> float:
-        """Seconds until the round is not waited for any more, counted from the later of: it was
-        due, and the connection was made. Nothing that a device sends changes it."""
-        since = max(self._expected[due].at, self._connected_at)
-        return max(0.0, since + longest - self._now)
-
-    def done(self, due: Round) -> None:
-        """The round is sealed."""
-        self._expected.pop(due, None)
+    def expect(self, rounds: Iterable[Round]) -> None:
+        """These rounds are due: each is drained when all workers are, up to the moment when it was
+        first seen to be."""
+        known, now = self._expected, _Expected(self._moment(), self._now)
+        self._expected = {each: known.get(each, now) for each in rounds}
 
     @property
-    def why(self) -> str:
-        """What is waited for."""
-        return "the broker may hold reports that were sent in time"
+    def waits(self) -> bool:
+        return any(each.moment > self._drained for each in self._expected.values())
 
-    def _doubt(self) -> None:
-        """Something may be delivered again, and later than what comes now."""
-        self._settled_at = self._now + self._timing.settle_seconds
+    def is_drained(self, of: Round) -> bool:
+        """Whether all that the broker took before the round was due is committed."""
+        return self._drained >= self._expected[of].moment
 
-    def _send(self, link: Link) -> None:
-        while len(self._sent) >= _OUTSTANDING:
-            del self._sent[next(iter(self._sent))]
-        self._count += 1
-        self._sent_at = self._now
-        nonce = self._nonce()
-        self._sent[nonce] = self._count, self._now
-        link.publish(self._topic, nonce, retain=False)
+    def seconds_left(self, of: Round, longest: float) -> float:
+        """Until the round is sealed without proof."""
+        return max(0.0, max(self._expected[of].at, self._begun_at) + longest - self._now)
+
+    def why(self, *, alone: bool) -> str:
+        """Why sealing is blocked, for `status`."""
+        if self._whole:
+            return "the stream may hold reports that were sent in time"
+        whose = "" if alone else f", for worker {self._behind}"
+        return f"the broker may hold reports that were sent in time{whose}"
 
 
-# --- What of a sealed round is released: no difference of two results is about too few devices.
+# --- what is released ---------------------------------------------------------------------------
 
 
 def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> list[Result]:
@@ -237,159 +221,20 @@ def _latest(
         yield made
 
 
-_NOTHING = Tally(0, NO_COUNTS)
+# --- what is deleted in the end -----------------------------------------------------------------
 
 
-# --- Sealing: the moment a round becomes final.
+def delete_expired(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
+    """Delete the unreleased counts of campaigns that are over, to which no round can be added, and
+    the devices of those whose retention is over.
 
-
-log = logging.getLogger("allomfree.collector")
-
-UNPROVEN: Final = (
-    "%s: round %d sealed without proof that the broker holds no more of it: no marker came back in "
-    "%d s. What was counted stands; reports that still come are late. Look whether the broker is "
-    "overloaded, or refuses the collector's markers (allomfree-collector doctor)"
-)
-
-
-class Proof(Protocol):
-    """Whether the broker holds more of a round."""
-
-    def expect(self, due: Round) -> None:
-        """A round is due: it is drained when all that the broker took until now is committed."""
-
-    def is_drained(self, due: Round) -> bool:
-        """Whether all that the broker took before the round was due is committed."""
-
-    def rest(self, due: Round, longest: float) -> float:
-        """Seconds until the round is not waited for any more."""
-
-    def done(self, due: Round) -> None:
-        """The round is sealed."""
-
-    @property
-    def why(self) -> str:
-        """What is waited for."""
-
-
-def due(store: Store, campaign: Campaign, now: float) -> Iterator[int]:
-    """Rounds past their deadline, or begun when the campaign was closed, and not sealed yet."""
-    rounds = campaign.manifest.rounds
-    last = store.last_sealed(campaign.id)
-    for number in range(0 if last is None else last + 1, rounds.count):
-        if campaign.closed is None and rounds.deadline(number) > now:
-            return
-        if campaign.closed is not None and rounds.opens(number) > campaign.closed:
-            return
-        yield number
-
-
-def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]:
-    """Seal one round; its results and the new pooled ones, or nothing if it was sealed before."""
-    with store.sealing(campaign, number, at) as sealing:
-        if sealing is None:
-            return []
-        results = release(store, campaign, number, sealing)
-        sealing.write(results, number)
-        pooled = list(pooled_results(store, campaign, number, sealing.tallies))
-        sealing.write(pooled, POOLED)
-        if number == campaign.manifest.rounds.count - 1:
-            sealing.drop_unreleased()
-    return results + pooled
-
-
-class Sealer:
-    """Seals rounds in order as they become due and are drained."""
-
-    def __init__(
-        self,
-        store: Store,
-        drain: Proof,
-        watch: ClockWatch,
-        announcer: Announcer,
-        clock: Clock,
-        timing: Timing,
-        emit: Callable[[Campaign, Result], None],
-        trace: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._drain = drain
-        self._watch = watch
-        self._announcer = announcer
-        self._clock = clock
-        self._timing = timing
-        self._emit = emit
-        self._trace = trace
-
-    def seal_due(self, link: Link | None, campaigns: Iterable[Campaign]) -> dict[int, Waiting]:
-        """Seal what can be sealed; the campaigns of which a due round is still open.
-
-        Without a link nothing is sealed: the broker may have reports that were sent in time.
-        """
-        end = self._clock.monotonic() + self._timing.sealing_longest_seconds
-        waiting = {}
-        for campaign in campaigns:
-            numbers = list(due(self._store, campaign, self._clock.now()))
-            for number in numbers:
-                self._drain.expect((campaign.id, number))
-            for number in numbers:
-                late = self._clock.monotonic() > end
-                if link is None or late or not self._may_seal(campaign, number):
-                    waiting[campaign.id] = self._waiting(link, campaign, number)
-                    break  # rounds are sealed in order
-                self._seal(link, campaign, number)
-        return waiting
-
-    def _may_seal(self, campaign: Campaign, number: int) -> bool:
-        """Drained, by a clock that can be trusted; or waited for as long as the manifest says."""
-        this, rounds = (campaign.id, number), campaign.manifest.rounds
-        if self._drain.rest(this, rounds.drain) == 0.0:
-            return True
-        doubted = campaign.closed is None and self._watch.doubts(rounds.deadline(number))
-        return self._drain.is_drained(this) and not doubted
-
-    def _waiting(self, link: Link | None, campaign: Campaign, number: int) -> Waiting:
-        this, rounds = (campaign.id, number), campaign.manifest.rounds
-        rest = self._drain.rest(this, rounds.drain)
-        until = None if link is None else self._clock.now() + rest
-        why = self._drain.why
-        if self._drain.is_drained(this):
-            why = "the clock was set ahead, and nothing confirms it"
-        return {"round": number, "until": until, "why": why}
-
-    def _seal(self, link: Link, campaign: Campaign, number: int) -> None:
-        self._trace("sealing")
-        results = seal(self._store, campaign, number, int(self._clock.now()))
-        if not self._drain.is_drained((campaign.id, number)):
-            log.warning(UNPROVEN, campaign.name, number, campaign.manifest.rounds.drain)
-        self._drain.done((campaign.id, number))
-        self._trace("sealed")
-        for result in results:
-            self._emit(campaign, result)
-        reports = sum(tally.n for tally in self._store.tallies(campaign.id, number).values())
-        log.info("%s: round %d sealed with %d reports", campaign.name, number, reports)
-        if campaign.closed is None:
-            self._announcer.publish_state(link, campaign, Presence.ONLINE)
-
-
-# --- What is deleted in the end: counts of too few devices, and which devices took part.
-
-
-def end_retention(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
-    """Forget the devices of campaigns whose retention is over.
-
-    Not while a round is due but not sealed: its pooled result still needs to know how many devices
-    took part in how many rounds.
+    Not of campaigns with a round that is due but not sealed: its pooled result still needs to know
+    how many devices took part in how many rounds.
     """
     for campaign in campaigns:
-        over = now >= campaign.manifest.expires + campaign.manifest.retention
-        if over and store.drop_devices(campaign.id):
-            log.info("%s: retention is over, devices forgotten", campaign.name)
-
-
-def drop_unreleased(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
-    """Delete what was not released of campaigns that are over: no round can be added to it."""
-    for campaign in campaigns:
-        over = campaign.closed is not None or now >= campaign.manifest.rounds.end
+        manifest = campaign.manifest
+        over = campaign.closed is not None or now >= manifest.rounds.end
         if over and store.drop_unreleased(campaign.id):
             log.info("%s: over; counts of too few devices deleted", campaign.name)
+        if now >= manifest.expires + manifest.retention and store.drop_devices(campaign.id):
+            log.info("%s: retention is over, devices forgotten", campaign.name)

@@ -22,14 +22,14 @@ from benchmarks.workload import reports
 from collector.data_dir import open_shared, open_store
 from collector.device_key import DeviceKey
 from collector.ingest.batch import search_rarely
-from collector.links.mqtt import PahoConnector, PahoLink
+from collector.links import Links
+from collector.links.mqtt import PahoConnector, PahoLink, Subscription
 from collector.links.stream import StreamConnector
 from collector.records import Campaign
 from collector.rounds import sealing
-from collector.service import Service
+from collector.service import Options, Service
 from collector.settings import StoreAddress, parse_streams
 from collector.store import Store
-from collector.workers.service import Connections, SharedService
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     Manifest,
@@ -84,7 +84,7 @@ class _Stopwatch:
         return total
 
 
-def _count(service: Service | SharedService, watch: _Stopwatch, count: int) -> dict[str, float]:
+def _count(service: Service, watch: _Stopwatch, count: int) -> dict[str, float]:
     """Commit and acknowledge that many reports; what it took."""
     while service.status.accepted < count:
         service.turn(0.5)
@@ -114,7 +114,8 @@ def _service(
     credentials = _credentials(url, directory)
     connect = PahoConnector(parse_broker(url), credentials, client_id=SESSION)
     key = DeviceKey(directory / "key")
-    return Service(store, key, connect, trace=trace), store, campaign
+    links = Links(lambda will: Subscription(connect(will), DEFAULT_NAMESPACE))
+    return Service(store, key, links, Options(trace=trace)), store, campaign
 
 
 def own(url: str, count: int, directory: Path) -> None:
@@ -133,9 +134,9 @@ def shared(url: str, count: int, directory: Path, stream: str, store_url: str, s
         campaign = store.open_campaign(_manifest(directory), int(time.time()))
         source = StreamConnector(lambda: parse_streams(stream), Credentials(), DEFAULT_NAMESPACE)
         publisher = PahoConnector(parse_broker(url), Credentials(), client_id="leader")
-        connections = Connections(source, publisher, whole=True)
+        links = Links(lambda _: source(), publisher, whole=True)
         key = DeviceKey(directory / "key")
-        service = SharedService(store, key, connections, name="worker", trace=watch.trace)
+        service = Service(store, key, links, Options("worker", trace=watch.trace))
         spent = _count(service, watch, count)
     with closing(open_shared(address)) as store:
         _print_with_seal(spent, store, campaign)

@@ -14,15 +14,14 @@ import psycopg
 from collector.device_key import DeviceKey
 from collector.ingest import OpenCampaigns
 from collector.ingest.receipts import ReceiptPages
-from collector.links import Message, Will
-from collector.links.mqtt import SharedSubscription
+from collector.links import Connect, Links, Message, Will
+from collector.links.mqtt import Subscription
 from collector.records import Campaign, Candidate, Counts
 from collector.rounds import sealing
-from collector.service import Service
+from collector.service import Options, Service
 from collector.store import Store
 from collector.store.postgres import PostgresStore
 from collector.timing import Clock, Timing
-from collector.workers.service import Connections, SharedService
 from protocol_spec import (
     DEFAULT_NAMESPACE,
     BodyFormat,
@@ -172,9 +171,12 @@ class ManualTime:
 
     now: float = FIRST + 60.0
     ahead: float = 0.0
+    confirmed: bool = True
 
     def clock(self) -> Clock:
-        return Clock(lambda: self.now, self._steady, self.pass_time, self._steady)
+        return Clock(
+            lambda: self.now, self._steady, self.pass_time, self._steady, lambda: self.confirmed
+        )
 
     def _steady(self) -> float:
         return self.now - self.ahead - FIRST
@@ -231,6 +233,11 @@ def watch(broker: MemoryBroker) -> MemoryLink:
     return link
 
 
+def links_to(connect: Connect, clock: Clock) -> Links:
+    """One connection for everything, as a worker alone has it."""
+    return Links(lambda will: Subscription(connect(will), DEFAULT_NAMESPACE, clock=clock))
+
+
 def service_in_memory(
     store: Store, key: DeviceKey, *, broker: MemoryBroker | None = None, **options: Any
 ) -> ServiceInMemory:
@@ -239,14 +246,10 @@ def service_in_memory(
     before = broker.connect(CLIENT)
     before.subscribe(from_all_devices())
     before.close()
-    service = Service(
-        store,
-        key,
-        broker.connector(CLIENT),
-        clock=time.clock(),
-        emit=lambda _campaign, result: emitted.append(result),
-        **options,
+    made = Options(
+        clock=time.clock(), emit=lambda _campaign, result: emitted.append(result), **options
     )
+    service = Service(store, key, links_to(broker.connector(CLIENT), made.clock), made)
     return ServiceInMemory(service, store, broker, time, watch(broker), emitted)
 
 
@@ -398,7 +401,7 @@ class Time:
 class InMemory:
     """A worker, its store and what it does at named points."""
 
-    service: SharedService
+    service: Service
     store: PostgresStore
     link: Callable[[], MemoryLink]
     publishers: list[MemoryLink]
@@ -449,9 +452,9 @@ class Workers:
         store = self._open()
         links: list[MemoryLink] = []
 
-        def source() -> SharedSubscription:
+        def source(_will: Will | None) -> Subscription:
             links.append(self.broker.connect(f"worker-{name}"))
-            return SharedSubscription(links[-1], DEFAULT_NAMESPACE)
+            return Subscription(links[-1], DEFAULT_NAMESPACE, shared=True, clock=own)
 
         publishers: list[MemoryLink] = []
 
@@ -461,16 +464,15 @@ class Workers:
             return publishers[-1]
 
         points: dict[str, Callable[[], None]] = {}
-        service = SharedService(
-            store,
-            self._key,
-            Connections(source, publisher, whole=False),
-            name=name,
-            clock=clock or self.time.clock(ahead),
+        own = clock or self.time.clock(ahead)
+        options = Options(
+            name,
+            clock=own,
             timing=TIMING,
             emit=lambda _campaign, result: self.emitted.append((name, result)),
             trace=lambda point: points.pop(point, _nothing)(),
         )
+        service = Service(store, self._key, Links(source, publisher), options)
         self.all[name] = InMemory(service, store, lambda: links[-1], publishers, points)
         return self.all[name]
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Protocol, Self
 
 from collector.links import Link, Message, Source, Will
-from collector.links.mqtt import PahoLink, SharedSubscription
+from collector.links.mqtt import PahoLink, Subscription
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
@@ -478,11 +478,11 @@ class Shared:
         self._device = connect(random_client_id("device"), False)
         self._made: list[Link] = [self._device]
 
-    def source(self, name: str, *, again: bool = False) -> SharedSubscription:
+    def source(self, name: str, *, again: bool = False) -> Subscription:
         """Ready to be dealt to: the broker has confirmed what it subscribed to, or knew it."""
         link = self._connect(f"{self._namespace}-{name}", True)
         self._made.append(link)
-        source = SharedSubscription(link, self._namespace)
+        source = Subscription(link, self._namespace, shared=True)
         limit = time.monotonic() + PATIENCE_SECONDS
         while link.granted < 3 and not again:
             assert time.monotonic() < limit

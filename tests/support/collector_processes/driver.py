@@ -28,8 +28,9 @@ from collector.brokers.embedded import EmbeddedBroker
 from collector.data_dir import DATABASE, session_name
 from collector.device_key import DeviceKey
 from collector.health import Heartbeat
-from collector.links import Connect, Link, Will
-from collector.links.mqtt import PahoConnector
+from collector.links import Connect, Link, Links, Will
+from collector.links.mqtt import PahoConnector, Subscription
+from collector.service import Options as ServiceOptions
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
 from collector.timing import Clock, Timing
@@ -59,7 +60,6 @@ TIMING: Final = Timing(
     receipt_bytes_per_second=1e6,
     settle_seconds=2.0,
     calm_seconds=0.2,
-    marker_again_seconds=2.0,
     probe_every_seconds=1.0,
     stuck_seconds=3.0,
     jump_seconds=math.inf,  # tests set the clock as they need it
@@ -253,20 +253,26 @@ def _run_service(options: Options) -> None:
         broker.start()
         options = replace(options, broker=str(broker.url))
     store = SqliteStore(data / DATABASE, connect=tripwire.connect)
+    clock = replace(
+        _clock(Path(options.clock)) if options.clock else Clock(), confirmed=lambda: False
+    )
+    timing = replace(
+        TIMING,
+        reconnect_longest_seconds=options.reconnect_longest,
+        jump_seconds=options.jump_seconds or TIMING.jump_seconds,
+    )
+    connect = _connector(options)
+    links = Links(
+        lambda will: Subscription(connect(will), options.namespace, clock=clock, timing=timing),
+        restart_broker=broker.restart if broker is not None else lambda: None,
+    )
     service = Service(
         store,
         DeviceKey(data / "device.key"),
-        _connector(options),
-        namespace=options.namespace,
-        clock=_clock(Path(options.clock)) if options.clock else Clock(),
-        timing=replace(
-            TIMING,
-            reconnect_longest_seconds=options.reconnect_longest,
-            jump_seconds=options.jump_seconds or TIMING.jump_seconds,
+        links,
+        ServiceOptions(
+            namespace=options.namespace, clock=clock, timing=timing, trace=tripwire.pass_by
         ),
-        trace=tripwire.pass_by,
-        clock_confirmed=lambda: False,
-        restart_broker=broker.restart if broker is not None else lambda: None,
     )
     heartbeat = Heartbeat(data, every_seconds=0.2)
 

@@ -14,7 +14,6 @@ from collector.links.stream import (
     StreamConnector,
     consumer_name,
     consumer_settings,
-    subjects_of_devices,
 )
 from collector.settings import StreamAddress
 from protocol_spec.programs.settings import Credentials
@@ -95,23 +94,6 @@ def test_a_consumer_that_is_not(
     ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
     assert not ok
     assert told in text
-
-
-def test_a_consumer_with_two_filters_is_changed_by_the_next_worker(
-    cli: Cli, tmp_path: Path, nats: Nats, namespace: str
-) -> None:
-    """As it was made before: what it delivered and what an operator changed of it stays."""
-    make_consumer(
-        nats, namespace, filter_subjects=subjects_of_devices(namespace), max_ack_pending=9_000
-    )
-    ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
-    assert ok
-    assert "has two filters, which is slow; the next worker changes that" in text
-    where = StreamAddress(False, "127.0.0.1", nats.stream_port)
-    StreamConnector(lambda: [where], Credentials(), namespace)().close()
-    ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
-    assert ok
-    assert "0 reports wait" in text
 
 
 def test_nobody_at_the_stream(cli: Cli, tmp_path: Path, nats: Nats, namespace: str) -> None:

@@ -18,12 +18,13 @@ import pytest
 from collector.brokers.config import SYNC_SECONDS
 from collector.brokers.embedded import EmbeddedBroker
 from collector.device_key import DeviceKey
-from collector.links.mqtt import PahoConnector
+from collector.links import Links
+from collector.links.mqtt import PahoConnector, Subscription
 from collector.processes import listener_of
 from collector.records import Campaign
 from collector.service import Service
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Outcome
+from protocol_spec import DEFAULT_NAMESPACE, Outcome
 from protocol_spec.programs.settings import Credentials
 from testbed.brokers import Message, publish
 from testbed.processes import free_port
@@ -55,7 +56,9 @@ def campaign(store: SqliteStore) -> Campaign:
 @pytest.fixture
 def service(store: SqliteStore, broker: EmbeddedBroker, tmp_path: Path) -> Service:
     connect = PahoConnector(broker.url, Credentials(), client_id="collector")
-    return Service(store, DeviceKey(tmp_path / "key"), broker.connecting(connect))
+    checked = broker.connecting(connect)
+    links = Links(lambda will: Subscription(checked(will), DEFAULT_NAMESPACE))
+    return Service(store, DeviceKey(tmp_path / "key"), links)
 
 
 def reports(campaign: Campaign) -> list[Message]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.links.mqtt import PahoLink, SharedSubscription
+from collector.links.mqtt import PahoLink, Subscription
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Nats, publish
@@ -167,7 +167,7 @@ def test_a_worker_that_retires_gets_nothing_more(ground: SourceGround, root: str
 def test_nats_has_no_shared_subscriptions(shared_brokers: SharedBrokers, root: str) -> None:
     link = paho(shared_brokers.get("nats"))(random_client_id("worker"), False)
     with pytest.raises(BrokerUnreachable, match="it speaks MQTT 3") as found:
-        SharedSubscription(link, root)
+        Subscription(link, root, shared=True)
     assert "--stream tls://HOST:4222" in str(found.value)
     assert link.step(0.0) == []
     assert link.lost, "it has said goodbye"
@@ -184,4 +184,4 @@ def test_a_broker_may_say_that_it_has_none(root: str) -> None:
         link = PahoLink(parse_broker(peer.url), Credentials(), client_id=random_client_id("worker"))
         link.connect()
         with pytest.raises(BrokerUnreachable, match="it says that they are not available"):
-            SharedSubscription(link, root)
+            Subscription(link, root, shared=True)

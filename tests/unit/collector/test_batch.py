@@ -13,18 +13,16 @@ from collector.errors import StorageFailure
 from collector.health import Status
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
-from collector.ingest.receipts import ReceiptPages
 from collector.links import Message
+from collector.store import ReceiptKind
 from collector.timing import USUAL, Clock
 from protocol_spec import Outcome
-from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector import (
     FIRST,
     FUEL,
     counts_of,
     message,
     open_campaigns,
-    tags_of,
     three_questions,
 )
 from tests.support.databases import FullDisk, snapshot
@@ -63,43 +61,41 @@ def test_every_message_has_one_outcome(disk: FullDisk, known: ingest.OpenCampaig
 
 
 def test_only_what_was_counted_gets_a_receipt(disk: FullDisk, known: ingest.OpenCampaigns) -> None:
-    pages = ReceiptPages("allomfree")
-    ingest.count([GOOD, *BAD], disk, known, NOW, pages)
-    assert len(tags_of(pages, disk.campaign(None))) == 1
-    ingest.count([GOOD], disk, known, NOW, pages)
-    assert tags_of(pages, disk.campaign(None)) == {}, "seen again: it stands there"
-    ingest.count(BAD, disk, known, NOW, pages)
-    assert tags_of(pages, disk.campaign(None)) == {}
+    disk.enlist("")
+    disk.lead(10.0)
+    disk.fresh_receipts()
+    kinds = []
+    for batch in ([GOOD, *BAD], [GOOD], BAD):
+        ingest.count(batch, disk, known, NOW)
+        kinds.append([(each.kind, len(each.tags)) for each in disk.fresh_receipts()])
+    assert kinds == [[(ReceiptKind.COUNTED, 1)], [(ReceiptKind.REPEATED, 1)], []]
 
 
-def test_a_full_disk_changes_nothing_and_gives_no_receipt(
-    disk: FullDisk, known: ingest.OpenCampaigns
-) -> None:
-    pages, before = ReceiptPages("allomfree"), snapshot(disk)
+def test_a_full_disk_changes_nothing(disk: FullDisk, known: ingest.OpenCampaigns) -> None:
+    before = snapshot(disk)
     disk.full = True
     with pytest.raises(StorageFailure):
-        ingest.count([GOOD, *BAD], disk, known, NOW, pages)
+        ingest.count([GOOD, *BAD], disk, known, NOW)
     assert snapshot(disk) == before
-    assert tags_of(pages, disk.campaign(None)) == {}
 
 
 def test_a_batch_is_held_until_the_disk_takes_it(
     disk: FullDisk, known: ingest.OpenCampaigns
 ) -> None:
     """Also messages whose topic is not text, which are neither reports nor requests."""
-    link, status = MemoryBroker().connect("collector"), Status()
+    status = Status()
     clock = Clock(now=lambda: NOW)
-    pages, guard = ReceiptPages("allomfree"), FloodGuard(clock, USUAL)
-    taking = Ingest(disk, known, pages, guard, status, clock.now, lambda _: None)
+    guard = FloodGuard(clock, USUAL)
+    taking = Ingest(disk, known, guard, status, clock.now, lambda _: None)
     batch = [GOOD, *BAD]
     disk.full = True
     for _ in range(3):
         with pytest.raises(StorageFailure):
-            taking.take(link, batch)
+            taking.commit(batch)
         assert taking.held == batch
     assert status.received == 0
     disk.full = False
-    taking.take(link, taking.held)
+    taking.commit(taking.held)
     assert taking.held == []
     assert (status.received, status.accepted, status.batches, status.largest_batch) == (4, 1, 1, 4)
     assert counts_of(disk, disk.campaign(None), 0) == {FUEL: [0, 1, 0, 0]}
@@ -115,11 +111,10 @@ class Taking:
         self.now, self.disk, self.status = NOW, disk, Status()
         clock = Clock(now=lambda: self.now)
         self.guard = FloodGuard(clock, USUAL)
-        pages, self.link = ReceiptPages("allomfree"), MemoryBroker().connect("collector")
-        self.ingest = Ingest(disk, known, pages, self.guard, self.status, clock.now, lambda _: None)
+        self.ingest = Ingest(disk, known, self.guard, self.status, clock.now, lambda _: None)
 
     def take(self, *batch: Message) -> dict[Outcome, int]:
-        self.ingest.take(self.link, list(batch))
+        self.ingest.commit(list(batch))
         return self.disk.outcomes()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def clocks() -> TwoClocks:
 
 
 def watching(clocks: TwoClocks, confirmed: bool | None = False) -> ClockWatch:
-    made = ClockWatch(clocks.clock(), Timing(), lambda: confirmed)
+    made = ClockWatch(replace(clocks.clock(), confirmed=lambda: confirmed), Timing())
     made.tick()
     return made
 
@@ -108,7 +108,7 @@ def test_a_restart_while_the_clock_was_set_back(
 
     def begin(boot: str) -> ClockWatch:
         memory = ClockMemory(tmp_path, lambda: boot)
-        return ClockWatch(clocks.clock(), Timing(), lambda: False, memory)
+        return ClockWatch(replace(clocks.clock(), confirmed=lambda: False), Timing(), memory)
 
     begin("first").tick()
     clocks.now -= 3600.0

@@ -98,7 +98,7 @@ def test_a_server_that_dribbles_has_one_time_for_everything() -> None:
 def test_a_server_that_answers_no_question_has_no_more_time() -> None:
     with connected(begin_seconds=1.0) as (connection, _):
         limit = time.monotonic() + 8.0
-        with pytest.raises(BrokerUnreachable, match="did not answer a question in time"):
+        with pytest.raises(BrokerUnreachable, match="did not answer a request in time"):
             connection.demand("somewhere")
         assert time.monotonic() < limit, "not ten seconds for each question"
 
@@ -148,8 +148,8 @@ def test_no_more_is_read_than_is_taken() -> None:
     [
         (b"x" * 70_000, "a line of more than 65536 bytes"),
         (b"MSG a s1 9000000\r\n", "a message of 9000000 bytes"),
-        (b"MSG _INBOX_x.answer.9 s1 0\r\n\r\n", "a question that nobody asked"),
-        (b"MSG _INBOX_x.answer.x s1 0\r\n\r\n", "a question that nobody asked"),
+        (b"MSG _INBOX_x.answer.9 s1 0\r\n\r\n", "a request that nobody made"),
+        (b"MSG _INBOX_x.answer.x s1 0\r\n\r\n", "a request that nobody made"),
         (b"-ERR 'Slow Consumer'\r\n", "the server ended the connection (Slow Consumer)"),
     ],
 )

@@ -6,18 +6,19 @@ import math
 from collections.abc import Set
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector import timing as collector_timing
 from collector.ingest.receipts import ReceiptPages
-from collector.records import Campaign, Candidate
+from collector.records import Campaign
+from collector.store import ReceiptBatch, ReceiptKind
 from edge_client import records as edge_timing
 from edge_client.delivery import CampaignQueue
 from edge_client.records import Membership, Queued, Trace
 from protocol_spec import (
     Manifest,
-    Outcome,
     ReceiptPage,
     Topics,
     decode_receipts,
@@ -34,7 +35,7 @@ TOPICS = Topics(CAMPAIGN.name)
 def pages_with(*tags: int, page: int = 3) -> ReceiptPages:
     made = ReceiptPages("allomfree")
     for tag in tags:
-        made.add(CAMPAIGN.id, 0, page, tag)
+        made.add(CAMPAIGN.id, 0, [page], [tag])
     return made
 
 
@@ -53,20 +54,25 @@ def test_a_page_is_what_the_protocol_says() -> None:
 
 def test_only_changed_pages_are_published() -> None:
     made = pages_with(1, page=1)
-    made.add(CAMPAIGN.id, 0, 2, 7)
-    made.add(CAMPAIGN.id, 1, 2, 8)
+    made.add(CAMPAIGN.id, 0, [2], [7])
+    made.add(CAMPAIGN.id, 1, [2], [8])
     assert len(tags_of(made, CAMPAIGN)) == 3
     assert tags_of(made, CAMPAIGN) == {}
-    made.add(CAMPAIGN.id, 0, 1, 9)
+    made.add(CAMPAIGN.id, 0, [1], [9])
     (data,) = tags_of(made, CAMPAIGN).values()
     assert len(read(data).tags) == 2
     made.publish_again()
     assert len(tags_of(made, CAMPAIGN)) == 3
 
 
-def repeat(pages: ReceiptPages, *tags: int, outcome: Outcome = Outcome.DUPLICATE) -> None:
-    again = [Candidate(CAMPAIGN.id, 0, tag, FUEL, 3, tag, b"\1") for tag in tags]
-    pages.note(again, [outcome] * len(again))
+def repeat(pages: ReceiptPages, *tags: int) -> None:
+    again = np.array([3] * len(tags), np.uint32), np.array(tags, np.uint32)
+    pages.apply([ReceiptBatch(ReceiptKind.REPEATED, CAMPAIGN.id, 0, *again)])
+
+
+def remove(pages: ReceiptPages, page: int, tag: int) -> None:
+    gone = np.array([page], np.uint32), np.array([tag], np.uint32)
+    pages.apply([ReceiptBatch(ReceiptKind.WITHDRAWN, CAMPAIGN.id, 0, *gone)])
 
 
 def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
@@ -76,7 +82,6 @@ def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
     assert len(tags_of(made, CAMPAIGN)) == 1, "not published yet"
     for _ in range(20):
         repeat(made, 7, 8)
-        repeat(made, 9, outcome=Outcome.CONFLICT)
         assert tags_of(made, CAMPAIGN) == {}
     made.publish_again()
     assert len(tags_of(made, CAMPAIGN)) == 1, "on a new connection"
@@ -93,10 +98,10 @@ def test_a_large_page_is_published_less_often_than_a_small_one() -> None:
     large, small = pages_with(*range(1000)), pages_with(0)
     assert (taken_at(large, 100.0), taken_at(small, 100.0)) == ([1000], [1])
     for made in (large, small):
-        made.add(CAMPAIGN.id, 0, 3, 5000)
+        made.add(CAMPAIGN.id, 0, [3], [5000])
     assert (taken_at(large, 101.0), taken_at(small, 101.0)) == ([], [2])
     assert (taken_at(large, 103.9), taken_at(large, 104.1)) == ([], [1001])
-    large.add(CAMPAIGN.id, 0, 3, 5001)
+    large.add(CAMPAIGN.id, 0, [3], [5001])
     large.publish_again()
     assert taken_at(large, 104.2) == [1002], "on a new connection at once"
 
@@ -115,7 +120,7 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
     hashed = hashed_for_tag(manifest, 0)
     tags = [int.from_bytes(hashed(name.encode("ascii"))[:TAG_BYTES]) for name in names]
     for tag in tags:
-        made.add(campaign.id, 0, 0, tag)
+        made.add(campaign.id, 0, [0], [tag])
     told: list[str] = []
     agents = [waiting(manifest, names[i], told.append) for i in (0, 123_456, -1)]
     seen: set[bytes] = set()
@@ -172,19 +177,19 @@ def test_a_tag_that_had_to_leave_comes_back_when_its_report_does() -> None:
 
 def test_a_removed_tag_leaves_its_page_and_no_other() -> None:
     made = pages_with(1, 2)
-    made.add(CAMPAIGN.id, 0, 4, 1)
+    made.add(CAMPAIGN.id, 0, [4], [1])
     tags_of(made, CAMPAIGN)
-    made.add(CAMPAIGN.id, 0, 3, 5)
+    made.add(CAMPAIGN.id, 0, [3], [5])
     for tag in (1, 5, 77):
-        made.remove(CAMPAIGN.id, 0, 3, tag)
-    made.remove(CAMPAIGN.id, 0, 9, 1)
+        remove(made, 3, tag)
+    remove(made, 9, 1)
     ((topic, data),) = tags_of(made, CAMPAIGN).items()
     assert (topic, read(data).tags) == (TOPICS.receipt(0, 3), {(2).to_bytes(4)})
     repeat(made, 2)
-    made.remove(CAMPAIGN.id, 0, 3, 2)
+    remove(made, 3, 2)
     (data,) = tags_of(made, CAMPAIGN).values()
     assert read(data).tags == frozenset(), "an empty page is published too"
-    made.remove(CAMPAIGN.id, 0, 3, 2)
+    remove(made, 3, 2)
     assert tags_of(made, CAMPAIGN) == {}
 
 
@@ -197,12 +202,12 @@ def test_a_page_holds_what_was_counted_and_not_removed(steps: list[tuple[str, in
     shown: frozenset[bytes] | Set[bytes] = frozenset()
     for step, tag in [*steps, ("take", 0)]:
         if step == "add" and tag not in counted:
-            made.add(CAMPAIGN.id, 0, 3, tag)
+            made.add(CAMPAIGN.id, 0, [3], [tag])
             counted.add(tag)
         elif step == "repeat" and tag in counted:
             repeat(made, tag)
         elif step == "remove":
-            made.remove(CAMPAIGN.id, 0, 3, tag)
+            remove(made, 3, tag)
             counted.discard(tag)
         elif step == "take":
             for data in tags_of(made, CAMPAIGN).values():
@@ -213,7 +218,7 @@ def test_a_page_holds_what_was_counted_and_not_removed(steps: list[tuple[str, in
 def test_as_many_pages_at_once_as_may_be_in_flight() -> None:
     made = ReceiptPages("allomfree")
     for page in range(10):
-        made.add(CAMPAIGN.id, 0, page, page)
+        made.add(CAMPAIGN.id, 0, [page], [page])
     known = {CAMPAIGN.id: CAMPAIGN}
     taken = [[topic for _, topic, _ in made.take(known, 4)] for _ in range(4)]
     assert [len(pages) for pages in taken] == [4, 4, 2, 0]
@@ -223,7 +228,7 @@ def test_as_many_pages_at_once_as_may_be_in_flight() -> None:
 
 def test_a_forgotten_round_is_not_published() -> None:
     made = pages_with(1)
-    made.add(CAMPAIGN.id, 1, 3, 2)
+    made.add(CAMPAIGN.id, 1, [3], [2])
     made.forget(CAMPAIGN.id, 0)
     assert list(tags_of(made, CAMPAIGN)) == [TOPICS.receipt(1, 3)]
     made.publish_again()
@@ -232,12 +237,12 @@ def test_a_forgotten_round_is_not_published() -> None:
 
 def test_a_withdrawn_tag_leaves_its_page_even_when_it_was_alone() -> None:
     made = pages_with(1, page=1)
-    made.add(CAMPAIGN.id, 0, 5, 6)
-    made.add(CAMPAIGN.id, 0, 2, 7)
-    made.add(CAMPAIGN.id, 0, 2, 8)
+    made.add(CAMPAIGN.id, 0, [5], [6])
+    made.add(CAMPAIGN.id, 0, [2], [7])
+    made.add(CAMPAIGN.id, 0, [2], [8])
     tags_of(made, CAMPAIGN)
-    made.remove(CAMPAIGN.id, 0, 1, 1)
-    made.remove(CAMPAIGN.id, 0, 2, 7)
+    remove(made, 1, 1)
+    remove(made, 2, 7)
     pages = tags_of(made, CAMPAIGN)
     assert len(pages) == 2, "the others did not change"
     assert read(pages[TOPICS.receipt(0, 1)]).tags == frozenset()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.device_key import DeviceKey
-from collector.ingest.admit import HEADS, RESTS, OpenCampaigns, ReportPrefixCache, admit
+from collector.ingest.admit import PREFIXES, SKIPPED, OpenCampaigns, ReportPrefixCache, admit
 from collector.links import Message
 from collector.records import Campaign, Candidate
 from protocol_spec import Manifest, Report, Topics, digest8
@@ -44,16 +44,16 @@ def opened(manifest: Manifest, key: DeviceKey) -> OpenCampaigns:
 def recognised(
     known: OpenCampaigns, messages: Sequence[Message], now: float = NOW, **options: Any
 ) -> list[Candidate | None]:
-    return known.recognition.recognise(messages, now, **options).candidates
+    return known.prefixes.match(messages, now, **options).candidates
 
 
 def learn_from(known: OpenCampaigns, messages: Sequence[Message], now: float = NOW) -> None:
     """As `count` does: from what was not recognised and is admitted."""
-    senders, candidates = known.recognition.recognise(messages, now)
+    senders, candidates = known.prefixes.match(messages, now)
     for message, sender, candidate in zip(messages, senders, candidates):
         verdict = admit(message, known, now)
         if candidate is None and sender is not None and isinstance(verdict, Candidate):
-            known.recognition.learn(message, sender, verdict)
+            known.prefixes.add(message, sender, verdict)
 
 
 def report(manifest: Manifest, device: str, number: int, attribute: int, body: bytes) -> Message:
@@ -180,22 +180,22 @@ def topic(device: object) -> str:
 def test_senders_are_remembered_and_their_number_is_bounded(key: DeviceKey) -> None:
     known = ReportPrefixCache({PLAIN.campaign: opened(PLAIN, key).by_name[PLAIN.campaign]},
                         frozenset(), key, "allomfree", senders=100)  # fmt: skip
-    for start in range(0, 100 * RESTS * 3, 10):
+    for start in range(0, 100 * SKIPPED * 3, 10):
         names = [Message(topic(i), b"") for i in range(start, start + 10)]
         hostile = [Message(f"{topic(i)}/x" * 50, b"") for i in range(start, start + 10)]
-        known.recognise([*names, *hostile], NOW)
-        assert known.remembered <= 110
-    for _ in range(3 * RESTS):  # a fleet that fits in comes again and again
-        known.recognise([Message(topic(i), b"") for i in range(40)], NOW)
-    assert known.remembered >= 40
+        known.match([*names, *hostile], NOW)
+        assert len(known.senders) <= 110
+    for _ in range(3 * SKIPPED):  # a fleet that fits in comes again and again
+        known.match([Message(topic(i), b"") for i in range(40)], NOW)
+    assert len(known.senders) >= 40
 
 
 def test_beginnings_are_bounded_whoever_reports_for_old_rounds(key: DeviceKey) -> None:
-    manifest = three_questions(count=2 * HEADS)
-    known, late = opened(manifest, key), FIRST + 3 * HEADS * HOUR
-    for number in range(2 * HEADS):
+    manifest = three_questions(count=2 * PREFIXES)
+    known, late = opened(manifest, key), FIRST + 3 * PREFIXES * HOUR
+    for number in range(2 * PREFIXES):
         learn_from(known, [report(manifest, "attic", number, 0, b"\0\0")], late)
     again = [report(manifest, "attic", 0, 0, b"\0\0")]
-    (sender,) = known.recognition.recognise(again, late).senders
+    (sender,) = known.prefixes.match(again, late).senders
     assert sender is not None
-    assert 0 < len(sender.known.heads) <= HEADS
+    assert 0 < len(sender.known.prefixes) <= PREFIXES

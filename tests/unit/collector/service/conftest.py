@@ -19,12 +19,12 @@ from tests.support.collector import (
     service_in_memory,
     three_questions,
 )
-from tests.support.databases import ENGINES, Engine, FullDisk
+from tests.support.databases import Engine, FullDisk, SqliteEngine
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return ENGINES[request.param](tmp_path)
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return SqliteEngine(tmp_path)
 
 
 @pytest.fixture

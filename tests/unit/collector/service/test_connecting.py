@@ -11,7 +11,7 @@ import pytest
 from collector.device_key import DeviceKey
 from collector.links import Link, Will
 from collector.records import Campaign
-from collector.service import Service
+from collector.service import Options, Service
 from collector.store import Store
 from collector.timing import Timing
 from protocol_spec import (
@@ -33,6 +33,7 @@ from tests.support.collector import (
     ServiceInMemory,
     counts_of,
     forget,
+    links_to,
     reports,
     service_in_memory,
     state,
@@ -76,7 +77,7 @@ def test_attempts_to_connect_are_made_after_ever_longer_pauses(
         attempts.append(time.now)
         raise BrokerUnreachable("nobody is there")
 
-    service = Service(disk, key, nobody, clock=time.clock())
+    service = Service(disk, key, links_to(nobody, time.clock()), Options(clock=time.clock()))
     while len(attempts) < 10:
         service.turn(0.5)
     pauses = [later - earlier for earlier, later in pairwise(attempts)]
@@ -94,7 +95,7 @@ def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
         opened.append(time.now)
         return broker.connect("collector", will=will)
 
-    service = Service(disk, key, connect, clock=time.clock())
+    service = Service(disk, key, links_to(connect, time.clock()), Options(clock=time.clock()))
 
     def cut_after(seconds: float) -> float:
         """The pause that follows a connection that lasted so long."""

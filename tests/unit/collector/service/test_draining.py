@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from collector.device_key import DeviceKey
+from collector.links.mqtt import BACKLOG
 from collector.records import Campaign
-from collector.rounds.sealing import BACKLOG
 from protocol_spec import DEFAULT_NAMESPACE, Outcome
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
@@ -119,7 +119,7 @@ def test_reports_and_withdrawals_in_turn_do_not_delay_a_marker(
 
 def test_a_stranger_cannot_forge_a_marker(work: ServiceInMemory, losing: Losing) -> None:
     work.turns(3)
-    (_, real), *_ = losing.kept_back
+    _, real = losing.kept_back[-1]
     for forged in (b"", bytes(16), real[:-1], real + b"\0", b"x" * 1000):
         losing.deliver(forged)
     work.turns(3)
@@ -287,7 +287,8 @@ def test_a_retained_marker_proves_nothing(work: ServiceInMemory, losing: Losing)
 
 def test_a_clock_that_was_set_ahead_seals_nothing_at_once(disk: FullDisk, key: DeviceKey) -> None:
     """F8: rounds that are over by a jump alone are kept open for as long as the manifest allows."""
-    work = service_in_memory(disk, key, clock_confirmed=lambda: False)
+    work = service_in_memory(disk, key)
+    work.time.confirmed = False
     work.turns(2)
     ahead = disk.campaign(None).manifest.rounds.deadline(0) + 1.0 - work.time.now
     work.time.set_ahead(ahead)
@@ -305,7 +306,8 @@ def test_a_clock_that_was_set_ahead_seals_nothing_at_once(disk: FullDisk, key: D
 def test_a_clock_that_was_set_back_shuts_nobody_out(disk: FullDisk, key: DeviceKey) -> None:
     """F8: an hour back just before a deadline. Reports that came meanwhile were refused as early,
     and acknowledged, so that nobody sent them again in time."""
-    work = service_in_memory(disk, key, clock_confirmed=lambda: False)
+    work = service_in_memory(disk, key)
+    work.time.confirmed = False
     campaign = disk.campaign(None)
     work.time.now = campaign.manifest.rounds.deadline(0) - 5.0
     work.turns(2)

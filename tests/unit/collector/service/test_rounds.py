@@ -212,7 +212,7 @@ def test_receipts_stand_a_period_beyond_the_deadline_and_are_then_cleared(
     sealed.turns(2)
     assert [t for t in sealed.broker.retained if "/receipt/0/" in t]
     sealed.time.now = float(end)
-    sealed.turns(2)
+    sealed.turns(3)
     assert not [t for t in sealed.broker.retained if "/receipt/0/" in t]
     cleared = {topic for topic, payload in sealed.published if not payload}
     assert cleared == {topics.receipt(0, page) for page in range(16)}

@@ -10,7 +10,6 @@ import pytest
 
 from collector import ingest
 from collector.device_key import DeviceKey
-from collector.ingest.receipts import ReceiptPages
 from collector.links import Message
 from collector.records import Campaign
 from collector.rounds import sealing
@@ -45,7 +44,7 @@ class Opened:
         return Device(self.campaign.manifest, name, attribute)
 
     def count(self, *messages: Message, now: float = NOW) -> Counter[Outcome]:
-        done = ingest.count(messages, self.store, self.known, now, ReceiptPages("allomfree"))
+        done = ingest.count(messages, self.store, self.known, now)
         return Counter(done.outcomes if done.candidates else self.store.outcomes())
 
     def outcome(self, message: Message) -> Outcome:

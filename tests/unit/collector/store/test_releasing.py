@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from collector.records import Campaign, Candidate
 from collector.rounds import sealing
-from collector.rounds.sealing import drop_unreleased
+from collector.rounds.sealing import delete_expired
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, Result, decode_result
 from protocol_spec.mechanisms import MECHANISMS
@@ -239,9 +239,9 @@ def test_what_can_never_be_released_goes_when_the_campaign_is_closed(store: Stor
     collected(store, "memoized", 2, 3)
     (campaign,) = store.campaigns()
     assert store.unreleased(campaign.id, 0) is not None
-    drop_unreleased(store, store.campaigns(), FIRST)
+    delete_expired(store, store.campaigns(), FIRST)
     assert store.unreleased(campaign.id, 0) is not None, "more may come"
     store.close_campaign(campaign, FIRST + 1)
-    drop_unreleased(store, store.campaigns(), FIRST + 1)
+    delete_expired(store, store.campaigns(), FIRST + 1)
     assert store.unreleased(campaign.id, 0) is None
     assert store.participation(campaign.id, 0, released=False) == ([], [])
