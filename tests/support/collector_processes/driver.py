@@ -49,7 +49,7 @@ LOG_NOT_WIPED: Final = "sealed, the log not wiped"
 SEALED: Final = "sealed"
 
 STATEMENTS: Final = {
-    "INSERT INTO counter": IN_TRANSACTION,
+    "INSERT INTO outcome_total": IN_TRANSACTION,
     "INSERT INTO device": IN_SEALING,
     "PRAGMA wal_checkpoint": LOG_NOT_WIPED,
 }
