@@ -105,17 +105,19 @@ class Health:
 
 
 class Heartbeat:
-    """Writes the service's status every few seconds, in place."""
+    """Writes the service's status every few seconds and whenever its trouble changes, in place."""
 
     def __init__(self, directory: Path, every_seconds: float = EVERY_SECONDS) -> None:
         self._path = directory / HEARTBEAT_FILE
         self._every_seconds = every_seconds
         self._next = 0.0
+        self._trouble: str | None = None
 
     def beat(self, status: Status) -> None:
-        """Write, if it is time."""
-        if time.monotonic() < self._next:
+        """Write, if it is time or the trouble changed."""
+        if time.monotonic() < self._next and status.trouble == self._trouble:
             return
+        self._trouble = status.trouble
         self._next = time.monotonic() + self._every_seconds
         process = {"pid": os.getpid(), "at": time.time(), "memory": resident_memory()}
         record = process | asdict(status) | {"trouble": str(status.trouble)[:1000]}

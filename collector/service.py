@@ -68,8 +68,9 @@ class Service:
     def run(self, stop: Callable[[], bool], beat: Callable[[], None] = lambda: None) -> None:
         """Run until `stop` returns true, then finish the current batch and disconnect.
 
-        `beat` is called after every turn.
+        `beat` is called at the start and after every turn.
         """
+        beat()
         try:
             while not stop():
                 self.turn(self._timing.step_seconds)

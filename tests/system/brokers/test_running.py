@@ -436,6 +436,7 @@ def product(
         opened = facts("open", file, "--data-dir", data)
         service = stack.enter_context(CollectorProcess(data, "--listen", "off"))
         service.wait_for("collecting for")
+        wait_until(lambda: examine(data).well)
         address = opened["join"].split()[-1]
         yield Product(data, broker, service, Manifest.from_file(file), address, place / "devices")
         assert service.said("connected to") == 1, service.lines

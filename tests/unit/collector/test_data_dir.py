@@ -121,8 +121,11 @@ def test_a_heartbeat_says_how_the_service_stands(tmp_path: Path) -> None:
     assert (tmp_path / "heartbeat").stat().st_mode & 0o777 == 0o600
 
 
-def test_trouble_is_not_well(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Status(trouble="the disk is full"))
+def test_trouble_is_not_well_and_is_written_at_once(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path)
+    heartbeat.beat(Status())
+    assert examine(tmp_path).finding == "starting"
+    heartbeat.beat(Status(trouble="the disk is full"))
     found = examine(tmp_path)
     assert (found.well, found.finding) == (False, "the disk is full")
 
