@@ -1,22 +1,25 @@
-"""The data directory: private, written by one service at a time, and where the store is chosen.
+"""The data directory: private, and written by one service at a time. It also chooses the store.
 
-A store in PostgreSQL is elsewhere, and shared; the directory still holds what is this machine's
-own: the lock, the session's name, the device key.
+It holds the database, unless that is in PostgreSQL, and what belongs to this machine: the lock, the
+name of the broker session, and the device key. The key is a file of its own, so that a copy of the
+database alone links no row to a device.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collector.device_key import DeviceKey
 from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
 from collector.settings import Settings, StoreAddress
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
+from protocol_spec import Manifest
 from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.output import shown
 from protocol_spec.programs.system import (
@@ -29,6 +32,7 @@ from protocol_spec.programs.system import (
 
 if TYPE_CHECKING:
     from collector.store.postgres import PostgresStore
+
 
 DATABASE: Final = "collector.db"
 KEY: Final = "device.key"
@@ -133,6 +137,66 @@ def _postgres() -> type[PostgresStore]:
             f"Run: {install_command('postgres')}"
         ) from None
     return PostgresStore
+
+
+# --- the device key ------------------------------------------------------------------------------
+
+
+class DeviceKey:
+    """The secret that turns a device's name into a number, read or made once.
+
+    `make` is for a collector that has received nothing yet: later, a missing key is a lost one.
+    63 bits make two devices of a million share a number with probability 5e-8.
+    """
+
+    def __init__(self, path: Path, *, make: bool = True) -> None:
+        try:
+            if make and not path.exists():
+                write_durably(path, secrets.token_bytes(32))
+            self._key = path.read_bytes()
+            mode = exposed_mode(path)
+        except FileNotFoundError:
+            raise _not_the_key(path, "is missing") from None
+        except OSError as error:
+            raise StorageFailure(
+                f"the device key {path} cannot be used: {error.strerror}. Nothing was changed; "
+                "check the disk and the file's permissions"
+            ) from None
+        if len(self._key) != 32:
+            raise _not_the_key(path, "is damaged")
+        if mode is not None:
+            raise StorageFailure(
+                f"other users can read the device key {path} (mode {mode:o}); nothing was "
+                f"changed. Run: chmod 600 {path}"
+            )
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Identifies the key and reveals nothing about it."""
+        return hashlib.blake2b(key=self._key, person=b"fingerprint", digest_size=16).digest()
+
+    def number(self, manifest: Manifest, device: str) -> int:
+        """The device's number, which differs from campaign to campaign."""
+        return int.from_bytes(self.hashed(manifest)(device.encode("ascii"))) >> 1
+
+    def hashed(self, manifest: Manifest) -> Callable[[bytes], bytes]:
+        """From a device's name, in ASCII, to eight bytes: its number and one bit more."""
+        begun = hashlib.blake2b(key=self._key, person=manifest.digest[:16], digest_size=8)
+
+        def hashed(device: bytes) -> bytes:
+            keyed = begun.copy()
+            keyed.update(device)
+            return keyed.digest()
+
+        return hashed
+
+
+def _not_the_key(path: Path, fault: str) -> StorageFailure:
+    return StorageFailure(
+        f"the device key {path} {fault}; nothing was changed. Restore it from a backup, or "
+        "copy it from the data directory of another worker: with another key every device would "
+        "look new and could be counted twice"
+    )
 
 
 def device_key(settings: Settings, store: Store) -> DeviceKey:

@@ -10,8 +10,7 @@ from collector.brokers.choose import choose_broker
 from collector.brokers.config import RENEW_DAYS
 from collector.brokers.credentials import server_expires
 from collector.brokers.directory import BrokerDirectory
-from collector.data_dir import client_id, read_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, client_id, read_store
 from collector.errors import CollectorError
 from collector.health import Health, examine
 from collector.links.mqtt import NOT_SHARED, PahoLink

@@ -246,7 +246,7 @@ def open(  # noqa: A001 - the verb
     trouble = None
     if alone:
         # Imported here because it loads the MQTT client, which other commands do without.
-        from collector.serving import publish_invitation  # noqa: PLC0415
+        from collector.service import publish_invitation  # noqa: PLC0415
 
         trouble = publish_invitation(known, campaign, signature)
     facts = {

@@ -91,7 +91,7 @@ class _Running:
     def collect(self, stopping: Callable[[], bool]) -> None:
         """Run until `stopping` returns true, or another broker configuration is to be used."""
         # Imported here because it loads the MQTT client, which other commands do without.
-        from collector.serving import service_for  # noqa: PLC0415
+        from collector.service import service_for  # noqa: PLC0415
 
         search_rarely()
         _reload(let_announce(self._settings))

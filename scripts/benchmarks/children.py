@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.workload import reports
-from collector.data_dir import open_shared, open_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_shared, open_store
 from collector.ingest.batch import search_rarely
 from collector.links import Links
 from collector.links.mqtt import PahoConnector, PahoLink, Subscription

@@ -39,8 +39,7 @@ from benchmarks.workload import (
     pid_of,
     reports,
 )
-from collector.data_dir import open_shared, open_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_shared, open_store
 from collector.links.stream import StreamConnector
 from collector.records import Candidate
 from collector.rounds import sealing

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collector.data_dir import DATABASE
-from collector.device_key import DeviceKey
+from collector.data_dir import DATABASE, DeviceKey
 from collector.records import Campaign, Tally
 from collector.rounds.results import round_result
 from collector.store import StoreReader

@@ -23,8 +23,7 @@ from typing import Final
 import numpy as np
 
 from collector import ingest
-from collector.data_dir import only_service, open_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, only_service, open_store
 from collector.links import BATCH, Message
 from collector.records import Campaign
 from collector.results.facts import write_truth

@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from collector.data_dir import open_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_store
 from collector.ingest import OpenCampaigns
 from collector.ingest.batch import decide
 from collector.links import Message

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import psycopg
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.ingest import OpenCampaigns
 from collector.ingest.receipts import ReceiptPages
 from collector.links import Connect, Links, Message, Will

@@ -40,7 +40,7 @@ EDGE: Final = (
 PRELOADED: Final = {
     "collector": (
         "collector.commands.collecting",
-        "collector.serving",
+        "collector.service",
         "collector.brokers.choose",
         "collector.brokers.embedded",
     ),

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pytest
 
 from collector import ingest
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links import Message
 from collector.records import Campaign, Tally
 from collector.rounds.results import pooled_result, round_result

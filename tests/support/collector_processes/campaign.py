@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from collector.data_dir import open_store, read_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_store, read_store
 from collector.records import Campaign
 from collector.store import Store
 from protocol_spec import (

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Self, cast
 
 from collector.brokers.embedded import EmbeddedBroker
-from collector.data_dir import DATABASE, session_name
-from collector.device_key import DeviceKey
+from collector.data_dir import DATABASE, DeviceKey, session_name
 from collector.health import Heartbeat
 from collector.links import Connect, Link, Links, Will
 from collector.links.mqtt import PahoConnector, Subscription

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from collector.data_dir import device_key, open_store
 from collector.health import Heartbeat
-from collector.serving import service_for
+from collector.service import service_for
 from collector.settings import resolve
 from collector.timing import Timing
 

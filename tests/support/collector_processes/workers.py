@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from collector.data_dir import open_shared
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_shared
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from collector.store import Store, Worker

@@ -17,7 +17,7 @@ import pytest
 
 from collector.brokers.config import SYNC_SECONDS
 from collector.brokers.embedded import EmbeddedBroker
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links import Links
 from collector.links.mqtt import PahoConnector, Subscription
 from collector.processes import listener_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.records import Campaign
 from collector.store import Store
 from collector.store.sqlite import SqliteStore

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.ingest.admit import OpenCampaigns, admit
 from collector.links import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal

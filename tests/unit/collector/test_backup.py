@@ -15,8 +15,7 @@ import pytest
 from collector import backup
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.data_dir import open_store, read_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, open_store, read_store
 from collector.errors import CollectorError, NotABackup, StorageFailure
 from collector.opening import OperatorKey
 from collector.records import Campaign

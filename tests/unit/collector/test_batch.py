@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector import ingest
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.errors import StorageFailure
 from collector.health import Status
 from collector.ingest.batch import Ingest

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.data_dir import migrate, only_service, open_store, read_store
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey, migrate, only_service, open_store, read_store
 from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
 from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
 from collector.metrics import exposition, registry

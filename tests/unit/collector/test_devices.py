@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.errors import StorageFailure
 from tests.support.collector import three_questions
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.ingest.flood import LOOKED_AT, MOST_SUSPENDED, FloodGuard
 from collector.links import Message
 from collector.records import Campaign

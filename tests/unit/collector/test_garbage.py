@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collector import ingest
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.ingest.batch import search_rarely
 from collector.links import BATCH
 from collector.store.sqlite import SqliteStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.records import Campaign
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.store.sqlite import SqliteStore

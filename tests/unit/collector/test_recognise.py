@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.ingest.admit import PREFIXES, SKIPPED, OpenCampaigns, ReportPrefixCache, admit
 from collector.links import Message
 from collector.records import Campaign, Candidate

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import protocol_spec
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.records import Campaign, Tally
 from collector.rounds.results import (
     CONFIDENCE,

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links import Link, Will
 from collector.records import Campaign
 from collector.service import Options, Service

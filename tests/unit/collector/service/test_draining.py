@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links.mqtt import BACKLOG
 from collector.records import Campaign
 from protocol_spec import DEFAULT_NAMESPACE, Outcome

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links import WINDOW
 from collector.records import Campaign
 from collector.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.records import Campaign
 from protocol_spec import (
     Outcome,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector import ingest
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from collector.links import Message
 from collector.records import Campaign
 from collector.rounds import sealing

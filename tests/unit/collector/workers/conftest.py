@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collector.device_key import DeviceKey
+from collector.data_dir import DeviceKey
 from tests.support.collector import Site, Workers
 
 
