@@ -16,6 +16,7 @@ import click
 
 from collector.brokers.choose import choose_broker, let_report_to
 from collector.brokers.directory import BrokerDirectory
+from collector.charts import Ink, ink_of, terminal_code
 from collector.commands.broker import must_reload_text
 from collector.commands.options import (
     CAMPAIGN,
@@ -45,7 +46,6 @@ from collector.results.tables import instant
 from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
-from collector.terminal import Ink, ink_of, terminal_code
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours

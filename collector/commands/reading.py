@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import click
 
 from collector import charts
+from collector.charts import ink_of, plot_text
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
 from collector.records import Campaign
@@ -42,7 +43,6 @@ from collector.results.words import (
     withheld_text,
 )
 from collector.settings import PAGE, Settings
-from collector.terminal import ink_of, plot_text
 from collector.web import process
 from protocol_spec import OUTCOME_HELP, Outcome, Result
 from protocol_spec.programs.cli import AS_JSON

@@ -176,10 +176,12 @@ class SqliteDatabase:
         try:
             db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
         except (sqlite3.Error, OSError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason, step = getattr(error, "strerror", None) or error, "check the disk"
+            if path.is_dir():
+                reason, step = "it is a directory, and must be a file", "move it away"
             raise StorageFailure(
-                f"{path} cannot be used: {reason}. Nothing was changed; check the disk, or choose "
-                "another directory with --data-dir"
+                f"{path} cannot be used: {reason}. Nothing was changed; {step}, or choose another "
+                "directory with --data-dir"
             ) from None
         self.execute = db.execute
         self.executemany = db.executemany

@@ -22,7 +22,6 @@ from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import Health, examine
-from collector.metrics import exposition, registry
 from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
 from collector.records import Campaign
 from collector.results import facts
@@ -32,6 +31,7 @@ from collector.results.tables import content
 from collector.results.words import CAVEATS, TOGETHER, rounds_name
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
+from collector.web.metrics import exposition, registry
 from collector.web.render import (
     ASSETS,
     Answer,

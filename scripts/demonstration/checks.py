@@ -15,10 +15,9 @@ from typing import Final
 import click
 import numpy as np
 
-from collector.charts import Bar
+from collector.charts import Bar, draw_bars
 from collector.records import Campaign
 from collector.store import Store
-from collector.terminal import draw_bars
 from protocol_spec import Manifest, Outcome, as_drawn
 from protocol_spec.estimation import Array, estimate
 from testbed.processes import command_of, environment

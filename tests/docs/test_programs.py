@@ -22,8 +22,8 @@ import edge_client.errors
 import edge_client.settings
 from collector import health
 from collector.__main__ import main as collector_main
-from collector.metrics import METRICS
 from collector.results.tables import FORMATS
+from collector.web.metrics import METRICS
 from edge_client.__main__ import main as edge_main
 from edge_client.policy import Policy
 from edge_client.records import Fate

@@ -19,34 +19,32 @@ from PIL import Image
 
 from collector import charts as drawing
 from collector.charts import (
+    AS_BEFORE,
+    ASCII,
+    BORDER,
     COLOURS,
+    DARK_ON_LIGHT,
     LIGHT,
     MOST_BARS,
     MOST_PANELS,
+    UNICODE,
     Bar,
     Chart,
+    Ink,
     charts,
+    draw_bars,
     figure,
     html,
+    ink_of,
+    modules,
+    plot_text,
     svg,
+    terminal_code,
     unbroken,
 )
 from collector.records import Campaign, Tally
 from collector.results.facts import ResultFacts, result_facts, write_truth
 from collector.rounds.results import pooled_result, round_result
-from collector.terminal import (
-    AS_BEFORE,
-    ASCII,
-    BORDER,
-    DARK_ON_LIGHT,
-    UNICODE,
-    Ink,
-    draw_bars,
-    ink_of,
-    modules,
-    plot_text,
-    terminal_code,
-)
 from collector.web.render import _qr
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError

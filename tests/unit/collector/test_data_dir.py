@@ -17,13 +17,13 @@ import pytest
 from collector.data_dir import DeviceKey, migrate, only_service, open_store, read_store
 from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
 from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
-from collector.metrics import exposition, registry
 from collector.records import Campaign
 from collector.settings import PAGE, resolve
 from collector.store import Store
 from collector.store.common import Portion
 from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
+from collector.web.metrics import exposition, registry
 from collector.web.process import page_command
 from protocol_spec import Outcome
 from tests.support.collector import FIRST, candidate, seal, three_questions
@@ -56,6 +56,11 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     for use in (open_store, lambda directory: only_service(directory).__enter__()):
         with pytest.raises(StorageFailure, match="choose another with --data-dir"):
             use(tmp_path / "data")
+    (tmp_path / "other" / "collector.db").mkdir(parents=True)
+    (tmp_path / "other").chmod(0o700)
+    for use in (open_store, read_store):
+        with pytest.raises(StorageFailure, match="is a directory, and must be a file"):
+            use(tmp_path / "other")
     with pytest.raises(UnknownCampaign, match="no collector's database"):
         read_store(tmp_path / "data")
 

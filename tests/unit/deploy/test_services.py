@@ -14,7 +14,7 @@ import yaml
 import collector.settings
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.metrics import METRICS
+from collector.web.metrics import METRICS
 from edge_client import errors
 from edge_client.settings import default_state_dir
 from edge_client.sources import CommandSource

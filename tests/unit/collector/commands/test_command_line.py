@@ -146,6 +146,9 @@ def test_errors_in_settings_use_the_collectors_words(cli: Cli, home: Path, data:
         told = mistaken(cli, 2, *words)
         assert "drawn" not in told
         assert told.endswith(". Nothing was changed\n")
+    assert 'brocker is not a setting; did you mean "broker"?' in mistaken(cli, 2, *wrong[0])
+    secret = ["status", "--broker", "mqtts://me:secret@broker.example"]
+    assert "Use --username and --password-file" in mistaken(cli, 2, *secret)
     (data / "collector.db").write_bytes(b"no database" * 100)
     told = mistaken(cli, 1, "status", "--data-dir", data)
     assert "drawn" not in told
@@ -158,6 +161,7 @@ def test_words_the_command_line_does_not_know(cli: Cli, words: list[str]) -> Non
     shown = cli(*words)
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "--help" in shown.stderr or "-h" in shown.stderr
+    assert cli("-h").stdout == cli("--help").stdout
 
 
 # --- What a command tells to type next can be pasted: it names the same data directory.

@@ -8,8 +8,8 @@ import pytest
 
 from collector.commands.reading import status_text
 from collector.links import BATCH
-from collector.metrics import exposition, registry
 from collector.results.facts import overview, role_of, status_facts
+from collector.web.metrics import exposition, registry
 from protocol_spec import (
     Outcome,
     Presence,
