@@ -20,7 +20,7 @@ _PUBLIC: Final = {
     "accounting": "Odds Spending largest_shift lifetime_odds report_odds spending",
     "attributes": "NOT_KNOWN Attribute",
     "calibration": "ADAPTIVE Calibration Choice ChooseFor calibrate calibrate_once choose "
-    "choose_for largest_eps_1 smp_variance smp_variance_once spl_variance",
+    "choose_for largest_eps_1",
     "encoding": "BodyFormat",
     "errors": "AllomfreeError InfeasibleBudget ManifestError ParameterError Problem UnknownValue",
     "fields": "parse_duration",

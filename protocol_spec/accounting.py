@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from protocol_spec.calibration import Calibration
 
-__all__ = ["Odds", "Spending", "largest_shift", "lifetime_odds", "report_odds", "spending"]
-
 
 @dataclass(frozen=True, slots=True)
 class Spending:

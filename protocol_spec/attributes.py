@@ -15,8 +15,6 @@ from typing import Final
 from protocol_spec.errors import UnknownValue
 from protocol_spec.probabilities import Method
 
-__all__ = ["NOT_KNOWN", "Attribute", "bin_labels"]
-
 NOT_KNOWN: Final = "none of these / not known"
 
 

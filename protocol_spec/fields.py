@@ -18,8 +18,6 @@ from typing import Any, Final
 from protocol_spec import limits
 from protocol_spec.errors import CONTROLS, INVISIBLE, as_toml, nearest, pattern_for
 
-__all__ = ["Kind", "Wrong", "parse_duration"]
-
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DURATION: Final = re.compile(r"([0-9]{1,12})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

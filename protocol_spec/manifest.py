@@ -49,8 +49,6 @@ from protocol_spec.probabilities import METHODS
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS, Schedule
 from protocol_spec.topics import ATTRIBUTE, SLUG
 
-__all__ = ["FIELDS", "Field", "Manifest", "read_fields", "read_manifest", "unpack_manifest"]
-
 _MISSING: Final = object()
 _NOW: Final = "now"
 

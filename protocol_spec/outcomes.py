@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["OUTCOME_HELP", "Outcome", "Rejected"]
-
 
 class Outcome(StrEnum):
     """The fate of one received message."""

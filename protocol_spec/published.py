@@ -28,15 +28,6 @@ from protocol_spec.outcomes import Rejected
 from protocol_spec.probabilities import LONGITUDINAL, precise
 from protocol_spec.randomiser import SCALE, rounded
 
-__all__ = [
-    "MARGIN",
-    "PROTOCOL_NUMBERS",
-    "PublishedThresholds",
-    "decode_thresholds",
-    "published_thresholds",
-    "thresholds_fault",
-]
-
 STEP_BYTES: Final = 16
 MAX_STEPS: Final = MAX_ATTRIBUTES * MAX_LEVELS * STEP_BYTES
 # What the check leaves of an epsilon: epsilon - epsilon * relative - absolute. Published

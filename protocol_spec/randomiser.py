@@ -22,16 +22,6 @@ from protocol_spec.calibration import Calibration, with_probabilities
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.probabilities import Probabilities, exact_probabilities, precise
 
-__all__ = [
-    "Entropy",
-    "Randomiser",
-    "Thresholds",
-    "as_drawn",
-    "drawn_probabilities",
-    "random_below",
-    "thresholds",
-]
-
 Entropy = Callable[[int], bytes]
 
 SCALE: Final = 1 << 64

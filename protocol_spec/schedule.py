@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DEFAULT_DRAIN_SECONDS", "Schedule"]
-
 DEFAULT_DRAIN_SECONDS: Final = 600
 
 

@@ -28,7 +28,6 @@ CAMPAIGN_IN_FULL: Final = re.compile(rf"({SLUG.pattern})-([0-9a-f]{{64}})")
 ATTRIBUTE: Final = re.compile(rf"[a-z][a-z0-9_-]{{0,{MAX_NAME_LENGTH - 1}}}")
 DEVICE: Final = re.compile(rf"[a-z0-9-]{{1,{MAX_DEVICE_LENGTH}}}")
 NAMESPACE: Final = re.compile(rf"[a-z0-9](?:[a-z0-9_-]{{0,{MAX_NAMESPACE_LENGTH - 2}}}[a-z0-9])?")
-NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 VERSION: Final = "v1"
@@ -221,16 +220,6 @@ def split_report(topic: str) -> tuple[str, str]:
 def report_root(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
     """What all report topics of a campaign begin with."""
     return f"{check_namespace(namespace)}/{VERSION}/{campaign}"
-
-
-def parse_receipt(topic: str) -> tuple[int, int] | None:
-    """Round and page of a receipt topic, or None."""
-    levels = topic.split("/")
-    if len(levels) != 7 or levels[3:5] != ["pub", "receipt"]:
-        return None
-    if not all(NUMBER.fullmatch(level) for level in levels[5:]):
-        return None
-    return int(levels[5]), int(levels[6])
 
 
 def _checked(device: str) -> str:

@@ -24,20 +24,6 @@ from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import Probabilities, exact_probabilities
 from protocol_spec.randomiser import Entropy, as_drawn
 
-__all__ = [
-    "AUTO",
-    "Budget",
-    "Channel",
-    "Mechanism",
-    "MechanismRandomiser",
-    "PlainAnswers",
-    "Reporting",
-    "Rules",
-    "Step",
-    "Support",
-    "two_steps",
-]
-
 Reporting = Literal["memoized", "once", "hashed", "nested"]
 Step = tuple[Decimal, Decimal]  # p and q of one randomised response
 AUTO = "auto"

@@ -44,8 +44,6 @@ from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, precise
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
 
-__all__ = ["LOLOHA", "Hashed", "HashedRandomiser", "change_log_ratio", "code", "support"]
-
 LOLOHA: Final = "LOLOHA"  # what results call it
 
 

@@ -28,8 +28,6 @@ from protocol_spec.mechanisms.base import (
 from protocol_spec.probabilities import LONGITUDINAL
 from protocol_spec.randomiser import Entropy, Randomiser
 
-__all__ = ["Memoized"]
-
 
 @dataclass(frozen=True)
 class Memoized(PlainAnswers):

@@ -43,8 +43,6 @@ from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, exact_probabilities, precise
 from protocol_spec.randomiser import Entropy, drawn_probabilities, just_below, respond, rounded
 
-__all__ = ["Nested", "NestedRandomiser", "default_levels", "gradual_levels", "nested_thresholds"]
-
 _STEP: Final = {"GRR": "L-GRR", "OUE": "L-OSUE"}
 _NESTABLE: Final = tuple(_STEP)
 _MOST: Final = 255  # levels, for calculations; a manifest may have fewer

@@ -33,8 +33,6 @@ from protocol_spec.mechanisms.base import (
 from protocol_spec.probabilities import precise
 from protocol_spec.randomiser import Entropy, Randomiser, random_below
 
-__all__ = ["Once", "OnceRandomiser", "better_once", "draw_rounds"]
-
 _ONE_TIME = ("GRR", "OUE")
 
 

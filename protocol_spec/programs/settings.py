@@ -163,13 +163,8 @@ class CampaignAddress(NamedTuple):
     digest: bytes | None = None
 
 
-def parse_campaign(url: str) -> tuple[BrokerUrl, str, str]:
-    """Broker, namespace and campaign of a campaign's address; a bare name is on this machine."""
-    return parse_invitation(url)[:3]
-
-
 def parse_invitation(url: str) -> CampaignAddress:
-    """The same, with the digest where the campaign is named in full."""
+    """Where a campaign is; a bare name is on this machine. With the digest where it is in full."""
     bare = is_campaign(url) or CAMPAIGN_IN_FULL.fullmatch(url)
     broker, path = _split(f"{_THIS_MACHINE}/{url}" if bare else url)
     namespace, _, name = path.rpartition("/")

@@ -56,12 +56,11 @@ from protocol_spec.programs.settings import (
     SettingsError,
     parse_broker,
     parse_brokers,
-    parse_campaign,
     parse_digest,
     parse_invitation,
     parse_only_broker,
 )
-from protocol_spec.topics import check_namespace, is_campaign, parse_from_device, parse_receipt
+from protocol_spec.topics import check_namespace, is_campaign, parse_from_device
 from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT
 from tests.support.hostile import HOSTILE, hidden_in
@@ -276,7 +275,7 @@ def _texts() -> list[Target]:
 
 _ADDRESSES: Final = (
     *(parse_broker, parse_only_broker, parse_brokers),
-    *(parse_campaign, parse_invitation, parse_digest),
+    *(parse_invitation, parse_digest),
 )
 
 
@@ -296,13 +295,13 @@ def _address(data: bytes) -> str:
 
 def _topic(data: bytes) -> str:
     text = _text(data)
-    origin_of, receipt = parse_from_device(text), parse_receipt(text)
+    origin_of = parse_from_device(text)
     try:
         namespace = str(check_namespace(text) == text)
     except ParameterError:
         namespace = "none"
     kind = origin_of.kind if origin_of else None
-    return f"{kind} {receipt is not None} {namespace} {is_campaign(text)}"
+    return f"{kind} {namespace} {is_campaign(text)}"
 
 
 def _name(data: bytes) -> str:

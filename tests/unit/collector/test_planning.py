@@ -24,8 +24,6 @@ from protocol_spec import (
     Reporting,
     calibrate,
     calibrate_once,
-    smp_variance,
-    spl_variance,
 )
 from protocol_spec.estimation import critical_value, estimate, mean
 from protocol_spec.mechanisms import Once
@@ -103,12 +101,12 @@ def test_as_many_devices_as_it_says_really_give_that_width(d: int, precision: fl
 
 @pytest.mark.parametrize("protocol", ["auto", "L-OSUE"])
 def test_answering_one_question_beats_answering_all(protocol: str) -> None:
-    """Smp against Spl, from the protocol's own formulas."""
+    """Sampling one attribute (Smp) against splitting the budget over all (Spl)."""
     asked = tuple(attribute(6, protocol, f"a{i}") for i in range(4))
     planned = plan(asked, n=1000, eps_inf=2.0, eps_1=0.6, f=0.1).attributes[0]
     name = "ALLOMFREE" if protocol == "auto" else protocol
-    options = {"k": 6, "n": 1000, "d": 4, "eps_inf": 2.0, "eps_1": 0.6, "f": 0.1}
-    ratio = spl_variance(name, **options) / smp_variance(name, **options)  # type: ignore[arg-type]
+    split = calibrate(name, k=6, eps_inf=2.0 / 4, eps_1=0.6 / 4).variance(1000, 0.1)
+    ratio = split / calibrate(name, k=6, eps_inf=2.0, eps_1=0.6).variance(1000 // 4, 0.1)
     assert planned.split_budget_ratio == pytest.approx(math.sqrt(ratio))
     assert planned.split_budget_ratio is not None
     assert planned.split_budget_ratio > 1.5

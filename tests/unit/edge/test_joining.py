@@ -23,7 +23,7 @@ from edge_client.text import invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
 from protocol_spec.programs.memory_broker import MemoryBroker
-from protocol_spec.programs.settings import SettingsError, parse_campaign, parse_invitation
+from protocol_spec.programs.settings import SettingsError, parse_invitation
 from tests.support.command_line import Cli, facts_of
 from tests.support.edge import (
     FUELS,
@@ -71,7 +71,7 @@ def test_an_invitation_names_the_whole_digest() -> None:
     for address in (f"mqtts://b.example/allomfree/{A.full_name}", A.full_name):
         place = parse_invitation(address)
         assert (place.campaign, place.digest) == (A.campaign, A.digest)
-        assert parse_campaign(address)[2] == A.campaign
+        assert parse_invitation(address)[2] == A.campaign
     assert parse_invitation(A.campaign).digest is None
     for wrong in (A.full_name[:-1], A.full_name + "0", A.full_name.upper()):
         with pytest.raises(SettingsError):

@@ -19,7 +19,6 @@ from protocol_spec import (
     calibrate_once,
     choose,
     largest_eps_1,
-    smp_variance,
 )
 from tests.support.harness import every
 
@@ -89,12 +88,6 @@ def test_an_unknown_method(method: Any) -> None:
     assert refused(method=method).field == "method"
     with pytest.raises(ParameterError, match="method"):
         choose(k=4, eps_inf=1.0, eps_1=0.5, method=method)
-
-
-@pytest.mark.parametrize("d", [0, -1])
-def test_no_attributes(d: int) -> None:
-    with pytest.raises(ParameterError, match=f"d = {d}"):
-        smp_variance("L-OSUE", k=4, n=10, d=d, eps_inf=1.0, eps_1=0.5)
 
 
 @every("value", NOT_AN_EPSILON, ids=repr)

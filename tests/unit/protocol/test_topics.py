@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol_spec import DEFAULT_NAMESPACE, Manifest, ParameterError, Topics, parse_from_device
-from protocol_spec.topics import FromDevice, check_namespace, is_campaign, is_device, parse_receipt
+from protocol_spec.topics import FromDevice, check_namespace, is_campaign, is_device
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import GOOD
 
@@ -101,17 +101,3 @@ def test_namespaces(namespace: str) -> None:
 def test_other_namespaces_are_refused(namespace: str) -> None:
     with pytest.raises(ParameterError, match="namespace"):
         Topics("doors-0123abcd", namespace)
-
-
-@given(st.integers(0, 65_535), st.integers(0, 65_535))
-def test_receipt_topics_are_parsed(number: int, page: int) -> None:
-    assert parse_receipt(TOPICS.receipt(number, page)) == (number, page)
-
-
-@pytest.mark.parametrize(
-    "tail",
-    ["", "1", "1/2/3", "+/2", "1/#", "01/2", "-1/2", "1/ 2", "1/2.0", "१/2", "9999999999/1"],
-)
-def test_other_receipt_topics_are_not(tail: str) -> None:
-    assert parse_receipt(f"{TOPICS.receipt(0, 0)[:-3]}{tail}") is None
-    assert parse_receipt(TOPICS.manifest) is None
