@@ -323,7 +323,7 @@ class Agent:
     def _answer(self, membership: Membership, place: int | None) -> Answer:
         """From the value's memo, or from the last one used where `place` is None; or without any
         memo, where the mechanism has none."""
-        randomiser, way = self._randomiser(membership), membership.way
+        randomiser, way = self._randomiser(membership), membership.mechanism
         if way.memos == 0 and place is not None:
             manifest = membership.manifest
             check_draw(self.store, self.policy, membership, manifest.eps_1, self.clock.wall())
@@ -347,7 +347,7 @@ class Agent:
             check_draw(self.store, self.policy, membership, eps_inf, now)
         elif (
             key is None
-            or len(memos) >= membership.way.memos
+            or len(memos) >= membership.mechanism.memos
             or not affords_memo(self.store, self.policy, membership, now)
         ):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
@@ -358,6 +358,6 @@ class Agent:
         # A rejoin may draw another name or attribute.
         key = (membership.name, membership.device, membership.attribute_index)
         if key not in self._randomisers:
-            way, device = membership.way, membership.device
+            way, device = membership.mechanism, membership.device
             self._randomisers[key] = self._make_randomiser(way, device, self._entropy)
         return self._randomisers[key]

@@ -1,8 +1,8 @@
 """The owner's statement as one HTML page, from the facts that `show` prints, and its server.
 
 The page fetches nothing and runs nothing: its policy forbids every request and script, the curve is
-drawn inside it, and every text is escaped. As a file it is its owner's alone, and replaces only an
-earlier one of its kind.
+drawn inside it, and every text is escaped. As a file it is private to its owner, and replaces only
+an earlier one of its kind.
 
 The server listens on loopback only, but every user of the machine can reach that, and so can a web
 site by a name that it lets point here (DNS rebinding). So the address holds a random word, compared
@@ -21,25 +21,18 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge_client.agent import Device
 from edge_client.errors import SettingsError
+from edge_client.explain import words
 from edge_client.language import current_language, message, number, say, say_count
 from edge_client.records import Membership
-from edge_client.statement import (
-    CampaignFacts,
-    DrawnRoundFacts,
-    LedgerFacts,
-    ReportFacts,
-    budget_facts,
-    campaign_facts,
-    ledger_facts,
-)
+from edge_client.statement import Facts, budget_facts, campaign_facts, ledger_facts
 from edge_client.text import (
     and_more,
     booked_text,
-    budgets_text,
+    budget_text,
     first_charge,
     in_all,
     memos_text,
@@ -51,6 +44,8 @@ from protocol_spec import AllomfreeError
 from protocol_spec.programs.cli import typed
 from protocol_spec.programs.system import write_durably
 
+# --- the curve -----------------------------------------------------------------------------------
+
 WIDTH: Final = 640
 HEIGHT: Final = 220
 LEFT: Final = 46
@@ -61,75 +56,61 @@ STEPS: Final = 60
 NEARLY_ALL: Final = 0.98
 
 
-class Loss(NamedTuple):
-    """What t reports tell, and what no number of them exceeds."""
+def curve_svg(
+    epsilon_after: Callable[[int], float], ceiling: float, most: int, reports: Sequence[int]
+) -> str:
+    """The privacy loss from no report to about as many as matter; a dot for each memo drawn.
 
-    epsilon_after: Callable[[int], float]
-    ceiling: float
-
-
-def curve_svg(loss: Loss, most: int, reports: Sequence[int]) -> str:
-    """The loss from no report to about as many as matter; a dot for each memo drawn.
-
-    `most` is the number of reports that there can be.
+    `most` is the number of reports that there can be, `ceiling` what no number of them exceeds.
     """
-    last = _horizon(loss, most, max(reports, default=0))
-    ceiling = loss.ceiling
+    drawn = max(reports, default=0)
+    flat = 1
+    while flat < most and epsilon_after(flat) < NEARLY_ALL * ceiling:
+        flat *= 2
+    last = max(1, min(most, max(flat, drawn + drawn // 4 + 1)), drawn)
 
-    def x(t: int) -> float:
-        return LEFT + t / last * (RIGHT - LEFT)
-
-    def y(epsilon: float) -> float:
-        return BASE - epsilon / ceiling * (BASE - TOP)
+    def point(t: int) -> tuple[float, float]:
+        height = epsilon_after(t) / ceiling * (BASE - TOP)
+        return LEFT + t / last * (RIGHT - LEFT), BASE - height
 
     times = sorted({round(i * last / STEPS) for i in range(STEPS + 1)} | {0, 1})
-    curve = [(x(t), y(loss.epsilon_after(t))) for t in times]
-    dots = [(x(t), y(loss.epsilon_after(t))) for t in reports]
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in curve)
-    below = f"{x(0):.1f},{BASE} {points} {x(last):.1f},{BASE}"
-    title, told = say("Privacy spent, by number of reports"), _told(loss, reports)
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(point, times))
+    dots = "".join(
+        f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6"/>' for x, y in map(point, reports)
+    )
+    title = say("Privacy spent, by number of reports")
     never = say("never above epsilon {ceiling}", ceiling=number(ceiling))
     end = say_count(last, "{count} report", "{count} reports")
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
-        f"<title>{title}</title><desc>{told}</desc>"
-        f'<polygon class="spent" points="{below}"/>'
+        f"<title>{title}</title><desc>{_described(epsilon_after, ceiling, reports)}</desc>"
+        f'<polygon class="spent" points="{LEFT}.0,{BASE} {points} {RIGHT}.0,{BASE}"/>'
         f'<line class="axis" x1="{LEFT}" y1="{BASE}" x2="{RIGHT}" y2="{BASE}"/>'
         f'<line class="ceiling" x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}"/>'
-        f'<polyline class="curve" points="{points}"/>'
-        f"{''.join(_dot(*dot) for dot in dots)}"
+        f'<polyline class="curve" points="{points}"/>{dots}'
         f'<text x="{LEFT}" y="{TOP - 10}">{never}</text>'
         f'<text x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{number(ceiling)}</text>'
         f'<text x="{LEFT - 8}" y="{BASE + 4}" text-anchor="end">0</text>'
         f'<text x="{LEFT}" y="{BASE + 20}">0</text>'
         f'<text x="{RIGHT}" y="{BASE + 20}" text-anchor="end">{end}</text>'
-        f"{_label(*dots[-1], reports[-1]) if len(dots) == 1 else ''}</svg>"
+        f"{_label(*point(drawn), drawn) if len(reports) == 1 else ''}</svg>"
     )
 
 
-def _horizon(loss: Loss, rounds: int, most: int) -> int:
-    """Where to end: the curve is nearly flat, the present is on it, and rounds are not exceeded."""
-    flat = 1
-    while flat < rounds and loss.epsilon_after(flat) < NEARLY_ALL * loss.ceiling:
-        flat *= 2
-    return max(1, min(rounds, max(flat, most + most // 4 + 1)), most)
-
-
-def _told(loss: Loss, reports: Sequence[int]) -> str:
-    ceiling = number(loss.ceiling)
+def _described(
+    epsilon_after: Callable[[int], float], ceiling: float, reports: Sequence[int]
+) -> str:
     if not reports:
-        return say("It climbs to {ceiling}; nothing was drawn yet.", ceiling=ceiling)
+        return say("It climbs to {ceiling}; nothing was drawn yet.", ceiling=number(ceiling))
     points = ", ".join(
-        say("{epsilon} after {reports}", epsilon=number(loss.epsilon_after(t), ".4f"), reports=t)
+        say("{epsilon} after {reports}", epsilon=number(epsilon_after(t), ".4f"), reports=t)
         for t in reports
     )
     return say(
-        "It climbs to {ceiling} and never beyond; so far {points}.", ceiling=ceiling, points=points
+        "It climbs to {ceiling} and never beyond; so far {points}.",
+        ceiling=number(ceiling),
+        points=points,
     )
-
-
-def _dot(x: float, y: float) -> str:
-    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
 
 
 def _label(x: float, y: float, t: int) -> str:
@@ -142,104 +123,51 @@ def _label(x: float, y: float, t: int) -> str:
     return f'<text class="now" {place}>{you}</text>'
 
 
-# --- parts of the page ---------------------------------------------------------------------------
+# --- parts of the page: each escapes its texts ---------------------------------------------------
 
 
-STYLE: Final = """
-:root{color-scheme:light dark;--ink:#26303a;--soft:#5d6975;--paper:#fbfbf9;--card:#fff;
---line:#e2e5e8;--accent:#2f6aa8;--fill:#dfeaf5;--warm:#b4530f}
-@media(prefers-color-scheme:dark){:root{--ink:#dde3e9;--soft:#97a3af;--paper:#12161a;--card:#191f25;
---line:#2b333b;--accent:#86b7ea;--fill:#1e3348;--warm:#f0a05f}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,sans-serif}
-main{max-width:46rem;margin:0 auto;padding:2rem 1rem 4rem}
-h1{font-size:1.7rem;line-height:1.25;margin:0 0 .3rem}
-h2{font-size:1.45rem;line-height:1.25;margin:2.5rem 0 .2rem}
-h3{font-size:1.05rem;margin:0 0 .5rem}
-p{margin:.5rem 0}p,h2,li,dd,code{overflow-wrap:anywhere}.soft,dt{color:var(--soft)}
-section{background:var(--card);border:1px solid var(--line);border-radius:10px;
-padding:1.1rem 1.3rem;margin:1rem 0}
-.lead{font-size:1.12rem}.big{font-size:1.9rem;font-weight:600;color:var(--accent)}
-code,.bytes{font:.86em ui-monospace,monospace}
-.bytes b{color:var(--warm);font-weight:600}
-.rows{list-style:none;margin:.4rem 0;padding:0}
-.rows li{border-top:1px solid var(--line);padding:.5rem 0}
-.rows li p{margin:.15rem 0}
-.facts{display:flex;flex-wrap:wrap;gap:0 .8rem}.facts b{font-weight:600}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;margin:.4rem 0}dd{margin:0}
-ul{margin:.3rem 0;padding-left:1.2rem}
-summary{cursor:pointer;color:var(--accent);padding:.25rem 0}
-summary h3{display:inline;color:var(--ink)}
-svg{display:block;width:100%;height:auto;margin:.8rem 0}
-svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .now{fill:var(--ink);font-weight:600}
-svg .axis{stroke:var(--line)}svg .ceiling{stroke:var(--warm);stroke-dasharray:4 4}
-svg .curve{fill:none;stroke:var(--accent);stroke-width:2}svg .spent{fill:var(--fill)}
-svg .dot{fill:var(--accent);stroke:var(--card);stroke-width:2}
-@media(max-width:34rem){main{padding:1.2rem .7rem 2rem}section{padding:.8rem .9rem;margin:.7rem 0}
-body{font-size:15px;line-height:1.45}h1{font-size:1.4rem}h2{font-size:1.25rem;margin-top:1.6rem}
-svg text{font-size:20px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.4rem}}
-"""
+def _section(title: str, body: str, *, folded: bool = False) -> str:
+    """A card with its title; a folded one is opened by a touch, for which nothing runs."""
+    heading = f"<h3>{escape(title)}</h3>"
+    if folded:
+        return f"<section><details><summary>{heading}</summary>{body}</details></section>"
+    return f"<section>{heading}{body}</section>"
 
 
-def section(title: str, body: str) -> str:
-    """A card with its title."""
-    return f"<section><h3>{escape(title)}</h3>{body}</section>"
-
-
-def folded_section(title: str, body: str) -> str:
-    """A card that is opened by a touch; nothing runs for that."""
-    return (
-        f"<section><details><summary><h3>{escape(title)}</h3></summary>{body}</details></section>"
-    )
-
-
-def fold(summary: str, body: str) -> str:
-    """More of a list, opened by a touch."""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
-
-
-def paragraphs(texts: Iterable[str], kind: str = "") -> str:
-    """Each text a paragraph."""
+def _paragraphs(*texts: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
     return "".join(f"<p{named}>{escape(text)}</p>" for text in texts)
 
 
-def sentence(text: str, kind: str) -> str:
-    """A paragraph of our own words, in which `commands` stand out."""
-    parts = escape(text).split("`")
-    marked = "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(parts))
-    return f'<p class="{kind}">{marked}</p>'
-
-
-def bullets(texts: Iterable[str]) -> str:
-    """A list of texts."""
+def _bullets(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
-def rows(items: Sequence[str]) -> str:
+def _rows(items: Sequence[str]) -> str:
     """A list of rows that are HTML already; each is as wide as the window."""
     return f'<ol class="rows">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
 
 
-def facts(*texts: str) -> str:
+def _newest(items: Sequence[str], most: int, earlier: str) -> str:
+    """The first rows, and the others folded below the text `earlier`."""
+    if len(items) <= most:
+        return _rows(items)
+    summary = f"<summary>{escape(earlier)}</summary>"
+    return f"{_rows(items[:most])}<details>{summary}{_rows(items[most:])}</details>"
+
+
+def _row_facts(*texts: str) -> str:
     """What is known of one row, side by side as far as there is room; the first stands out."""
     first, *others = (escape(text) for text in texts)
     rest = "".join(f'<span class="soft">{text}</span>' for text in others)
     return f'<p class="facts"><b>{first}</b>{rest}</p>'
 
 
-def terms(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names with what they mean; the second of a pair is HTML already."""
-    return f"<dl>{''.join(f'<dt>{escape(n)}</dt><dd>{text}</dd>' for n, text in pairs)}</dl>"
-
-
-def code(text: str) -> str:
-    """A name or command, as it is."""
+def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
 # --- the page ------------------------------------------------------------------------------------
-
 
 MARK: Final = b"<!doctype html>\n<!-- allomfree-edge show -->"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -248,36 +176,14 @@ SHOWN_REPORTS: Final = 3
 SHOWN_CHARGES: Final = 4
 MOST_SAID: Final = 6
 MOST_ROUNDS: Final = 24
-BOOKED: Final = {
-    "memoized": message(
-        "The whole is booked when a memo is drawn, because that is the most that any number of "
-        "reports from it can reveal."
-    ),
-    "once": message(
-        "Each answer is booked when it is drawn; the rounds were drawn before, whatever your "
-        "values are."
-    ),
-    "hashed": message(
-        "The whole is booked when the memo of a group is drawn, because that is the most that any "
-        "number of reports from it can reveal."
-    ),
-    "nested": message(
-        "The whole is booked with the first report, because all later ones are drawn with it; "
-        "each that is sent tells a step more."
+STOPPING: Final = {
+    "pause": message("nothing is drawn or sent until you resume; the memory is kept"),
+    "resume": message("goes on, and costs nothing more"),
+    "leave": message("stops for good; the memory is kept, so joining again costs nothing more"),
+    "forget": message(
+        "withdraws what can be withdrawn and wipes the memory; the ledger keeps its line"
     ),
 }
-STOPPING: Final = (
-    ("pause", message("nothing is drawn or sent until you resume; the memory is kept")),
-    ("resume", message("goes on, and costs nothing more")),
-    (
-        "leave",
-        message("stops for good; the memory is kept, so joining again costs nothing more"),
-    ),
-    (
-        "forget",
-        message("withdraws what can be withdrawn and wipes the memory; the ledger keeps its line"),
-    ),
-)
 A_COPY: Final = message(
     "As it stood at {at}. This page is a copy for you alone; it does not change by itself, and "
     "`forget` does not remove it."
@@ -293,21 +199,23 @@ def statement_page(
 ) -> str:
     """The whole document, of these campaigns and the ledger of all."""
     at = datetime.fromtimestamp(device.clock.wall(), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    parts = escape(say(SERVED if served else A_COPY, at=at)).split("`")
+    copy = "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
     campaigns = "".join(_campaign(device, m) for m in memberships)
-    title = say("What leaves this device")
+    title = escape(say("What leaves this device"))
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+        f"<title>{title}</title><style>{style}</style>"
     )
     return (
         f'{MARK.decode()}\n<html lang="{current_language()}"><head>{head}</head><body><main>'
-        f"<h1>{escape(title)}</h1>"
-        f"{sentence(say(SERVED if served else A_COPY, at=at), 'soft')}"
-        f"{campaigns or f'<section>{paragraphs([none_joined()])}</section>'}"
+        f'<h1>{title}</h1><p class="soft">{copy}</p>'
+        f"{campaigns or f'<section>{_paragraphs(none_joined())}</section>'}"
         f"<h2>{escape(say('Ledger'))}</h2>{_ledger(ledger_facts(device))}"
-        f"{paragraphs([budgets_text(budget_facts(device))])}</main></body></html>\n"
+        f"{_paragraphs(budget_text(budget_facts(device)))}</main></body></html>\n"
     )
 
 
@@ -328,7 +236,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def _is_page(path: Path) -> bool:
-    """Looked at before it is opened: opening a pipe waits for its writer."""
+    """Checked before it is opened: opening a pipe waits for its writer."""
     try:
         if not path.is_file():
             return False
@@ -346,31 +254,39 @@ def _campaign(device: Device, membership: Membership) -> str:
     joined = facts["status"] == "joined"
     state = facts["state"] if joined else f"{say(facts['status'])}: {facts['state']}"
     now = say("{purpose}. Now: {state}.", purpose=facts["purpose"], state=state)
+    booked = words(membership.manifest, membership.attribute_index).booked
+    stays = (
+        f"{_bullets(facts['never_leaves'])}"
+        f"{_paragraphs(say('What the broker sees all the same:'))}"
+        f"{_bullets(facts['broker_sees'])}{_paragraphs(*facts['drawn_attribute']['not_hidden'])}"
+    )
+    revealed = _revealed(facts, booked) + _curve(device, membership)
     return "".join(
         [
-            f"<h2>{escape(facts['title'])}</h2>",
-            paragraphs([now], "soft"),
-            section(say("What leaves"), _leaves(facts)),
-            section(say("What that has revealed"), _revealed(facts) + _curve(device, membership)),
-            section(say("The last reports"), _reports(facts)),
-            section(say("What does not leave"), _stays(facts)),
-            folded_section(say("Who gets it, and until when"), _who(facts)),
-            folded_section(say("How to stop"), _stop(facts["campaign"])),
+            f"<h2>{escape(facts['title'])}</h2>{_paragraphs(now, kind='soft')}",
+            _section(say("What leaves"), _leaves(facts)),
+            _section(say("What that has revealed"), revealed),
+            _section(say("The last reports"), _reports(facts)),
+            _section(say("What does not leave"), stays),
+            _section(say("Who gets it, and until when"), _who(facts), folded=True),
+            _section(say("How to stop"), _stop(facts["campaign"]), folded=True),
         ]
     )
 
 
 def _curve(device: Device, membership: Membership) -> str:
-    """Of one memo; of all answers, where each is drawn anew."""
-    way, rounds = membership.way, membership.manifest.rounds
-    if way.memos == 0:
-        answers = [membership.answers] if membership.answers else []
-        return curve_svg(Loss(way.epsilon_after, way.lifetime_epsilon), rounds.each, answers)
-    reports = [memo.reports for memo in device.store.memos(membership.name).values()]
-    return curve_svg(Loss(way.epsilon_after, way.calibration.eps_inf), rounds.count, reports)
+    """Of one memo; of all answers, where each is drawn independently."""
+    mechanism, rounds = membership.mechanism, membership.manifest.rounds
+    if mechanism.memos == 0:
+        ceiling, most = mechanism.lifetime_epsilon, rounds.each
+        reports = [membership.answers] if membership.answers else []
+    else:
+        ceiling, most = mechanism.calibration.eps_inf, rounds.count
+        reports = [memo.reports for memo in device.store.memos(membership.name).values()]
+    return curve_svg(mechanism.epsilon_after, ceiling, most, reports)
 
 
-def _leaves(facts: CampaignFacts) -> str:
+def _leaves(facts: Facts) -> str:
     drawn = facts["drawn_attribute"]
     how = say(
         "One noisy answer of {bytes} bytes, {answers}, to the one question this device drew for "
@@ -387,138 +303,114 @@ def _leaves(facts: CampaignFacts) -> str:
     values = and_more(", ".join(drawn["values"][:8]), drawn["values"], 8)
     warning = [drawn["warning"]] if drawn["warning"] else []
     return (
-        f"{paragraphs([how])}{paragraphs([drawn['question']], 'lead')}"
-        f"{paragraphs([say('Answers: {values}', values=values)], 'soft')}"
-        f"{paragraphs((drawn['one_report'], drawn['all_reports'], shift, *warning))}"
+        f"{_paragraphs(how)}{_paragraphs(drawn['question'], kind='lead')}"
+        f"{_paragraphs(say('Answers: {values}', values=values), kind='soft')}"
+        f"{_paragraphs(drawn['one_report'], drawn['all_reports'], shift, *warning)}"
     )
 
 
-def _revealed(facts: CampaignFacts) -> str:
+def _revealed(facts: Facts, booked: str) -> str:
     if not facts["reports"]:
-        said = say(
+        nothing = say(
             "Nothing was drawn yet; the first report books epsilon {epsilon}.",
-            epsilon=number(first_charge(facts)),
+            epsilon=first_charge(facts),
         )
-        return paragraphs([said, in_all(facts)])
+        return _paragraphs(nothing, in_all(facts))
+    drawn = reports_text(facts["reports"])
+    if facts["memos"]:
+        drawn = say("{reports} of {memos}", reports=drawn, memos=memos_text(facts["memos"]))
+    text = say(
+        "{revealed} of at most {charged}, in epsilon, after {drawn}.",
+        revealed="\0",  # marked up after the text is escaped
+        charged=number(facts["epsilon_charged"]),
+        drawn=drawn,
+    )
     big = f'<span class="big">{number(facts["epsilon_exact"], ".4f")}</span>'
-    told = escape(
-        say(
-            "{revealed} of at most {charged}, in epsilon, after {drawn}.",
-            revealed="\0",
-            charged=number(facts["epsilon_charged"]),
-            drawn=_drawn(facts),
-        )
-    ).replace("\0", big)
     climbs = say("The curve climbs to its ceiling and never beyond.")
-    booked = f"{say(BOOKED[facts['reporting']])} {climbs}"
-    return f"<p>{told}</p>{paragraphs([booked, in_all(facts)])}"
+    marked = escape(text).replace("\0", big)
+    return f"<p>{marked}</p>{_paragraphs(f'{booked} {climbs}', in_all(facts))}"
 
 
-def _drawn(facts: CampaignFacts) -> str:
-    reports = reports_text(facts["reports"])
-    if not facts["memos"]:
-        return reports
-    return say("{reports} of {memos}", reports=reports, memos=memos_text(facts["memos"]))
-
-
-def _reports(facts: CampaignFacts) -> str:
+def _reports(facts: Facts) -> str:
     last = (facts["sent"] + facts["queued"])[-LAST_REPORTS:]
     if not last:
-        return paragraphs([say("Nothing has left this device yet.")])
+        return _paragraphs(say("Nothing has left this device yet."))
     preview = facts["drawn_attribute"]["bytes"].split(" ")
-    shown = [_report(row, preview) for row in reversed(last)]
-    newest, earlier = shown[:SHOWN_REPORTS], shown[SHOWN_REPORTS:]
     caption = say(
         "Newest first. All bytes are shown; the answer and its noise are the marked ones."
     )
-    more = say_count(len(earlier), "{count} earlier report", "{count} earlier reports")
-    folded = fold(more, rows(earlier)) if earlier else ""
-    return f"{paragraphs([caption], 'soft')}{rows(newest)}{folded}"
+    earlier = len(last) - SHOWN_REPORTS
+    more = say_count(earlier, "{count} earlier report", "{count} earlier reports")
+    newest = _newest([_report(row, preview) for row in reversed(last)], SHOWN_REPORTS, more)
+    return f"{_paragraphs(caption, kind='soft')}{newest}"
 
 
-def _report(row: ReportFacts, preview: list[str]) -> str:
+def _report(row: Facts, preview: list[str]) -> str:
     says = row["says"]
     answer = and_more(", ".join(says[:MOST_SAID]) or say("nothing"), says, MOST_SAID)
-    noisy = say("The noisy answer says: {says}", says=answer)
     first = say("Round {round}", round=row["round"])
-    return (
-        f"{facts(first, say(row['fate']), row['drawn'])}{paragraphs([noisy])}"
-        f"<p>{_bytes(row['bytes'], preview)}</p>"
-    )
-
-
-def _bytes(octets: str, preview: list[str]) -> str:
-    """Counted from the end: what stands before the noise grows with the number of the round."""
-    pairs = octets.split(" ")
+    # Counted from the end: what precedes the noise grows with the number of the round.
+    pairs = row["bytes"].split(" ")
     begin = len(pairs) - (len(preview) - preview.index("??"))
     end = begin + preview.count("??")
     head, noise, tail = (" ".join(p) for p in (pairs[:begin], pairs[begin:end], pairs[end:]))
-    return f'<span class="bytes">{head} <b>{noise}</b>{" " + tail if tail else ""}</span>'
-
-
-def _stays(facts: CampaignFacts) -> str:
-    limit = facts["drawn_attribute"]["not_hidden"]
-    seen = paragraphs([say("What the broker sees all the same:")])
+    octets = f"{head} <b>{noise}</b>{' ' + tail if tail else ''}"
     return (
-        f"{bullets(facts['never_leaves'])}{seen}{bullets(facts['broker_sees'])}{paragraphs(limit)}"
+        f"{_row_facts(first, say(row['fate']), row['drawn'])}"
+        f"{_paragraphs(say('The noisy answer says: {says}', says=answer))}"
+        f'<p><span class="bytes">{octets}</span></p>'
     )
 
 
-def _who(facts: CampaignFacts) -> str:
-    drawn = facts["drawn_rounds"]
-    answers = [] if drawn is None else [(say("Answers in"), escape(_rounds(drawn)))]
-    return terms(
-        [
-            (say("Asked by"), escape(f"{facts['owner']}, {facts['contact']}")),
-            (say("Sent to"), escape(facts["broker"])),
-            (say("Under the name"), escape(facts["device"])),
-            (say("Topic"), code(facts["topic"])),
-            (say("Rounds"), escape(rounds_text(facts))),
-            *answers,
-            (say("Ends"), escape(facts["ends"])),
-            (say("Campaign"), code(facts["campaign"])),
-            (say("Digest"), code(facts["digest"])),
-        ]
-    )
-
-
-def _rounds(drawn: list[DrawnRoundFacts]) -> str:
-    """The rounds that this device drew, for its owner."""
-    shown = [
-        say("{round} (opens {opens})", round=one["round"], opens=one["opens"])
-        for one in drawn[:MOST_ROUNDS]
+def _who(facts: Facts) -> str:
+    terms = [
+        (say("Asked by"), escape(f"{facts['owner']}, {facts['contact']}")),
+        (say("Sent to"), escape(facts["broker"])),
+        (say("Under the name"), escape(facts["device"])),
+        (say("Topic"), _code(facts["topic"])),
+        (say("Rounds"), escape(rounds_text(facts))),
+        (say("Ends"), escape(facts["ends"])),
+        (say("Campaign"), _code(facts["campaign"])),
+        (say("Digest"), _code(facts["digest"])),
     ]
-    return and_more(", ".join(shown), drawn, MOST_ROUNDS) or say("no round: none was left")
+    if (drawn := facts["drawn_rounds"]) is not None:
+        first = [
+            say("{round} (opens {opens})", round=one["round"], opens=one["opens"])
+            for one in drawn[:MOST_ROUNDS]
+        ]
+        rounds = and_more(", ".join(first), drawn, MOST_ROUNDS) or say("no round: none was left")
+        terms.insert(5, (say("Answers in"), escape(rounds)))
+    return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{text}</dd>' for name, text in terms)}</dl>"
 
 
 def _stop(campaign: str) -> str:
     commands = [
-        f"<p>{code(typed('allomfree-edge', verb, campaign))}</p>{paragraphs([say(does)], 'soft')}"
-        for verb, does in STOPPING
+        f"<p>{_code(typed('allomfree-edge', verb, campaign))}</p>"
+        f"{_paragraphs(say(does), kind='soft')}"
+        for verb, does in STOPPING.items()
     ]
     caption = say("At any time, without giving a reason. Type:")
-    return f"{paragraphs([caption])}{rows(commands)}"
+    return f"{_paragraphs(caption)}{_rows(commands)}"
 
 
-def _ledger(lines: list[LedgerFacts]) -> str:
+def _ledger(lines: list[Facts]) -> str:
     if not lines:
-        return section(say("Charges"), paragraphs([say("Nothing was ever charged.")]))
-    shown = [
-        facts(number(line["epsilon"], ".4f"), line["source"], booked_text(line), line["at"])
+        return _section(say("Charges"), _paragraphs(say("Nothing was ever charged.")))
+    charges = [
+        _row_facts(number(line["epsilon"], ".4f"), line["source"], booked_text(line), line["at"])
         for line in reversed(lines)
     ]
-    newest, earlier = shown[:SHOWN_CHARGES], shown[SHOWN_CHARGES:]
     caption = say(
         "Every charge in epsilon, newest first, also of campaigns since forgotten. Lines are never "
         "removed."
     )
-    more = say_count(len(earlier), "{count} earlier charge", "{count} earlier charges")
-    folded = fold(more, rows(earlier)) if earlier else ""
-    return section(say("Charges"), f"{paragraphs([caption], 'soft')}{rows(newest)}{folded}")
+    earlier = len(charges) - SHOWN_CHARGES
+    more = say_count(earlier, "{count} earlier charge", "{count} earlier charges")
+    newest = _newest(charges, SHOWN_CHARGES, more)
+    return _section(say("Charges"), f"{_paragraphs(caption, kind='soft')}{newest}")
 
 
 # --- the server ----------------------------------------------------------------------------------
-
 
 HOST: Final = "127.0.0.1"
 NAMES: Final = ("127.0.0.1", "localhost")
@@ -533,16 +425,14 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-Render = Callable[[], str]
-
 
 class PageServer(ThreadingHTTPServer):
-    """The page under an address that only its owner is told."""
+    """The page, under an address that only its owner knows."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, render: Render, port: int, word: str | None = None) -> None:
+    def __init__(self, render: Callable[[], str], port: int, word: str | None = None) -> None:
         self.render = render
         self.word = word or os.urandom(16).hex()
         self._free = BoundedSemaphore(AT_ONCE)
@@ -567,37 +457,32 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, int(self.server_address[1])
 
     def process_request(self, request: object, client_address: object) -> None:
-        """In a thread of its own; those beyond the limit are hung up on."""
+        """In a thread of its own; a connection beyond the limit is closed."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)  # type: ignore[arg-type]
             return
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
     def process_request_thread(self, request: object, client_address: object) -> None:
-        """One connection, and its place given back."""
         try:
             super().process_request_thread(request, client_address)  # type: ignore[arg-type]
         finally:
             self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that went away is no news, and what a fault says may be private."""
+        """A reader that went away is no news, and the text of an error may be private."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request: the page, or why not."""
-
     server: PageServer
     timeout = PATIENCE_SECONDS
     server_version = "allomfree-edge"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """The page."""
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """The same without its content."""
         self._answer(with_body=False)
 
     def log_message(self, *_: object) -> None:

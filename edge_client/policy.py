@@ -247,7 +247,7 @@ def used(store: Store, source: str | None, campaign: str | None, now: float) -> 
     """What a source was charged ever, and what is promised to other campaigns than this one; of all
     sources together where none is named."""
     promised = sum(
-        max(0.0, member.way.lifetime_epsilon - store.spent(member).charged)
+        max(0.0, member.mechanism.lifetime_epsilon - store.spent(member).charged)
         for member in store.memberships()
         if member.name != campaign
         and now < member.manifest.expires

@@ -82,13 +82,13 @@ class Membership:
         return self.manifest.attributes[self.attribute_index]
 
     @property
-    def way(self) -> Mechanism:
+    def mechanism(self) -> Mechanism:
         """The mechanism by which that attribute is answered."""
         return self.manifest.mechanisms[self.attribute_index]
 
     @property
     def calibration(self) -> Calibration:
-        return self.way.calibration
+        return self.mechanism.calibration
 
     @cached_property
     def topics(self) -> Topics:

@@ -1,7 +1,7 @@
 """What leaves this device, in words and in bytes: facts for `join`, `show` and `status`.
 
-They are printed as JSON as they are, or turned into text or a page. Previews draw no randomness:
-they are made by the code that encodes the real thing, the random part left blank.
+`--json` prints them as they are; text.py and page.py turn them into text and HTML. Previews draw no
+randomness: they are made by the code that encodes real reports, with the random part left blank.
 """
 
 from __future__ import annotations
@@ -9,210 +9,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import Any, Final
 
 from edge_client.agent import Device, Wait, due
 from edge_client.clock import Clock, first_doubt
 from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
 from edge_client.policy import used
-from edge_client.records import Fate, Invitation, Membership, Queued, Status, Treatment
+from edge_client.records import Invitation, Membership, Queued, Treatment
 from edge_client.sources import Unreadable
 from edge_client.status import last_heartbeat
-from protocol_spec import (
-    Manifest,
-    Rejected,
-    Reporting,
-    Spending,
-    Topics,
-    decode_report,
-    make_report,
-)
+from protocol_spec import Manifest, Rejected, Spending, Topics, decode_report, make_report
 
+Facts = dict[str, Any]
+"""Ready for JSON. The functions here that return them are the only place where keys are made."""
 
-class AboutFacts(TypedDict):
-    """Who asks, what for, until when."""
-
-    campaign: str
-    title: str
-    purpose: str
-    owner: str
-    contact: str
-    digest: str
-    rounds: int
-    period_seconds: int
-    first_round: str
-    ends: str
-    eps_inf: float
-    eps_1: float
-    max_values: int
-    reporting: Reporting
-    answers: str
-    lifetime_epsilon: float
-    bound: str
-
-
-class AttributeFacts(TypedDict):
-    """One question: its answers, its odds, and the bytes a report of it has."""
-
-    attribute: str
-    question: str
-    values: list[str]
-    protocol: str
-    one_report: str
-    all_reports: str
-    belief_one_report: str
-    belief_all_reports: str
-    not_hidden: list[str]
-    warning: str
-    bytes: str
-    length: int
-
-
-class SourceFacts(TypedDict):
-    """An attribute without a source that can be read here: why, and lines to add."""
-
-    attribute: str
-    problem: str
-    lines: str
-
-
-class InvitationFacts(AboutFacts):
-    """Everything an owner should see before agreeing."""
-
-    whole_digest: bool
-    operator: str
-    operator_name: str | None
-    operator_verified: bool
-    broker: str
-    credentials: Treatment
-    topic: str
-    attributes: list[AttributeFacts]
-    never_leaves: list[str]
-    broker_sees: list[str]
-    sources: list[SourceFacts]
-
-
-class DrawnRoundFacts(TypedDict):
-    """A round that this device drew to answer."""
-
-    round: int
-    opens: str
-
-
-class JoinedFacts(TypedDict):
-    """What joining has settled; `rounds` is None where every round is answered."""
-
-    campaign: str
-    device: str
-    attribute: str
-    rounds: list[DrawnRoundFacts] | None
-    warning: str
-
-
-class ReportFacts(TypedDict):
-    """A report decoded: exactly the bytes, and what they say."""
-
-    round: int
-    bytes: str
-    says: list[str]
-    fate: Fate
-    drawn: str
-    deadline: str
-
-
-class DecisionFacts(TypedDict):
-    """What was decided about a campaign, and when."""
-
-    at: str
-    what: str
-
-
-class CampaignFacts(AboutFacts):
-    """What left, what is queued, what it cost."""
-
-    status: Status
-    state: str
-    broker: str
-    device: str
-    topic: str
-    drawn_attribute: AttributeFacts
-    drawn_rounds: list[DrawnRoundFacts] | None
-    queued: list[ReportFacts]
-    sent: list[ReportFacts]
-    memos: int
-    reports: int
-    epsilon_exact: float
-    epsilon_charged: float
-    decisions: list[DecisionFacts]
-    never_leaves: list[str]
-    broker_sees: list[str]
-
-
-class LedgerFacts(TypedDict):
-    """One charge."""
-
-    at: str
-    campaign: str
-    source: str
-    epsilon: float
-    reason: str
-
-
-class BudgetFacts(TypedDict):
-    """What was charged or is promised, of what the owner allows: None is no limit.
-
-    The source `*` is all sources together.
-    """
-
-    source: str
-    used: float
-    allowed: float | None
-
-
-class ShowFacts(TypedDict):
-    """All that `show` tells."""
-
-    campaigns: list[CampaignFacts]
-    ledger: list[LedgerFacts]
-    budgets: list[BudgetFacts]
-    clock: str
-
-
-class CampaignStatus(TypedDict):
-    """One campaign in a line."""
-
-    campaign: str
-    status: Status
-    state: str
-    attribute: str
-    last_round: int | None
-    queued: int
-    reports: int
-    epsilon_exact: float
-    epsilon_charged: float
-    epsilon_bound: float
-
-
-class StatusFacts(TypedDict):
-    """The running agent and its campaigns, in a few lines."""
-
-    agent: str
-    pid: int | None
-    campaigns: list[CampaignStatus]
-
-
-# --- made from the store -------------------------------------------------------------------------
-
-
-NEVER_LEAVES = (
+NEVER_LEAVES: Final = (
     message("your true value"),
     message("the values of the other attributes"),
     message("the host name or this agent's version"),
     message("the time inside the round at which your value was read"),
 )
-
-BROKER_SEES = (
+BROKER_SEES: Final = (
     message("every report"),
     message("this device's network address"),
     message("the name in the topic"),
@@ -220,8 +38,78 @@ BROKER_SEES = (
 )
 
 
-def about(manifest: Manifest) -> AboutFacts:
-    """Who asks, what for, until when."""
+# --- one campaign --------------------------------------------------------------------------------
+
+
+def invitation_facts(
+    invitation: Invitation,
+    device: str | None,
+    *,
+    credentials: Treatment = "none",
+    operator_name: str | None = None,
+    sources: Iterable[Unreadable] = (),
+) -> Facts:
+    """Everything an owner should see before agreeing."""
+    manifest = invitation.manifest
+    topics = Topics(manifest.campaign, invitation.namespace)
+    return {
+        **_about(manifest),
+        "whole_digest": invitation.whole_digest,
+        "operator": manifest.operator.hex(),
+        "operator_name": operator_name,
+        "operator_verified": bool(invitation.operator),
+        "broker": str(invitation.broker),
+        "credentials": credentials,
+        "topic": topics.report(device or "a-random-name"),
+        "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
+        "sources": [
+            {"attribute": each.attribute, "problem": each.problem, "lines": each.lines}
+            for each in sources
+        ],
+    }
+
+
+def campaign_facts(client: Device, membership: Membership) -> Facts:
+    """What left, what is queued, what it cost: for `show`."""
+    manifest, spent = membership.manifest, client.store.spent(membership)
+    reports = [
+        (row.fate, _report(membership, row)) for row in client.store.reports(membership.name)
+    ]
+    return {
+        **_about(manifest),
+        "status": membership.status,
+        "state": _state(membership, client.clock),
+        "broker": membership.broker,
+        "device": membership.device,
+        "topic": membership.topics.report(membership.device),
+        "drawn_attribute": attribute_facts(manifest, membership.attribute_index),
+        "drawn_rounds": _drawn_rounds(membership),
+        "queued": [report for fate, report in reports if fate == "queued"],
+        "sent": [report for fate, report in reports if fate != "queued"],
+        "memos": spent.memos,
+        "reports": spent.reports,
+        "epsilon_exact": spent.exact,
+        "epsilon_charged": spent.charged,
+        "decisions": [
+            {"at": _instant(at), "what": what}
+            for at, what in client.store.decisions(membership.name)
+        ],
+    }
+
+
+def joined_facts(membership: Membership) -> Facts:
+    """What joining has settled; `rounds` is None where every round is answered."""
+    return {
+        "campaign": membership.name,
+        "device": membership.device,
+        "attribute": membership.attribute.name,
+        "rounds": _drawn_rounds(membership),
+        "warning": words(membership.manifest, membership.attribute_index).warning,
+    }
+
+
+def _about(manifest: Manifest) -> Facts:
+    """Who asks, what for, until when, and what can be seen of it."""
     rounds = manifest.rounds
     return {
         "campaign": manifest.campaign,
@@ -241,24 +129,26 @@ def about(manifest: Manifest) -> AboutFacts:
         "answers": how_often(manifest),
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "bound": bound(manifest),
+        "never_leaves": [say(line) for line in NEVER_LEAVES],
+        "broker_sees": [say(line) for line in BROKER_SEES],
     }
 
 
-def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
+def attribute_facts(manifest: Manifest, index: int) -> Facts:
     """One question: its answers, its odds, and the bytes a report of it has."""
-    attribute, told = manifest.attributes[index], words(manifest, index)
+    attribute, text = manifest.attributes[index], words(manifest, index)
     octets = _preview(manifest, index)
     return {
         "attribute": attribute.name,
         "question": attribute.question,
         "values": list(attribute.values),
         "protocol": manifest.mechanisms[index].protocol,
-        "one_report": told.one_report,
-        "all_reports": told.all_reports,
-        "belief_one_report": told.belief_one_report,
-        "belief_all_reports": told.belief_all_reports,
-        "not_hidden": list(told.not_hidden),
-        "warning": told.warning,
+        "one_report": text.one_report,
+        "all_reports": text.all_reports,
+        "belief_one_report": text.belief_one_report,
+        "belief_all_reports": text.belief_all_reports,
+        "not_hidden": list(text.not_hidden),
+        "warning": text.warning,
         "bytes": " ".join(octets),
         "length": len(octets),
     }
@@ -266,162 +156,35 @@ def attribute_facts(manifest: Manifest, index: int) -> AttributeFacts:
 
 def _preview(manifest: Manifest, index: int) -> list[str]:
     """The bytes of a first report, each in hex; ?? for those of the answer, which are noise."""
-    noise = manifest.mechanisms[index].answer_bytes
-    level = b"\1" if manifest.reporting == "nested" else b""  # of the first report; no noise
+    mechanism = manifest.mechanisms[index]
+    noise = mechanism.answer_bytes
+    level = b"\1" if mechanism.rules.has_levels else b""  # of the first report; no noise
     report = make_report(manifest, 0, index, level.ljust(noise, b"\0"))
-    octets, behind = report.encode().hex(" ").split(" "), len(report.body) - noise
-    answer = ["??"] * (noise - len(level))
-    return octets[: len(octets) - behind - len(answer)] + answer + octets[len(octets) - behind :]
+    octets = report.encode().hex(" ").split(" ")
+    end = len(octets) - (len(report.body) - noise)
+    begin = end - (noise - len(level))
+    return octets[:begin] + ["??"] * (end - begin) + octets[end:]
 
 
-def invitation_facts(
-    invitation: Invitation,
-    device: str | None,
-    *,
-    credentials: Treatment = "none",
-    operator_name: str | None = None,
-    sources: Iterable[Unreadable] = (),
-) -> InvitationFacts:
-    """Everything an owner should see before agreeing."""
-    manifest = invitation.manifest
-    topics = Topics(manifest.campaign, invitation.namespace)
-    name = device or "a-random-name"
-    return {
-        **about(manifest),
-        "whole_digest": invitation.whole_digest,
-        "operator": manifest.operator.hex(),
-        "operator_name": operator_name,
-        "operator_verified": bool(invitation.operator),
-        "broker": str(invitation.broker),
-        "credentials": credentials,
-        "topic": topics.report(name),
-        "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
-        "never_leaves": [say(line) for line in NEVER_LEAVES],
-        "broker_sees": [say(line) for line in BROKER_SEES],
-        "sources": [
-            {"attribute": each.attribute, "problem": each.problem, "lines": each.lines}
-            for each in sources
-        ],
-    }
-
-
-def campaign_facts(client: Device, membership: Membership) -> CampaignFacts:
-    """What left, what is queued, what it cost: for `show`."""
-    spent = client.store.spent(membership)
-    rows = client.store.reports(membership.name)
-    topics = membership.topics
-    return {
-        **about(membership.manifest),
-        "status": membership.status,
-        "state": state_of(membership, client.clock),
-        "broker": membership.broker,
-        "device": membership.device,
-        "topic": topics.report(membership.device),
-        "drawn_attribute": attribute_facts(membership.manifest, membership.attribute_index),
-        "drawn_rounds": drawn_rounds(membership),
-        "queued": [report_facts(membership, row) for row in rows if row.fate == "queued"],
-        "sent": [report_facts(membership, row) for row in rows if row.fate != "queued"],
-        "memos": spent.memos,
-        "reports": spent.reports,
-        "epsilon_exact": spent.exact,
-        "epsilon_charged": spent.charged,
-        "decisions": [
-            {"at": _instant(at), "what": what}
-            for at, what in client.store.decisions(membership.name)
-        ],
-        "never_leaves": [say(line) for line in NEVER_LEAVES],
-        "broker_sees": [say(line) for line in BROKER_SEES],
-    }
-
-
-def report_facts(membership: Membership, row: Queued) -> ReportFacts:
+def _report(membership: Membership, row: Queued) -> Facts:
     """A report decoded: exactly the bytes, and what they say."""
     report = decode_report(row.payload)
     if isinstance(report, Rejected):
         raise AssertionError("a stored report does not decode")
-    way = membership.manifest.mechanisms[report.attribute]
+    mechanism = membership.manifest.mechanisms[report.attribute]
     values = membership.manifest.attributes[report.attribute].values
-    says = way.counted.supported(way.supported(report.body, membership.device).body)
+    support = mechanism.supported(report.body, membership.device)
     return {
         "round": row.round,
         "bytes": row.payload.hex(" "),
-        "says": [values[i] for i in says],
+        "says": [values[i] for i in mechanism.counted.supported(support.body)],
         "fate": row.fate,
         "drawn": _instant(row.drawn),
         "deadline": _instant(row.deadline),
     }
 
 
-def state_of(membership: Membership, clock: Clock) -> str:
-    """Whether and why a report is or is not due."""
-    allowed = due(membership, clock)
-    if isinstance(allowed, Wait):
-        return say(allowed.value)
-    return say("round {round} is open", round=allowed.round)
-
-
-def status_facts(client: Device) -> StatusFacts:
-    """A few lines for people and monitors."""
-    beat = last_heartbeat(client.store.directory)
-    return {
-        "agent": beat["state"] if beat else "not running",
-        "pid": beat["pid"] if beat else None,
-        "campaigns": [_campaign_status(client, m) for m in client.memberships()],
-    }
-
-
-def _campaign_status(client: Device, membership: Membership) -> CampaignStatus:
-    """For monitors: nothing here depends on any value; `show` has what was really booked."""
-    spent, name = _at_most_spent(client, membership), membership.name
-    return {
-        "campaign": name,
-        "status": membership.status,
-        "state": state_of(membership, client.clock),
-        "attribute": membership.attribute.name,
-        "last_round": membership.last_round if membership.last_round >= 0 else None,
-        "queued": len(client.store.reports(name, queued_only=True)),
-        "reports": spent.reports,
-        "epsilon_exact": spent.exact,
-        "epsilon_charged": spent.charged,
-        "epsilon_bound": membership.way.lifetime_epsilon,
-    }
-
-
-def _at_most_spent(client: Device, membership: Membership) -> Spending:
-    """What so many reports can have cost, whatever the values were: with one memo, what they did.
-
-    How many memos there are tells how often the value changed.
-    """
-    spent, most = client.store.spent(membership), membership.way.memos
-    if most <= 1:
-        return spent
-    charged = min(spent.reports, most) * membership.manifest.eps_inf
-    return Spending(0, spent.reports, charged, charged)
-
-
-def show_facts(client: Device, memberships: Sequence[Membership]) -> ShowFacts:
-    """All that `show` tells: these campaigns, and the ledger of all."""
-    campaigns = [campaign_facts(client, membership) for membership in memberships]
-    return {
-        "campaigns": campaigns,
-        "ledger": ledger_facts(client),
-        "budgets": budget_facts(client),
-        "clock": first_doubt([m.manifest for m in memberships], client.clock),
-    }
-
-
-def joined_facts(membership: Membership) -> JoinedFacts:
-    """What joining has settled."""
-    return {
-        "campaign": membership.name,
-        "device": membership.device,
-        "attribute": membership.attribute.name,
-        "rounds": drawn_rounds(membership),
-        "warning": words(membership.manifest, membership.attribute_index).warning,
-    }
-
-
-def drawn_rounds(membership: Membership) -> list[DrawnRoundFacts] | None:
+def _drawn_rounds(membership: Membership) -> list[Facts] | None:
     """The rounds that this device drew to answer, for its owner; None for every round.
 
     The draw did not look at any value, and a report shows its round to all who see it.
@@ -429,34 +192,35 @@ def drawn_rounds(membership: Membership) -> list[DrawnRoundFacts] | None:
     if membership.drawn_rounds is None:
         return None
     opens = membership.manifest.rounds.opens
-    return [
-        {"round": number, "opens": _instant(opens(number))} for number in membership.drawn_rounds
-    ]
+    return [{"round": n, "opens": _instant(opens(n))} for n in membership.drawn_rounds]
 
 
-def budget_facts(client: Device) -> list[BudgetFacts]:
-    """What is used up or promised: of each source ever asked for, and of all together."""
-    store, policy, now = client.store, client.policy, client.clock.wall()
-    charged = {line.source for line in store.ledger()} - {"*"}
-    names = sorted(charged | {m.attribute.name for m in client.memberships()})
-    each: list[BudgetFacts] = [
-        {
-            "source": name,
-            "used": used(store, name, None, now),
-            "allowed": _finite(policy.lifetime_budget),
-        }
-        for name in names
-    ]
-    in_all = used(store, None, None, now)
-    return [*each, {"source": "*", "used": in_all, "allowed": _finite(policy.total_budget)}]
+def _state(membership: Membership, clock: Clock) -> str:
+    """Whether and why a report is or is not due."""
+    allowed = due(membership, clock)
+    if isinstance(allowed, Wait):
+        return say(allowed.value)
+    return say("round {round} is open", round=allowed.round)
 
 
-def _finite(limit: float) -> float | None:
-    """JSON has no infinity."""
-    return None if math.isinf(limit) else limit
+def _instant(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def ledger_facts(client: Device) -> list[LedgerFacts]:
+# --- the whole device ----------------------------------------------------------------------------
+
+
+def show_facts(client: Device, memberships: Sequence[Membership]) -> Facts:
+    """Everything for `show`: these campaigns, and the ledger of all."""
+    return {
+        "campaigns": [campaign_facts(client, membership) for membership in memberships],
+        "ledger": ledger_facts(client),
+        "budgets": budget_facts(client),
+        "clock": first_doubt([m.manifest for m in memberships], client.clock),
+    }
+
+
+def ledger_facts(client: Device) -> list[Facts]:
     """Every charge, also of campaigns since forgotten."""
     return [
         {
@@ -470,5 +234,56 @@ def ledger_facts(client: Device) -> list[LedgerFacts]:
     ]
 
 
-def _instant(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def budget_facts(client: Device) -> list[Facts]:
+    """What was charged or is promised of what the owner allows: for each source ever asked for, and
+    for all together (`*`). An allowance of None is no limit: JSON has no infinity."""
+    store, policy, now = client.store, client.policy, client.clock.wall()
+    charged = {line.source for line in store.ledger()} - {"*"}
+    names = sorted(charged | {m.attribute.name for m in client.memberships()})
+    limits = [(name, name, policy.lifetime_budget) for name in names]
+    return [
+        {
+            "source": shown,
+            "used": used(store, source, None, now),
+            "allowed": None if math.isinf(limit) else limit,
+        }
+        for shown, source, limit in [*limits, ("*", None, policy.total_budget)]
+    ]
+
+
+def status_facts(client: Device) -> Facts:
+    """A few lines for people and monitors: nothing here depends on any value."""
+    beat = last_heartbeat(client.store.directory)
+    return {
+        "agent": beat["state"] if beat else "not running",
+        "pid": beat["pid"] if beat else None,
+        "campaigns": [_campaign_status(client, m) for m in client.memberships()],
+    }
+
+
+def _campaign_status(client: Device, membership: Membership) -> Facts:
+    spent, name = _most_spent(client, membership), membership.name
+    return {
+        "campaign": name,
+        "status": membership.status,
+        "state": _state(membership, client.clock),
+        "attribute": membership.attribute.name,
+        "last_round": membership.last_round if membership.last_round >= 0 else None,
+        "queued": len(client.store.reports(name, queued_only=True)),
+        "reports": spent.reports,
+        "epsilon_exact": spent.exact,
+        "epsilon_charged": spent.charged,
+        "epsilon_bound": membership.mechanism.lifetime_epsilon,
+    }
+
+
+def _most_spent(client: Device, membership: Membership) -> Spending:
+    """The most that this number of reports can have cost, whatever the values were.
+
+    The number of memos would reveal how often the value changed; with one memo there is no doubt.
+    """
+    spent, most = client.store.spent(membership), membership.mechanism.memos
+    if most <= 1:
+        return spent
+    charged = min(spent.reports, most) * membership.manifest.eps_inf
+    return Spending(0, spent.reports, charged, charged)

@@ -1,4 +1,4 @@
-"""The statement's facts as text for people, and the sentences that terminal and page share."""
+"""The statement's facts as text for a terminal, and the sentences that terminal and page share."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from typing import Final
 from edge_client.explain import every
 from edge_client.language import message, number, say, say_count
 from edge_client.settings import USERS_FILE
-from edge_client.statement import (
-    AboutFacts,
-    AttributeFacts,
-    BudgetFacts,
-    CampaignFacts,
-    DrawnRoundFacts,
-    InvitationFacts,
-    JoinedFacts,
-    LedgerFacts,
-    ReportFacts,
-    ShowFacts,
-    SourceFacts,
-    StatusFacts,
-)
+from edge_client.statement import Facts
 from protocol_spec.programs.cli import typed
 from protocol_spec.programs.output import quoted
+
+WIDTH: Final = 96
+MOST_ROUNDS: Final = 8
+LABELS: Final = (
+    *(message("Campaign"), message("Purpose"), message("Asked by"), message("Rounds")),
+    *(message("Ends"), message("Digest"), message("Signed by"), message("Status")),
+    *(message("Sent to"), message("Topic")),
+)
+OF_QUESTION: Final = (message("Answers"), message("Odds"), message("Bytes"))
+
+
+# --- sentences that the page has too -------------------------------------------------------------
 
 
 def none_joined() -> str:
@@ -34,17 +33,12 @@ def none_joined() -> str:
     return say("No campaign joined. Begin with: {command}", command=command)
 
 
-def clock_text(doubt: str) -> str:
-    """What there is to say about the clock."""
-    return say("Clock: {doubt}.", doubt=doubt)
-
-
-def booked_text(line: LedgerFacts) -> str:
+def booked_text(line: Facts) -> str:
     """For which campaign a charge was booked, and why."""
     return f"{line['campaign'] or say('unknown')}, {say(line['reason'])}"
 
 
-def rounds_text(facts: AboutFacts) -> str:
+def rounds_text(facts: Facts) -> str:
     """How many rounds there are, and how long one is."""
     return say(
         "{count}, one {every}, from {first}",
@@ -54,27 +48,21 @@ def rounds_text(facts: AboutFacts) -> str:
     )
 
 
-def and_more(shown: str, of: Sequence[object], most: int) -> str:
-    """A list that is cut, with how many more there are."""
+def and_more(text: str, of: Sequence[object], most: int) -> str:
+    """A list that was cut after `most`, with the count of the rest."""
     if len(of) <= most:
-        return shown
-    return say("{shown} and {count} more", shown=shown, count=len(of) - most)
+        return text
+    return say("{shown} and {count} more", shown=text, count=len(of) - most)
 
 
-def in_all(facts: AboutFacts) -> str:
+def in_all(facts: Facts) -> str:
     """The most that can ever be booked, as a sentence."""
     return say("In all, {bound}.", bound=facts["bound"])
 
 
-def first_charge(facts: CampaignFacts) -> float:
+def first_charge(facts: Facts) -> str:
     """What the first report books: an answer of its own, or a memo for many."""
-    return facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"]
-
-
-def drawn_text(facts: CampaignFacts) -> str:
-    """How many memos and reports were drawn; memos only where there are any."""
-    reports = reports_text(facts["reports"])
-    return f"{memos_text(facts['memos'])}, {reports}" if facts["memos"] else reports
+    return number(facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"])
 
 
 def reports_text(count: int) -> str:
@@ -87,9 +75,9 @@ def memos_text(count: int) -> str:
     return say_count(count, "{count} memo", "{count} memos")
 
 
-def budgets_text(budgets: Sequence[BudgetFacts]) -> str:
+def budget_text(budgets: Sequence[Facts]) -> str:
     """How much of the owner's limits is used up or promised."""
-    told = [
+    each = [
         say(
             "{source} {used} of {allowed}",
             source=say("all sources together") if b["source"] == "*" else b["source"],
@@ -98,36 +86,27 @@ def budgets_text(budgets: Sequence[BudgetFacts]) -> str:
         )
         for b in budgets
     ]
-    return say("Used or promised, of what your policy allows: {budgets}.", budgets=", ".join(told))
+    return say("Used or promised, of what your policy allows: {budgets}.", budgets=", ".join(each))
 
 
-# --- for a terminal ------------------------------------------------------------------------------
+# --- before agreeing -----------------------------------------------------------------------------
 
 
-WIDTH: Final = 96
-MOST_ROUNDS: Final = 8
-LABELS: Final = (
-    *(message("Campaign"), message("Purpose"), message("Asked by"), message("Rounds")),
-    *(message("Ends"), message("Digest"), message("Signed by"), message("Status")),
-    *(message("Sent to"), message("Topic")),
-)
-OF_QUESTION: Final = (message("Answers"), message("Odds"), message("Bytes"))
+def asked_text(facts: Facts, config: Path | None) -> str:
+    """The invitation, then the sources that cannot be read, if there are any."""
+    missing = facts["sources"]
+    more = [sources_text(missing, config)] if missing else []
+    return "\n\n".join([invitation_text(facts), *more])
 
 
-def invitation_text(facts: InvitationFacts) -> str:
+def invitation_text(facts: Facts) -> str:
     """What an owner reads before agreeing."""
-    lines = [
-        *_about_lines(facts),
-        *_trust_lines(facts),
-        "",
-        *_wrap(
-            say(
-                "If you agree, this device draws one of these questions at random and answers only "
-                "that one, {answers}, with noise added here:",
-                answers=facts["answers"],
-            )
-        ),
-    ]
+    agreeing = say(
+        "If you agree, this device draws one of these questions at random and answers only that "
+        "one, {answers}, with noise added here:",
+        answers=facts["answers"],
+    )
+    lines = [*_about_lines(facts), *_trust_lines(facts), "", *_wrap(agreeing)]
     for attribute in facts["attributes"]:
         lines += ["", *_attribute_lines(attribute)]
     lines += [
@@ -142,139 +121,32 @@ def invitation_text(facts: InvitationFacts) -> str:
     return "\n".join(lines)
 
 
-def campaign_text(facts: CampaignFacts) -> str:
-    """What `show` prints about one campaign."""
-    status = f"{say(facts['status'])}: {facts['state']}"
-    lines = [*_about_lines(facts), f"{_label('Status')}{status}", ""]
-    lines += [
-        say("This device drew one question for life:"),
-        *_attribute_lines(facts["drawn_attribute"]),
-        *_wrap(f"    {say('It answers {answers}.', answers=facts['answers'])}"),
-        *_rounds_lines(facts["drawn_rounds"]),
-    ]
-    lines += ["", f"{_label('Sent to')}{facts['broker']}", f"{_label('Topic')}{facts['topic']}"]
-    queued, left = say("Queued:"), say("Left this device:")
-    for title, rows in ((queued, facts["queued"]), (left, facts["sent"])):
-        lines += ["", title] + (_report_lines(rows) or [f"    {say('nothing')}"])
-    stop = typed("allomfree-edge", "leave", facts["campaign"])
-    lines += [
-        "",
-        *_limits_lines(facts, [facts["drawn_attribute"]]),
-        "",
-        *_spent_lines(facts),
-        say("Stop with: {command}", command=stop),
-        say("(`pause` stops for a while; `forget` wipes the memory too)"),
-    ]
-    return "\n".join(lines)
-
-
-def show_text(facts: ShowFacts) -> str:
-    """Every campaign, and the ledger."""
-    shown = [campaign_text(campaign) for campaign in facts["campaigns"]] or [none_joined()]
-    ledger = f"{ledger_text(facts['ledger'])}\n{budget_text(facts['budgets'])}"
-    clock = [clock_text(facts["clock"])] if facts["clock"] else []
-    return "\n\n\n".join([*shown, ledger, *clock])
-
-
-def joined_text(facts: JoinedFacts) -> str:
-    """What joining has settled."""
-    joined = say(
-        "Joined {campaign}. This device will answer {attribute}, for life.",
-        campaign=facts["campaign"],
-        attribute=quoted(facts["attribute"]),
-    )
-    warning = _wrap(facts["warning"]) if facts["warning"] else []
-    return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
-
-
-def status_text(facts: StatusFacts) -> str:
-    """A line for the agent and one per campaign."""
-    start = typed("allomfree-edge", "run")
-    idle = "" if facts["pid"] else f" (`{start}` starts it; `report` needs none)"
-    lines = [f"agent: {facts['agent']}{idle}"]
-    lines += [
-        f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
-        f"attribute {c['attribute']}, "
-        f"{reports_text(c['reports'])}, {c['queued']} queued, "
-        f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}, "
-        f"at most {c['epsilon_bound']:g} ever"
-        for c in facts["campaigns"]
-    ]
-    if not facts["campaigns"]:
-        lines.append(none_joined())
-    return "\n".join(lines)
-
-
-def ledger_text(lines: list[LedgerFacts]) -> str:
-    """The ledger as a table."""
-    if not lines:
-        return say("Ledger: nothing was ever charged.")
-    sources = [_source(line["source"]) for line in lines]
-    source = say("source")
-    wide = max(len(source), *map(len, sources))
-    rows = [
-        f"{line['at']}  {number(line['epsilon'], '8.4f')}  {name:<{wide}}  {booked_text(line)}"
-        for line, name in zip(lines, sources, strict=True)
-    ]
-    columns = (say("when"), say("epsilon"), say("campaign, reason"))
-    return "\n".join([f"{columns[0]:<20}  {columns[1]:>8}  {source:<{wide}}  {columns[2]}", *rows])
-
-
-def _source(name: str) -> str:
-    return say("all sources") if name == "*" else name
-
-
-def budget_text(budgets: list[BudgetFacts]) -> str:
-    """How much of the owner's limits is used up or promised."""
-    return "\n".join(_wrap(budgets_text(budgets)))
-
-
-def _label(name: str) -> str:
-    """A line's name, as wide as the widest of them."""
-    return say(name).ljust(max(12, *(len(say(label)) + 1 for label in LABELS)))
-
-
-def _about_lines(facts: AboutFacts) -> list[str]:
-    return [
-        facts["title"],
-        "=" * len(facts["title"]),
-        f"{_label('Campaign')}{facts['campaign']}",
-        *_wrap(facts["purpose"], _label("Purpose")),
-        f"{_label('Asked by')}{facts['owner']}, {facts['contact']}",
-        f"{_label('Rounds')}{rounds_text(facts)}",
-        f"{_label('Ends')}{facts['ends']}",
-    ]
-
-
-def _trust_lines(facts: InvitationFacts) -> list[str]:
+def _trust_lines(facts: Facts) -> list[str]:
     """Which manifest it is exactly, and who vouches for it."""
-    compare = say(
-        "Your invitation names only the first 8 of these digits, and others can make a campaign "
-        "with the same 8: compare all of them with those that the operator published."
-    )
-    return [
-        f"{_label('Digest')}{facts['digest']}",
-        *([] if facts["whole_digest"] else _wrap(compare, " " * len(_label("Digest")))),
-        *_wrap(_signer(facts), _label("Signed by")),
-    ]
-
-
-def _signer(facts: InvitationFacts) -> str:
+    lines = [f"{_label('Digest')}{facts['digest']}"]
+    if not facts["whole_digest"]:
+        compare = say(
+            "Your invitation names only the first 8 of these digits, and others can make a "
+            "campaign with the same 8: compare all of them with those that the operator published."
+        )
+        lines += _wrap(compare, " " * len(_label("Digest")))
     key, name = facts["operator"], facts["operator_name"]
     if not key:
-        return say("nobody: it could be from anyone who can write to the broker.")
-    if not facts["operator_verified"]:
-        return say(
+        signer = say("nobody: it could be from anyone who can write to the broker.")
+    elif not facts["operator_verified"]:
+        signer = say(
             "{key}, it says, but that was not checked: the Python package cryptography is missing "
             "here. Install it: pip install cryptography",
             key=key,
         )
-    if name is None:
-        return say("{key}, verified. You do not list this operator in policy.operators.", key=key)
-    return say("{name}, verified", name=key if name == key else f"{name} ({key})")
+    elif name is None:
+        signer = say("{key}, verified. You do not list this operator in policy.operators.", key=key)
+    else:
+        signer = say("{name}, verified", name=key if name == key else f"{name} ({key})")
+    return [*lines, *_wrap(signer, _label("Signed by"))]
 
 
-def _credentials_lines(facts: InvitationFacts) -> list[str]:
+def _credentials_lines(facts: Facts) -> list[str]:
     if facts["credentials"] == "none":
         return []
     if facts["credentials"] == "shown":
@@ -287,116 +159,7 @@ def _credentials_lines(facts: InvitationFacts) -> list[str]:
     )
 
 
-def _attribute_lines(facts: AttributeFacts) -> list[str]:
-    shown = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
-    octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
-    wide = max(10, *(len(say(label)) + 1 for label in OF_QUESTION))
-    answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
-    blank = " " * len(odds)
-    warning = _wrap(facts["warning"], " " * 4) if facts["warning"] else []
-    return [
-        f"  {facts['attribute']}: {facts['question']}",
-        f"{answers}{len(facts['values'])}: {shown}",
-        *_wrap(facts["one_report"], odds),
-        *_wrap(facts["all_reports"], blank),
-        *_wrap(_shifts(facts), blank),
-        f"{name}{octets}",
-        blank + say("{count} bytes, {protocol}; ?? is noise", **_size(facts)),
-        *warning,
-    ]
-
-
-def _size(facts: AttributeFacts) -> dict[str, object]:
-    return {"count": facts["length"], "protocol": facts["protocol"]}
-
-
-def _shifts(facts: AttributeFacts) -> str:
-    return say(
-        "One report multiplies anyone's odds about you {one}, all together {every}.",
-        one=facts["belief_one_report"],
-        every=facts["belief_all_reports"],
-    )
-
-
-def _rounds_lines(rounds: list[DrawnRoundFacts] | None) -> list[str]:
-    """The rounds drawn, where a device does not answer in all of them."""
-    if rounds is None:
-        return []
-    if not rounds:
-        return _wrap(f"    {say('No round is left for it to answer.')}")
-    shown = ", ".join(f"{r['round']} ({r['opens'][:16]}Z)" for r in rounds[:MOST_ROUNDS])
-    return _wrap(
-        f"    {say('Rounds drawn: {rounds}.', rounds=and_more(shown, rounds, MOST_ROUNDS))}"
-    )
-
-
-def _limits_lines(
-    facts: InvitationFacts | CampaignFacts, attributes: list[AttributeFacts]
-) -> list[str]:
-    """What is not sent, what is seen all the same, and what noise does not hide."""
-    not_hidden = dict.fromkeys(line for each in attributes for line in each["not_hidden"])
-    return [
-        *_wrap(say("Never sent: {list}.", list=say("; ").join(facts["never_leaves"]))),
-        *_wrap(say("The broker sees: {list}.", list=say("; ").join(facts["broker_sees"]))),
-        *(line for told in not_hidden for line in _wrap(told)),
-    ]
-
-
-def _spent_lines(facts: CampaignFacts) -> list[str]:
-    ever = _wrap(in_all(facts))
-    if not facts["reports"]:
-        first = say(
-            "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",
-            epsilon=number(first_charge(facts)),
-        )
-        return [first, *ever]
-    revealed = say(
-        "Ledger: {drawn}. Revealed so far at most epsilon {exact};",
-        drawn=drawn_text(facts),
-        exact=number(facts["epsilon_exact"], ".4f"),
-    )
-    return [revealed, _booked(facts), *ever]
-
-
-def _booked(facts: CampaignFacts) -> str:
-    booked = number(facts["epsilon_charged"])
-    if facts["reporting"] == "once":
-        each = number(facts["eps_1"])
-        return say("booked {booked}, {each} for each of them.", booked=booked, each=each)
-    return say("booked {booked}, the most that any number of them can reveal.", booked=booked)
-
-
-def _report_lines(rows: list[ReportFacts]) -> list[str]:
-    lines = []
-    for row in rows[-5:]:
-        told = say(
-            "round {round}: {fate}; the noisy answer says: {says}",
-            round=row["round"],
-            fate=say(row["fate"]),
-            says=", ".join(row["says"][:6]) or say("nothing"),
-        )
-        lines += [f"    {told}", f"        {row['bytes']}"]
-    return lines
-
-
-def _wrap(text: str, label: str = "") -> list[str]:
-    """Lines of at most WIDTH columns, indented below their label."""
-    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=" " * len(label)) or [
-        label
-    ]
-
-
-# --- before agreeing -----------------------------------------------------------------------------
-
-
-def asked_text(facts: InvitationFacts, config: Path | None) -> str:
-    """The invitation, then the sources that cannot be read, if there are any."""
-    missing = facts["sources"]
-    told = [sources_text(missing, config)] if missing else []
-    return "\n\n".join([invitation_text(facts), *told])
-
-
-def sources_text(sources: Sequence[SourceFacts], config: Path | None) -> str:
+def sources_text(sources: Sequence[Facts], config: Path | None) -> str:
     """Each with what is wrong, and the lines to add. No value is in it, nor does any change it."""
     lines = [
         say_count(
@@ -410,8 +173,196 @@ def sources_text(sources: Sequence[SourceFacts], config: Path | None) -> str:
     if to_add:
         file = config or USERS_FILE
         lines += [say("Add to {file}, and write your own:", file=file), "", "\n\n".join(to_add), ""]
-    told = say(
+    why = say(
         "Add it before the first round: without it this device answers as one whose value is none "
         "of the others, and that answer may be kept for life."
     )
-    return "\n".join([*lines, *textwrap.wrap(told, WIDTH)])
+    return "\n".join([*lines, *_wrap(why)])
+
+
+def joined_text(facts: Facts) -> str:
+    """What joining has settled."""
+    joined = say(
+        "Joined {campaign}. This device will answer {attribute}, for life.",
+        campaign=facts["campaign"],
+        attribute=quoted(facts["attribute"]),
+    )
+    warning = _wrap(facts["warning"]) if facts["warning"] else []
+    return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
+
+
+# --- show and status -----------------------------------------------------------------------------
+
+
+def show_text(facts: Facts) -> str:
+    """Every campaign, and the ledger."""
+    campaigns = [campaign_text(campaign) for campaign in facts["campaigns"]] or [none_joined()]
+    ledger = "\n".join([ledger_text(facts["ledger"]), *_wrap(budget_text(facts["budgets"]))])
+    clock = [say("Clock: {doubt}.", doubt=facts["clock"])] if facts["clock"] else []
+    return "\n\n\n".join([*campaigns, ledger, *clock])
+
+
+def campaign_text(facts: Facts) -> str:
+    """What `show` prints about one campaign."""
+    queued = _report_lines(facts["queued"]) or [f"    {say('nothing')}"]
+    left = _report_lines(facts["sent"]) or [f"    {say('nothing')}"]
+    stop = typed("allomfree-edge", "leave", facts["campaign"])
+    lines = [
+        *_about_lines(facts),
+        f"{_label('Status')}{say(facts['status'])}: {facts['state']}",
+        "",
+        say("This device drew one question for life:"),
+        *_attribute_lines(facts["drawn_attribute"]),
+        *_wrap(f"    {say('It answers {answers}.', answers=facts['answers'])}"),
+        *_rounds_lines(facts["drawn_rounds"]),
+        "",
+        f"{_label('Sent to')}{facts['broker']}",
+        f"{_label('Topic')}{facts['topic']}",
+        *("", say("Queued:"), *queued),
+        *("", say("Left this device:"), *left),
+        "",
+        *_limits_lines(facts, [facts["drawn_attribute"]]),
+        "",
+        *_spent_lines(facts),
+        say("Stop with: {command}", command=stop),
+        say("(`pause` stops for a while; `forget` wipes the memory too)"),
+    ]
+    return "\n".join(lines)
+
+
+def _report_lines(rows: list[Facts]) -> list[str]:
+    lines = []
+    for row in rows[-5:]:
+        answer = say(
+            "round {round}: {fate}; the noisy answer says: {says}",
+            round=row["round"],
+            fate=say(row["fate"]),
+            says=", ".join(row["says"][:6]) or say("nothing"),
+        )
+        lines += [f"    {answer}", f"        {row['bytes']}"]
+    return lines
+
+
+def _spent_lines(facts: Facts) -> list[str]:
+    ever = _wrap(in_all(facts))
+    if not facts["reports"]:
+        first = say(
+            "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",
+            epsilon=first_charge(facts),
+        )
+        return [first, *ever]
+    reports = reports_text(facts["reports"])
+    revealed = say(
+        "Ledger: {drawn}. Revealed so far at most epsilon {exact};",
+        drawn=f"{memos_text(facts['memos'])}, {reports}" if facts["memos"] else reports,
+        exact=number(facts["epsilon_exact"], ".4f"),
+    )
+    booked = number(facts["epsilon_charged"])
+    if facts["reporting"] == "once":
+        each = number(facts["eps_1"])
+        why = say("booked {booked}, {each} for each of them.", booked=booked, each=each)
+    else:
+        why = say("booked {booked}, the most that any number of them can reveal.", booked=booked)
+    return [revealed, why, *ever]
+
+
+def ledger_text(lines: list[Facts]) -> str:
+    """The ledger as a table."""
+    if not lines:
+        return say("Ledger: nothing was ever charged.")
+    sources = [say("all sources") if each["source"] == "*" else each["source"] for each in lines]
+    source = say("source")
+    wide = max(len(source), *map(len, sources))
+    rows = [
+        f"{line['at']}  {number(line['epsilon'], '8.4f')}  {name:<{wide}}  {booked_text(line)}"
+        for line, name in zip(lines, sources, strict=True)
+    ]
+    columns = (say("when"), say("epsilon"), say("campaign, reason"))
+    return "\n".join([f"{columns[0]:<20}  {columns[1]:>8}  {source:<{wide}}  {columns[2]}", *rows])
+
+
+def status_text(facts: Facts) -> str:
+    """A line for the agent and one per campaign."""
+    start = typed("allomfree-edge", "run")
+    idle = "" if facts["pid"] else f" (`{start}` starts it; `report` needs none)"
+    campaigns = [
+        f"{c['campaign']}: {'joined, ' if c['status'] == 'joined' else ''}{c['state']}; "
+        f"attribute {c['attribute']}, "
+        f"{reports_text(c['reports'])}, {c['queued']} queued, "
+        f"epsilon {c['epsilon_exact']:.4f} of {c['epsilon_charged']:g}, "
+        f"at most {c['epsilon_bound']:g} ever"
+        for c in facts["campaigns"]
+    ]
+    return "\n".join([f"agent: {facts['agent']}{idle}", *(campaigns or [none_joined()])])
+
+
+# --- parts of both -------------------------------------------------------------------------------
+
+
+def _about_lines(facts: Facts) -> list[str]:
+    return [
+        facts["title"],
+        "=" * len(facts["title"]),
+        f"{_label('Campaign')}{facts['campaign']}",
+        *_wrap(facts["purpose"], _label("Purpose")),
+        f"{_label('Asked by')}{facts['owner']}, {facts['contact']}",
+        f"{_label('Rounds')}{rounds_text(facts)}",
+        f"{_label('Ends')}{facts['ends']}",
+    ]
+
+
+def _attribute_lines(facts: Facts) -> list[str]:
+    values = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
+    octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
+    wide = max(10, *(len(say(label)) + 1 for label in OF_QUESTION))
+    answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
+    blank = " " * len(odds)
+    shifts = say(
+        "One report multiplies anyone's odds about you {one}, all together {every}.",
+        one=facts["belief_one_report"],
+        every=facts["belief_all_reports"],
+    )
+    size, protocol = facts["length"], facts["protocol"]
+    return [
+        f"  {facts['attribute']}: {facts['question']}",
+        f"{answers}{len(facts['values'])}: {values}",
+        *_wrap(facts["one_report"], odds),
+        *_wrap(facts["all_reports"], blank),
+        *_wrap(shifts, blank),
+        f"{name}{octets}",
+        blank + say("{count} bytes, {protocol}; ?? is noise", count=size, protocol=protocol),
+        *(_wrap(facts["warning"], " " * 4) if facts["warning"] else []),
+    ]
+
+
+def _rounds_lines(rounds: list[Facts] | None) -> list[str]:
+    """The rounds drawn, where a device does not answer in all of them."""
+    if rounds is None:
+        return []
+    if not rounds:
+        return _wrap(f"    {say('No round is left for it to answer.')}")
+    first = ", ".join(f"{r['round']} ({r['opens'][:16]}Z)" for r in rounds[:MOST_ROUNDS])
+    return _wrap(
+        f"    {say('Rounds drawn: {rounds}.', rounds=and_more(first, rounds, MOST_ROUNDS))}"
+    )
+
+
+def _limits_lines(facts: Facts, attributes: list[Facts]) -> list[str]:
+    """What is not sent, what is seen all the same, and what noise does not hide."""
+    not_hidden = dict.fromkeys(text for each in attributes for text in each["not_hidden"])
+    return [
+        *_wrap(say("Never sent: {list}.", list=say("; ").join(facts["never_leaves"]))),
+        *_wrap(say("The broker sees: {list}.", list=say("; ").join(facts["broker_sees"]))),
+        *(line for text in not_hidden for line in _wrap(text)),
+    ]
+
+
+def _label(name: str) -> str:
+    """A line's name, as wide as the widest of them."""
+    return say(name).ljust(max(12, *(len(say(label)) + 1 for label in LABELS)))
+
+
+def _wrap(text: str, label: str = "") -> list[str]:
+    """Lines of at most WIDTH columns, indented below their label."""
+    indent = " " * len(label)
+    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=indent) or [label]

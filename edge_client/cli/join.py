@@ -21,7 +21,7 @@ from protocol_spec.programs.cli import AS_JSON, print_facts, typed
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
-    from edge_client.statement import InvitationFacts
+    from edge_client.statement import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Conversation:
             elif facts["sources"]:
                 click.echo(text.sources_text(facts["sources"], config), err=True)
             if why := doubt(self.invitation.manifest, self.client.clock):
-                click.echo(text.clock_text(why), err=True)
+                click.echo(say("Clock: {doubt}.", doubt=why), err=True)
             if begins := first_round_to_come(self.invitation.manifest, self.client.clock):
                 click.echo(say("The first round begins at {first}.", first=begins), err=True)
 
@@ -95,7 +95,7 @@ class Conversation:
                 run = typed("allomfree-edge", "run", without=REMEMBERED | {"credentials_for"})
                 click.echo(say("Next: {command}", command=run))
 
-    def _facts(self) -> InvitationFacts:
+    def _facts(self) -> Facts:
         from edge_client import statement  # noqa: PLC0415
         from edge_client.sources import unreadable  # noqa: PLC0415
 

@@ -390,7 +390,7 @@ class Store:
 
     def spent(self, membership: Membership) -> Spending:
         """What a campaign has cost so far, exactly and as booked."""
-        way = membership.way
+        way = membership.mechanism
         if way.memos == 0:  # each answer is booked when it is drawn
             spent = way.spending([membership.answers])
             return replace(spent, charged=spent.exact)

@@ -247,8 +247,8 @@ def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: Fake
         attributes.add(membership.attribute.name)
         report = decode_report(draw(agent, "v0").payload)
         assert not isinstance(report, Rejected)
-        counted = membership.way.supported(report.body, membership.device).body
-        assert membership.way.counted.fault(counted) is None
+        counted = membership.mechanism.supported(report.body, membership.device).body
+        assert membership.mechanism.counted.fault(counted) is None
         assert len(report.body) == campaign.body_bytes
         agent.store.forget(only(agent), 0)
         clock.pass_time(DAY)

@@ -30,7 +30,6 @@ from edge_client.page import (
     POLICY,
     RIGHT,
     TOP,
-    Loss,
     PageServer,
     curve_svg,
     statement_page,
@@ -171,7 +170,7 @@ def drawn(svg: str, kind: str) -> list[tuple[float, float]]:
 def test_the_curve_climbs_to_its_ceiling_and_marks_the_present(protocol: str, count: int) -> None:
     calibration = calibrate(protocol, k=5, eps_inf=2.0, eps_1=0.2)
     reports = min(5, count)
-    svg = curve_svg(Loss(calibration.epsilon_after, calibration.eps_inf), count, [reports])
+    svg = curve_svg(calibration.epsilon_after, calibration.eps_inf, count, [reports])
     points = drawn(svg, "curve")
     assert points[0] == (LEFT, BASE)
     assert points[-1][0] == RIGHT

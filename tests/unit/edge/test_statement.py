@@ -323,7 +323,7 @@ def shown_text(state: Path, clock: FakeClock) -> str:
 def test_hashed_reports_say_the_values_of_their_group(state: Path, clock: FakeClock) -> None:
     agent = joined_agent(state, clock, way_manifest("hashed", attributes=many_values(16)))
     draw_rounds(agent, clock, 12, "v03")
-    way, member = only(agent).way, only(agent)
+    way, member = only(agent).mechanism, only(agent)
     with EdgeClient(state, clock=clock, exclusive=False) as client:
         rows = campaign_facts(client, client.find())["queued"]
     cells = [way.randomiser(member.device).key(i) for i in range(16)]
