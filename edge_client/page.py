@@ -432,9 +432,9 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, render: Callable[[], str], port: int, word: str | None = None) -> None:
+    def __init__(self, render: Callable[[], str], port: int) -> None:
         self.render = render
-        self.word = word or os.urandom(16).hex()
+        self.word = os.urandom(16).hex()
         self._free = BoundedSemaphore(AT_ONCE)
         try:
             super().__init__((HOST, port), _Handler)

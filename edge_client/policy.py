@@ -80,32 +80,19 @@ class Policy:
 
     def check(self, manifest: Manifest) -> None:
         """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
-        name = manifest.campaign
+        name, period = manifest.campaign, manifest.rounds.period
         if not any(fnmatchcase(name, pattern) for pattern in self.campaigns):
-            raise _refusal(
-                name, "campaigns", "is not among the campaigns allowed", [*self.campaigns, name]
-            )
-        if manifest.eps_inf > self.max_eps_inf:
-            raise _refusal(
-                name,
-                "max_eps_inf",
-                f"may reveal eps_inf = {manifest.eps_inf:g}, more than {self.max_eps_inf:g}",
-                manifest.eps_inf,
-            )
-        if manifest.max_values > self.max_values:
-            raise _refusal(
-                name,
-                "max_values",
-                f"may ask for {manifest.max_values} different values, more than {self.max_values}",
-                manifest.max_values,
-            )
-        if manifest.rounds.period < self.min_period:
-            raise _refusal(
-                name,
-                "min_period",
-                f"asks every {manifest.rounds.period} s, more often than {self.min_period} s",
-                manifest.rounds.period,
-            )
+            what = "is not among the campaigns allowed"
+            raise _refusal(name, "campaigns", what, [*self.campaigns, name])
+        for limit, asked, what in (
+            ("max_eps_inf", manifest.eps_inf, "may reveal eps_inf = {:g}, more than {:g}"),
+            ("max_values", manifest.max_values, "may ask for {} different values, more than {}"),
+        ):
+            if asked > getattr(self, limit):
+                raise _refusal(name, limit, what.format(asked, getattr(self, limit)), asked)
+        if period < self.min_period:
+            what = f"asks every {period} s, more often than {self.min_period} s"
+            raise _refusal(name, "min_period", what, period)
         names = [attribute.name for attribute in manifest.attributes]
         more = [n for n in names if not any(fnmatchcase(n, pattern) for pattern in self.sources)]
         if more:
@@ -123,30 +110,26 @@ class Policy:
             raise _refusal(campaign, "operators", f"is {signer}{unchecked}")
 
     def operator_name(self, operator: bytes) -> str | None:
-        """What the owner calls an operator; None for one who is not listed."""
+        """The owner's name for an operator; None for one who is not listed."""
         return next((known.name for known in self.operators if known.key == operator), None)
 
     def check_budget(self, campaign: str, source: str, needed: float, used: float) -> None:
         """Raise `PolicyRefusal` if a charge would exceed the source's lifetime budget."""
         if not self.allows_charge(needed, used):
-            raise _refusal(
-                campaign,
-                "lifetime_budget",
+            what = (
                 f"needs {needed:g} more of source {source!r}, and {used:g} of its lifetime "
-                f"budget of {self.lifetime_budget:g} is already used or promised",
-                _rounded_up(used + needed),
+                f"budget of {self.lifetime_budget:g} is already used or promised"
             )
+            raise _refusal(campaign, "lifetime_budget", what, _rounded_up(used + needed))
 
     def check_total(self, campaign: str, needed: float, used: float) -> None:
         """Raise `PolicyRefusal` if a charge would exceed the budget of all sources together."""
         if not self.allows_total(needed, used):
-            raise _refusal(
-                campaign,
-                "total_budget",
+            what = (
                 f"needs {needed:g} more, and {used:g} of the total budget of "
-                f"{self.total_budget:g} for all sources is already used or promised",
-                _rounded_up(used + needed),
+                f"{self.total_budget:g} for all sources is already used or promised"
             )
+            raise _refusal(campaign, "total_budget", what, _rounded_up(used + needed))
 
     def allows_charge(self, needed: float, used: float) -> bool:
         """Whether a charge stays within the lifetime budget of its source."""
@@ -187,18 +170,18 @@ def _operators(value: Any) -> tuple[Operator, ...]:
 
 
 def _read(name: str, value: Any) -> Any:
+    """A limit from the configuration file, or `SettingsError`."""
     if name == "operators":
         return _operators(value if isinstance(value, dict | list) else [value])
     if name in ("campaigns", "sources"):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise SettingsError(f"policy.{name} = {value!r}: must be a list of names; * matches any")
-    if name == "min_period":
-        seconds = parse_duration(value) if isinstance(value, str) else None
-        if seconds is not None:
-            return seconds
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    if not number or (name in ("max_values", "min_period") and not isinstance(value, int)):
+    if name == "min_period" and isinstance(value, str):
+        seconds = parse_duration(value)
+        value = value if seconds is None else seconds
+    kind = int if name in ("max_values", "min_period") else int | float
+    if not isinstance(value, kind) or isinstance(value, bool) or not value >= 0:
         raise SettingsError(f"policy.{name} = {value!r}: must be a number, 0 or more")
     if name == "max_values" and value < 1:
         raise SettingsError(
