@@ -25,9 +25,9 @@ import click
 from collector.errors import CollectorError
 from collector.planning import Plan
 from collector.records import Campaign
-from collector.results.facts import NumbersFacts, ResultFacts, attribute_index
+from collector.results.facts import attribute_of
 from collector.results.tables import needed
-from collector.results.words import heading, in_percent, quantity, withheld_text
+from collector.results.words import Facts, heading, in_percent, quantity, withheld_text
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
 
@@ -217,7 +217,7 @@ def _chart(
     pooled: Result | None,
     true: Sequence[float] | None,
 ) -> Chart:
-    attribute = campaign.manifest.attributes[attribute_index(campaign, results[0].attribute)]
+    attribute = attribute_of(campaign, results[0])
     shown = [r for r in results if not r.withheld]
     if not shown:
         return Chart(attribute.question, f"{_note(results)}; too few reports, withheld")
@@ -231,7 +231,7 @@ def bar_chart(
     campaign: Campaign, result: Result, true: Sequence[float] | None, most: int = MOST_BARS
 ) -> Chart:
     """The largest values of one result."""
-    attribute = campaign.manifest.attributes[attribute_index(campaign, result.attribute)]
+    attribute = attribute_of(campaign, result)
     bars = tuple(largest(histogram(result, attribute.values, true), most))
     return Chart(attribute.question, _note([result]), bars, values=attribute.k)
 
@@ -284,7 +284,7 @@ def line(
     """One value by its index, or the median or mean of a numeric question, over rounds."""
     found = tuple(p for r in rounds if (p := _point(campaign, r, chosen)) is not None)
     together = None if pooled is None else _point(campaign, pooled, chosen)
-    asked = campaign.manifest.attributes[attribute_index(campaign, rounds[0].attribute)]
+    asked = attribute_of(campaign, rounds[0])
     if isinstance(chosen, str):
         return Line(chosen, found, together, unit=asked.unit)
     truth = None if true is None else 100 * true[chosen]
@@ -486,7 +486,7 @@ def over_time(drawn: Line, label: str, together: str) -> str:
     return _plot(curves, label, drawn.times, ticks, around=("", f" {drawn.unit}"))
 
 
-def distribution(numbers: NumbersFacts, true: Sequence[float] | None, label: str) -> str:
+def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> str:
     """The distribution function at the edges of bins, with the band that holds for all of them."""
     kept = [(e, i) for i, e in enumerate(numbers["edges"]) if e is not None]
     if len(kept) < 2:
@@ -892,7 +892,7 @@ def ink_of(stream: TextIO, environ: Mapping[str, str]) -> Ink:
 
 
 def plot_text(
-    facts: ResultFacts, *, width: int, ink: Ink = UNICODE, true: Sequence[float] | None = None
+    facts: Facts, *, width: int, ink: Ink = UNICODE, true: Sequence[float] | None = None
 ) -> str:
     """One result as a picture that is no wider than the terminal."""
     lines = heading(facts)

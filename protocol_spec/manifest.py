@@ -233,8 +233,11 @@ class Manifest:
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """How each attribute is answered, in order: what devices draw with and collectors count."""
-        budget = _budget(vars(self))
-        return tuple(make_mechanism(each, budget, self.digest) for each in self.attributes)
+        return tuple(make_mechanism(each, self.budget, self.digest) for each in self.attributes)
+
+    @cached_property
+    def budget(self) -> Budget:
+        return _budget(vars(self))
 
     @cached_property
     def calibrations(self) -> tuple[Calibration, ...]:

@@ -38,27 +38,21 @@ from collector.planning import (
     NumbersPlan,
     Plan,
     plan_manifest,
-    receipts_on,
     too_few_pages,
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
-from collector.results.words import median_between, quantity, rounds_name
+from collector.results.words import MECHANISM_TEXTS, median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
+from protocol_spec.limits import PAGE_TAGS
 from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours
 
 # --- plan ------------------------------------------------------------------------------------
 
 _PLAN_FLAGS: Final = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
-_FLOORS: Final = {
-    "memoized": "noise of the one memo per device",
-    "once": "every device has answered",
-    "hashed": "noise of the memos and of the groups",
-    "nested": "the last level",
-}
 
 
 @command
@@ -144,7 +138,8 @@ def _widths(a: AttributePlan, plan: Plan) -> Iterator[str]:
         f"   any pair ±{100 * a.difference_all:.2f}"
     )
     yield f"  pooled over rounds          {pooled}"
-    yield f"  floor, however many rounds  ±{100 * a.floor:.2f} ({_FLOORS[a.reporting]})"
+    reason = MECHANISM_TEXTS[a.reporting].floor
+    yield f"  floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
     if a.split_budget_ratio is not None and a.split_budget_ratio > 1.0:
         yield (
             f"  if every device answered all questions instead of one: "
@@ -304,7 +299,7 @@ def _receipts(manifest: Manifest) -> str:
     warning = too_few_pages(pages, manifest.devices)
     if warning is not None:
         return f"Careful: {warning}"
-    return f"Receipts of {receipts_on(pages):,} devices at a time (receipt_pages = {pages})"
+    return f"Receipts of {pages * PAGE_TAGS:,} devices at a time (receipt_pages = {pages})"
 
 
 def _opened_text(facts: Facts) -> str:

@@ -21,12 +21,8 @@ from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
 from collector.records import Campaign
 from collector.results import tables
-from collector.results.estimates import Comparison, compare
+from collector.results.estimates import compare
 from collector.results.facts import (
-    CampaignStatus,
-    ResultFacts,
-    StatusFacts,
-    WorkerFacts,
     chosen_results,
     read_truth,
     result_facts,
@@ -35,6 +31,7 @@ from collector.results.facts import (
 )
 from collector.results.tables import Row
 from collector.results.words import (
+    Facts,
     answer_text,
     difference_lines,
     heading,
@@ -70,7 +67,7 @@ def status(settings: Settings, campaign: str | None, watch: bool, as_json: bool)
     allomfree-collector status --watch
     """
 
-    def facts() -> StatusFacts:
+    def facts() -> Facts:
         with closing(read_store(settings.data_dir, settings.store)) as store:
             return status_facts(store, settings.data_dir, time.time(), campaign)
 
@@ -106,7 +103,7 @@ def watched(
         return
 
 
-def status_text(facts: StatusFacts) -> str:
+def status_text(facts: Facts) -> str:
     """The service, then every campaign."""
     lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
     lines += map(_worker_line, facts["workers"])
@@ -126,7 +123,7 @@ def status_text(facts: StatusFacts) -> str:
     return "\n".join(lines)
 
 
-def _worker_line(worker: WorkerFacts) -> str:
+def _worker_line(worker: Facts) -> str:
     drained = "" if worker["drained"] is None else f", drained {worker['drained']:.0f} s ago"
     return (
         f"  worker {worker['number']} on {shown(worker['name'])} {role_of(worker)}: seen "
@@ -134,7 +131,7 @@ def _worker_line(worker: WorkerFacts) -> str:
     )
 
 
-def _campaign_lines(c: CampaignStatus) -> Iterator[str]:
+def _campaign_lines(c: Facts) -> Iterator[str]:
     yield f"{c['campaign']} ({c['state']}): {c['title']}"
     if c["state"] == "finished":
         yield f"  all rounds are sealed: {c['rounds']}"
@@ -212,7 +209,7 @@ def _with_values(campaign: Campaign, results: list[Result], pair: tuple[str, str
     return [result for result in results if result.attribute in having] or results
 
 
-def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], str]:
+def _plotter(settings: Settings, campaign: Campaign) -> Callable[[Facts], str]:
     """What draws a result so that this terminal can show it."""
     ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
     if ink.colour:
@@ -221,7 +218,7 @@ def _plotter(settings: Settings, campaign: Campaign) -> Callable[[ResultFacts], 
     return lambda f: plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"]))
 
 
-def result_text(facts: ResultFacts) -> str:
+def result_text(facts: Facts) -> str:
     """A histogram as a table."""
     head = [*heading(facts), *(f"  careful: {warning}" for warning in facts["warnings"])]
     if facts["device_bound"] is None:
@@ -260,7 +257,7 @@ _SHORT_ANSWERS: Final = {
 }
 
 
-def _comparisons_text(facts: Sequence[ResultFacts], found: Sequence[Comparison]) -> str:
+def _comparisons_text(facts: Sequence[Facts], found: Sequence[Facts]) -> str:
     """A single comparison of an attribute in sentences, several as a table."""
     parts = []
     for attribute in dict.fromkeys(each["attribute"] for each in found):
@@ -269,7 +266,7 @@ def _comparisons_text(facts: Sequence[ResultFacts], found: Sequence[Comparison])
     return "\n\n".join(parts)
 
 
-def _comparison_text(facts: ResultFacts, found: Comparison) -> str:
+def _comparison_text(facts: Facts, found: Facts) -> str:
     if found["difference"] is None:
         return "\n".join([*heading(facts), f"  {withheld_text(facts)}; withheld"])
     ends = ((found["low"], found["high"]), (found["low_all"], found["high_all"]))
@@ -285,7 +282,7 @@ def _comparison_text(facts: ResultFacts, found: Comparison) -> str:
     )
 
 
-def _comparison_table(compared: Sequence[tuple[ResultFacts, Comparison]]) -> str:
+def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
     facts, first = compared[0]
     a, b = first["a"], first["b"]
     width = max(6, *(len(which(each)) for each, _ in compared))
@@ -303,7 +300,7 @@ def _comparison_table(compared: Sequence[tuple[ResultFacts, Comparison]]) -> str
     )
 
 
-def _comparison_row(rounds: str, width: int, c: Comparison) -> str:
+def _comparison_row(rounds: str, width: int, c: Facts) -> str:
     difference, interval = "", ""
     if c["difference"] is not None and c["low"] is not None and c["high"] is not None:
         difference = f"{100 * c['difference']:.1f}"

@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Literal, NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 
 from collector.errors import UnknownCampaign
+from collector.results.words import Facts
 from protocol_spec import Manifest, Mechanism, Result
 from protocol_spec.estimation import (
     Array,
@@ -38,29 +39,15 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
     if result.withheld:
         raise ValueError("a withheld result has no estimate")
     index = [each.name for each in manifest.attributes].index(result.attribute)
-    way, raw = manifest.mechanisms[index], np.array(result.raw)
-    diluted = 1.0 / result.n_eff
-    if way.reporting == "nested":
-        one = _mixed(way, result)
-    else:
-        (channel,) = way.channels
-        one = (
-            _pooled(channel, result, diluted)
-            if _repeated(way, result)
-            else _single(channel, result)
-        )
+    mechanism, diluted = manifest.mechanisms[index], 1.0 / result.n_eff
+    if mechanism.rules.has_levels:
+        one = _mixed(mechanism, result)
+    elif result.round is None and not mechanism.rules.draws_rounds:
+        one = _pooled(mechanism.channels[0], result, diluted)  # several reports of one memo
+    else:  # every report has noise of its own
+        one = estimate(np.array(result.counts), result.n, mechanism.channels[0])
     known = replace(one.moments, n_eff=1.0 / diluted, dilution=diluted)
-    return replace(one, raw=raw, moments=known)
-
-
-def _repeated(way: Mechanism, result: Result) -> bool:
-    """Whether a device may have sent several reports of one memo."""
-    return result.round is None and way.reporting != "once"
-
-
-def _single(channel: Channel, result: Result) -> Estimate:
-    """Every report has noise of its own."""
-    return estimate(np.array(result.counts), result.n, channel)
+    return replace(one, raw=np.array(result.raw), moments=known)
 
 
 def _pooled(channel: Channel, result: Result, squares: float) -> Estimate:
@@ -89,12 +76,12 @@ def _parts(one: Array, two: Array) -> tuple[Array, Array]:
     return one - within, within
 
 
-def _mixed(way: Mechanism, result: Result) -> Estimate:
+def _mixed(mechanism: Mechanism, result: Result) -> Estimate:
     """Devices at several levels: the privacy errors of two bars tell the mixture of their noise."""
-    some = estimate(np.zeros(way.k, dtype=np.int64), 1, way.channels[-1])
+    some = estimate(np.zeros(mechanism.k, dtype=np.int64), 1, mechanism.channels[-1])
     held = np.clip(result.raw, 0.0, 1.0)
     v0, slope = _line(held, np.square(result.privacy_error))
-    return replace(some, moments=replace(some.moments, **_covariances(way, v0, slope)))
+    return replace(some, moments=replace(some.moments, **_covariances(mechanism, v0, slope)))
 
 
 def _line(f: Array, variance: Array) -> tuple[float, float]:
@@ -106,14 +93,14 @@ def _line(f: Array, variance: Array) -> tuple[float, float]:
     return float(variance[first] - f[first] * slope), float(slope)
 
 
-def _covariances(way: Mechanism, v0: float, slope: float) -> dict[str, float]:
+def _covariances(mechanism: Mechanism, v0: float, slope: float) -> dict[str, float]:
     """What `Moments.base` and `base_slope` are, for one-time protocols of any mixture of levels.
 
     GRR with d = p - q has base (1-d)/(k d^2) and base_slope (1-d)/d, and v0 and slope are sums of
     these: v0 = base (k-1)/k + base_slope / k^2, slope = base_slope (1 - 2/k).
     """
-    base, base_slope, k = v0, slope, way.k
-    if not way.counted.unary:
+    base, base_slope, k = v0, slope, mechanism.k
+    if not mechanism.counted.unary:
         base_slope = slope / (1.0 - 2.0 / k) if k > 2 else 0.0
         base = (v0 - base_slope / k**2) * k / (k - 1)
     return {"v0": v0, "slope": slope, "base": base, "base_slope": base_slope}
@@ -122,89 +109,39 @@ def _covariances(way: Mechanism, v0: float, slope: float) -> dict[str, float]:
 # --- is A above B? ------------------------------------------------------------------------------
 
 
-Answer = Literal["above", "below", "not shown", "withheld"]
-
-
-class Comparison(TypedDict):
-    """How much more frequent A is than B, as shares of 1; None where the result is withheld.
+def compare(manifest: Manifest, result: Result, a: str, b: str) -> Facts:
+    """How much more frequent value `a` is than value `b`, as shares of 1; None where withheld.
 
     `low` and `high` are for a pair named before looking; `low_all` and `high_all` hold for all
     pairs at once, which is what a pair picked for its bars needs.
     """
-
-    attribute: str
-    a: str
-    b: str
-    round: int | None
-    first: int | None
-    last: int | None
-    rounds: int
-    n: int
-    devices: int
-    n_eff: float
-    confidence: float
-    difference: float | None
-    privacy_error: float | None
-    sampling_error: float | None
-    half_width: float | None
-    low: float | None
-    high: float | None
-    half_width_all: float | None
-    low_all: float | None
-    high_all: float | None
-    answer: Answer
-    answer_all: Answer
-
-
-def compare(manifest: Manifest, result: Result, a: str, b: str) -> Comparison:
-    """Whether value `a` of the result's attribute is more frequent than value `b`."""
     attribute = next(each for each in manifest.attributes if each.name == result.attribute)
     u, v = (_index(attribute.values, value) for value in (a, b))
     if u == v:
         raise UnknownCampaign(f"{quoted(a)} is compared with itself; name two values")
     found = None if result.withheld else difference(estimate_of(manifest, result), u, v)
-    named = _Interval.of(found, result.confidence, 1)
-    every = _Interval.of(found, result.confidence, math.comb(attribute.k, 2))
+    names = ("round", "first", "last", "rounds", "n", "devices", "n_eff", "confidence")
     return {
         "attribute": result.attribute,
         "a": a,
         "b": b,
-        "round": result.round,
-        "first": result.first,
-        "last": result.last,
-        "rounds": result.rounds,
-        "n": result.n,
-        "devices": result.devices,
-        "n_eff": result.n_eff,
-        "confidence": result.confidence,
+        **{name: getattr(result, name) for name in names},
         "difference": None if found is None else found.value,
         "privacy_error": None if found is None else math.sqrt(found.privacy_variance),
         "sampling_error": None if found is None else math.sqrt(found.sampling_variance),
-        "half_width": named.half,
-        "low": named.low,
-        "high": named.high,
-        "half_width_all": every.half,
-        "low_all": every.low,
-        "high_all": every.high,
-        "answer": named.answer,
-        "answer_all": every.answer,
+        **_interval(found, result.confidence, 1, ""),
+        **_interval(found, result.confidence, math.comb(attribute.k, 2), "_all"),
     }
 
 
-class _Interval(NamedTuple):
-    half: float | None
-    low: float | None
-    high: float | None
-    answer: Answer
-
-    @classmethod
-    def of(cls, found: Contrast | None, confidence: float, comparisons: int) -> _Interval:
-        if found is None:
-            return cls(None, None, None, "withheld")
+def _interval(found: Contrast | None, confidence: float, comparisons: int, suffix: str) -> Facts:
+    half, low, high, answer = None, None, None, "withheld"
+    if found is not None:
         half = found.half_width(confidence, comparisons=comparisons)
         low, high = found.interval(confidence, comparisons=comparisons)
-        answer: Answer = "above" if low > 0.0 else "below" if high < 0.0 else "not shown"
-        return cls(half, low, high, answer)
+        answer = "above" if low > 0.0 else "below" if high < 0.0 else "not shown"
+    names = ("half_width", "low", "high", "answer")
+    return {f"{name}{suffix}": value for name, value in zip(names, (half, low, high, answer))}
 
 
 def _index(values: tuple[str, ...], value: str) -> int:
@@ -270,16 +207,8 @@ def _changes(shown: Sequence[Result]) -> list[Change | None]:
 def _change(shown: Sequence[Result], i: int, critical: float) -> Change | None:
     lowest, highest = (pick(shown, key=lambda r: r.raw[i]) for pick in (min, max))
     apart = highest.raw[i] - lowest.raw[i]
-    if apart <= critical * math.hypot(*_errors(lowest, i), *_errors(highest, i)):
+    errors = [e[i] for r in (lowest, highest) for e in (r.privacy_error, r.sampling_error)]
+    if apart <= critical * math.hypot(*errors):
         return None
     first, last = sorted((lowest, highest), key=shown.index)
-    return Seen(_number(first), first.raw[i]), Seen(_number(last), last.raw[i])
-
-
-def _errors(result: Result, i: int) -> tuple[float, float]:
-    return result.privacy_error[i], result.sampling_error[i]
-
-
-def _number(result: Result) -> int:
-    number = result.last if result.round is None else result.round
-    return number or 0
+    return Seen(first.last, first.raw[i]), Seen(last.last, last.raw[i])

@@ -30,48 +30,22 @@ Format = Literal["csv", "json", "ndjson", "parquet"]
 
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson", "parquet")
 KINDS: Final[dict[str, Kind]] = {
-    "campaign": "text",
-    "digest": "text",
-    "attribute": "text",
-    "round": "whole",  # none for pooled rounds
-    "rounds": "whole",
-    "value": "text",
-    "protocol": "text",
-    "n": "whole",
-    "devices": "whole",
-    "min_reports": "whole",
+    **dict.fromkeys(("campaign", "digest", "attribute"), "text"),
+    **dict.fromkeys(("round", "rounds"), "whole"),  # no round for pooled rounds
+    **dict.fromkeys(("value", "protocol"), "text"),
+    **dict.fromkeys(("n", "devices", "min_reports"), "whole"),
     "withheld": "flag",
     "count": "whole",
-    "raw": "number",
-    "projected": "number",
-    "privacy_error": "number",
-    "sampling_error": "number",
-    "confidence": "number",
-    "low": "number",
-    "high": "number",
-    "low_all": "number",
-    "high_all": "number",
-    "device_bound": "number",
+    **dict.fromkeys(("raw", "projected", "privacy_error", "sampling_error"), "number"),
+    **dict.fromkeys(("confidence", "low", "high", "low_all", "high_all", "device_bound"), "number"),
     "reporting": "text",
-    "first": "whole",
-    "last": "whole",
-    "n_eff": "number",
-    "difference_pair": "number",
-    "difference_tallest": "number",
-    "cdf": "number",
-    "cdf_low": "number",
-    "cdf_high": "number",
-    "mean": "number",
-    "mean_low": "number",
-    "mean_high": "number",
-    "mean_bias": "number",
-    "median": "number",
-    "median_low": "number",
-    "median_high": "number",
-    "opens": "time",
-    "closes": "time",
-    "bin_low": "number",
-    "bin_high": "number",
+    **dict.fromkeys(("first", "last"), "whole"),
+    **dict.fromkeys(("n_eff", "difference_pair", "difference_tallest"), "number"),
+    **dict.fromkeys(("cdf", "cdf_low", "cdf_high"), "number"),
+    **dict.fromkeys(("mean", "mean_low", "mean_high", "mean_bias"), "number"),
+    **dict.fromkeys(("median", "median_low", "median_high"), "number"),
+    **dict.fromkeys(("opens", "closes"), "time"),
+    **dict.fromkeys(("bin_low", "bin_high"), "number"),
     "unit": "text",
 }
 COLUMNS: Final = tuple(KINDS)
@@ -94,25 +68,31 @@ def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row]:
         yield from histogram(campaign, result)
 
 
+def of_result(campaign: Campaign, result: Result) -> Row:
+    """What is the same for all values of a result."""
+    rounds = campaign.manifest.rounds
+    return {
+        "campaign": campaign.name,
+        "digest": result.digest.hex(),
+        **{name: getattr(result, name) for name in _OF_RESULT},
+        "device_bound": None if result.withheld else result.device_bound,
+        "opens": instant(rounds.opens(result.first)),
+        "closes": instant(rounds.closes(result.last)),
+    }
+
+
 def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
     """The rows of one result."""
     asked = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
     numbers, far = result.numbers or _NO_NUMBERS, result.difference
     middle = next(q for q in numbers.quantiles if q.tau == 0.5)
-    opens, closes = times(campaign, result)
-    shared = {
-        "campaign": campaign.name,
-        "digest": result.digest.hex(),
-        **{name: getattr(result, name) for name in _OF_RESULT},
-        "device_bound": None if result.withheld else result.device_bound,
+    shared = of_result(campaign, result) | {
         "difference_pair": None if far is None else far.pair,
         "difference_tallest": None if far is None else far.tallest,
         **{name: getattr(numbers, name) for name in ("mean", "mean_low", "mean_high", "mean_bias")},
         "median": middle.value,
         "median_low": middle.low,
         "median_high": middle.high,
-        "opens": opens,
-        "closes": closes,
         "unit": asked.unit,
     }
     series = {"count": result.counts} | {name: getattr(result, name) for name in _OF_VALUE}
@@ -123,12 +103,6 @@ def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
         # Shares up to a bin end before the last one; withheld series are empty.
         found |= {name: row[i] if i < len(row) else None for name, row in series.items()}
         yield {name: found[name] for name in COLUMNS}
-
-
-def times(campaign: Campaign, result: Result) -> tuple[str, str]:
-    """When the first of a result's rounds begins and the last ends."""
-    rounds = campaign.manifest.rounds
-    return instant(rounds.opens(result.first)), instant(rounds.closes(result.last))
 
 
 def bin_ends(attribute: Attribute, i: int) -> tuple[float | None, float | None]:

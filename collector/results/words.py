@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, NamedTuple
 
 from protocol_spec import Calibration, Mechanism, Odds, Reporting, lifetime_odds, report_odds
+from protocol_spec.mechanisms import LOLOHA
 
-if TYPE_CHECKING:
-    from collector.results.estimates import Comparison
-    from collector.results.facts import NumbersFacts, ResultFacts
+Facts = dict[str, Any]  # what `--json` prints and the page gives under `.json`; see docs/results.md
 
-CAVEATS: Final[dict[Reporting, str]] = {
-    "memoized": (
+
+class MechanismText(NamedTuple):
+    """What commands and page say of a mechanism; `together` is the result of several rounds."""
+
+    hides: str
+    floor: str
+    together: str
+    caveat: str
+
+
+MECHANISM_TEXTS: Final[dict[Reporting, MechanismText]] = {
+    "memoized": MechanismText(
+        "the value; a second value is never reported",
+        "noise of the one memo per device",
+        "pooled",
         "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
-        "of different rounds are not independent, and pooling is for values that do not change."
+        "of different rounds are not independent, and pooling is for values that do not change.",
     ),
-    "once": (
+    "once": MechanismText(
+        "the whole history, whatever changes",
+        "every device has answered",
+        "all released",
         "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
-        "may change, errors of different rounds are independent, and trends may be fitted."
+        "may change, errors of different rounds are independent, and trends may be fitted.",
     ),
-    "hashed": (
+    "hashed": MechanismText(
+        "values, but not that they changed",
+        "noise of the memos and of the groups",
+        "pooled",
         "Each device reports, in every round, which of two groups of values its own is in: values "
-        "may change, but the collector can see that a device's value changed."
+        "may change, but the collector can see that a device's value changed.",
     ),
-    "nested": (
+    "nested": MechanismText(
+        "the value; a late report alone reveals more than eps_1",
+        "the last level",
+        "latest",
         "Each report of a device reveals a little more and contains what earlier ones revealed: "
-        "rounds must not be averaged, and values are assumed not to change."
+        "rounds must not be averaged, and values are assumed not to change.",
     ),
-}
-TOGETHER: Final[dict[Reporting, str]] = {
-    "memoized": "pooled",
-    "once": "all released",
-    "hashed": "pooled",
-    "nested": "latest",
 }
 ANSWERS: Final = {
     "above": "yes: {a} is above {b}",
@@ -68,7 +83,7 @@ def median_between(low: float | None, high: float | None, unit: str) -> str:
     return f"median between {quantity(low)} and {quantity(high, unit)}"
 
 
-def numbers_lines(numbers: NumbersFacts) -> list[str]:
+def numbers_lines(numbers: Facts) -> list[str]:
     """Mean and quantiles, each with its interval."""
     unit, lines = numbers["unit"], []
     if numbers["mean"] is not None:
@@ -87,7 +102,7 @@ def numbers_lines(numbers: NumbersFacts) -> list[str]:
 # --- results ------------------------------------------------------------------------------------
 
 
-def which(facts: ResultFacts) -> str:
+def which(facts: Facts) -> str:
     """Which rounds a result is about."""
     first, last = facts["first"], facts["last"]
     if facts["round"] is not None:
@@ -99,10 +114,10 @@ def which(facts: ResultFacts) -> str:
     return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
 
 
-def heading(facts: ResultFacts) -> list[str]:
+def heading(facts: Facts) -> list[str]:
     """Which question, which rounds, how many reports; a trial is always named as one."""
     rounds = which(facts) + ("" if facts["final"] else " so far, not sealed")
-    way = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
+    mechanism = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
     trial = " (a TRIAL)" if facts["campaign"].rpartition("-")[0].endswith("-trial") else ""
     alike = round(facts["n_eff"]) == facts["devices"]
     effective = "" if alike else f" (as good as {facts['n_eff']:,.0f})"
@@ -110,12 +125,12 @@ def heading(facts: ResultFacts) -> list[str]:
         f"{facts['attribute']}: {facts['question']}{trial}",
         (
             f"  {rounds}, {facts['n']:,} reports of {facts['devices']:,} devices{effective}, "
-            f"{facts['protocol']}{way}"
+            f"{facts['protocol']}{mechanism}"
         ),
     ]
 
 
-def withheld_text(facts: ResultFacts) -> str:
+def withheld_text(facts: Facts) -> str:
     """Why there is no histogram."""
     n, devices, needed, n_eff = facts["n"], facts["devices"], facts["min_reports"], facts["n_eff"]
     if devices == n and round(n_eff) == devices:
@@ -128,7 +143,7 @@ def withheld_text(facts: ResultFacts) -> str:
     )
 
 
-def difference_lines(facts: ResultFacts) -> list[str]:
+def difference_lines(facts: Facts) -> list[str]:
     """How far apart bars must be."""
     far = facts["difference"]
     if far is None:
@@ -143,7 +158,7 @@ def difference_lines(facts: ResultFacts) -> list[str]:
     ]
 
 
-def answer_text(found: Comparison, *, every_pair: bool = False) -> str:
+def answer_text(found: Facts, *, every_pair: bool = False) -> str:
     """Whether A is above B."""
     answer = found["answer_all"] if every_pair else found["answer"]
     return ANSWERS[answer].format(a=found["a"], b=found["b"])
@@ -152,25 +167,24 @@ def answer_text(found: Comparison, *, every_pair: bool = False) -> str:
 # --- what reports reveal, for the analyst; the owner's program says the same as odds --------------
 
 
-def odds_sentences(way: Mechanism, value: str) -> tuple[str, str]:
+def odds_sentences(mechanism: Mechanism, value: str) -> tuple[str, str]:
     """What one report reveals, and all that there will ever be."""
-    noise = way.calibration
-    one = report_odds(noise)
-    if way.reporting == "once":
-        bound = f"Everything a device ever sends is bounded by epsilon {way.lifetime_epsilon:g}."
-        return _odds("One report", value, one), bound
-    every = lifetime_odds(noise)
-    if way.reporting == "hashed":
-        group = f"the half of the values with {value}"
-        kept = "The answer that a device keeps for it"
-        return _odds("One report", group, one), _odds(kept, group, every)
-    if way.reporting == "nested":
-        first = way.channels[0]
-        one = report_odds(first) if isinstance(first, Calibration) else one
-        last = "The last and most revealing report"
-        return _odds("The first report", value, one), _odds(last, value, every)
-    kept = "The one answer that a device keeps for all its reports"
-    return _odds("One report", value, one), _odds(kept, value, every)
+    one, every = report_odds(mechanism.calibration), lifetime_odds(mechanism.calibration)
+    first, last = "One report", "The one answer that a device keeps for all its reports"
+    if mechanism.rules.draws_rounds:
+        bound = mechanism.lifetime_epsilon
+        sentence = f"Everything a device ever sends is bounded by epsilon {bound:g}."
+        return _odds(first, value, one), sentence
+    if mechanism.protocol == LOLOHA:
+        value, last = (
+            f"the half of the values with {value}",
+            "The answer that a device keeps for it",
+        )
+    if mechanism.rules.has_levels:
+        first, last = "The first report", "The last and most revealing report"
+        lowest = mechanism.channels[0]
+        one = report_odds(lowest) if isinstance(lowest, Calibration) else one
+    return _odds(first, value, one), _odds(last, value, every)
 
 
 def _odds(subject: str, value: str, odds: Odds) -> str:

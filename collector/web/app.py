@@ -22,13 +22,13 @@ from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import Health, examine
-from collector.planning import POOLED_ROUNDS, Plan, Terms, plan_manifest, plan_terms
+from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
-from collector.results.estimates import Comparison, compare, most_interesting
-from collector.results.facts import Facts, latest_results, pooled_result, read_truth
+from collector.results.estimates import compare, most_interesting
+from collector.results.facts import latest_results, pooled_result, read_truth
 from collector.results.tables import content
-from collector.results.words import CAVEATS, TOGETHER, rounds_name
+from collector.results.words import MECHANISM_TEXTS, Facts, rounds_name
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
 from collector.web.metrics import exposition, registry
@@ -43,7 +43,7 @@ from collector.web.render import (
     table,
 )
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
-from protocol_spec.mechanisms import MECHANISMS
+from protocol_spec.mechanisms import MECHANISMS, Budget
 
 SHOWN: Final = 60
 MOST_SHOWN: Final = 1000
@@ -306,7 +306,7 @@ def _line_figure(
     drawn = charts.line(found, rounds, latest.pooled, chosen, shown["truth"], floor)
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
     return (
-        figure(charts.over_time(drawn, label, TOGETHER[found.manifest.reporting]))
+        figure(charts.over_time(drawn, label, MECHANISM_TEXTS[found.manifest.reporting].together))
         if drawn.points
         else ""
     )
@@ -336,7 +336,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         facts=shown[0],
         compared=compared[0] if compared else None,
         every=every,
-        caveat=CAVEATS[shown[0]["reporting"]],
+        caveat=MECHANISM_TEXTS[shown[0]["reporting"]].caveat,
         which=number,
         sealed=sealed,
         truth=truth,
@@ -350,7 +350,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
 def _bars_figure(found: Campaign, result: Result, true: list[float] | None, every: bool) -> str:
     if result.withheld:
         return ""
-    values = found.manifest.attributes[facts.attribute_index(found, result.attribute)].values
+    values = facts.attribute_of(found, result).values
     bars = charts.histogram(result, values, true, every=every, projected=True)
     label = "Bars of the raw estimates with their intervals; the numbers are in the table below"
     drawn = charts.bar_list(bars) if len(bars) <= charts.MOST_BARS else charts.spectrum(bars, label)
@@ -358,7 +358,7 @@ def _bars_figure(found: Campaign, result: Result, true: list[float] | None, ever
     return figure(charts.bar_legend(bars, said) + drawn)
 
 
-def _distribution_figure(shown: facts.ResultFacts, true: list[float] | None) -> str:
+def _distribution_figure(shown: Facts, true: list[float] | None) -> str:
     if shown["numbers"] is None:
         return ""
     label = "Share of devices below each number, with its band; the numbers are in the table below"
@@ -397,7 +397,7 @@ def _value(query: Query, shown: Facts) -> int | charts.Number:
     return cast(list[str], values).index(wanted)
 
 
-def _compared(found: Campaign, results: list[Result], query: Query) -> list[Comparison]:
+def _compared(found: Campaign, results: list[Result], query: Query) -> list[Facts]:
     """Is A above B? Nothing unless both are named."""
     a, b = query.get("a"), query.get("b")
     if not a or not b:
@@ -507,16 +507,16 @@ def make_plan(asked: Parameters) -> Plan:
 
     One round for life has all of the budget in one report.
     """
-    once = asked.reporting == "once"
+    once = MECHANISMS[asked.reporting].rules.draws_rounds
     eps_1 = asked.eps_inf if once else asked.eps_1
-    terms = Terms(asked.reporting, asked.eps_inf, eps_1, asked.rounds, each=1 if once else 0)
+    budget = Budget(asked.reporting, asked.eps_inf, eps_1, asked.rounds, each=1 if once else 0)
     values = tuple(map(str, range(asked.k)))
     protocol = asked.protocol if asked.reporting == "memoized" else "auto"
     attributes = tuple(
         Attribute(f"attribute-{i + 1}", "", values, protocol=protocol, changes=asked.changes)
         for i in range(asked.d)
     )
-    return plan_terms(attributes, terms, n=asked.n, f=asked.f, precision=asked.precision)
+    return plan_budget(attributes, budget, n=asked.n, f=asked.f, precision=asked.precision)
 
 
 def plan_rows(planned: Plan) -> list[dict[str, object]]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -22,7 +22,8 @@ from anyio.to_thread import run_sync
 from collector.data_dir import read_store
 from collector.errors import UnknownCampaign
 from collector.health import examine
-from collector.results.facts import FillingFacts, filling
+from collector.results.facts import filling
+from collector.results.words import Facts
 from collector.store import Store
 
 CACHE_FACTOR: Final = 10.0
@@ -144,21 +145,6 @@ class Cache(Generic[T]):
 # --- events -------------------------------------------------------------------------------------
 
 
-class ServiceEvent(TypedDict):
-    """Something has changed; `received` counts messages of all campaigns."""
-
-    healthy: bool
-    service: str
-    received: int
-
-
-class CampaignEvent(ServiceEvent):
-    """Something has changed in one campaign; `received` counts its messages only."""
-
-    last_sealed: int | None
-    filling: list[FillingFacts]
-
-
 class _Reader(NamedTuple):
     campaign: str
     origin: str
@@ -262,18 +248,14 @@ class Hub:
                     store.close()
             return None
 
-    def _facts(self, store: Store, name: str) -> ServiceEvent | CampaignEvent:
+    def _facts(self, store: Store, name: str) -> Facts:
+        """`received` counts messages of all campaigns, or of the one that is named."""
         health = examine(self._directory)
-        event: ServiceEvent = {
-            "healthy": health.well,
-            "service": health.finding,
-            "received": store.received(),
-        }
+        event: Facts = {"healthy": health.well, "service": health.finding}
         if name == ALL:
-            return event
+            return event | {"received": store.received()}
         found = store.campaign(name)
-        return {
-            **event,
+        return event | {
             "received": sum(store.outcomes(found.id).values()),
             "last_sealed": store.last_sealed(found.id),
             "filling": [filling(store, found, n) for n in store.open_rounds(found.id)],

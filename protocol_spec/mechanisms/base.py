@@ -36,10 +36,10 @@ class Budget:
     reporting: Reporting
     eps_inf: float
     eps_1: float
-    max_values: int
-    choose_for: ChooseFor
     rounds: int
-    each: int
+    each: int = 0
+    max_values: int = 1
+    choose_for: ChooseFor = "round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Rules:
     memo_per_value: bool = False  # `max_values`, `choose_for` and `calibration` have a meaning
     draws_rounds: bool = False  # `rounds.each` has one, and eps_1 follows from it
     has_levels: bool = False
+    steady: bool = False  # a device goes on answering with its first value
 
 
 class Support(NamedTuple):

@@ -37,7 +37,7 @@ class Memoized(PlainAnswers):
     memos: int
     reporting: ClassVar[Reporting] = "memoized"
     rules: ClassVar[Rules] = Rules(
-        LONGITUDINAL, ("L-GRR", "L-OSUE"), LONGITUDINAL, memo_per_value=True
+        LONGITUDINAL, ("L-GRR", "L-OSUE"), LONGITUDINAL, memo_per_value=True, steady=True
     )
 
     @classmethod

@@ -58,7 +58,7 @@ class Nested:
 
     levels: tuple[Calibration, ...]
     reporting: ClassVar[Reporting] = "nested"
-    rules: ClassVar[Rules] = Rules(_NESTABLE, _NESTABLE, _NESTABLE, has_levels=True)
+    rules: ClassVar[Rules] = Rules(_NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, steady=True)
     memos: ClassVar[int] = 1
 
     @classmethod

@@ -43,7 +43,8 @@ from collector.charts import (
     unbroken,
 )
 from collector.records import Campaign, Tally
-from collector.results.facts import ResultFacts, result_facts, write_truth
+from collector.results.facts import result_facts, write_truth
+from collector.results.words import Facts
 from collector.rounds.results import pooled_result, round_result
 from collector.web.render import _qr
 from protocol_spec import Result
@@ -306,7 +307,7 @@ def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
 # --- the terminal ---------------------------------------------------------------------------------
 
 WIDE = asked(["gas", "heat pump", "木" * 40])
-FACTS: ResultFacts = result_facts(WIDE, one(WIDE)[0], None)
+FACTS: Facts = result_facts(WIDE, one(WIDE)[0], None)
 
 
 def test_a_line_shows_the_bar_its_interval_and_the_truth() -> None:

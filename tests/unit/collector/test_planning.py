@@ -14,9 +14,8 @@ from collector.planning import (
     AttributePlan,
     Case,
     Plan,
-    Terms,
+    plan_budget,
     plan_manifest,
-    plan_terms,
 )
 from protocol_spec import (
     Attribute,
@@ -26,7 +25,7 @@ from protocol_spec import (
     calibrate_once,
 )
 from protocol_spec.estimation import critical_value, estimate, mean
-from protocol_spec.mechanisms import Once
+from protocol_spec.mechanisms import Budget, Once
 from tests.support.collector import three_questions
 
 Z = critical_value(0.95)
@@ -42,8 +41,8 @@ def plan(
     precision: float | None = None,
 ) -> Plan:
     """The paper's mechanism, in a year of daily rounds."""
-    terms = Terms("memoized", eps_inf, eps_1, 365)
-    return plan_terms(attributes, terms, n=n, f=f, precision=precision)
+    terms = Budget("memoized", eps_inf, eps_1, 365)
+    return plan_budget(attributes, terms, n=n, f=f, precision=precision)
 
 
 def attribute(k: int, protocol: str = "auto", name: str = "a") -> Attribute:
@@ -168,9 +167,9 @@ def plan_way(
     asked: Attribute, reporting: Reporting, n: int = 5000, **options: Any
 ) -> AttributePlan:
     each = 1 if reporting == "once" else 0
-    terms = Terms(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+    terms = Budget(reporting, 2.0, 2.0 if each else 0.6, 365, each)
     chosen = {"f": 0.1, "precision": None, **options}
-    return plan_terms((asked,), terms, n=n, **chosen).attributes[0]
+    return plan_budget((asked,), terms, n=n, **chosen).attributes[0]
 
 
 def test_every_way_has_the_width_of_its_own_formula() -> None:
@@ -250,9 +249,9 @@ def test_every_suggestion_does_what_it_says(reporting: Reporting, asked: Attribu
     read = planned.verdict[-1].rounds
     assert planned.suggestions
     each = 1 if reporting == "once" else 0
-    terms = Terms(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+    terms = Budget(reporting, 2.0, 2.0 if each else 0.6, 365, each)
 
-    def width(question: Attribute, how: Terms, n: int, rounds: int) -> float:
+    def width(question: Attribute, how: Budget, n: int, rounds: int) -> float:
         return Case(question, how, n, 0.1, 50).released(rounds)
 
     for suggested in planned.suggestions:
