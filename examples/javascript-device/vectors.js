@@ -11,7 +11,7 @@ import { decodeMessage, encodeMessage, pageOf, reportOf, tagOf, topicsOf } from 
 import * as noise from "./lib/noise.js";
 import { exactly, nearest } from "./lib/precise.js";
 import { usableThresholds } from "./lib/published.js";
-import { randomiser } from "./lib/ways.js";
+import { randomiser } from "./lib/mechanisms.js";
 
 const folder = process.argv[2];
 const load = (name) => JSON.parse(readFileSync(join(folder, `${name}.json`), "utf8"));
@@ -102,16 +102,14 @@ each("manifests", "good", manifests.good, (entry) => {
     ]),
   ];
 });
-for (const list of ["refused_bytes", "refused_fields"]) {
-  each("manifests", list, manifests[list] ?? [], (entry) => {
-    try {
-      readManifest(unhex(entry.hex));
-    } catch (error) {
-      return [[error instanceof Refused, true]];
-    }
-    return [["read", entry.why ?? entry.field]];
-  });
-}
+each("manifests", "refused_fields", manifests.refused_fields, (entry) => {
+  try {
+    readManifest(unhex(entry.hex));
+  } catch (error) {
+    return [[error instanceof Refused, true]];
+  }
+  return [["read", entry.why]];
+});
 
 // --- messages and topics --------------------------------------------------------------------------
 
@@ -160,27 +158,27 @@ each("topics", "addresses", topics.addresses, ({ address, names }) => {
   return [[found, names]];
 });
 
-// --- ways of reporting ----------------------------------------------------------------------------
+// --- mechanisms -----------------------------------------------------------------------------------
 
-const ways = load("ways");
+const mechanisms = load("mechanisms");
 
-each("ways", "once", ways.once, ({ k, eps_1, protocol, thresholds }) => [
+each("mechanisms", "once", mechanisms.once, ({ k, eps_1, protocol, thresholds }) => [
   [noise.chooseOnce(k, eps_1), protocol],
   [texts(noise.onceThresholds(protocol, k, eps_1)), thresholds],
 ]);
-each("ways", "hashed", ways.hashed, ({ eps_inf, eps_1, thresholds }) => [
+each("mechanisms", "hashed", mechanisms.hashed, ({ eps_inf, eps_1, thresholds }) => [
   [texts(noise.thresholds("L-GRR", 2, eps_inf, eps_1, "exact")), thresholds],
 ]);
-each("ways", "nested", ways.nested, ({ protocol, k, levels, thresholds }) => [
+each("mechanisms", "nested", mechanisms.nested, ({ protocol, k, levels, thresholds }) => [
   [noise.nestedThresholds(protocol, k, levels).map(texts), thresholds],
 ]);
-each("ways", "choice", ways.choice, ({ k, eps_inf, eps_1, rounds, chosen }) => [
+each("mechanisms", "choice", mechanisms.choice, ({ k, eps_inf, eps_1, rounds, chosen }) => [
   [noise.chooseMemoized(k, eps_inf, eps_1, "exact", rounds), chosen],
 ]);
-each("ways", "codes", ways.codes, ({ digest, device, k, code }) => [
+each("mechanisms", "codes", mechanisms.codes, ({ digest, device, k, code }) => [
   [hex(noise.code(unhex(digest), device, k)), code],
 ]);
-each("ways", "domains", ways.domains, ({ manifest, attribute, places }) => [
+each("mechanisms", "domains", mechanisms.domains, ({ manifest, attribute, places }) => [
   [places.map(([value]) => placeOf(byName[manifest].attributes[attribute], value)), places.map(([, at]) => at)],
 ]);
 
@@ -195,23 +193,6 @@ function tape(bytes) {
   take.left = () => bytes.length - at;
   return take;
 }
-
-each("ways", "draws", ways.draws, (entry) => {
-  const entropy = tape(unhex(entry.entropy));
-  const manifest = byName[entry.manifest];
-  const draws = randomiser(manifest, manifest.attributes[entry.attribute], entry.device, entropy);
-  const rounds = draws.rounds(entry.open_round);
-  const key = draws.key(entry.value);
-  const memo = draws.memoize(key);
-  const answers = entry.answers.map((_, sent) => hex(draws.report(memo, sent)));
-  return [
-    [rounds, entry.rounds],
-    [key, entry.key],
-    [hex(memo), entry.memo],
-    [answers, entry.answers],
-    [entropy.left(), 0],
-  ];
-});
 
 // --- whole devices: from random bytes to the bytes on the wire -------------------------------------
 

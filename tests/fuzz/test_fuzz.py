@@ -65,7 +65,7 @@ from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT
 from tests.support.hostile import HOSTILE, hidden_in
 from tests.support.protocol import vectors
-from tests.support.protocol.decoders import DECODERS
+from tests.support.protocol.helpers import DECODERS
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 CHANGED: Final = 400  # inputs of each target beyond those that are known

@@ -59,7 +59,7 @@ def node(script: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 # No device needs these: what an author writes, what a collector reads and estimates.
 NOT_A_DEVICES = {
-    *("manifests.refused", "messages.unfit", "topics.parsed", "ways.levels"),
+    *("manifests.refused", "messages.unfit", "topics.parsed", "mechanisms.levels"),
     *(f"statistics.{name}" for name in vectors.load("statistics.json") if name != "note"),
 }
 
@@ -91,15 +91,15 @@ def test_a_wrong_vector_is_told(program: Path, tmp_path: Path) -> None:
     """The checks can fail: without that, passing would mean nothing."""
     for path in vectors.FOLDER.glob("*.json"):
         text = path.read_text(encoding="utf-8")
-        if path.stem == "ways":
+        if path.stem == "draws":
             changed = json.loads(text)
-            changed["draws"][0]["memo"] = "00"
+            changed["devices"][0]["memo"] = "ff"
             text = json.dumps(changed)
         (tmp_path / path.name).write_text(text, encoding="utf-8")
     done = node(program / "vectors.js", tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["differences"] == 1
-    assert "ways.draws[0]" in done.stdout
+    assert "draws.devices[0]" in done.stdout
 
 
 def test_its_own_tests_pass(program: Path) -> None:

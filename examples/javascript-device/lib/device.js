@@ -6,7 +6,7 @@ import { placeOf, readManifest } from "./manifest.js";
 import { decodeMessage, hasTag, pageOf, reportOf, tagOf, topicsOf } from "./messages.js";
 import { RESEND, pause } from "./link.js";
 import { systemEntropy, uniform } from "./noise.js";
-import { mostMemos, randomiser } from "./ways.js";
+import { mostMemos, randomiser } from "./mechanisms.js";
 
 const NAME_LETTERS = "abcdefghijklmnopqrstuvwxyz234567";
 

@@ -9,10 +9,13 @@ the definition of eps_1, privacy and variance are sums over all that can happen.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
+from itertools import pairwise, product
 from typing import Any
 
 import mpmath
@@ -212,3 +215,198 @@ def thresholds(
 def digits(number: Real) -> str:
     """A number for the vectors: 17 significant digits, enough for any float64."""
     return str(mp.nstr(number, 17, strip_zeros=False, min_fixed=-5, max_fixed=17))
+
+
+# --- once, hashed and nested, from the definitions: thresholds, draws, codes, domains
+
+
+NOT_KNOWN = "none of these / not known"
+SECOND = {"GRR": "L-GRR", "OUE": "L-OSUE"}
+SCALE = 1 << 64
+
+Step = tuple[int, int]  # p and q, in units of 2^-64
+
+
+def lower(epsilon: float) -> float:
+    return math.nextafter(epsilon, 0.0)
+
+
+def rounded(p: Real, q: Real) -> Step:
+    """p down and q up, in units of 2^-64."""
+    return int(mp.floor(p * SCALE)), int(mp.ceil(q * SCALE))
+
+
+@cache
+def better_once(k: int, epsilon: float) -> str:
+    """The smaller variance of a value that nobody holds."""
+    grr, oue = (calibrate_once(p, k, epsilon).variance(1, 0.0) for p in ("GRR", "OUE"))
+    return "GRR" if grr <= oue else "OUE"
+
+
+def once_thresholds(protocol: str, k: int, epsilon: float) -> Step:
+    return rounded(*first_step(protocol, k, mp.mpf(lower(epsilon))))
+
+
+@cache
+def better_pooled(k: int, eps_inf: float, eps_1: float, rounds: int, method: str = "exact") -> str:
+    """The smaller variance of the mean of that many reports of one memo."""
+    grr, osue = (
+        calibrate(p, k, eps_inf, eps_1, method).device_variance(False, rounds)
+        for p in ("L-GRR", "L-OSUE")
+    )
+    return "L-GRR" if grr <= osue else "L-OSUE"
+
+
+def nested_thresholds(protocol: str, k: int, levels: Sequence[float]) -> list[Step]:
+    """Of the step to each level from the one above it, level 1 first."""
+    found = []
+    for level, above in pairwise(levels):
+        step = calibrate(SECOND[protocol], k, lower(above), lower(level))
+        found.append(rounded(step.p2, step.q2))
+    return [*found, once_thresholds(protocol, k, levels[-1])]
+
+
+def nested_probabilities(protocol: str, k: int, levels: Sequence[float]) -> list[tuple[Real, Real]]:
+    """Of supporting the true value, and another, at each level: the steps one after another."""
+    kept, added, found = mp.mpf(1), mp.mpf(0), []
+    for p, q in reversed(nested_thresholds(protocol, k, levels)):
+        keep = mp.mpf(p) / SCALE
+        add = mp.mpf(q) / SCALE if protocol == "OUE" else (1 - keep) / (k - 1)
+        kept, added = (x * keep + (1 - x) * add for x in (kept, added))
+        found.append((kept, added))
+    return found[::-1]
+
+
+def default_levels(k: int, eps_inf: float, eps_1: float) -> list[float]:
+    """eps_1, what 2, 3, ... reports of ALLOMFREE's memo tell, to six decimals, then eps_inf."""
+    mechanism = calibrate(adaptive(k, eps_inf, eps_1), k, eps_inf, eps_1)
+    found = [eps_1]
+    for reports in range(2, 16):
+        told = mechanism.epsilon(reports)
+        if float(told) >= 0.99 * eps_inf:
+            break
+        level = round(float(told), 6)
+        if found[-1] < level < eps_inf:
+            found.append(level)
+    return [*found, eps_inf]
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+class Stream:
+    """Random bytes that remember what was taken of them."""
+
+    def __init__(self, label: str) -> None:
+        self._bytes = hashlib.shake_256(label.encode()).digest(1 << 14)
+        self.taken = b""
+
+    def take(self, size: int) -> bytes:
+        start = len(self.taken)
+        self.taken += self._bytes[start : start + size]
+        return self._bytes[start : start + size]
+
+    def chance(self, threshold: int) -> bool:
+        return int.from_bytes(self.take(8), "big") < threshold
+
+    def below(self, bound: int) -> int:
+        bits = (bound - 1).bit_length()
+        size = (bits + 7) // 8
+        while True:
+            drawn = int.from_bytes(self.take(size), "big") >> (8 * size - bits)
+            if drawn < bound:
+                return drawn
+
+
+def respond(protocol: str, k: int, said: list[int], step: Step, stream: Stream) -> list[int]:
+    """One randomised response to a set of supported values, as the set it becomes."""
+    keep, add = step
+    if protocol.endswith("GRR"):
+        [index] = said
+        if stream.chance(keep):
+            return [index]
+        other = stream.below(k - 1)
+        return [other if other < index else other + 1]
+    return [value for value in range(k) if stream.chance(keep if value in said else add)]
+
+
+def body(protocol: str, k: int, said: list[int]) -> bytes:
+    """An index, or k bits with zeros behind them."""
+    if protocol.endswith("GRR"):
+        return said[0].to_bytes(1 if k <= 256 else 2, "big")
+    bits = "".join("1" if value in said else "0" for value in range(k))
+    bits += "0" * (-k % 8)
+    return bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+
+
+def draw_rounds(first: int, count: int, each: int, stream: Stream) -> list[int]:
+    left, taken = count - first, set[int]()
+    for last in range(max(left - each, 0), left):
+        drawn = stream.below(last + 1)
+        taken.add(last if drawn in taken else drawn)
+    return sorted(first + number for number in taken)
+
+
+# --- codes and domains ---------------------------------------------------------------------------
+
+
+def code(digest: bytes, device: str, k: int) -> list[int]:
+    """The cell of each value."""
+    stream = hashlib.shake_128(digest + device.encode()).digest((k + 7) // 8)
+    return [stream[i // 8] >> (7 - i % 8) & 1 for i in range(k)]
+
+
+def domain_size(attribute: dict[str, Any]) -> int:
+    """k of an attribute as it stands on the wire."""
+    if "values" in attribute:
+        return len(attribute["values"])
+    ends = attribute["edges"][0], attribute["edges"][-1]
+    return len(attribute["edges"]) - 1 + (not all(map(math.isinf, ends)))
+
+
+# --- Mechanisms as tables of exact fractions, from the integers that devices draw with.
+
+
+Answer = int  # an index for GRR, k bits for UE
+
+
+@cache
+def response(
+    unary: bool, k: int, thresholds: tuple[int, int], given: Answer
+) -> dict[Answer, Fraction]:
+    """Chance of every answer to an answer."""
+    p, q = (Fraction(threshold, SCALE) for threshold in thresholds)
+    if not unary:
+        return {y: p if y == given else (1 - p) / (k - 1) for y in range(k)}
+    chances = {}
+    for y in range(1 << k):
+        chance = Fraction(1)
+        for i in range(k):
+            one = p if given >> i & 1 else q
+            chance *= one if y >> i & 1 else 1 - one
+        chances[y] = chance
+    return chances
+
+
+def true_answer(unary: bool, index: int) -> Answer:
+    """The answer that supports exactly one value, before any noise."""
+    return 1 << index if unary else index
+
+
+def largest_loss(laws: Iterable[Mapping[object, Fraction]]) -> Real:
+    """ln of the largest ratio that any outcome has between any two of the laws."""
+    tables = list(laws)
+    worst = max(
+        max(column) / min(column)
+        for outcome in tables[0]
+        for column in [[law[outcome] for law in tables]]
+    )
+    return log(worst)
+
+
+def log(ratio: Fraction) -> Real:
+    return mp.log(mp.mpf(ratio.numerator) / ratio.denominator)
+
+
+def sequences(answers: Iterable[Answer], length: int) -> Iterator[tuple[Answer, ...]]:
+    return product(answers, repeat=length)

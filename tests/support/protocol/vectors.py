@@ -7,72 +7,70 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import pairwise, product
 from typing import Any
 
 from tests.support.harness import ROOT
-from tests.support.protocol import (
-    address_vectors,
-    draw_vectors,
-    manifest_cases,
-    message_cases,
-    reference,
-    refused_fields,
-    threshold_vectors,
-    way_vectors,
-)
+from tests.support.protocol import manifest_cases, message_cases, reference
 from tests.support.protocol import reference_wire as wire
-from tests.support.protocol.reference_ways import domain_size
+from tests.support.protocol.reference import (
+    Real,
+    Step,
+    Stream,
+    body,
+    digits,
+    domain_size,
+    mp,
+    respond,
+)
 
 FOLDER = ROOT / "protocol_spec" / "vectors"
+CAMPAIGNS: dict[str, dict[str, Any]] = {c.name: dict(c.document) for c in manifest_cases.GOOD}
 
 Entry = dict[str, Any]
-Document = dict[str, Any]
+
+# --- calibration.json
 
 PAIRS = (
-    (0.001, 0.00001),
-    (0.001, 0.0006),
-    (0.1, 0.00001),
-    (0.1, 0.03),
-    (0.5, 0.3),
-    (1.0, 0.3),
-    (1.0, 0.6),
-    (2.0, 0.6),
-    (2.0, 1.2),
-    (4.0, 0.00001),
-    (4.0, 2.4),
-    (10.0, 3.0),
-    (20.0, 6.0),
+    *((0.001, 0.00001), (0.001, 0.0006), (0.1, 0.00001), (0.1, 0.03), (0.5, 0.3), (1.0, 0.3)),
+    *((1.0, 0.6), (2.0, 0.6), (2.0, 1.2), (4.0, 0.00001), (4.0, 2.4), (10.0, 3.0), (20.0, 6.0)),
     (20.0, 19.9),
 )
-DOMAINS = (2, 3, 16, 257, 4096)
-REPORTS = (1, 2, 3, 10, 50)
-ROUNDS = (1, 2, 10)
 
 
-def calibration_document() -> Document:
+def calibration_document() -> Entry:
     return {
         "note": (
             "Epsilons are float64, read exactly. Other numbers have 17 significant digits. "
             "thresholds: p1, q1, p2, q2 over 2^64, for the next float64 below each epsilon, "
-            "p rounded down and q up. epsilon_after: exact loss of so many reports of one memo. "
-            "variance: of one round with n = 1 at f = 0 and f = 0.25 (superpopulation). "
-            "pooled_variance: of so many rounds with n = 1 at f = 0.25, about the devices' own "
-            "frequency."
+            "p rounded down and q up. epsilon_after: exact loss after that number of reports of "
+            "one memo. variance: of one round with n = 1 at f = 0 and f = 0.25 (superpopulation). "
+            "pooled_variance: of that number of rounds with n = 1 at f = 0.25, about the devices' "
+            "own frequency."
         ),
         "longitudinal": list(_longitudinal()),
         "one_time": list(_one_time()),
-        "largest_eps_1": list(_limits()),
+        "largest_eps_1": [
+            {
+                "protocol": protocol,
+                "eps_inf": eps_inf,
+                "largest_eps_1": digits(reference.largest_eps_1(protocol, eps_inf)),
+            }
+            for protocol in ("L-OUE", "L-SOUE")
+            for eps_inf in (0.001, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 20.0)
+        ],
         "choice": list(_choices()),
     }
 
 
 def _longitudinal() -> Iterator[Entry]:
     for eps_inf, eps_1 in PAIRS:
-        for k in DOMAINS:
-            for method in ("exact", "paper"):
-                yield _calibrated("L-GRR", k, eps_inf, eps_1, method)
+        for k, method in product((2, 3, 16, 257, 4096), ("exact", "paper")):
+            yield _calibrated("L-GRR", k, eps_inf, eps_1, method)
         for protocol in ("L-OUE", "L-SUE", "L-OSUE", "L-SOUE"):
             if eps_1 <= reference.largest_eps_1(protocol, eps_inf):
                 yield _calibrated(protocol, 8, eps_inf, eps_1, "exact")
@@ -87,73 +85,407 @@ def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: str
         "k": k,
         "eps_inf": eps_inf,
         "eps_1": eps_1,
-        **_described(mechanism),
-        "epsilon_after": {str(t): reference.digits(mechanism.epsilon(t)) for t in REPORTS},
+        **{name: digits(getattr(mechanism, name)) for name in ("p1", "q1", "p2", "q2")},
+        "ps": digits(mechanism.support(True)),
+        "qs": digits(mechanism.support(False)),
+        "variance": [digits(mechanism.variance(1, f)) for f in (0.0, 0.25)],
+        "epsilon_after": {str(t): digits(mechanism.epsilon(t)) for t in (1, 2, 3, 10, 50)},
         "pooled_variance": {
-            str(t): reference.digits(mechanism.pooled_variance(1, t, 0.25)) for t in ROUNDS
+            str(t): digits(mechanism.pooled_variance(1, t, 0.25)) for t in (1, 2, 10)
         },
         "thresholds": [str(threshold) for threshold in thresholds],
     }
 
 
-def _described(mechanism: reference.Mechanism) -> Entry:
-    digits = reference.digits
-    return {
-        **{name: digits(getattr(mechanism, name)) for name in ("p1", "q1", "p2", "q2")},
-        "ps": digits(mechanism.support(True)),
-        "qs": digits(mechanism.support(False)),
-        "variance": [digits(mechanism.variance(1, f)) for f in (0.0, 0.25)],
-    }
-
-
 def _one_time() -> Iterator[Entry]:
-    for protocol in reference.ONE_TIME:
-        for k in (2, 5, 4096):
-            for epsilon in (0.001, 0.5, 1.0, 4.0, 20.0):
-                described = _described(reference.calibrate_once(protocol, k, epsilon))
-                chances = {name: described[name] for name in ("p1", "q1", "variance")}
-                yield {"protocol": protocol, "k": k, "epsilon": epsilon, **chances}
-
-
-def _limits() -> Iterator[Entry]:
-    for protocol in ("L-OUE", "L-SOUE"):
-        for eps_inf in (0.001, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 20.0):
-            largest = reference.digits(reference.largest_eps_1(protocol, eps_inf))
-            yield {"protocol": protocol, "eps_inf": eps_inf, "largest_eps_1": largest}
+    for protocol, k in product(reference.ONE_TIME, (2, 5, 4096)):
+        for epsilon in (0.001, 0.5, 1.0, 4.0, 20.0):
+            once = reference.calibrate_once(protocol, k, epsilon)
+            yield {
+                "protocol": protocol,
+                "k": k,
+                "epsilon": epsilon,
+                "p1": digits(once.p1),
+                "q1": digits(once.q1),
+                "variance": [digits(once.variance(1, f)) for f in (0.0, 0.25)],
+            }
 
 
 def _choices() -> Iterator[Entry]:
     ties = (math.log(2), math.nextafter(math.log(2), 1.0))  # 3 e^eps_1 + 2 is just below, above 8
-    for eps_inf, eps_1 in ((1.0, 0.3), (2.0, 1.2), (4.0, 2.4), *((2.0, tie) for tie in ties)):
-        for k in (2, 3, 5, 6, 7, 8, 9, 11, 12, 35, 36, 4096):
-            for method in ("exact", "paper"):
-                chosen = reference.adaptive(k, eps_inf, eps_1, method)
-                yield {
-                    "k": k,
-                    "eps_inf": eps_inf,
-                    "eps_1": eps_1,
-                    "method": method,
-                    "chosen": chosen,
-                }
+    pairs = ((1.0, 0.3), (2.0, 1.2), (4.0, 2.4), *((2.0, tie) for tie in ties))
+    domains = (2, 3, 5, 6, 7, 8, 9, 11, 12, 35, 36, 4096)
+    for (eps_inf, eps_1), k, method in product(pairs, domains, ("exact", "paper")):
+        chosen = reference.adaptive(k, eps_inf, eps_1, method)
+        budget = {"k": k, "eps_inf": eps_inf, "eps_1": eps_1}
+        yield {**budget, "method": method, "chosen": chosen}
 
 
-def manifests_document() -> Document:
-    refused = manifest_cases.refused()
+# --- mechanisms.json
+
+BUDGETS = ((0.1, 0.03), (1.0, 0.3), (2.0, 0.6), (4.0, 2.0), (20.0, 6.0))
+
+
+def mechanisms_document() -> Entry:
+    return {
+        "note": (
+            "thresholds: p and q over 2^64, as in calibration.json. once: of one answer. hashed: "
+            "of the cell, p1, q1, p2, q2; ps and qs of supporting a value, as drawn. nested: of "
+            "the step to each level from the one above it, level 1 first, the last one from the "
+            "value; chances: probabilities of supporting the true value and another at each "
+            "level, as drawn. levels: those filled in when an author leaves them out. choice: of "
+            "auto with choose_for = pooled. codes: bytes whose bits are the cells of the values. "
+            "domains: values and the place of each, null where there is none."
+        ),
+        "once": list(_once()),
+        "hashed": list(_hashed()),
+        "nested": list(_nested()),
+        "levels": [
+            {"k": k, "eps_inf": a, "eps_1": b, "levels": reference.default_levels(k, a, b)}
+            for a, b in (*BUDGETS, (1e-6, 1e-7), (2.0, 1.99), (20.0, 0.01))
+            for k in (3, 40)
+        ],
+        "choice": [
+            {
+                "k": k,
+                "eps_inf": a,
+                "eps_1": b,
+                "rounds": rounds,
+                "chosen": reference.better_pooled(k, a, b, rounds),
+            }
+            for a, b in ((1.0, 0.3), (2.0, 0.6), (4.0, 2.0))
+            for rounds in (1, 5, 30)
+            for k in (2, 5, 8, 9, 12, 40)
+        ],
+        "codes": list(_codes()),
+        "domains": list(_domains()),
+    }
+
+
+def _once() -> Iterator[Entry]:
+    for eps_inf, each in ((0.1, 1), (0.1, 3), (1.0, 1), (2.0, 7), (4.0, 1), (20.0, 2)):
+        epsilon = eps_inf / each
+        for k in (2, 5, 11, 257, 4096):
+            protocol = reference.better_once(k, epsilon)
+            mechanism = reference.calibrate_once(protocol, k, epsilon)
+            yield {
+                "k": k,
+                "eps_inf": eps_inf,
+                "each": each,
+                "eps_1": epsilon,
+                "protocol": protocol,
+                "p": digits(mechanism.p1),
+                "q": digits(mechanism.q1),
+                "thresholds": list(map(str, reference.once_thresholds(protocol, k, epsilon))),
+            }
+
+
+def _hashed() -> Iterator[Entry]:
+    for eps_inf, eps_1 in BUDGETS:
+        thresholds = reference.thresholds("L-GRR", 2, eps_inf, eps_1)
+        keep, again = (mp.mpf(t) / reference.SCALE for t in (thresholds[0], thresholds[2]))
+        yield {
+            "eps_inf": eps_inf,
+            "eps_1": eps_1,
+            "thresholds": [str(t) for t in thresholds],
+            "ps": digits(keep * again + (1 - keep) * (1 - again)),
+            "qs": "0.5",
+        }
+
+
+def _nested() -> Iterator[Entry]:
+    schedules = ([0.6, 2.0], [0.1, 0.2, 0.4, 1.0], [0.3, 2.9, 3.0], [6.0, 12.0, 20.0])
+    kinds = (("GRR", 2), ("GRR", 5), ("GRR", 300), ("OUE", 5), ("OUE", 4096))
+    for levels, (protocol, k) in product(schedules, kinds):
+        steps = reference.nested_thresholds(protocol, k, levels)
+        pairs = reference.nested_probabilities(protocol, k, levels)
+        yield {
+            "protocol": protocol,
+            "k": k,
+            "levels": levels,
+            "thresholds": [[str(t) for t in step] for step in steps],
+            "chances": [[digits(probability) for probability in pair] for pair in pairs],
+        }
+
+
+def _codes() -> Iterator[Entry]:
+    for device, k in product(("a", "k7f3-0b2q", "0" * 32), (2, 9, 13, 4096)):
+        digest = wire.digest_of(device.encode())
+        cells = reference.code(digest, device, k)
+        code = body("OUE", k, [value for value, cell in enumerate(cells) if cell])
+        yield {"digest": digest.hex(), "device": device, "k": k, "code": code.hex()}
+
+
+_VALUES: tuple[Any, ...] = (
+    *(-1e308, -1, -0.0, 0, 0.5, 1, "1", "2", 2.5, 23.9, 24, 24.1, 40, 1e308, "open", "closed"),
+    *("other", "Open", "", "a", "h", "true", "7", None, True, False, [1], "warm", "nan"),
+    "none of these / not known",
+)
+
+
+def _domains() -> Iterator[Entry]:
+    for name, index in (("plain", 0), *(("tour", i) for i in range(4)), ("trend", 0)):
+        attribute = CAMPAIGNS[name]["attributes"][index]
+        places = [[value, _place(attribute, value)] for value in _VALUES]
+        yield {"manifest": name, "attribute": index, "places": places}
+
+
+def _place(attribute: Entry, value: Any) -> int | None:
+    if "values" in attribute:
+        values: list[str] = attribute["values"]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return values.index(text) if text in values else len(values) - 1
+    edges = attribute["edges"]
+    bins = len(edges) - 1
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        return None if domain_size(attribute) == bins else bins
+    for place in range(bins):
+        if edges[place] <= number < edges[place + 1]:
+            return place
+    return bins - 1 if number == edges[-1] else bins
+
+
+# --- draws.json
+
+
+def draws_document() -> Entry:
+    return {
+        "note": (
+            "A device from joining to its reports, in campaigns of manifests.json. entropy: all "
+            "random bytes in the order of use: for the attribute, for the rounds (once; drawn "
+            "while open_round is open), for the memo of the value with that index, then for each "
+            "report (once: for the answer of its first round alone). reports: the round, the topic "
+            "in the namespace allomfree, and the bytes. supports: of each report, the channel (the "
+            "level less one) and the indices of the supported values. tag and page: where the "
+            "receipt of the first report is looked for."
+        ),
+        "devices": [
+            _device(name, index, value, open_round)
+            for name, found in CAMPAIGNS.items()
+            for index, attribute in enumerate(found["attributes"])
+            for value, open_round in ((0, 0), (domain_size(attribute) - 1, 20))
+        ],
+    }
+
+
+def _device(name: str, index: int, value: int, open_round: int) -> Entry:
+    found = CAMPAIGNS[name]
+    device = f"{name}-{index}"
+    stream = _joined(found, f"{name}/{index}/{value}", index)
+    rounds = None
+    if found["reporting"] == "once":
+        count, each = found["rounds"]["count"], found["rounds"]["each"]
+        rounds = reference.draw_rounds(open_round, count, each, stream)
+    key, memo, answers, supports = _drawn(found, index, value, stream, device)
+    first = rounds[0] if rounds else open_round
+    payload = wire.packed(found)
+    digest, campaign = wire.digest_of(payload), wire.campaign_of(found["slug"], payload)
+    longest = max(size for *_, size in _attribute_sizes(found))
+    return {
+        "manifest": name,
+        "device": device,
+        "value": value,
+        "open_round": open_round,
+        "entropy": stream.taken.hex(),
+        "attribute": index,
+        "rounds": rounds,
+        "key": key,
+        "memo": memo.hex(),
+        "reports": [
+            {
+                "round": number,
+                "topic": f"allomfree/v1/{campaign}/up/{device}/report",
+                "hex": wire.report(digest, number, index, answer.ljust(longest, b"\0")).hex(),
+            }
+            for number, answer in enumerate(answers, first)
+        ],
+        "supports": supports,
+        "tag": wire.tag_of(digest, first, device).hex(),
+        "page": wire.page_of(digest, device, found["receipt_pages"]),
+    }
+
+
+def _joined(found: Entry, label: str, index: int) -> Stream:
+    """Random bytes with which the device draws that attribute first."""
+    for attempt in range(10_000):
+        stream = Stream(f"device/{label}/{attempt}")
+        if stream.below(len(found["attributes"])) == index:
+            return stream
+    raise AssertionError(label)
+
+
+def _drawn(
+    found: Entry, index: int, value: int, stream: Stream, device: str
+) -> tuple[int, bytes, list[bytes], list[list[Any]]]:
+    """The memo's key, the memo of a value, answers drawn from it, and what those support."""
+    attribute, reporting = found["attributes"][index], found["reporting"]
+    protocol, k = runs(found, attribute), domain_size(attribute)
+    steps = steps_of(found, index, reference.lower)
+    if reporting == "hashed":
+        cells = reference.code(wire.digest_of(wire.packed(found)), device, k)
+        memo = respond("GRR", 2, [cells[value]], steps[0], stream)
+        said = [respond("GRR", 2, memo, steps[1], stream) for _ in range(4)]
+        supports = [[0, [v for v in range(k) if [cells[v]] == each]] for each in said]
+        return cells[value], body("GRR", 2, memo), [body("GRR", 2, s) for s in said], supports
+    if reporting == "nested":
+        levels, current = list[list[int]](), [value]
+        for step in reversed(steps):
+            current = respond(protocol, k, current, step, stream)
+            levels.insert(0, current)
+        bodies = [body(protocol, k, each) for each in levels]
+        sent = [min(report, len(levels) - 1) for report in range(len(levels) + 1)]
+        answers = [bytes([level + 1]) + bodies[level] for level in sent]
+        return value, b"".join(bodies), answers, [[level, levels[level]] for level in sent]
+    memo = respond(protocol, k, [value], steps[0], stream)
+    said = [memo]
+    if reporting == "memoized":
+        said = [respond(protocol, k, memo, steps[1], stream) for _ in range(3)]
+    answers = [body(protocol, k, each) for each in said]
+    return value, body(protocol, k, memo), answers, [[0, each] for each in said]
+
+
+def runs(found: Mapping[str, Any], attribute: Entry) -> str:
+    """The protocol that runs for an attribute."""
+    k, eps_inf, eps_1 = domain_size(attribute), found["eps_inf"], found["eps_1"]
+    if found["reporting"] == "hashed":
+        return "LOLOHA"
+    if attribute["protocol"] != "auto":
+        return str(attribute["protocol"])
+    if found["reporting"] in ("once", "nested"):
+        return reference.better_once(k, eps_1 if found["reporting"] == "once" else eps_inf)
+    if found["choose_for"] == "pooled":
+        rounds = found["rounds"]["count"]
+        return reference.better_pooled(k, eps_inf, eps_1, rounds, attribute["calibration"])
+    return reference.adaptive(k, eps_inf, eps_1, attribute["calibration"])
+
+
+def steps_of(found: Entry, index: int, adjusted: Callable[[float], Real]) -> list[Step]:
+    """Thresholds of each step, RR1 first (nested: level 1 first), for adjusted epsilons."""
+    attribute = found["attributes"][index]
+    k, protocol = domain_size(attribute), runs(found, attribute)
+    eps_inf, eps_1 = adjusted(found["eps_inf"]), adjusted(found["eps_1"])
+    if found["reporting"] == "once":
+        return [reference.rounded(*reference.first_step(protocol, k, mp.mpf(eps_1)))]
+    if found["reporting"] == "nested":
+        levels = [adjusted(level) for level in attribute["levels"]]
+        second = reference.SECOND[protocol]
+        noises = [reference.calibrate(second, k, above, low) for low, above in pairwise(levels)]
+        first = reference.first_step(protocol, k, mp.mpf(levels[-1]))
+        return [*(reference.rounded(n.p2, n.q2) for n in noises), reference.rounded(*first)]
+    protocol, k = ("L-GRR", 2) if protocol == "LOLOHA" else (protocol, k)
+    noise = reference.calibrate(protocol, k, eps_inf, eps_1, attribute["calibration"])
+    return [reference.rounded(noise.p1, noise.q1), reference.rounded(noise.p2, noise.q2)]
+
+
+# --- thresholds.json: each case is far from the limit, or exactly at one that the text names.
+
+NUMBERS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA")
+TOP = (1 << 64) - 1
+HALF = 1 << 63
+
+
+def thresholds_document() -> Entry:
+    return {
+        "note": (
+            "published: the thresholds of campaigns of manifests.json as a collector publishes "
+            "them. checked: messages, and whether a device may draw with them."
+        ),
+        "published": [{"manifest": name, "hex": _message(name).hex()} for name in CAMPAIGNS],
+        "checked": [
+            {"manifest": name, "why": why, "accepted": accepted, "hex": message.hex()}
+            for name, why, accepted, message in _checked()
+        ],
+    }
+
+
+def less(epsilon: float) -> Real:
+    """What thresholds are published for."""
+    return mp.mpf(epsilon) * (1 - mp.mpf(2) ** -39) - mp.mpf(2) ** -42
+
+
+@cache
+def _published_steps(name: str) -> tuple[list[Step], ...]:
+    return tuple(steps_of(CAMPAIGNS[name], i, less) for i in range(_count(name)))
+
+
+def _count(name: str) -> int:
+    return len(CAMPAIGNS[name]["attributes"])
+
+
+def _message(name: str, place: int = 0, steps: list[Step] | None = None, **changes: Any) -> bytes:
+    """All steps of a campaign, with others for one attribute."""
+    found, every = CAMPAIGNS[name], list(_published_steps(name))
+    every[place] = every[place] if steps is None else steps
+    numbers = bytes(NUMBERS.index(runs(found, a)) for a in found["attributes"])
+    joined = b"".join(struct.pack(">QQ", *step) for each in every for step in each)
+    by = changes.get("longer", 0)
+    joined = joined + bytes(by) if by >= 0 else joined[:by] or bytes(32)
+    digest = changes.get("digest") or wire.digest_of(wire.packed(found))[:8]
+    return wire.packed([1, digest, changes.get("protocols", numbers), joined])
+
+
+def _checked() -> Iterator[tuple[str, str, bool, bytes]]:
+    for name in CAMPAIGNS:
+        count = _count(name)
+        yield name, "as published", True, _message(name)
+        yield name, "of another manifest", False, _message(name, digest=bytes(8))
+        yield name, "a step more", False, _message(name, longer=16)
+        yield name, "a step less", False, _message(name, longer=-16)
+        yield name, "a protocol more", False, _message(name, protocols=bytes(count + 1))
+        yield name, "no such protocol", False, _message(name, protocols=b"\x08" * count)
+        for place in range(count):
+            for why, accepted, steps in _other_steps(name, place):
+                yield name, f"attribute {place}: {why}", accepted, _message(name, place, steps)
+    swapped = _message("tour", protocols=bytes((0, 0, 1, 3)))
+    yield "tour", "another protocol than the manifest names", False, swapped
+
+
+def _other_steps(name: str, place: int) -> Iterator[tuple[str, bool, list[Step]]]:
+    found = CAMPAIGNS[name]
+    attribute, sound = found["attributes"][place], _published_steps(name)[place]
+    protocol = runs(found, attribute)
+    cells = 2 if protocol == "LOLOHA" else domain_size(attribute)
+    unary = "GRR" not in protocol and protocol != "LOLOHA"
+    drawn_first = -1 if found["reporting"] == "nested" else 0
+    p, q = sound[drawn_first]
+
+    def changed(at: int, step: Step) -> list[Step]:
+        steps = list(sound)
+        steps[at] = step
+        return steps
+
+    yield "those of M28", False, steps_of(found, place, reference.lower)
+    nothing = (HALF, HALF) if unary else (2 * HALF // cells, 0)
+    yield "nothing is told", True, [nothing] * len(sound)
+    yield "no noise", False, [(TOP, 1)] * len(sound)
+    yield "a little less noise", False, changed(drawn_first, (p + (p >> 30), q - (q >> 30)))
+    yield "the value is never kept", False, changed(drawn_first, (0, q))
+    if unary:
+        yield "nothing is added", False, changed(drawn_first, (p, 0))
+    if len(sound) > 1:
+        yield "no noise in the last step", False, changed(0 if drawn_first else -1, (TOP, 1))
+
+
+# --- manifests.json and messages.json
+
+
+def manifests_document() -> Entry:
     return {
         "note": (
             "good: the TOML an analyst writes and the canonical bytes it becomes. "
             "refused: TOML that must not become a manifest, and a field the refusal must name. "
-            "refused_bytes: bytes that are no manifest. refused_fields: the same, with the field "
-            "that the reference names, for each fault that a field can have."
+            "refused_fields: bytes that are no manifest, with the field that the reference names, "
+            "for each fault that a field can have."
         ),
-        "good": [_good_manifest(c) for c in manifest_cases.GOOD],
-        "refused": [{"field": field, "toml": toml} for toml, field in refused],
-        "refused_bytes": [
-            {"why": why, "hex": payload.hex()} for why, payload in manifest_cases.refused_bytes()
-        ],
+        "good": [_good_manifest(case) for case in manifest_cases.GOOD],
+        "refused": load("manifests.json")["refused"],  # written by hand, in the file
         "refused_fields": [
             {"why": why, "field": field, "hex": payload.hex()}
-            for why, field, payload in refused_fields.refused()
+            for why, field, payload in manifest_cases.refused()
         ],
     }
 
@@ -161,13 +493,18 @@ def manifests_document() -> Document:
 def _good_manifest(case: manifest_cases.GoodManifest) -> Entry:
     payload = wire.packed(case.document)
     digest, pages = wire.digest_of(payload), case.document["receipt_pages"]
+    sizes = list(_attribute_sizes(case.document))
+    longest = max(size for *_, size in sizes)
     return {
         "name": case.name,
         "toml": case.toml,
         "hex": payload.hex(),
         "digest": digest.hex(),
         "campaign": wire.campaign_of(case.document["slug"], payload),
-        "attributes": list(_attributes(case.document)),
+        "attributes": [
+            {"name": name, "k": k, "runs": runs, "answer_bytes": answer, "body_bytes": longest}
+            for name, k, runs, answer in sizes
+        ],
         "receipts": [
             {
                 "device": device,
@@ -181,26 +518,14 @@ def _good_manifest(case: manifest_cases.GoodManifest) -> Entry:
     }
 
 
-def _attributes(document: Mapping[str, Any]) -> Iterator[Entry]:
-    reporting = document["reporting"]
-    found = [
-        (attribute["name"], domain_size(attribute), runs)
-        for attribute in document["attributes"]
-        for runs in [way_vectors.runs(dict(document), attribute)]
-    ]
-    longest = max(wire.answer_bytes(reporting, runs, k) for _, k, runs in found)
-    for name, k, runs in found:
-        answer = wire.answer_bytes(reporting, runs, k)
-        yield {
-            "name": name,
-            "k": k,
-            "runs": runs,
-            "answer_bytes": answer,
-            "body_bytes": longest,
-        }
+def _attribute_sizes(found: Mapping[str, Any]) -> Iterator[tuple[str, int, str, int]]:
+    for attribute in found["attributes"]:
+        k, protocol = domain_size(attribute), runs(found, attribute)
+        size = wire.answer_bytes(found["reporting"], protocol, k)
+        yield attribute["name"], k, protocol, size
 
 
-def messages_document() -> Document:
+def messages_document() -> Entry:
     return {
         "note": (
             "Bytes are hex. good: fields and their one encoding. bad: bytes that no decoder of "
@@ -234,108 +559,42 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def topics_document() -> Document:
-    root = "acme/v1/doors-0123abcd"
-    built = {
-        "manifest": f"{root}/pub/manifest",
-        "signature": f"{root}/pub/signature",
-        "thresholds": f"{root}/pub/thresholds",
-        "state": f"{root}/pub/state",
-        "receipt": f"{root}/pub/receipt/12/5",
-        "receipts_for": f"{root}/pub/receipt/+/5",
-        "result": f"{root}/pub/result/door",
-        "result_of_round": f"{root}/pub/result/door/12",
-        "result_json": f"{root}/pub/result/door/json",
-        "report": f"{root}/up/7f3a-0c/report",
-        "request": f"{root}/up/7f3a-0c/request",
-        "response": f"{root}/down/7f3a-0c/response",
-        "all_reports": f"{root}/up/+/report",
-        "all_requests": f"{root}/up/+/request",
-    }
-    return {
-        "note": (
-            "built: the topics of one campaign. parsed: topics as a collector of namespace 'acme' "
-            "meets them; null where no device may publish. addresses: invitations and what they "
-            "name; null where they must be refused (mqtt to another machine, too)."
-        ),
-        "namespace": "acme",
-        "campaign": "doors-0123abcd",
-        "device": "7f3a-0c",
-        "round": 12,
-        "page": 5,
-        "attribute": "door",
-        "built": built,
-        "parsed": [
-            *({"topic": topic, "parsed": parsed} for topic, parsed in _from_devices()),
-            *({"topic": topic, "parsed": None} for topic in _from_nobody(root)),
-        ],
-        "addresses": address_vectors.addresses(),
-    }
-
-
-def _from_devices() -> Iterator[tuple[str, Entry]]:
-    for campaign in ("doors-0123abcd", "a-ffffffff", "x" * 32 + "-00000000"):
-        for device in ("7f3a-0c", "a", "-", "0" * 32):
-            for kind in ("report", "request"):
-                parsed = {"campaign": campaign, "device": device, "kind": kind}
-                yield f"acme/v1/{campaign}/up/{device}/{kind}", parsed
-
-
-def _from_nobody(root: str) -> Iterator[str]:
-    for device in ("", "A", "a b", "a_b", "0" * 33, "+", "#", "a\x00", "é", "a.b", "a\n"):
-        yield f"{root}/up/{device}/report"
-    for campaign in ("", "doors", "doors-0123ABCD", "doors-0123abc", "-0123abcd", "-a-0123abcd"):
-        yield f"acme/v1/{campaign}/up/a/report"
-    yield f"acme/v1/{'x' * 33}-0123abcd/up/a/report"
-    yield from ("", "/", "acme", "report", f"{root}/up/a", f"{root}/up/a/report/")
-    yield from (f"{root}/up/a/report/extra", f"/{root}/up/a/report", f"{root}/up//a/report")
-    yield from (f"{root}/up/a/Report", f"{root}/up/a/response", f"{root}/up/a/result")
-    yield from (f"{root}/down/a/report", f"{root}/pub/a/report", f"{root}/UP/a/report")
-    yield from ("acme/v2/doors-0123abcd/up/a/report", "other/v1/doors-0123abcd/up/a/report")
-    yield from ("acme/v1/doors-0123abcd/up/+/report", "acme/v1/+/up/a/report", "#")
-
-
 DOCUMENTS = {
     "calibration.json": calibration_document,
-    "draws.json": draw_vectors.document,
+    "draws.json": draws_document,
     "manifests.json": manifests_document,
+    "mechanisms.json": mechanisms_document,
     "messages.json": messages_document,
-    "thresholds.json": threshold_vectors.document,
-    "topics.json": topics_document,
-    "ways.json": way_vectors.document,
+    "thresholds.json": thresholds_document,
 }
-# Worked out elsewhere, by other means, in 50 digits; not made here. `scripts/check_vectors.py`
-# compares the code with it.
-FROZEN = ("statistics.json",)
+# Not made here: topics are a list of cases written by hand; the statistics were worked out by other
+# means in 50 digits, and `scripts/check_vectors.py` compares the code with them.
+FROZEN = ("statistics.json", "topics.json")
 
 
-def text(document: Document) -> str:
+def text(document: Entry) -> str:
     """JSON with one entry of a list to a line, so that a change shows as a changed line."""
-    return "{\n" + ",\n".join(_member(name, value) for name, value in document.items()) + "\n}\n"
 
+    def member(name: str, value: Any) -> str:
+        if not isinstance(value, list):
+            return f" {_line(name)}: {_line(value)}"
+        return f" {_line(name)}: [\n" + ",\n".join(f"  {_line(item)}" for item in value) + "\n ]"
 
-def _member(name: str, value: Any) -> str:
-    if not isinstance(value, list):
-        return f" {_line(name)}: {_line(value)}"
-    return f" {_line(name)}: [\n" + ",\n".join(f"  {_line(item)}" for item in value) + "\n ]"
+    return "{\n" + ",\n".join(member(*each) for each in document.items()) + "\n}\n"
 
 
 def _line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def load(name: str) -> Document:
+def load(name: str) -> Entry:
     """A vector file as implementers find it."""
-    document: Document = json.loads((FOLDER / name).read_text(encoding="utf-8"))
+    document: Entry = json.loads((FOLDER / name).read_text(encoding="utf-8"))
     return document
-
-
-def write() -> None:
-    for name, build in DOCUMENTS.items():
-        (FOLDER / name).write_text(text(build()), encoding="utf-8")
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         sys.exit(__doc__)
-    write()
+    for file, build in DOCUMENTS.items():
+        (FOLDER / file).write_text(text(build()), encoding="utf-8")

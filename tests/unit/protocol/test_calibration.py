@@ -10,71 +10,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol_spec import LONGITUDINAL, calibrate, calibrate_once, choose
-from protocol_spec import largest_eps_1 as largest
+from protocol_spec import (
+    LONGITUDINAL,
+    ONE_TIME,
+    AllomfreeError,
+    Calibration,
+    InfeasibleBudget,
+    ParameterError,
+    calibrate,
+    calibrate_once,
+    choose,
+    largest_eps_1,
+    smp_variance,
+    smp_variance_once,
+    spl_variance,
+)
+from protocol_spec.calibration import choose_for
 from tests.support.harness import every
-from tests.support.protocol import reference, vectors
-from tests.support.protocol.budgets import VARIANTS, budget_of, budgets, near, relative
-from tests.support.protocol.shared import from_shared, shared
+from tests.support.protocol import reference
+from tests.support.protocol.helpers import (
+    VARIANTS,
+    budgets,
+    near,
+    relative,
+)
 
-VECTORS = vectors.load("calibration.json")
 TIGHT = 1e-12
-
-
-@every("entry", VECTORS["longitudinal"], ids=lambda e: "-".join(map(str, budget_of(e))))
-def test_longitudinal_vectors(entry: dict[str, Any]) -> None:
-    calibration = budget_of(entry).calibrate()
-    for name in ("p1", "q1", "p2", "q2", "ps", "qs"):
-        assert near(getattr(calibration, name), entry[name]), name
-    assert near(calibration.variance(1), entry["variance"][0])
-    assert near(calibration.variance(1, 0.25), entry["variance"][1])
-    for t, epsilon in entry["epsilon_after"].items():
-        assert near(calibration.epsilon_after(int(t)), epsilon), t
-    for t, variance in entry["pooled_variance"].items():
-        assert near(calibration.pooled_variance(1, int(t), 0.25), variance), t
-
-
-def test_one_time_vectors() -> None:
-    for entry in VECTORS["one_time"]:
-        once = calibrate_once(entry["protocol"], k=entry["k"], epsilon=entry["epsilon"])
-        assert near(once.p1, entry["p1"])
-        assert near(once.q1, entry["q1"])
-        assert near(once.variance(1), entry["variance"][0])
-        assert near(once.variance(1, 0.25), entry["variance"][1])
-        assert near(once.single_report_epsilon, entry["epsilon"])
-
-
-def test_limit_vectors() -> None:
-    for entry in VECTORS["largest_eps_1"]:
-        got = largest(entry["protocol"], eps_inf=entry["eps_inf"])
-        assert near(got, entry["largest_eps_1"])
-
-
-def test_choice_vectors() -> None:
-    for entry in VECTORS["choice"]:
-        asked = {name: entry[name] for name in ("k", "eps_inf", "eps_1", "method")}
-        assert calibrate("ALLOMFREE", **asked).protocol == entry["chosen"], entry
-
-
-def test_shared_vectors() -> None:
-    for entry in shared("protocols"):
-        calibration = from_shared(entry)
-        for name in ("p1", "q1", "p2", "q2", "ps", "qs"):
-            assert near(getattr(calibration, name), entry[name]), (name, entry)
-        assert near(calibration.single_report_epsilon, entry["eps1_true"])
-        assert near(calibration.variance(1), entry["var_star_n1"])
-        assert near(calibration.variance(1, 0.25), entry["var_super_f025_n1"])
-        assert near(calibration.pooled_variance(1, 1, 0.25), entry["var_fixed_f025_n1"])
-        for t, epsilon in entry["eps_t"].items():
-            assert near(calibration.epsilon_after(int(t)), epsilon), (t, entry)
-        for t, variance in entry["var_pooled_f0_n1"].items():
-            assert near(calibration.pooled_variance(1, int(t)), variance), (t, entry)
-
-
-def test_shared_limits() -> None:
-    for entry in shared("feasibility"):
-        assert near(largest("L-OUE", eps_inf=entry["einf"]), entry["loue_max_e1"])
-        assert near(largest("L-SOUE", eps_inf=entry["einf"]), entry["lsoue_max_e1"])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
@@ -124,34 +85,6 @@ def test_pooling_decomposes_into_memo_and_single_report(protocol: str, eps_inf: 
             memo, single = once.pooled_variance(1, 1, f), c.pooled_variance(1, 1, f)
             expected = (1 - 1 / rounds) * memo + single / rounds
             assert near(c.pooled_variance(1, rounds, f), expected)
-
-
-@pytest.mark.parametrize("protocol", LONGITUDINAL)
-def test_device_noise_is_between_and_within(protocol: str) -> None:
-    c = calibrate(protocol, k=6, eps_inf=2.0, eps_1=0.6)
-    for holds, f in ((False, 0.0), (True, 1.0)):
-        between, within = c.device_noise(holds)
-        for rounds in (1, 3):
-            assert near(c.device_variance(holds, rounds), between + within / rounds)
-            assert near(c.device_variance(holds, rounds), c.pooled_variance(1, rounds, f))
-
-
-def test_sampling_adds_f_times_one_minus_f() -> None:
-    c = calibrate("L-OUE", k=6, eps_inf=2.0, eps_1=0.6)
-    for f in (0.0, 0.1, 0.9):
-        assert near(c.variance(7, f), c.pooled_variance(7, 1, f) + f * (1 - f) / 7)
-
-
-def test_osue_variance_in_closed_form() -> None:
-    for eps_1, f in ((0.3, 0.0), (1.2, 0.7)):
-        c = math.exp(eps_1)
-        osue = calibrate("L-OSUE", k=9, eps_inf=3.0, eps_1=eps_1)
-        assert near(osue.pooled_variance(1, 1, f), 4 * c / (c - 1) ** 2 + f)
-
-
-def test_the_papers_gamma_would_give_a_negative_variance() -> None:
-    grr = calibrate("L-GRR", k=32, eps_inf=1.0, eps_1=0.5)
-    assert near(grr.variance(1, 0.5), 98.58, rel=1e-4)
 
 
 # (k, the last with L-GRR) for eps_1: floor(3 e^eps_1 + 2), whatever eps_inf.
@@ -230,3 +163,253 @@ def test_the_callers_decimal_context_changes_nothing() -> None:
     with decimal.localcontext(decimal.Context(prec=3)):
         got = calibrate("L-SUE", k=5, eps_inf=1.125, eps_1=0.375).epsilon_after(3)
     assert got == wanted
+
+
+# --- R11: what cannot be calibrated is refused with a ValueError that names the field.
+
+
+GOOD: dict[str, Any] = {"protocol": "L-OSUE", "k": 4, "eps_inf": 1.0, "eps_1": 0.5}
+NOT_AN_EPSILON: tuple[Any, ...] = (
+    *(0, 0.0, -0.5, 1e-10, 100.5, 1e308, math.nan, math.inf, -math.inf),
+    *(True, "0.5", None, [0.5], 0.5j),
+)
+NOT_A_DOMAIN: tuple[Any, ...] = (-1, 0, 1, 65_537, 10**30, 2.0, math.nan, "4", None, True)
+
+
+def refused(**change: Any) -> ParameterError:
+    """The error of a good calibration with one parameter changed, whichever protocol it is."""
+    with pytest.raises(ParameterError) as caught:
+        calibrate(**{**GOOD, **change})
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, AllomfreeError)
+    return caught.value
+
+
+@pytest.mark.parametrize("protocol", [*LONGITUDINAL, "ALLOMFREE"])
+@every("value", NOT_AN_EPSILON, ids=repr)
+def test_an_epsilon_that_is_none(protocol: str, value: Any) -> None:
+    for field in ("eps_inf", "eps_1"):
+        error = refused(protocol=protocol, **{field: value})
+        assert error.field == field
+        assert str(error).startswith(f"{field} = {value!r}: ")
+        assert error.remedy
+
+
+@pytest.mark.parametrize("protocol", [*LONGITUDINAL, "ALLOMFREE"])
+@pytest.mark.parametrize("eps_1", [1.0, math.nextafter(1.0, 2.0), 1.5, 100])
+def test_eps_1_not_below_eps_inf(protocol: str, eps_1: float) -> None:
+    error = refused(protocol=protocol, eps_1=eps_1)
+    assert error.field == "eps_1"
+    assert "eps_inf = 1.0" in str(error)
+
+
+@pytest.mark.parametrize("protocol", [*LONGITUDINAL, "ALLOMFREE"])
+@every("k", NOT_A_DOMAIN, ids=repr)
+def test_a_domain_that_is_none(protocol: str, k: Any) -> None:
+    error = refused(protocol=protocol, k=k)
+    assert (error.field, error.value) == ("k", k)
+
+
+@pytest.mark.parametrize("protocol", ["GRR", "l-grr", "", "L-ZUE", None])
+def test_an_unknown_protocol(protocol: Any) -> None:
+    error = refused(protocol=protocol)
+    assert error.field == "protocol"
+    assert all(name in error.remedy for name in LONGITUDINAL)
+
+
+@pytest.mark.parametrize("method", ["", "Exact", None])
+def test_an_unknown_method(method: Any) -> None:
+    assert refused(method=method).field == "method"
+    with pytest.raises(ParameterError, match="method"):
+        choose(k=4, eps_inf=1.0, eps_1=0.5, method=method)
+
+
+@every("value", NOT_AN_EPSILON, ids=repr)
+def test_one_time_protocols_refuse_the_same(value: Any) -> None:
+    with pytest.raises(ParameterError) as caught:
+        calibrate_once("GRR", k=4, epsilon=value)
+    assert caught.value.field == "epsilon"
+    with pytest.raises(ParameterError, match="protocol"):
+        calibrate_once("L-GRR", k=4, epsilon=1.0)
+    with pytest.raises(ParameterError, match="eps_inf"):
+        largest_eps_1("L-OUE", eps_inf=value)
+
+
+def test_the_smallest_and_largest_that_are_accepted() -> None:
+    for protocol in ("L-GRR", "L-SUE", "L-OSUE"):
+        for k in (2, 65_536):
+            calibrate(protocol, k=k, eps_inf=100, eps_1=1e-9)
+            calibrate(protocol, k=k, eps_inf=math.nextafter(1e-9, 1.0), eps_1=1e-9)
+
+
+@given(
+    protocol=st.sampled_from(["L-GRR", "L-OUE"]),
+    k=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+    eps_inf=st.one_of(st.none(), st.booleans(), st.integers(-200, 200), st.floats(), st.text()),
+    eps_1=st.one_of(st.none(), st.booleans(), st.integers(-200, 200), st.floats(), st.text()),
+)
+def test_anything_is_calibrated_or_refused_by_name(
+    protocol: str, k: Any, eps_inf: Any, eps_1: Any
+) -> None:
+    try:
+        outcome: Any = calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1)
+    except ParameterError as error:
+        outcome = error
+    if isinstance(outcome, Calibration):
+        assert 0 <= outcome.q2 < outcome.p2 <= 1
+    else:
+        assert outcome.field in ("k", "eps_inf", "eps_1")
+
+
+@pytest.mark.parametrize("eps_inf", [0.001, 0.5, 2.0, 6.3297, 20.0, 100.0])
+@pytest.mark.parametrize("protocol", ["L-OUE", "L-SOUE"])
+def test_the_limit_is_accepted_and_all_above_refused(protocol: str, eps_inf: float) -> None:
+    limit = largest_eps_1(protocol, eps_inf=eps_inf)
+    reached = calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=limit)
+    assert reached.q2 < 1e-15
+    assert math.isclose(reached.single_report_epsilon, limit, rel_tol=1e-15)
+    for above in (math.nextafter(limit, math.inf), (limit + eps_inf) / 2):
+        with pytest.raises(InfeasibleBudget) as caught:
+            calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=above)
+        assert caught.value.field == "eps_1"
+        assert caught.value.largest == limit
+        assert repr(limit) in str(caught.value)
+        assert protocol in str(caught.value)
+        calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=caught.value.largest)
+
+
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-SUE", "L-OSUE"])
+def test_the_others_reach_everything_below_eps_inf(protocol: str) -> None:
+    for eps_inf in (0.001, 1.0, 20.0):
+        limit = largest_eps_1(protocol, eps_inf=eps_inf)
+        assert limit == math.nextafter(eps_inf, 0.0)
+        calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=limit)
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda c: c.variance(0), "n"),
+        (lambda c: c.variance(5, -0.1), "f"),
+        (lambda c: c.variance(5, 1.1), "f"),
+        (lambda c: c.variance(5, math.nan), "f"),
+        (lambda c: c.pooled_variance(0, 1), "n"),
+        (lambda c: c.pooled_variance(1, 0), "rounds"),
+        (lambda c: c.device_variance(True, 0), "rounds"),
+        (lambda c: c.epsilon_after(-1), "reports"),
+    ],
+)
+def test_questions_that_make_no_sense(call: Any, field: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        call(calibrate(**GOOD))
+    assert caught.value.field == field
+
+
+# --- ALLOMFREE's choice by what will be read: one round, or all rounds pooled.
+
+
+BUDGETS = ((1.0, 0.3), (2.0, 0.6), (4.0, 2.0))
+
+
+def crossover(eps_inf: float, eps_1: float, rounds: int) -> float:
+    a, c = math.exp(eps_inf), math.exp(eps_1)
+    wa, wc = (1 - 1 / rounds) / (a - 1) ** 2, 1 / rounds / (c - 1) ** 2
+    return 2 + 3 * (wa * a + wc * c) / (wa + wc)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5, 20, 365])
+@pytest.mark.parametrize(("eps_inf", "eps_1"), BUDGETS)
+def test_pooled_it_is_the_least_pooled_variance(eps_inf: float, eps_1: float, rounds: int) -> None:
+    """By the closed form, and by sums over everything that can happen."""
+    limit = crossover(eps_inf, eps_1, rounds)
+    for k in {2, math.floor(limit) - 1, math.floor(limit), math.floor(limit) + 1, 200}:
+        chosen = choose_for("pooled", k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds).chosen
+        assert chosen.protocol == ("L-GRR" if k <= limit else "L-OSUE"), k
+        if rounds <= 5:
+            grr, osue = (
+                reference.calibrate(p, k, eps_inf, eps_1).pooled_variance(1, rounds, 0.0)
+                for p in ("L-GRR", "L-OSUE")
+            )
+            assert (chosen.protocol == "L-GRR") == (grr <= osue)
+
+
+@pytest.mark.parametrize("method", ["exact", "paper"])
+@pytest.mark.parametrize("k", [5, 8, 40])
+def test_by_the_round_it_is_the_papers(k: int, method: str) -> None:
+    paper = choose(k=k, eps_inf=2.0, eps_1=0.6, method=method)  # type: ignore[arg-type]
+    by_round = choose_for("round", k=k, eps_inf=2.0, eps_1=0.6, rounds=99, method=method)  # type: ignore[arg-type]
+    one = choose_for("pooled", k=k, eps_inf=2.0, eps_1=0.6, rounds=1, method=method)  # type: ignore[arg-type]
+    assert by_round == one == paper
+
+
+@pytest.mark.parametrize(("reading", "rounds"), [("both", 5), ("pooled", 0)])
+def test_refused(reading: str, rounds: int) -> None:
+    with pytest.raises(ParameterError):
+        choose_for(reading, k=5, eps_inf=2.0, eps_1=0.6, rounds=rounds)  # type: ignore[arg-type]
+
+
+# --- Spl and Smp: the paper's variances for many attributes, and why one per device is best.
+
+
+def printed(protocol: str, k: int, n: int, d: int, r: int, epsilon: float) -> float:
+    """Eq. var_smp of the paper; var_spl is the case r = d."""
+    e = math.exp(epsilon / r)
+    root = math.exp(epsilon / 2 / r)
+    numerator = {"GRR": e + k - 2, "SUE": root, "OUE": 4 * e}[protocol]
+    return d * numerator / (n * r * ((root if protocol == "SUE" else e) - 1) ** 2)
+
+
+@pytest.mark.parametrize("protocol", ONE_TIME)
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize(("d", "r"), [(1, 1), (5, 1), (5, 2), (5, 5), (33, 7)])
+def test_the_papers_formulas(protocol: str, epsilon: float, d: int, r: int) -> None:
+    for k in (2, 7, 100):
+        got = smp_variance_once(protocol, k=k, n=1000, d=d, r=r, epsilon=epsilon)
+        assert near(got, printed(protocol, k, 1000, d, r, epsilon), rel=1e-11)
+
+
+@given(
+    protocol=st.sampled_from(ONE_TIME),
+    k=st.integers(2, 500),
+    d=st.integers(2, 40),
+    epsilon=st.floats(0.1, 10),
+    data=st.data(),
+)
+def test_one_attribute_is_best(
+    protocol: str, k: int, d: int, epsilon: float, data: st.DataObject
+) -> None:
+    r = data.draw(st.integers(2, d))
+    one, more = (
+        smp_variance_once(protocol, k=k, n=100, d=d, r=attributes, epsilon=epsilon)
+        for attributes in (1, r)
+    )
+    assert one < more
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_one_attribute_is_best_over_time_too(protocol: str) -> None:
+    eps_1 = 0.9 * largest_eps_1(protocol, eps_inf=0.5)
+    variances = [
+        smp_variance(protocol, k=6, n=100, d=5, r=r, eps_inf=0.5, eps_1=eps_1) for r in range(1, 6)
+    ]
+    assert variances == sorted(variances)
+
+
+@pytest.mark.parametrize("protocol", LONGITUDINAL)
+def test_splitting_is_sampling_all(protocol: str) -> None:
+    whole: dict[str, Any] = {"k": 6, "n": 100, "d": 4, "f": 0.2, "eps_inf": 2.0, "eps_1": 0.6}
+    split = spl_variance(protocol, **whole)
+    sampled = smp_variance(protocol, r=4, **whole)
+    assert split == sampled
+    quarter = calibrate(protocol, k=6, eps_inf=0.5, eps_1=0.15)
+    assert near(split, quarter.variance(100, 0.2))
+
+
+@pytest.mark.parametrize(("d", "r", "field"), [(0, 1, "d"), (3, 0, "r"), (3, 4, "r")])
+def test_impossible_numbers_of_attributes(d: int, r: int, field: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        smp_variance("L-OSUE", k=4, n=10, d=d, r=r, eps_inf=1.0, eps_1=0.5)
+    assert caught.value.field == field
+    with pytest.raises(ParameterError) as caught:
+        smp_variance_once("OUE", k=4, n=10, d=d, r=r, epsilon=1.0)
+    assert caught.value.field == field

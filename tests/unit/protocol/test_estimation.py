@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol_spec import LONGITUDINAL, Calibration, as_drawn, calibrate
+from protocol_spec import (
+    LONGITUDINAL,
+    Calibration,
+    ParameterError,
+    as_drawn,
+    calibrate,
+    calibrate_once,
+)
 from protocol_spec.estimation import (
     Array,
+    Channel,
+    Estimate,
+    Moments,
     Weights,
     critical_value,
+    effective_devices,
     estimate,
+    estimate_levels,
     estimate_pooled,
+    estimate_window,
     project_to_simplex,
     score_interval,
     shift_to_one,
     skew_corrected_interval,
 )
-from tests.support.protocol.budgets import near
-from tests.support.protocol.shared import from_shared, shared
+from protocol_spec.mechanisms import Hashed, Nested
+from tests.support.protocol.helpers import VARIANTS, budgets, near
 
 K = 3
 CALIBRATIONS = [
@@ -101,16 +116,6 @@ def test_pooled_reports_are_unbiased_and_their_variance_exact(
         assert near(square, first.v1 if holds else first.v0, rel=1e-11)
 
 
-@pytest.mark.parametrize("c", CALIBRATIONS, ids=IDS)
-def test_one_round_is_the_pool_of_one_report_each(c: Calibration) -> None:
-    counts = [40, 35, 25]
-    one, pooled = estimate(counts, 100, c), estimate_pooled([counts], [1], [100], c)
-    np.testing.assert_allclose(one.raw, pooled.raw, rtol=1e-12)
-    assert near(one.v0, pooled.v0)
-    assert near(one.v1, pooled.v1)
-    assert near(one.dilution, pooled.dilution)
-
-
 # Three groups of devices: (reports each, devices, counts of the group's reports).
 REPORTS, DEVICES = (1, 3, 10), (50, 20, 5)
 COUNTS = ((20, 25, 30), (30, 25, 28), (22, 30, 21))
@@ -152,26 +157,6 @@ def test_weights_of_unequal_devices(c: Calibration, weights: Weights) -> None:
     assert near(got.dilution, dilution)
 
 
-@pytest.mark.parametrize("c", CALIBRATIONS, ids=IDS)
-def test_the_variances_in_closed_form(c: Calibration) -> None:
-    n, total = sum(DEVICES), sum(m * size for m, size in zip(REPORTS, DEVICES))
-    (between, within), squares = c.device_noise(False), 1**2 * 50 + 3**2 * 20 + 10**2 * 5
-    equal = estimate_pooled(COUNTS, REPORTS, DEVICES, c)
-    mean_inverse = (50 / 1 + 20 / 3 + 5 / 10) / n
-    assert near(equal.v0, (between + within * mean_inverse) / n)
-    counts = estimate_pooled(COUNTS, REPORTS, DEVICES, c, weights="reports")
-    assert near(counts.v0, (between * squares + within * total) / total**2)
-
-
-@pytest.mark.parametrize("c", CALIBRATIONS, ids=IDS)
-def test_blue_has_the_least_variance(c: Calibration) -> None:
-    variances = {
-        weights: estimate_pooled(COUNTS, REPORTS, DEVICES, c, weights=weights).v0
-        for weights in ("equal", "reports", "blue")
-    }
-    assert min(variances, key=variances.__getitem__) == "blue"
-
-
 def test_totals_are_enough_for_weights_by_reports() -> None:
     totals = np.sum(COUNTS, axis=0)
     for c in CALIBRATIONS:
@@ -193,23 +178,6 @@ def test_sampling_error_vanishes_when_the_whole_fleet_reported(
     assert math.isclose(pooled.dilution, factor / 100, rel_tol=1e-6)
 
 
-def test_a_fleet_of_one_has_no_sampling_error() -> None:
-    assert estimate([1, 0, 0], 1, CALIBRATIONS[0], fleet=1).dilution == 0.0
-
-
-@pytest.mark.parametrize("c", CALIBRATIONS, ids=IDS)
-def test_standard_errors_are_the_calibrations(c: Calibration) -> None:
-    n = 1_000_000
-    for f in (0.1, 0.5):
-        count = round(n * (c.qs + f * c.gap))
-        estimated = estimate([count, 0, 0], n, c)
-        held = float(estimated.raw[0])
-        privacy, sampling = estimated.privacy_error[0], estimated.sampling_error[0]
-        assert near(privacy**2, c.pooled_variance(n, 1, held))
-        assert near(sampling**2, held * (1 - held) / n)
-        assert near(estimated.standard_error[0] ** 2, c.variance(n, held))
-
-
 def test_errors_of_impossible_estimates_are_those_of_the_nearest_possible() -> None:
     c = CALIBRATIONS[1]
     estimated = estimate([0, 100, 50], 100, c)
@@ -218,46 +186,6 @@ def test_errors_of_impossible_estimates_are_those_of_the_nearest_possible() -> N
     assert near(estimated.privacy_error[0] ** 2, estimated.v0)
     assert near(estimated.privacy_error[1] ** 2, estimated.v1)
     assert list(estimated.sampling_error[:2]) == [0.0, 0.0]
-
-
-def test_shared_score_intervals() -> None:
-    for entry in shared("score_interval"):
-        c = from_shared(entry)
-        v0, v1 = (c.device_variance(holds, entry["T"]) / entry["n"] for holds in (False, True))
-        assert near(v0, entry["V0"])
-        assert near(v1, entry["V1"])
-        low, high = score_interval([entry["fhat"]], v0, v1, z=entry["z"])
-        assert math.isclose(low[0], entry["lo"], rel_tol=1e-12)
-        assert math.isclose(high[0], entry["hi"], rel_tol=1e-12)
-
-
-UNIT = st.floats(0, 1)
-VARIANCES = st.floats(1e-9, 10)
-
-
-@given(UNIT, VARIANCES, VARIANCES, st.floats(0, 1), st.floats(0.1, 5))
-def test_the_ends_are_where_the_estimate_becomes_surprising(
-    centre: float, v0: float, v1: float, dilution: float, z: float
-) -> None:
-    low, high = (float(x[0]) for x in score_interval([centre], v0, v1, z=z, dilution=dilution))
-    assert 0 <= low <= centre + 1e-12
-    assert centre - 1e-12 <= high <= 1
-    for end in (low, high):
-        variance = v0 + end * (v1 - v0) + dilution * end * (1 - end)
-        distance = (centre - end) ** 2 - z**2 * variance
-        inside = 0 < end < 1
-        # At a clipped end the estimate may still be unsurprising, never more than surprising.
-        scale = 1e-9 * (1 + z**2 * (v0 + v1 + dilution))
-        assert abs(distance) < scale if inside else distance < scale
-
-
-@given(st.lists(st.floats(-3, 4), min_size=2, max_size=9), VARIANCES, VARIANCES)
-def test_intervals_are_never_empty(raw: list[float], v0: float, v1: float) -> None:
-    low, high = score_interval(raw, v0, v1, z=1.96, dilution=0.01)
-    clipped = np.clip(raw, 0, 1)
-    assert (low <= clipped + 1e-12).all()
-    assert (clipped <= high + 1e-12).all()
-    assert ((low >= 0) & (high <= 1)).all()
 
 
 def test_critical_values() -> None:
@@ -270,26 +198,6 @@ def test_sidak_holds_for_all_values_at_once(confidence: float, k: int) -> None:
     """k independent intervals of that critical value hold together with the confidence asked."""
     one = math.erf(critical_value(confidence, k) / math.sqrt(2))
     assert math.isclose(k * math.log(one), math.log(confidence), rel_tol=1e-9, abs_tol=1e-12)
-
-
-def test_options_of_the_interval() -> None:
-    estimated = estimate([4000, 3500, 2500], 10_000, CALIBRATIONS[3])
-    widths = {
-        (confidence, together, sampling): float(np.subtract(*reversed(both))[1])
-        for confidence, together, sampling in product((0.9, 0.95), (False, True), (False, True))
-        for both in [estimated.interval(confidence, simultaneous=together, sampling=sampling)]
-    }
-    assert widths[0.95, False, True] > widths[0.9, False, True]
-    assert widths[0.95, True, True] > widths[0.95, False, True]
-    assert widths[0.95, False, True] > widths[0.95, False, False]
-    low, high = estimated.interval()
-    expected = skew_corrected_interval(estimated.raw, estimated.moments, z=critical_value(0.95))
-    np.testing.assert_array_equal((low, high), expected)
-
-
-def test_shared_projections() -> None:
-    for entry in shared("simplex_projection"):
-        np.testing.assert_allclose(project_to_simplex(entry["inp"]), entry["out"], atol=1e-15)
 
 
 VECTORS = st.lists(st.floats(-5, 5), min_size=2, max_size=12)
@@ -307,12 +215,6 @@ def test_the_projection_is_the_nearest_histogram(raw: list[float]) -> None:
     assert (moved[~stay] <= moved[stay].max() + 1e-12).all()
 
 
-@given(VECTORS)
-def test_projecting_twice_changes_nothing(raw: list[float]) -> None:
-    once = project_to_simplex(raw)
-    np.testing.assert_allclose(project_to_simplex(once), once, atol=1e-15)
-
-
 def test_projection_and_shift_work_along_the_last_axis() -> None:
     table = np.array([[0.5, 0.4, -0.1, 0.3], [-0.2, -0.1, 0.05, 0.1]])
     for function in (project_to_simplex, shift_to_one):
@@ -321,6 +223,351 @@ def test_projection_and_shift_work_along_the_last_axis() -> None:
     np.testing.assert_allclose(shift_to_one(table).sum(axis=1), 1.0)
 
 
-def test_the_displayed_histogram_is_the_projection_of_the_raw_one() -> None:
-    estimated = estimate([0, 100, 50], 100, CALIBRATIONS[1])
-    np.testing.assert_array_equal(estimated.projected, project_to_simplex(estimated.raw))
+# --- Counts that cannot be are refused by name; none is quietly turned into a histogram.
+
+
+C = calibrate("L-OSUE", k=3, eps_inf=2.0, eps_1=0.6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "n", "fleet", "field"),
+    [
+        ([1, 2], 5, None, "counts"),
+        ([1, 2, 3, 4], 5, None, "counts"),
+        (3, 5, None, "counts"),
+        ([1, 2, -1], 5, None, "counts"),
+        ([1.0, 2.0, 3.0], 5, None, "counts"),
+        ([1, 2, math.nan], 5, None, "counts"),
+        (["1", "2", "3"], 5, None, "counts"),
+        ([True, False, True], 5, None, "counts"),
+        ([1, 2, 6], 5, None, "counts"),
+        ([0, 0, 0], 0, None, "n"),
+        ([0, 0, 0], -1, None, "n"),
+        ([1, 2, 3], 5, 4, "fleet"),
+    ],
+)
+def test_one_round(counts: Any, n: int, fleet: int | None, field: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        estimate(counts, n, C, fleet=fleet)
+    assert caught.value.field == field
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"reports": [0, 2]}, "reports"),
+        ({"reports": [1]}, "reports"),
+        ({"reports": [[1, 2]], "devices": [[1, 2]]}, "reports"),
+        ({"devices": [-1, 2]}, "reports"),
+        ({"devices": [0, 0]}, "reports"),
+        ({"counts": [[1, 2, 3]]}, "counts"),
+        ({"counts": [[1, 2], [3, 4]]}, "counts"),
+        ({"counts": [[1, 2, 3], [1, 2, -3]]}, "counts"),
+        ({"weights": "best"}, "weights"),
+        ({"fleet": 14}, "fleet"),
+    ],
+)
+def test_pooled(change: dict[str, Any], field: str) -> None:
+    good: dict[str, Any] = {
+        "counts": [[1, 2, 3], [4, 5, 6]],
+        "reports": [1, 2],
+        "devices": [5, 10],
+    }
+    estimate_pooled(**good, calibration=C)
+    with pytest.raises(ParameterError) as caught:
+        estimate_pooled(**{**good, **change}, calibration=C)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 95, math.nan])
+def test_confidence(confidence: float) -> None:
+    with pytest.raises(ParameterError, match="confidence"):
+        critical_value(confidence)
+    with pytest.raises(ParameterError, match="confidence"):
+        estimate([1, 2, 3], 5, C).interval(confidence)
+
+
+# --- Skew-corrected intervals end where an estimate becomes surprising, and never come out empty.
+
+
+def surprise(centre: float, f: float, moments: Moments, z: float) -> float:
+    """How much further the estimate is from f than chance allows; negative if it is not."""
+    at = np.array([f])
+    side = 1.0 if centre >= f else -1.0
+    skew = side * (z * z - 1.0) * float(moments.skewness(at)[0]) / 6.0
+    reach = max(z + skew, 0.6 * z) * float(np.sqrt(moments.variance(at)[0]))
+    return abs(centre - f) - reach
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    budget = draw(budgets(draw(st.sampled_from(VARIANTS))))
+    calibration = as_drawn(budget._replace(k=3).calibrate())
+    reports = draw(st.lists(st.integers(1, 400), min_size=1, max_size=3))
+    devices = [draw(st.integers(1, 5000)) for _ in reports]
+    total = sum(m * n for m, n in zip(reports, devices))
+    counts = [draw(st.integers(0, total)) for _ in range(3)]
+    return estimate_pooled(counts, reports, devices, calibration, weights="reports")
+
+
+@settings(max_examples=150)
+@given(estimates(), st.sampled_from([0.5, 0.95, 0.999]), st.booleans(), st.booleans())
+def test_the_ends_are_where_the_estimate_becomes_surprising_of_test_intervals(
+    estimated: Estimate, confidence: float, simultaneous: bool, sampling: bool
+) -> None:
+    z = critical_value(confidence, 3 if simultaneous else 1)
+    moments = estimated.moments if sampling else estimated.moments.without_sampling()
+    centres = np.clip(estimated.raw, 0.0, 1.0)
+    ends = estimated.interval(confidence, simultaneous=simultaneous, sampling=sampling)
+    for centre, low, high in zip(centres, *ends):
+        assert 0.0 <= low <= centre <= high <= 1.0
+        for end in (low, high):
+            excess = surprise(centre, end, moments, z)
+            assert excess < 1e-9
+            if 0.0 < end < 1.0:
+                assert end == centre or excess > -1e-9
+
+
+@settings(max_examples=50)
+@given(estimates())
+def test_nothing_beyond_the_ends_is_unsurprising(estimated: Estimate) -> None:
+    """On the grid that is searched."""
+    z, centres = critical_value(0.95), np.clip(estimated.raw, 0.0, 1.0)
+    for centre, low, high in zip(centres, *estimated.interval()):
+        for f in np.linspace(0.0, 1.0, 401):
+            if not low - 1e-12 <= f <= high + 1e-12:
+                assert surprise(centre, f, estimated.moments, z) > -1e-12
+
+
+def test_without_skewness_it_is_the_score_interval() -> None:
+    c = as_drawn(calibrate("L-OSUE", k=3, eps_inf=2.0, eps_1=0.6))
+    e = estimate([500, 450, 400], 1000, c)
+    straight = {"third0": 0.0, "third_slope": 0.0, "coupled": 0.0, "third_dilution": 0.0}
+    moments = Moments(**{name: getattr(e.moments, name) for name in Moments.__slots__} | straight)
+    got = skew_corrected_interval(e.raw, moments, z=1.96)
+    wanted = score_interval(e.raw, e.v0, e.v1, z=1.96, dilution=e.dilution)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_equal_estimates_have_equal_intervals_in_any_shape() -> None:
+    c = as_drawn(calibrate("L-OSUE", k=4, eps_inf=2.0, eps_1=0.6))
+    table = np.array([[40, 50, 50, 60], [60, 40, 0, 40]])
+    low, high = estimate(table, 100, c).interval(simultaneous=True)
+    assert low.shape == high.shape == (2, 4)
+    for row, counts in enumerate(table):
+        alone = estimate(counts, 100, c).interval(simultaneous=True)
+        np.testing.assert_allclose((low[row], high[row]), alone, rtol=1e-12)
+    assert low[0, 1] == low[0, 2]
+
+
+@settings(max_examples=50)
+@given(estimates(), st.sampled_from([0.5, 0.95, 0.999]))
+def test_both_intervals_at_once_are_those_one_by_one(
+    estimated: Estimate, confidence: float
+) -> None:
+    one_by_one = [estimated.interval(confidence, simultaneous=s) for s in (False, True)]
+    np.testing.assert_array_equal(estimated.both_intervals(confidence), one_by_one)
+
+
+@pytest.mark.parametrize("comparisons", [1, 5, 1024, 10**6])
+def test_critical_values_keep_their_digits_far_out(comparisons: int) -> None:
+    """erfc(z / sqrt 2) is 1 - 0.95^(1/comparisons)."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(40):
+        level = 1 - mpmath.mpf(0.95) ** (mpmath.mpf(1) / comparisons)
+        wanted = mpmath.sqrt(2) * mpmath.erfinv(1 - level)
+    assert abs(critical_value(0.95, comparisons) / float(wanted) - 1) < 1e-14
+
+
+# --- Variance and skewness of an estimate are exact: checked by summing over all that can happen.
+
+
+CHANNELS: list[Channel] = [
+    *(as_drawn(calibrate(p, k=K, eps_inf=2.0, eps_1=0.6)) for p in ("L-GRR", "L-OSUE", "L-OUE")),
+    Hashed.calibrate(k=K, eps_inf=2.0, eps_1=0.6),
+    calibrate_once("GRR", k=K, epsilon=1.5),
+]
+channels = pytest.mark.parametrize("c", CHANNELS, ids=["L-GRR", "L-OSUE", "L-OUE", "hashed", "GRR"])
+
+REPORTS_of_test_moments, DEVICES_of_test_moments = (
+    (1, 2, 3),
+    (2, 1, 1),
+)  # four devices: two sent one report, one two, one three
+PER_DEVICE = (1, 1, 2, 3)
+
+Law = list[tuple[float, float]]  # (chance, value)
+
+
+def answers(c: Channel, holds: bool, m: int) -> Law:
+    """A device's debiased mean of m reports about one value."""
+    p1, q1, p2, q2 = map(float, c.exact)
+    kept, gap = p1 if holds else q1, (p1 - q1) * (p2 - q2)
+    qs = q1 * p2 + (1 - q1) * q2
+    return [
+        (
+            math.comb(m, s)
+            * (kept * p2**s * (1 - p2) ** (m - s) + (1 - kept) * q2**s * (1 - q2) ** (m - s)),
+            (s / m - qs) / gap,
+        )
+        for s in range(m + 1)
+    ]
+
+
+def weights_of(weights: Weights) -> list[float]:
+    each = [1.0] * 4 if weights == "equal" else [float(m) for m in PER_DEVICE]
+    return [w / sum(each) for w in each]
+
+
+def law(c: Channel, held: tuple[int, ...], w: list[float]) -> Law:
+    """Of the estimate, given who holds the value."""
+    parts = [answers(c, bool(x), m) for x, m in zip(held, PER_DEVICE)]
+    return [
+        (math.prod(p for p, _ in outcome), math.fsum(a * z for a, (_, z) in zip(w, outcome)))
+        for outcome in product(*parts)
+    ]
+
+
+def cumulants(parts: list[tuple[float, Law]]) -> tuple[float, float, float]:
+    """Mean, variance and third cumulant of a mixture."""
+    flat = [(chance * p, z) for chance, part in parts for p, z in part]
+    mean = math.fsum(p * z for p, z in flat)
+    variance, third = (math.fsum(p * (z - mean) ** i for p, z in flat) for i in (2, 3))
+    return mean, variance, third
+
+
+def large_fleet(f: float) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Who holds the value, of devices drawn from a large fleet."""
+    for held in product((0, 1), repeat=4):
+        yield math.prod(f if x else 1 - f for x in held), held
+
+
+def finite_fleet(n: int, holders: int) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Who holds the value, of the first four of n shuffled devices."""
+    for chosen in combinations(range(n), holders):
+        yield 1 / math.comb(n, holders), tuple(int(i in chosen) for i in range(4))
+
+
+def pooled(c: Channel, weights: Weights, fleet: int | None = None) -> Estimate:
+    return estimate_pooled(
+        np.zeros((3, K), np.int64),
+        REPORTS_of_test_moments,
+        DEVICES_of_test_moments,
+        c,
+        weights=weights,
+        fleet=fleet,
+    )
+
+
+def check(estimated: Estimate, f: float, wanted: tuple[float, float, float]) -> None:
+    mean, variance, third = wanted
+    moments, at = estimated.moments, np.array([f])
+    assert math.isclose(mean, f, abs_tol=1e-12)
+    assert math.isclose(moments.variance(at)[0], variance, rel_tol=1e-10)
+    scale = variance**1.5
+    assert math.isclose(moments.skewness(at)[0], third / scale, rel_tol=1e-9, abs_tol=1e-11)
+
+
+@pytest.mark.parametrize("weights", ["equal", "reports"])
+@pytest.mark.parametrize("f", [0.0, 0.3, 1.0])
+@channels
+def test_of_devices_from_a_large_fleet(c: Channel, f: float, weights: Weights) -> None:
+    w = weights_of(weights)
+    parts = [(chance, law(c, held, w)) for chance, held in large_fleet(f)]
+    check(pooled(c, weights), f, cumulants(parts))
+
+
+@pytest.mark.parametrize("weights", ["equal", "reports"])
+@pytest.mark.parametrize(("fleet", "holders"), [(4, 1), (4, 2), (5, 2), (7, 3), (7, 0)])
+@channels
+def test_of_devices_from_a_finite_fleet(
+    c: Channel, fleet: int, holders: int, weights: Weights
+) -> None:
+    """Also when all of it reported: unequal weights leave sampling error, equal ones none."""
+    w = weights_of(weights)
+    parts = [(chance, law(c, held, w)) for chance, held in finite_fleet(fleet, holders)]
+    estimated = pooled(c, weights, fleet)
+    check(estimated, holders / fleet, cumulants(parts))
+    if fleet == 4:
+        assert (estimated.dilution < 1e-30) == (weights == "equal")
+
+
+@channels
+def test_without_sampling_it_is_what_is_left_when_the_holders_are_known(c: Channel) -> None:
+    f, w = 0.3, weights_of("reports")
+    known = [(chance, cumulants([(1.0, law(c, held, w))])) for chance, held in large_fleet(f)]
+    variance, third = (math.fsum(p * each[i] for p, each in known) for i in (1, 2))
+    moments = pooled(c, "reports").moments.without_sampling()
+    at = np.array([f])
+    assert math.isclose(moments.variance(at)[0], variance, rel_tol=1e-10)
+    assert math.isclose(moments.skewness(at)[0], third / variance**1.5, rel_tol=1e-9)
+
+
+def test_effective_devices() -> None:
+    """Four devices that reported daily for a year outweigh 196 that reported once."""
+    assert math.isclose(effective_devices([365, 1], [4, 196]), 1656**2 / (4 * 365**2 + 196))
+    assert effective_devices([7], [200]) == 200.0
+    assert effective_devices([], []) == 0.0
+    c = as_drawn(calibrate("L-GRR", k=5, eps_inf=2.0, eps_1=0.6))
+    pool = estimate_pooled([9] * 5, [365, 1], [4, 196], c, weights="reports")
+    assert math.isclose(pool.n_eff, effective_devices([365, 1], [4, 196]))
+    assert math.isclose(pool.n_eff, 1 / pool.dilution)
+    whole = estimate_pooled([9] * 5, [365, 1], [4, 196], c, weights="reports", fleet=200)
+    assert math.isclose(whole.n_eff, pool.n_eff), "a finite fleet is not more devices"
+
+
+@pytest.mark.parametrize(("reports", "devices"), [([0], [1]), ([1, 2], [3]), ([1], [-1])])
+def test_participation_that_cannot_be(reports: list[int], devices: list[int]) -> None:
+    with pytest.raises(ParameterError, match="reports"):
+        effective_devices(reports, devices)
+
+
+def test_a_window_is_one_round_of_all_its_answers() -> None:
+    c = calibrate_once("GRR", k=K, epsilon=2.0)
+    window = estimate_window([[10, 5, 5], [20, 8, 2]], [20, 30], c)
+    whole = estimate([30, 13, 7], 50, c)
+    np.testing.assert_array_equal(window.raw, whole.raw)
+    assert window.moments == whole.moments
+
+
+def test_a_device_may_be_in_two_rounds_of_a_window() -> None:
+    c, table = calibrate_once("GRR", k=K, epsilon=2.0), [[10, 5, 5], [20, 8, 2]]
+    window = estimate_window(table, [20, 30], c, each=3)
+    assert window.dilution == 2 / 50, "there are only two rounds to be in"
+    assert window.n_eff == 25
+    assert window.v0 == estimate([30, 13, 7], 50, c).v0
+
+
+@pytest.mark.parametrize("protocol", ["GRR", "OUE"])
+def test_levels_weigh_by_their_precision(protocol: str) -> None:
+    levels = Nested.calibrate(protocol, k=K, schedule=[0.5, 1.0, 2.0]).as_drawn().levels
+    n = [30, 0, 20]
+    got = estimate_levels([[12, 9, 9], [0, 0, 0], [15, 3, 2]], n, levels)
+    first, last = (estimate(row, 30 if i == 0 else 20, levels[i]) for i, row in _rows())
+    total = 1 / first.v0 + 1 / last.v0
+    share = 1 / first.v0 / total
+    np.testing.assert_allclose(got.raw, share * first.raw + (1 - share) * last.raw)
+    assert math.isclose(got.v0, 1 / total)
+    assert math.isclose(got.v1, share**2 * first.v1 + (1 - share) ** 2 * last.v1)
+    assert math.isclose(got.dilution, share**2 / 30 + (1 - share) ** 2 / 20)
+    third = share**3 * first.moments.third0 + (1 - share) ** 3 * last.moments.third0
+    assert math.isclose(got.moments.third0, third)
+
+
+def _rows() -> list[tuple[int, list[int]]]:
+    return [(0, [12, 9, 9]), (2, [15, 3, 2])]
+
+
+@pytest.mark.parametrize(("counts", "n"), [([[1, 1, 1]], [2, 3]), ([[0, 0, 0]], [0])])
+def test_levels_that_cannot_be(counts: list[list[int]], n: list[int]) -> None:
+    c = calibrate_once("OUE", k=K, epsilon=2.0)
+    with pytest.raises(ParameterError, match="n ="):
+        estimate_levels(counts, n, [c])
+
+
+@pytest.mark.parametrize(("n", "each", "field"), [([5], 1, "n"), ([5, 5], 0, "each")])
+def test_windows_that_cannot_be(n: list[int], each: int, field: str) -> None:
+    c = calibrate_once("OUE", k=K, epsilon=2.0)
+    with pytest.raises(ParameterError) as caught:
+        estimate_window([[1, 1, 1], [1, 1, 1]], n, c, each=each)
+    assert caught.value.field == field

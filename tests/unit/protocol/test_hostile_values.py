@@ -1,25 +1,83 @@
-"""Values that no honest party sends: each gets its named refusal, never another exception."""
+"""A10: foreign text is shown escaped and short."""
 
 from __future__ import annotations
+
+import sys
+import unicodedata
+from datetime import UTC, datetime
 
 import pytest
 
 from protocol_spec import (
-    Attribute,
     Manifest,
     ManifestError,
     ParameterError,
+    Problem,
     ReceiptPage,
-    Schedule,
-    UnknownValue,
     calibrate,
     calibrate_once,
     decode_receipts,
-    largest_shift,
     spending,
 )
-from protocol_spec.estimation import critical_value, estimate, estimate_pooled
-from tests.support.protocol.manifest_cases import PLAIN_TOML
+from protocol_spec.errors import escaped, quoted, shown
+from tests.support.hostile import HOSTILE, hidden_in
+
+
+def test_nothing_that_unicode_calls_a_control_or_format_is_left() -> None:
+    """Every code point, but those of scripts that cannot be read without them."""
+    # Signs before Arabic numbers, and hieroglyphs, musical and shorthand controls of this Python's
+    # database that Unicode does not call ignorable: they are seen.
+    seen = {"ARABIC", "SYRIAC", "KAITHI", "EGYPTIAN", "INTERLINEAR"}
+    left = {
+        c
+        for c in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and escaped(c) == c
+    }
+    assert {unicodedata.name(c).split()[0] for c in left} <= seen
+
+
+def test_letters_of_all_scripts_stay() -> None:
+    text = "Wärmepumpe, теплова помпа, 热泵, مضخة حرارية, हीट पंप, π ≈ 3 °C"
+    assert shown(text) == text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text(text: str) -> None:
+    told = shown(text)
+    assert not hidden_in(told)
+    assert "\n" not in told
+    assert len(told) <= 220
+    assert told.startswith((text[:1], "\\u{"))
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert shown("x" * 250) == "x" * 200 + "… (50 more)"
+    assert shown("\x1b" * 4, 12) == "\\u{1b}\\u{1b}… (2 more)"
+    assert shown("\x1b\n") == "\\u{1b}\\u{a}"
+    assert shown("") == ""
+
+
+def test_other_things_than_text() -> None:
+    nested: object = "\x1b"
+    for _ in range(5000):
+        nested = [nested]
+    assert len(quoted(nested)) < 100
+    assert quoted(["\x1b"]) == "['\\x1b']"
+    assert quoted(1 << 100_000) == "a number of very many digits"
+    assert quoted(datetime(2027, 1, 1, tzinfo=UTC)) == "2027-01-01 00:00:00+00:00"
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_errors_quote_it_so(text: str) -> None:
+    many = ManifestError([Problem(text, text, text)] * 1000)
+    for told in map(str, (ParameterError("k", text, "no"), many)):
+        assert not hidden_in(told)
+        assert len(told) < 10_000
+    assert len(many.problems) == 1000
+    assert str(many).endswith("and 988 more problems")
+
+
+# --- Values that no honest party sends: each gets its named refusal, never another exception.
 
 
 def test_nesting_beyond_all_reason_in_a_retained_manifest() -> None:
@@ -33,49 +91,11 @@ def test_toml_beyond_all_reason(text: str) -> None:
         Manifest.from_toml(text)
 
 
-def test_a_budget_that_is_wrong_for_every_protocol_is_named_as_the_budget() -> None:
-    text = PLAIN_TOML.replace("values =", 'protocol = "L-OUE"\nvalues =')
-    with pytest.raises(ManifestError) as refused:
-        Manifest.from_toml(text.replace("eps_1 = ", "eps_1 = 19.0 #"))
-    assert [problem.field for problem in refused.value.problems] == ["eps_1"]
-
-
-@pytest.mark.parametrize("value", [10**400, True, "1e999x", None])
-def test_a_number_that_is_none_is_an_unknown_value(value: object) -> None:
-    attribute = Attribute("warm", "How warm?", ("cold", "hot"), (0.0, 20.0, 40.0))
-    with pytest.raises(UnknownValue):
-        attribute.index_of(value)
-
-
-def test_an_epsilon_larger_than_any_float() -> None:
-    with pytest.raises(ParameterError, match="eps_inf"):
-        calibrate("L-GRR", k=3, eps_inf=10**400, eps_1=1.0)
-
-
 def test_no_report_spends_nothing_whatever_the_protocol() -> None:
     at_the_limit = calibrate("L-SOUE", k=3, eps_inf=20.0, eps_1=10.69307908452972)
     for calibration in (at_the_limit, calibrate_once("GRR", k=3, epsilon=1.0)):
         assert calibration.epsilon_after(0) == 0.0
     assert spending(at_the_limit, [0]).exact == 0.0
-
-
-def test_a_shift_beyond_words() -> None:
-    assert largest_shift(1000.0) == "without a useful bound"
-    assert largest_shift(9.5) == "by at most 13,360"
-
-
-def test_the_end_of_time_is_in_no_round() -> None:
-    assert Schedule(0, 1, 10, 0).round_at(float("inf")) is None
-
-
-def test_nonsense_for_an_estimate() -> None:
-    calibration = calibrate("L-GRR", k=2, eps_inf=2.0, eps_1=1.0)
-    with pytest.raises(ParameterError, match="counts = 11"):
-        estimate([11, 0], 10, calibration)
-    with pytest.raises(ParameterError, match="comparisons"):
-        critical_value(0.95, 0)
-    with pytest.raises(ParameterError, match="reports"):
-        estimate_pooled([[1, 1]], [float("nan")], [2], calibration)
 
 
 def test_a_page_of_receipts_is_a_set_and_stays_as_small_as_its_bytes() -> None:

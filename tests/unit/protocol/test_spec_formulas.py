@@ -22,8 +22,7 @@ from protocol_spec import (
 from protocol_spec.estimation import contrast, critical_value, estimate, plausible
 from protocol_spec.estimation.intervals import GRID
 from protocol_spec.mechanisms import Hashed, Nested
-from tests.support.protocol.formulas import Names, calculated, chances
-from tests.support.protocol.specification import TEXT, fence
+from tests.support.protocol.specification import TEXT, Names, calculated, chances, fence
 
 BUDGETS = [(2, 1.0, 0.3), (3, 2.0, 0.6), (7, 0.1, 0.05), (41, 4.0, 2.4), (4096, 20.0, 6.0)]
 MECHANISMS = [(p, "exact") for p in LONGITUDINAL] + [("L-GRR", "paper")]

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
+from functools import cache
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,19 +18,36 @@ from hypothesis import strategies as st
 
 from protocol_spec import (
     Calibration,
+    Manifest,
+    PublishedThresholds,
     Randomiser,
+    Rejected,
     Thresholds,
     as_drawn,
     calibrate,
     calibrate_once,
+    decode_thresholds,
+    digest8,
+    largest_eps_1,
+    limits,
+    published_thresholds,
     thresholds,
+    thresholds_fault,
 )
+from protocol_spec.published import MARGIN, PROTOCOL_NUMBERS
+from tests.support.campaigns import manifest_text
 from tests.support.protocol import vectors
-from tests.support.protocol.budgets import VARIANTS, Budget, budget_of, budgets, feasible, relative
 from tests.support.protocol.entropy import Tape, words
+from tests.support.protocol.helpers import (
+    MANIFESTS,
+    VARIANTS,
+    Budget,
+    budgets,
+    feasible,
+    relative,
+)
 from tests.support.protocol.reference import Mechanism, Real, mp
-from tests.support.protocol.reference import calibrate as reference_calibrate
-from tests.support.protocol.shared import from_shared, shared
+from tests.support.protocol.specification import calculated, fence, rows
 
 SCALE = 1 << 64
 TOP = SCALE - 1
@@ -85,48 +109,6 @@ def test_never_overspent(variant: tuple[str, str], data: st.DataObject) -> None:
     check_never_overspent(data.draw(budgets(variant)))
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
-@settings(max_examples=50)
-@given(st.data())
-def test_rounding_down_to_float64_is_what_short_decimals_need(
-    variant: tuple[str, str], data: st.DataObject
-) -> None:
-    """0.1 as text is below 0.1 as float64; epsilons people write have few digits."""
-    eps_inf = data.draw(st.integers(1, 200)) / 10
-    eps_1 = data.draw(st.integers(1, 99)) / 100 * eps_inf
-    budget = feasible(variant, data.draw(st.integers(2, 4096)), eps_inf, round(eps_1, 3) or 0.001)
-    if budget is not None and budget.eps_1 < eps_inf:
-        check_never_overspent(budget)
-
-
-def nominal(budget: Budget) -> Mechanism:
-    """What the integers round: the calibration at the next float64 below each epsilon."""
-    eps_inf, eps_1 = lower(budget.eps_inf), lower(budget.eps_1)
-    return reference_calibrate(budget.protocol, budget.k, eps_inf, eps_1, budget.method)
-
-
-def lower(epsilon: float) -> float:
-    return math.nextafter(epsilon, 0.0)
-
-
-def slope(*chances: Real) -> Real:
-    """d ln(odds): the steeper end bounds it between two chances, as 1/x(1-x) is convex."""
-    return max(1 / (x * (1 - x)) for x in chances)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
-def test_what_rounding_gives_away(variant: tuple[str, str]) -> None:
-    """At most 2^-64 on each chance of RR1 and 2^-63 on each of the chain, times the slope."""
-    for budget in grid(variant):
-        wanted, drawn = nominal(budget), mechanism(budget.calibrate())
-        memo, report = losses(budget.calibrate())
-        steps = slope(wanted.p1, _real(drawn.p1)) + slope(wanted.q1, _real(drawn.q1))
-        assert 0 <= lower(budget.eps_inf) - memo <= steps / SCALE, budget
-        chain = slope(wanted.support(True), _real(drawn.support(True)))
-        chain += slope(wanted.support(False), _real(drawn.support(False)))
-        assert 0 <= wanted.epsilon(1) - report <= 2 * chain / SCALE, budget
-
-
 def _real(x: Fraction) -> Real:
     return mp.mpf(x.numerator) / x.denominator
 
@@ -143,20 +125,6 @@ def test_budgets_in_use_lose_less_than_a_millionth_of_a_billionth(
             assert budget.eps_1 - report < 1e-15, budget
 
 
-def test_the_vectors() -> None:
-    for entry in vectors.load("calibration.json")["longitudinal"]:
-        drawn = thresholds(budget_of(entry).calibrate())
-        assert [str(threshold) for threshold in drawn] == entry["thresholds"], entry
-
-
-def test_the_shared_vectors_are_within_their_rounding() -> None:
-    """Those are rounded to the nearest at the epsilons themselves, ours down from below them."""
-    for entry in shared("thresholds"):
-        drawn = thresholds(from_shared(entry))
-        for ours, theirs in zip(drawn, map(int, entry["thresholds_2_64"])):
-            assert abs(ours - theirs) <= SCALE * math.ulp(entry["einf"])
-
-
 @pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
 def test_the_collector_debiases_with_what_devices_draw(variant: tuple[str, str]) -> None:
     budget = Budget(*variant, 5, 2.0, 0.6)
@@ -167,12 +135,6 @@ def test_the_collector_debiases_with_what_devices_draw(variant: tuple[str, str])
     assert (drawn.eps_inf, drawn.eps_1, drawn.protocol) == (2.0, 0.6, budget.protocol)
     assert drawn.epsilon_after(1) <= budget.eps_1
     assert math.isclose(drawn.variance(100, 0.2), budget.calibrate().variance(100, 0.2))
-
-
-def test_values_share_exactly_what_the_rounding_of_p_leaves() -> None:
-    drawn = as_drawn(calibrate("L-GRR", k=5, eps_inf=20.0, eps_1=12.0)).exact
-    for p, q in ((drawn.p1, drawn.q1), (drawn.p2, drawn.q2)):
-        assert abs(Fraction(p) + 4 * Fraction(q) - 1) < Fraction(1, 10**75)
 
 
 UNARY = calibrate("L-OSUE", k=4, eps_inf=2.0, eps_1=0.6)
@@ -220,3 +182,238 @@ def test_extreme_budgets_have_extreme_thresholds() -> None:
     assert (once.p2, once.q2) == (SCALE, 0)
     limit = calibrate("L-SOUE", k=4, eps_inf=20.0, eps_1=10.69307908452972)
     assert thresholds(limit).q2 == 0
+
+
+# --- Published thresholds: whoever made them, a device that checked them keeps its epsilons.
+
+
+VECTORS = vectors.load("thresholds.json")
+Step = tuple[int, int]
+
+
+@pytest.mark.parametrize("entry", VECTORS["published"], ids=lambda entry: entry["manifest"])
+def test_what_is_published_is_what_the_reference_calculates(entry: dict[str, Any]) -> None:
+    assert published_thresholds(MANIFESTS[entry["manifest"]]).encode().hex() == entry["hex"]
+
+
+def test_what_may_be_drawn_with_and_what_may_not() -> None:
+    for entry in VECTORS["checked"]:
+        published = decode_thresholds(bytes.fromhex(entry["hex"]))
+        assert not isinstance(published, Rejected)
+        fault = thresholds_fault(published, MANIFESTS[entry["manifest"]])
+        assert (fault is None) == entry["accepted"], (entry["manifest"], entry["why"], fault)
+
+
+def test_numbers_of_protocols_are_as_the_specification_says() -> None:
+    assert rows("number", "protocol") == [[str(n), p] for n, p in enumerate(PROTOCOL_NUMBERS)]
+
+
+# --- campaigns of every kind, down to the smallest epsilons ---------------------------------------
+
+BUDGETS = (
+    (3e-9, 1e-9),
+    (0.0015, 0.001),
+    (1e-3, 1e-5),
+    (0.5, 0.25),
+    (2.0, 0.6),
+    (20.0, 19.9),
+    (20.0, 0.001),
+)
+PROTOCOLS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+
+
+@cache
+def campaign(protocol: str, k: int, eps_inf: float, eps_1: float) -> Manifest:
+    values = [f"v{i}" for i in range(k - 1)]
+    attributes = (
+        f'[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
+        f'protocol = "{protocol}"\n'
+    )
+    text = manifest_text(
+        not_known=True, first=0, eps_inf=eps_inf, eps_1=eps_1, attributes=attributes
+    )
+    return Manifest.from_toml(text)
+
+
+def possible() -> Iterator[tuple[str, int, float, float]]:
+    """k makes a difference to L-GRR alone."""
+    kinds = (*((protocol, 3) for protocol in PROTOCOLS), ("L-GRR", 4096))
+    for (eps_inf, eps_1), (protocol, k) in product(BUDGETS, kinds):
+        yield protocol, k, eps_inf, min(eps_1, largest_eps_1(protocol, eps_inf=eps_inf))
+
+
+CASES = sorted(set(possible()))
+
+
+def told(unary: bool, k: int, steps: list[Step]) -> list[Real]:
+    """What is told after each step, from the definition of the two responses."""
+    losses = []
+    same, other = mp.mpf(1), mp.mpf(0)
+    for p, q in ((mp.mpf(p) / SCALE, mp.mpf(q) / SCALE) for p, q in steps):
+        if unary:
+            same, other = (x * p + (1 - x) * q for x in (same, other))
+            losses.append(abs(mp.log(same * (1 - other) / (other * (1 - same)))))
+        else:
+            move = (1 - p) / (k - 1)
+            same, other = (
+                same * p + (1 - same) * move,
+                same * move + other * p + other * move * (k - 2),
+            )
+            losses.append(abs(mp.log(same / other)))
+    return losses
+
+
+def steps_in(published: PublishedThresholds) -> list[Step]:
+    numbers = struct.unpack(f">{len(published.steps) // 8}Q", published.steps)
+    return list(zip(numbers[::2], numbers[1::2]))
+
+
+def with_steps(published: PublishedThresholds, steps: list[Step]) -> PublishedThresholds:
+    return replace(published, steps=b"".join(struct.pack(">QQ", *step) for step in steps))
+
+
+def slack(epsilon: float) -> Real:
+    relative, absolute = MARGIN
+    return mp.mpf(epsilon) * relative + absolute
+
+
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), CASES)
+def test_published_thresholds_pass_with_room_for_other_logarithms(
+    protocol: str, k: int, eps_inf: float, eps_1: float
+) -> None:
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    published = published_thresholds(manifest)
+    assert thresholds_fault(published, manifest) is None
+    losses = told("GRR" not in protocol, k, steps_in(published))
+    for loss, epsilon in zip(losses, (eps_inf, eps_1)):
+        assert loss <= epsilon - 2 * slack(epsilon)  # what M113 says, exactly
+        assert loss >= epsilon * (1 - 2.0**-20) - mp.mpf(2) ** -40  # and no more noise than that
+
+
+def least_noise(accepts: Callable[[int], bool], sound: int) -> int:
+    """The largest p that is accepted, given one that is."""
+    low, high = sound, SCALE - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if accepts(middle) else (low, middle - 1)
+    return low
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), CASES)
+def test_the_least_noise_that_passes_keeps_the_epsilon(
+    protocol: str, k: int, eps_inf: float, eps_1: float, place: int
+) -> None:
+    """A hostile operator's best: p as large as the check allows, in one step or the other."""
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    published = published_thresholds(manifest)
+    sound = steps_in(published)
+
+    def other(p: int) -> list[Step]:
+        changed = list(sound)
+        changed[place] = (p, sound[place][1])
+        return changed
+
+    def accepts(p: int) -> bool:
+        return thresholds_fault(with_steps(published, other(p)), manifest) is None
+
+    worst = other(least_noise(accepts, sound[place][0]))
+    losses = told("GRR" not in protocol, k, worst)
+    assert losses[0] <= mp.mpf(eps_inf)
+    assert losses[1] <= mp.mpf(eps_1)
+    # Float64 is wrong by less than half of the margin, so nothing depends on the library's digits.
+    gaps = [
+        abs(loss - (epsilon - slack(epsilon))) / slack(epsilon)
+        for loss, epsilon in zip(losses, (eps_inf, eps_1))
+    ]
+    assert min(gaps) < 0.5 or worst[place][0] == SCALE - 1
+
+
+LEVELS = [0.01 + 0.6 * i for i in range(32)]
+
+
+@pytest.mark.parametrize("protocol", ["GRR", "OUE"])
+@pytest.mark.parametrize("k", [3, 400])
+def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
+    manifest = _nested_campaign(protocol, k)
+    published = published_thresholds(manifest)
+    assert thresholds_fault(published, manifest) is None
+    sound = steps_in(published)
+    for place in (0, 15, 31):
+
+        def other(p: int, at: int = place) -> list[Step]:
+            return [*sound[:at], (p, sound[at][1]), *sound[at + 1 :]]
+
+        def accepts(p: int, changed: Callable[[int], list[Step]] = other) -> bool:
+            return thresholds_fault(with_steps(published, changed(p)), manifest) is None
+
+        worst = other(least_noise(accepts, sound[place][0]))
+        losses = told(protocol == "OUE", k, worst[::-1])[::-1]
+        assert all(loss <= mp.mpf(level) for loss, level in zip(losses, LEVELS, strict=True))
+
+
+def _nested_campaign(protocol: str, k: int) -> Manifest:
+    text = manifest_text(
+        not_known=True, first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes=""
+    )
+    text = text.replace("eps_inf", 'reporting = "nested"\neps_inf')
+    values = [f"v{i}" for i in range(k - 1)]
+    return Manifest.from_toml(
+        f'{text}[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
+        f'protocol = "{protocol}"\nlevels = {LEVELS!r}\n'
+    )
+
+
+SHOWN = [case for case in CASES if case[3] >= limits.MIN_PUBLISHED_EPS_1]
+
+
+@pytest.mark.parametrize(("protocol", "k", "eps_inf", "eps_1"), SHOWN)
+def test_no_estimate_shows_which_thresholds_were_used(
+    protocol: str, k: int, eps_inf: float, eps_1: float
+) -> None:
+    """Less than a thousandth of the standard error, with a million million reports."""
+    manifest = campaign(protocol, k, eps_inf, eps_1)
+    [channel] = manifest.mechanisms[0].channels
+    assert isinstance(channel, Calibration)
+    ps, qs = _support(channel.exact)
+    drawn = steps_in(published_thresholds(manifest))
+    four = [mp.mpf(number) / SCALE for step in drawn for number in step]
+    if "GRR" in protocol:
+        four[1], four[3] = ((1 - p) / (k - 1) for p in (four[0], four[2]))
+    really, never = (x * four[2] + (1 - x) * four[3] for x in (four[0], four[1]))
+    error = mp.sqrt(qs * (1 - qs) / mp.mpf(10) ** 12) / (ps - qs)
+    for f in (0, 1):
+        expected = (f * really + (1 - f) * never - qs) / (ps - qs)
+        assert abs(expected - f) < error / 1000
+
+
+def _support(exact: tuple[Decimal, ...]) -> tuple[Real, Real]:
+    p1, q1, p2, q2 = (mp.mpf(str(chance)) for chance in exact)
+    return p1 * p2 + (1 - p1) * q2, q1 * p2 + (1 - q1) * q2
+
+
+def test_the_formulas_of_the_specification_are_those_of_the_check() -> None:
+    """What is told after RR1 and RR2, from the text alone."""
+    manifest = MANIFESTS["fleet"]
+    steps = steps_in(published_thresholds(manifest))
+    for place, attribute in enumerate(manifest.attributes):
+        unary = manifest.calibrations[place].unary
+        name = "unary" if unary else "grr"
+        state = {"s": Decimal(1), "r": Decimal(0), "t": Decimal(0), "u": Decimal(1)}
+        wanted = told(unary, attribute.k, steps[2 * place : 2 * place + 2])
+        lines = [line for line in fence("formulas told").splitlines() if line[:1] == name[:1]]
+        lines = [
+            *(line for line in fence("formulas told").splitlines() if line[:2] == "m "),
+            *lines,
+        ]
+        for (p, q), loss in zip(steps[2 * place : 2 * place + 2], wanted):
+            given = {"p": Decimal(p) / SCALE, "q": Decimal(q) / SCALE, "k": Decimal(attribute.k)}
+            found = calculated(lines, {**state, **given})
+            assert abs(float(found[f"{name}_told"]) - float(loss)) < 1e-12
+            state = {each: found.get(f"{name}_{each}", state[each]) for each in state}
+
+
+def test_a_manifest_of_another_campaign_is_named() -> None:
+    published = published_thresholds(MANIFESTS["plain"])
+    assert published.digest8 == digest8(MANIFESTS["plain"])
+    assert "another manifest" in (thresholds_fault(published, MANIFESTS["tour"]) or "")

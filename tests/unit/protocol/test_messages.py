@@ -1,0 +1,499 @@
+"""Bodies: k bits or one index, the same length for every value, one form for every answer."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from protocol_spec import (
+    OUTCOME_HELP,
+    RESULT_QUANTILES,
+    RESULT_SERIES,
+    BodyFormat,
+    HalfWidths,
+    Numbers,
+    Outcome,
+    Presence,
+    PublishedThresholds,
+    ReceiptPage,
+    Rejected,
+    Report,
+    Request,
+    RequestKind,
+    Response,
+    ResponseStatus,
+    Result,
+    ResultQuantile,
+    Signature,
+    State,
+    decode_report,
+    decode_result,
+    digest8,
+    report_fault,
+)
+from protocol_spec.limits import (
+    MAX_CONTROL_BYTES,
+    MAX_RECEIPT_BYTES,
+    MAX_REPORT_BYTES,
+    MAX_SIGNATURE_BYTES,
+    MAX_THRESHOLDS_BYTES,
+)
+from protocol_spec.mechanisms import MECHANISMS
+from tests.support.harness import every
+from tests.support.protocol import message_cases, reference_wire, vectors
+from tests.support.protocol.helpers import DECODERS, MANIFESTS
+from tests.support.protocol.reference_wire import OUTCOMES
+
+FORMATS = st.builds(BodyFormat, st.booleans(), st.integers(2, 4096))
+
+
+@pytest.mark.parametrize(
+    ("k", "length"), [(2, 1), (256, 1), (257, 2), (4096, 2), (65_536, 2), (65_537, 3)]
+)
+def test_an_index_takes_as_many_bytes_as_the_largest(k: int, length: int) -> None:
+    assert BodyFormat(unary=False, k=k).length == length
+
+
+@pytest.mark.parametrize(("k", "length"), [(2, 1), (8, 1), (9, 2), (16, 2), (17, 3), (4096, 512)])
+def test_bits_take_an_eighth_of_a_byte_each(k: int, length: int) -> None:
+    assert BodyFormat(unary=True, k=k).length == length
+
+
+def test_value_0_is_the_highest_bit_of_the_first_byte() -> None:
+    bits = BodyFormat(unary=True, k=10)
+    assert bits.encode(0) == bytes([0b10000000, 0])
+    assert bits.encode(7) == bytes([0b00000001, 0])
+    assert bits.encode(8) == bytes([0, 0b10000000])
+    assert bits.encode(9) == bytes([0, 0b01000000])
+
+
+@given(FORMATS, st.data())
+def test_an_answer_supports_what_it_was_made_for(form: BodyFormat, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, form.k - 1))
+    body = form.encode(index)
+    assert len(body) == form.length
+    assert form.fault(body) is None
+    assert form.supported(body) == [index]
+
+
+@given(FORMATS, st.data())
+def test_numbers_and_bodies_are_inverse(form: BodyFormat, data: st.DataObject) -> None:
+    bound = 1 << form.k if form.unary else form.k
+    number = data.draw(st.integers(0, bound - 1))
+    assert form.to_number(form.from_number(number)) == number
+    assert form.fault(form.from_number(number)) is None
+
+
+@given(FORMATS, st.data())
+def test_any_bytes_are_a_body_or_have_one_fault(form: BodyFormat, data: st.DataObject) -> None:
+    body = data.draw(st.binary(max_size=8) | st.binary(min_size=form.length, max_size=form.length))
+    if len(body) != form.length:
+        assert form.fault(body) is Outcome.BAD_LENGTH
+    elif form.fault(body) is None:
+        assert form.from_number(form.to_number(body)) == body
+        assert all(0 <= index < form.k for index in form.supported(body))
+    else:
+        expected = Outcome.BAD_PADDING if form.unary else Outcome.BAD_VALUE
+        assert form.fault(body) is expected
+
+
+@given(FORMATS, st.integers())
+def test_an_index_outside_the_domain_has_no_body(form: BodyFormat, index: int) -> None:
+    if not 0 <= index < form.k:
+        with pytest.raises(IndexError):
+            form.encode(index)
+
+
+# --- R19, R20: any bytes are a message or a named reason, and every message has one form.
+
+
+KINDS = sorted(DECODERS)
+kinds = pytest.mark.parametrize("kind", KINDS)
+DIGEST = st.binary(min_size=8, max_size=8)
+ROUND = st.integers(0, 65_535)
+TAG = st.binary(min_size=4, max_size=4)
+MESSAGES: dict[str, st.SearchStrategy[Any]] = {
+    "report": st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=513)),
+    "signature": st.builds(Signature, DIGEST, st.binary(min_size=64, max_size=64)),
+    "thresholds": st.builds(
+        PublishedThresholds,
+        DIGEST,
+        st.binary(min_size=1, max_size=128),
+        st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=9).map(b"".join),
+    ),
+    "state": st.builds(State, DIGEST, st.sampled_from(Presence), st.none() | ROUND),
+    "receipts": st.builds(
+        ReceiptPage, DIGEST, ROUND, st.integers(0, 65_535), st.frozensets(TAG, max_size=70)
+    ),
+    "request": st.builds(Request, DIGEST, st.sampled_from(RequestKind), DIGEST),
+    "response": st.builds(
+        Response,
+        DIGEST,
+        st.sampled_from(RequestKind),
+        DIGEST,
+        st.sampled_from(ResponseStatus),
+        st.integers(0, 65_536),
+    ),
+}
+EXAMPLES = tuple(message_cases.good())
+GOOD = {kind: [payload for k, _, payload in EXAMPLES if k == kind] for kind in KINDS}
+
+
+def check(kind: str, payload: bytes) -> None:
+    """Decoded to something that encodes to the same bytes, or rejected; never an exception."""
+    decoded = DECODERS[kind](payload)
+    if isinstance(decoded, Rejected):
+        assert decoded.outcome in (Outcome.MALFORMED, Outcome.OVERSIZE), kind
+        assert decoded.detail, kind
+    else:
+        assert decoded.encode() == payload, kind
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=600))
+@example(b"")
+def test_any_bytes(payload: bytes) -> None:
+    """Of each kind: making up the bytes takes more time than reading them eight times."""
+    for kind in KINDS:
+        check(kind, payload)
+
+
+@kinds
+def test_every_cut_and_every_extension_of_a_good_message(kind: str) -> None:
+    for payload in GOOD[kind]:
+        step = 1 + len(payload) // 300
+        for length in range(0, len(payload), step):
+            assert isinstance(DECODERS[kind](payload[:length]), Rejected)
+        for tail in (b"\x00", b"\xc0", payload):
+            assert isinstance(DECODERS[kind](payload + tail), Rejected)
+
+
+@kinds
+def test_every_single_byte_changed(kind: str) -> None:
+    payload = min(GOOD[kind], key=len)
+    for place in range(min(len(payload), 50)):
+        for byte in range(256):
+            check(kind, payload[:place] + bytes([byte]) + payload[place + 1 :])
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGES))
+@given(st.data())
+def test_what_is_encoded_is_decoded_to_the_same(kind: str, data: st.DataObject) -> None:
+    message = data.draw(MESSAGES[kind])
+    assert DECODERS[kind](message.encode()) == message
+
+
+LIMITS = {
+    "report": MAX_REPORT_BYTES,
+    "signature": MAX_SIGNATURE_BYTES,
+    "thresholds": MAX_THRESHOLDS_BYTES,
+    "state": MAX_CONTROL_BYTES,
+    "receipts": MAX_RECEIPT_BYTES,
+    "request": MAX_CONTROL_BYTES,
+    "response": MAX_CONTROL_BYTES,
+    "result": 1 << 20,
+}
+
+
+@kinds
+def test_length_is_looked_at_before_anything_else(kind: str) -> None:
+    for filling in (b"\x00", b"\xc1", b"\x91"):
+        at_limit = DECODERS[kind](filling * LIMITS[kind])
+        above = DECODERS[kind](filling * (LIMITS[kind] + 1))
+        assert (at_limit.outcome, above.outcome) == (Outcome.MALFORMED, Outcome.OVERSIZE)
+
+
+def test_the_largest_report_and_page_fit() -> None:
+    report = Report(b"\xff" * 8, 65_535, 127, b"\xff" * 513)
+    assert len(report.encode()) <= MAX_REPORT_BYTES
+    assert DECODERS["report"](report.encode()) == report
+    # 65 536 devices on one page of a fleet of any size would still be taken.
+    tags = frozenset(i.to_bytes(4) for i in range(65_536))
+    page = ReceiptPage(b"\xff" * 8, 0, 0, tags)
+    assert DECODERS["receipts"](page.encode()) == page
+
+
+def hostile() -> Iterator[bytes]:
+    """Small payloads that claim, or nest, as much as msgpack allows."""
+    for header in message_cases.FOUR_GB.values():
+        yield header
+        yield b"\x95\x01" + header
+        yield b"\x95\x01\xc4\x08" + bytes(8) + header
+        yield header * 100
+    for nest in (b"\x91", b"\x81\xa0", b"\xdc\x00\x01", b"\xdd\x00\x00\x00\x01"):
+        yield (nest * 600)[:MAX_REPORT_BYTES]
+    yield b"\xdc\x02\x00" + b"\x90" * 512
+
+
+@kinds
+def test_hostile_headers_cost_no_memory(kind: str) -> None:
+    """R19: less than 1 MB beyond what was there."""
+    payloads = list(hostile())
+    assert all(isinstance(DECODERS[kind](payload), Rejected) for payload in payloads)
+    tracemalloc.start()
+    try:
+        for payload in payloads:
+            DECODERS[kind](payload)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_a_page_lists_its_tags_in_order() -> None:
+    tags = frozenset({b"\xff\xff\xff\xff", b"\x00\x00\x00\x01", b"\x80\x00\x00\x00"})
+    payload = ReceiptPage(bytes(8), 0, 0, tags).encode()
+    assert payload.endswith(b"\x00\x00\x00\x01\x80\x00\x00\x00\xff\xff\xff\xff")
+
+
+def test_a_report_is_no_larger_than_it_must_be() -> None:
+    """L-GRR at most 20 bytes, L-UE at most 20 and a bit for each value."""
+    assert len(Report(bytes(8), 65_535, 127, bytes(2)).encode()) <= 20
+    assert len(Report(bytes(8), 65_535, 127, bytes(512)).encode()) <= 20 + 512
+
+
+# --- Every published message decodes to its fields, or is rejected with its published outcome.
+
+
+VECTORS = vectors.load("messages.json")
+DIGEST8 = bytes.fromhex(VECTORS["digest8"])
+
+
+def message(kind: str, fields: dict[str, Any]) -> Any:
+    """The message that the fields of a vector describe."""
+    if kind == "report":
+        digest = digest8(MANIFESTS[fields["manifest"]])
+        return Report(digest, fields["round"], fields["attribute"], bytes.fromhex(fields["body"]))
+    if kind in ("signature", "thresholds", "state"):
+        return _for_all(kind, fields)
+    if kind == "receipts":
+        tags = frozenset(map(bytes.fromhex, fields["tags"]))
+        return ReceiptPage(DIGEST8, fields["round"], fields["page"], tags)
+    if kind == "result":
+        return result(fields)
+    head = (DIGEST8, RequestKind(fields["kind"]), bytes.fromhex(fields["nonce"]))
+    if kind == "request":
+        return Request(*head)
+    return Response(*head, ResponseStatus(fields["status"]), fields["rounds"])
+
+
+def _for_all(kind: str, fields: dict[str, Any]) -> Signature | PublishedThresholds | State:
+    if kind == "thresholds":
+        parts = (bytes.fromhex(fields[name]) for name in ("protocols", "steps"))
+        return PublishedThresholds(DIGEST8, *parts)
+    if kind == "signature":
+        return Signature(DIGEST8, bytes.fromhex(fields["signature"]))
+    return State(DIGEST8, Presence(fields["presence"]), fields["last_sealed"])
+
+
+def result(fields: dict[str, Any]) -> Result:
+    said = dict(fields)
+    said |= {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
+    said["outcomes"] = {outcome: fields["outcomes"].get(outcome, 0) for outcome in Outcome}
+    said["digest"] = bytes.fromhex(fields["digest"])
+    if said["difference"]:
+        said["difference"] = HalfWidths(**said["difference"])
+    if said["numbers"]:
+        lists = {name: tuple(said["numbers"][name]) for name in ("cdf", "cdf_low", "cdf_high")}
+        quantiles = tuple(ResultQuantile(*row) for row in said["numbers"]["quantiles"])
+        said["numbers"] = Numbers(**{**said["numbers"], **lists, "quantiles": quantiles})
+    return Result(**said)
+
+
+@pytest.mark.parametrize("entry", VECTORS["good"], ids=lambda e: e["kind"])
+def test_good_messages(entry: dict[str, Any]) -> None:
+    expected, payload = message(entry["kind"], entry["fields"]), bytes.fromhex(entry["hex"])
+    assert DECODERS[entry["kind"]](payload) == expected
+    assert expected.encode() == payload
+
+
+@every("entry", VECTORS["bad"], ids=lambda e: f"{e['kind']}-{e['why']}")
+def test_bad_messages(entry: dict[str, Any]) -> None:
+    decoded = DECODERS[entry["kind"]](bytes.fromhex(entry["hex"]))
+    assert isinstance(decoded, Rejected)
+    assert decoded.outcome == entry["outcome"]
+    assert decoded.detail
+
+
+@every("entry", VECTORS["unfit"], ids=lambda e: f"{e['manifest']}-{e['why']}")
+def test_reports_that_do_not_fit_the_campaign(entry: dict[str, Any]) -> None:
+    report = decode_report(bytes.fromhex(entry["hex"]))
+    assert isinstance(report, Report)
+    fault = report_fault(report, MANIFESTS[entry["manifest"]])
+    assert fault is not None
+    assert fault.outcome == entry["outcome"]
+
+
+@pytest.mark.parametrize("entry", [e for e in VECTORS["good"] if "manifest" in e["fields"]])
+def test_reports_that_fit_their_campaign(entry: dict[str, Any]) -> None:
+    report = decode_report(bytes.fromhex(entry["hex"]))
+    assert isinstance(report, Report)
+    manifest = MANIFESTS[entry["fields"]["manifest"]]
+    fault = report_fault(report, manifest)
+    if fault is None:
+        assert len(report.body) == manifest.body_bytes
+    else:  # at the limits of the format, and of no campaign
+        assert fault.outcome in (Outcome.BAD_ATTRIBUTE, Outcome.BAD_LENGTH)
+
+
+def test_no_detail_shows_a_body() -> None:
+    """R23: what a report says is nobody's business, least of all a log's."""
+    body = b"\xde\xad\xbe\xef"
+    for manifest in MANIFESTS.values():
+        for attribute in range(9):
+            report = Report(digest8(manifest), 0, attribute, body)
+            fault = report_fault(report, manifest)
+            assert fault is not None
+            assert not any(t in fault.detail.lower() for t in ("dead", "\\xde", "3735928559"))
+
+
+# --- R20, R27: a histogram's message keeps every field, and is withheld rather than thin.
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(0, (1 << 63) - 1)
+
+
+@st.composite
+def results(draw: st.DrawFn) -> Result:
+    withheld, number = draw(st.booleans()), draw(st.none() | st.integers(0, 65_535))
+    first = number if number is not None else draw(st.integers(0, 65_535))
+    last = number if number is not None else draw(st.integers(first, 65_535))
+    k = 0 if withheld else draw(st.sampled_from((2, 3, 17)))
+    min_reports = draw(st.integers(1, 1 << 40))
+    smallest, largest = (0.0, float(min_reports)) if withheld else (float(min_reports), 1e18)
+    devices, reporting = draw(st.integers(1, 1 << 62)), draw(st.sampled_from([*MECHANISMS]))
+    series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in RESULT_SERIES}
+    made: dict[str, Any] = {
+        "digest": draw(st.binary(min_size=32, max_size=32)),
+        "attribute": draw(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)),
+        "reporting": reporting,
+        "round": number,
+        "first": first,
+        "last": last,
+        "rounds": draw(st.integers(1, last - first + 1)),
+        "protocol": draw(st.sampled_from(MECHANISMS[reporting].rules.protocols)),
+        "n": draw(st.integers(devices, (1 << 63) - 1)),
+        "devices": devices,
+        "n_eff": draw(st.floats(smallest, largest, exclude_min=withheld, exclude_max=withheld)),
+        "min_reports": min_reports,
+        "device_bound": 0.0 if withheld else draw(st.floats(1e-18, 1e18)),
+        "confidence": draw(st.floats(0, 1, exclude_min=True, exclude_max=True)),
+        "counts": tuple(draw(st.lists(COUNTS, min_size=k, max_size=k))),
+        "difference": None if withheld else HalfWidths(draw(FLOATS), draw(FLOATS)),
+        "numbers": None if withheld else draw(st.none() | numbers(k)),
+        "outcomes": {outcome: draw(st.integers(0, 300)) for outcome in Outcome},
+        **series,
+    }
+    nobody = {"n": 0, "devices": 0, "n_eff": 0.0, "rounds": 0}
+    return Result(**{**made, **(nobody if withheld and draw(st.booleans()) else {})})
+
+
+@st.composite
+def numbers(draw: st.DrawFn, k: int) -> Numbers:
+    size = draw(st.sampled_from((k - 1, k - 2)))
+    shares = st.lists(FLOATS, min_size=size, max_size=size).map(tuple)
+    nothing = (None, None, None, None)
+    mean, low, high, bias = draw(st.none() | st.tuples(FLOATS, FLOATS, FLOATS, FLOATS)) or nothing
+    ends = st.none() | FLOATS
+    quantiles = [ResultQuantile(t, *draw(st.tuples(*[ends] * 3))) for t in RESULT_QUANTILES]
+    return Numbers(
+        *(mean, low, high, bias),
+        cdf=draw(shares),
+        cdf_low=draw(shares),
+        cdf_high=draw(shares),
+        quantiles=tuple(quantiles),
+    )
+
+
+@given(results())
+def test_both_directions(result: Result) -> None:
+    payload = result.encode()
+    decoded = decode_result(payload)
+    assert decoded == result
+    assert isinstance(decoded, Result)
+    assert decoded.encode() == payload
+    assert decoded.withheld == (not result.counts)
+
+
+@pytest.mark.parametrize(("n_eff", "withheld"), [(199.99999999999997, True), (200.0, False)])
+def test_it_is_the_effective_number_of_devices_that_decides(n_eff: float, withheld: bool) -> None:
+    fields = {**message_cases.RESULTS["pooled"], "n_eff": n_eff}
+    shown = decode_result(reference_wire.result(fields))
+    empty: dict[str, Any] = {name: [] for name in ("counts", *RESULT_SERIES)}
+    hidden = {**fields, **empty, "device_bound": 0.0, "difference": None, "numbers": None}
+    kept_back = decode_result(reference_wire.result(hidden))
+    assert isinstance(shown, Rejected) == withheld
+    assert isinstance(kept_back, Rejected) != withheld
+
+
+def named() -> Result:
+    found = decode_result(reference_wire.result(message_cases.RESULTS["named values"]))
+    assert isinstance(found, Result)
+    return found
+
+
+def test_every_outcome_is_written_even_when_not_counted() -> None:
+    decoded = decode_result(replace(named(), outcomes={Outcome.ACCEPTED: 5}).encode())
+    assert isinstance(decoded, Result)
+    assert decoded.outcomes == {**dict.fromkeys(Outcome, 0), Outcome.ACCEPTED: 5}
+
+
+PAYLOAD = reference_wire.result(message_cases.ROUND)
+OTHER_BYTES = {
+    "an integer in more bytes": (b"\xa1v\x01", b"\xa1v\xcc\x01"),
+    "text with a longer header": (b"\xa6rounds", b"\xd9\x06rounds"),
+    "bytes with a longer header": (b"digest\xc4\x20", b"digest\xc5\x00\x20"),
+    "a list with a longer header": (b"counts\x93", b"counts\xdc\x00\x03"),
+    "a float32": (b"\xcb" + struct.pack(">d", 0.5), b"\xca" + struct.pack(">f", 0.5)),
+}
+
+
+@pytest.mark.parametrize("why", OTHER_BYTES)
+def test_only_the_canonical_encoding_is_read(why: str) -> None:
+    """Else two messages with different bytes would be the same result."""
+    payload = PAYLOAD.replace(*OTHER_BYTES[why], 1)
+    assert payload != PAYLOAD
+    refused = Rejected(Outcome.MALFORMED, "not the canonical encoding")
+    assert decode_result(payload) == refused
+
+
+@pytest.mark.parametrize("k", [4096, 4097])
+def test_as_many_values_as_a_manifest_may_have(k: int) -> None:
+    series: dict[str, Any] = dict.fromkeys(RESULT_SERIES, (0.1,) * k)
+    result = replace(named(), counts=((1 << 63) - 1,) * k, **series)
+    decoded = decode_result(result.encode())
+    assert decoded == result if k <= 4096 else isinstance(decoded, Rejected)
+
+
+# --- Outcomes: a closed list of stable names, each explained, each a name for a counter.
+
+
+def test_the_list_is_closed_and_in_its_order() -> None:
+    """The order is on the wire: results carry the counters in it."""
+    assert tuple(map(str, Outcome)) == OUTCOMES
+
+
+def test_each_is_explained() -> None:
+    assert list(OUTCOME_HELP) == list(Outcome)
+    for text in OUTCOME_HELP.values():
+        assert text.isprintable()
+        assert text == text.strip()
+        assert not text.endswith(".")
+        assert len(text) <= 80
+    assert len(set(OUTCOME_HELP.values())) == len(OUTCOME_HELP)
+
+
+def test_names_serve_as_metric_labels_and_json_keys() -> None:
+    for outcome in Outcome:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", outcome)
+        assert f"{outcome}" == outcome.value
+        assert outcome.name == outcome.value.upper()
