@@ -382,8 +382,8 @@ _THRESHOLDS: dict[str, list[Any]] = {
     "digest8 of 7 bytes": [1, bytes(7), b"\x00", bytes(16)],
 }
 _RESULT_CHANGES: dict[str, Fields] = {
-    "an unknown way": {"reporting": "daily"},
-    "a protocol of another way": {"protocol": "GRR"},
+    "an unknown mechanism": {"reporting": "daily"},
+    "a protocol of another mechanism": {"protocol": "GRR"},
     "no protocol": {"protocol": None},
     "first after the round": {"first": 8},
     "last before the round": {"last": 6},

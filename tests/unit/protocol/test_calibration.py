@@ -54,35 +54,6 @@ def test_every_number_agrees_with_the_reference(
     assert relative(calibration.pooled_variance(n, t, f), wanted.pooled_variance(n, t, f)) < TIGHT
 
 
-IDENTITIES = ((1.0, 0.3), (2.0, 1.2), (0.001, 0.00001), (20.0, 12.0))
-
-
-@pytest.mark.parametrize(("eps_inf", "eps_1"), IDENTITIES)
-@pytest.mark.parametrize(("chain", "once"), [("L-GRR", "GRR"), ("L-OSUE", "OUE"), ("L-SUE", "SUE")])
-def test_a_single_report_is_the_one_time_protocol(
-    chain: str, once: str, eps_inf: float, eps_1: float
-) -> None:
-    for k in (2, 5, 4096):
-        longitudinal = calibrate(chain, k=k, eps_inf=eps_inf, eps_1=eps_1)
-        single = calibrate_once(once, k=k, epsilon=eps_1)
-        assert near(longitudinal.ps, single.p1)
-        assert near(longitudinal.qs, single.q1)
-        assert near(longitudinal.variance(1), single.variance(1))
-
-
-@pytest.mark.parametrize("eps_inf", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("protocol", LONGITUDINAL)
-def test_pooling_decomposes_into_memo_and_single_report(protocol: str, eps_inf: float) -> None:
-    """V(T) = (1 - 1/T) V of RR1 at eps_inf + 1/T V of one report, for every T and f."""
-    c = calibrate(protocol, k=6, eps_inf=eps_inf, eps_1=eps_inf / 4)
-    once = calibrate_once(reference.STEPS[protocol][0], k=6, epsilon=eps_inf)
-    for rounds in (1, 2, 7, 100):
-        for f in (0.0, 0.3, 1.0):
-            memo, single = once.pooled_variance(1, 1, f), c.pooled_variance(1, 1, f)
-            expected = (1 - 1 / rounds) * memo + single / rounds
-            assert near(c.pooled_variance(1, rounds, f), expected)
-
-
 # (k, the last with L-GRR) for eps_1: floor(3 e^eps_1 + 2), whatever eps_inf.
 CROSSOVER = {0.1: 5, 0.3: 6, 0.5: 6, 0.6: 7, 1: 10, 1.2: 11, 1.5: 15, 2: 24, 2.4: 35, 3: 62, 4: 165}
 
@@ -95,21 +66,6 @@ def test_allomfree_changes_over_where_the_variances_cross(eps_1: float, last: in
             assert choice.chosen.protocol == expected, (k, eps_inf)
             assert (choice.grr.protocol, choice.osue.protocol) == ("L-GRR", "L-OSUE")
             assert choice.chosen.variance(1) == min(choice.grr.variance(1), choice.osue.variance(1))
-
-
-PAPER_SWITCH = {
-    0.3: (3, 3, 4, 4, 5, 6, 7, 9),
-    0.6: (3, 4, 5, 6, 8, 11, 14, 20),
-}
-
-
-@pytest.mark.parametrize(("alpha", "lasts"), PAPER_SWITCH.items())
-def test_the_papers_calibration_changes_over_earlier(alpha: float, lasts: tuple[int, ...]) -> None:
-    for eps_inf, last in zip((0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4), lasts):
-        for k, expected in ((last, "L-GRR"), (last + 1, "L-OSUE")):
-            chosen = choose(k=k, eps_inf=eps_inf, eps_1=alpha * eps_inf, method="paper").chosen
-            assert chosen.protocol == expected, (k, eps_inf)
-            assert chosen.method == "paper"
 
 
 # eps_inf, eps_1: (k, what one report of the paper's L-GRR truly spends, variance paper / exact)
@@ -327,15 +283,6 @@ def test_pooled_it_is_the_least_pooled_variance(eps_inf: float, eps_1: float, ro
                 for p in ("L-GRR", "L-OSUE")
             )
             assert (chosen.protocol == "L-GRR") == (grr <= osue)
-
-
-@pytest.mark.parametrize("method", ["exact", "paper"])
-@pytest.mark.parametrize("k", [5, 8, 40])
-def test_by_the_round_it_is_the_papers(k: int, method: str) -> None:
-    paper = choose(k=k, eps_inf=2.0, eps_1=0.6, method=method)  # type: ignore[arg-type]
-    by_round = choose_for("round", k=k, eps_inf=2.0, eps_1=0.6, rounds=99, method=method)  # type: ignore[arg-type]
-    one = choose_for("pooled", k=k, eps_inf=2.0, eps_1=0.6, rounds=1, method=method)  # type: ignore[arg-type]
-    assert by_round == one == paper
 
 
 @pytest.mark.parametrize(("reading", "rounds"), [("both", 5), ("pooled", 0)])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import struct
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +16,13 @@ from hypothesis import strategies as st
 
 from protocol_spec import (
     OUTCOME_HELP,
-    RESULT_QUANTILES,
     RESULT_SERIES,
     BodyFormat,
-    HalfWidths,
-    Numbers,
     Outcome,
-    Presence,
-    PublishedThresholds,
     ReceiptPage,
     Rejected,
     Report,
-    Request,
-    RequestKind,
-    Response,
-    ResponseStatus,
     Result,
-    ResultQuantile,
-    Signature,
-    State,
     decode_report,
     decode_result,
     digest8,
@@ -46,7 +35,6 @@ from protocol_spec.limits import (
     MAX_SIGNATURE_BYTES,
     MAX_THRESHOLDS_BYTES,
 )
-from protocol_spec.mechanisms import MECHANISMS
 from tests.support.harness import every
 from tests.support.protocol import message_cases, reference_wire, vectors
 from tests.support.protocol.helpers import DECODERS, MANIFESTS
@@ -117,32 +105,6 @@ def test_an_index_outside_the_domain_has_no_body(form: BodyFormat, index: int) -
 
 KINDS = sorted(DECODERS)
 kinds = pytest.mark.parametrize("kind", KINDS)
-DIGEST = st.binary(min_size=8, max_size=8)
-ROUND = st.integers(0, 65_535)
-TAG = st.binary(min_size=4, max_size=4)
-MESSAGES: dict[str, st.SearchStrategy[Any]] = {
-    "report": st.builds(Report, DIGEST, ROUND, st.integers(0, 127), st.binary(max_size=513)),
-    "signature": st.builds(Signature, DIGEST, st.binary(min_size=64, max_size=64)),
-    "thresholds": st.builds(
-        PublishedThresholds,
-        DIGEST,
-        st.binary(min_size=1, max_size=128),
-        st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=9).map(b"".join),
-    ),
-    "state": st.builds(State, DIGEST, st.sampled_from(Presence), st.none() | ROUND),
-    "receipts": st.builds(
-        ReceiptPage, DIGEST, ROUND, st.integers(0, 65_535), st.frozensets(TAG, max_size=70)
-    ),
-    "request": st.builds(Request, DIGEST, st.sampled_from(RequestKind), DIGEST),
-    "response": st.builds(
-        Response,
-        DIGEST,
-        st.sampled_from(RequestKind),
-        DIGEST,
-        st.sampled_from(ResponseStatus),
-        st.integers(0, 65_536),
-    ),
-}
 EXAMPLES = tuple(message_cases.good())
 GOOD = {kind: [payload for k, _, payload in EXAMPLES if k == kind] for kind in KINDS}
 
@@ -182,13 +144,6 @@ def test_every_single_byte_changed(kind: str) -> None:
     for place in range(min(len(payload), 50)):
         for byte in range(256):
             check(kind, payload[:place] + bytes([byte]) + payload[place + 1 :])
-
-
-@pytest.mark.parametrize("kind", sorted(MESSAGES))
-@given(st.data())
-def test_what_is_encoded_is_decoded_to_the_same(kind: str, data: st.DataObject) -> None:
-    message = data.draw(MESSAGES[kind])
-    assert DECODERS[kind](message.encode()) == message
 
 
 LIMITS = {
@@ -267,52 +222,37 @@ VECTORS = vectors.load("messages.json")
 DIGEST8 = bytes.fromhex(VECTORS["digest8"])
 
 
-def message(kind: str, fields: dict[str, Any]) -> Any:
-    """The message that the fields of a vector describe."""
-    if kind == "report":
-        digest = digest8(MANIFESTS[fields["manifest"]])
-        return Report(digest, fields["round"], fields["attribute"], bytes.fromhex(fields["body"]))
-    if kind in ("signature", "thresholds", "state"):
-        return _for_all(kind, fields)
-    if kind == "receipts":
-        tags = frozenset(map(bytes.fromhex, fields["tags"]))
-        return ReceiptPage(DIGEST8, fields["round"], fields["page"], tags)
-    if kind == "result":
-        return result(fields)
-    head = (DIGEST8, RequestKind(fields["kind"]), bytes.fromhex(fields["nonce"]))
-    if kind == "request":
-        return Request(*head)
-    return Response(*head, ResponseStatus(fields["status"]), fields["rounds"])
-
-
-def _for_all(kind: str, fields: dict[str, Any]) -> Signature | PublishedThresholds | State:
-    if kind == "thresholds":
-        parts = (bytes.fromhex(fields[name]) for name in ("protocols", "steps"))
-        return PublishedThresholds(DIGEST8, *parts)
-    if kind == "signature":
-        return Signature(DIGEST8, bytes.fromhex(fields["signature"]))
-    return State(DIGEST8, Presence(fields["presence"]), fields["last_sealed"])
-
-
-def result(fields: dict[str, Any]) -> Result:
-    said = dict(fields)
-    said |= {name: tuple(fields[name]) for name in ("counts", *RESULT_SERIES)}
-    said["outcomes"] = {outcome: fields["outcomes"].get(outcome, 0) for outcome in Outcome}
-    said["digest"] = bytes.fromhex(fields["digest"])
-    if said["difference"]:
-        said["difference"] = HalfWidths(**said["difference"])
-    if said["numbers"]:
-        lists = {name: tuple(said["numbers"][name]) for name in ("cdf", "cdf_low", "cdf_high")}
-        quantiles = tuple(ResultQuantile(*row) for row in said["numbers"]["quantiles"])
-        said["numbers"] = Numbers(**{**said["numbers"], **lists, "quantiles": quantiles})
-    return Result(**said)
+def plain(value: Any) -> Any:
+    """A decoded part of a message as JSON writes it."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
 
 
 @pytest.mark.parametrize("entry", VECTORS["good"], ids=lambda e: e["kind"])
 def test_good_messages(entry: dict[str, Any]) -> None:
-    expected, payload = message(entry["kind"], entry["fields"]), bytes.fromhex(entry["hex"])
-    assert DECODERS[entry["kind"]](payload) == expected
-    assert expected.encode() == payload
+    kind, wanted, payload = entry["kind"], dict(entry["fields"]), bytes.fromhex(entry["hex"])
+    decoded = DECODERS[kind](payload)
+    assert decoded.encode() == payload
+    if kind != "result":
+        name = wanted.pop("manifest", None)
+        digest = DIGEST8 if name is None else digest8(MANIFESTS[name])
+        assert decoded.digest8 == digest
+        assert [tag.hex() for tag in getattr(decoded, "tags", ())] == wanted.pop("tags", [])
+    else:
+        wanted["outcomes"] = dict.fromkeys(Outcome, 0) | wanted["outcomes"]
+        numbers = wanted["numbers"] or {"quantiles": []}
+        names = ("tau", "value", "low", "high")
+        numbers["quantiles"] = [dict(zip(names, row)) for row in numbers["quantiles"]]
+    assert {name: plain(getattr(decoded, name)) for name in wanted} == wanted
 
 
 @every("entry", VECTORS["bad"], ids=lambda e: f"{e['kind']}-{e['why']}")
@@ -332,18 +272,6 @@ def test_reports_that_do_not_fit_the_campaign(entry: dict[str, Any]) -> None:
     assert fault.outcome == entry["outcome"]
 
 
-@pytest.mark.parametrize("entry", [e for e in VECTORS["good"] if "manifest" in e["fields"]])
-def test_reports_that_fit_their_campaign(entry: dict[str, Any]) -> None:
-    report = decode_report(bytes.fromhex(entry["hex"]))
-    assert isinstance(report, Report)
-    manifest = MANIFESTS[entry["fields"]["manifest"]]
-    fault = report_fault(report, manifest)
-    if fault is None:
-        assert len(report.body) == manifest.body_bytes
-    else:  # at the limits of the format, and of no campaign
-        assert fault.outcome in (Outcome.BAD_ATTRIBUTE, Outcome.BAD_LENGTH)
-
-
 def test_no_detail_shows_a_body() -> None:
     """R23: what a report says is nobody's business, least of all a log's."""
     body = b"\xde\xad\xbe\xef"
@@ -356,72 +284,6 @@ def test_no_detail_shows_a_body() -> None:
 
 
 # --- R20, R27: a histogram's message keeps every field, and is withheld rather than thin.
-
-
-FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(0, (1 << 63) - 1)
-
-
-@st.composite
-def results(draw: st.DrawFn) -> Result:
-    withheld, number = draw(st.booleans()), draw(st.none() | st.integers(0, 65_535))
-    first = number if number is not None else draw(st.integers(0, 65_535))
-    last = number if number is not None else draw(st.integers(first, 65_535))
-    k = 0 if withheld else draw(st.sampled_from((2, 3, 17)))
-    min_reports = draw(st.integers(1, 1 << 40))
-    smallest, largest = (0.0, float(min_reports)) if withheld else (float(min_reports), 1e18)
-    devices, reporting = draw(st.integers(1, 1 << 62)), draw(st.sampled_from([*MECHANISMS]))
-    series = {name: tuple(draw(st.lists(FLOATS, min_size=k, max_size=k))) for name in RESULT_SERIES}
-    made: dict[str, Any] = {
-        "digest": draw(st.binary(min_size=32, max_size=32)),
-        "attribute": draw(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)),
-        "reporting": reporting,
-        "round": number,
-        "first": first,
-        "last": last,
-        "rounds": draw(st.integers(1, last - first + 1)),
-        "protocol": draw(st.sampled_from(MECHANISMS[reporting].rules.protocols)),
-        "n": draw(st.integers(devices, (1 << 63) - 1)),
-        "devices": devices,
-        "n_eff": draw(st.floats(smallest, largest, exclude_min=withheld, exclude_max=withheld)),
-        "min_reports": min_reports,
-        "device_bound": 0.0 if withheld else draw(st.floats(1e-18, 1e18)),
-        "confidence": draw(st.floats(0, 1, exclude_min=True, exclude_max=True)),
-        "counts": tuple(draw(st.lists(COUNTS, min_size=k, max_size=k))),
-        "difference": None if withheld else HalfWidths(draw(FLOATS), draw(FLOATS)),
-        "numbers": None if withheld else draw(st.none() | numbers(k)),
-        "outcomes": {outcome: draw(st.integers(0, 300)) for outcome in Outcome},
-        **series,
-    }
-    nobody = {"n": 0, "devices": 0, "n_eff": 0.0, "rounds": 0}
-    return Result(**{**made, **(nobody if withheld and draw(st.booleans()) else {})})
-
-
-@st.composite
-def numbers(draw: st.DrawFn, k: int) -> Numbers:
-    size = draw(st.sampled_from((k - 1, k - 2)))
-    shares = st.lists(FLOATS, min_size=size, max_size=size).map(tuple)
-    nothing = (None, None, None, None)
-    mean, low, high, bias = draw(st.none() | st.tuples(FLOATS, FLOATS, FLOATS, FLOATS)) or nothing
-    ends = st.none() | FLOATS
-    quantiles = [ResultQuantile(t, *draw(st.tuples(*[ends] * 3))) for t in RESULT_QUANTILES]
-    return Numbers(
-        *(mean, low, high, bias),
-        cdf=draw(shares),
-        cdf_low=draw(shares),
-        cdf_high=draw(shares),
-        quantiles=tuple(quantiles),
-    )
-
-
-@given(results())
-def test_both_directions(result: Result) -> None:
-    payload = result.encode()
-    decoded = decode_result(payload)
-    assert decoded == result
-    assert isinstance(decoded, Result)
-    assert decoded.encode() == payload
-    assert decoded.withheld == (not result.counts)
 
 
 @pytest.mark.parametrize(("n_eff", "withheld"), [(199.99999999999997, True), (200.0, False)])
