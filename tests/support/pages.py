@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from collector.data_dir import read_store
-from collector.records import POOLED, Campaign, Refusal
+from collector.records import POOLED, Campaign, Refusal, RoundSum, Tally
+from collector.rounds.results import window_result
 from collector.settings import Address
 from collector.store import Store
+from collector.store.common import Sealing
 from collector.web.app import Pages
 from collector.web.live import Limits
 from collector.web.process import bound, listening
 from collector.web.server import make_server
-from protocol_spec import (
-    RESULT_QUANTILES,
-    RESULT_SERIES,
-    Attribute,
-    HalfWidths,
-    Manifest,
-    Mechanism,
-    Numbers,
-    Outcome,
-    Result,
-    ResultQuantile,
-)
-from protocol_spec.estimation import (
-    Channel,
-    Estimate,
-    binning_bias,
-    cdf,
-    estimate,
-    estimate_levels,
-    estimate_pooled,
-    mean,
-    midpoints,
-    quantile,
-    smallest_difference,
-)
+from protocol_spec import Manifest, Mechanism, Outcome
 from tests.support.campaigns import read_manifest
 from tests.support.collector import COLOUR, FIRST, candidate, seal, three_questions
 
@@ -222,154 +198,38 @@ SHARES = {
 
 
 def rooms(reporting: str, *, min_reports: int = 50, first: int = 1_800_000_000) -> Manifest:
-    """A numeric question and one with names, in one of the ways of reporting."""
+    """A numeric attribute and one with names, with any mechanism."""
     budget = "eps_inf = 4.0" if reporting == "once" else "eps_inf = 4.0\neps_1 = 1.5"
     text = MANIFEST.format(reporting=reporting, budget=budget, min_reports=min_reports, first=first)
     return read_manifest(text)
 
 
-def counts_of(channel: Channel, n: int, shares: Sequence[float]) -> np.ndarray[Any, Any]:
-    """As they are on average, to the next whole report."""
-    p1, q1, p2, q2 = map(float, channel.exact)
-    gap, qs = (p1 - q1) * (p2 - q2), q1 * p2 + (1 - q1) * q2
-    return np.round(n * (qs + gap * np.array(shares))).astype(np.int64)
-
-
-def round_estimate(way: Mechanism, n: int, shares: Sequence[float]) -> tuple[Estimate, Any]:
-    """One round, or a window of answers; of levels, all of them equally often."""
-    if way.reporting == "nested":
-        each = [n // len(way.channels)] * len(way.channels)
-        table = np.stack([counts_of(c, m, shares) for c, m in zip(way.channels, each)])
-        return estimate_levels(table, each, way.channels), table.sum(axis=0)
-    counts = counts_of(way.channels[0], n, shares)
-    return estimate(counts, n, way.channels[0]), counts
-
-
-def pooled_estimate(
-    way: Mechanism, participation: tuple[Sequence[int], Sequence[int]], shares: Sequence[float]
-) -> tuple[Estimate, Any]:
-    """Rounds of the same devices, which reported so often."""
-    reports, devices = participation
-    counts = counts_of(way.channels[0], int(np.dot(reports, devices)), shares)
-    made = estimate_pooled(counts, reports, devices, way.channels[0], weights="reports")
-    return made, counts
-
-
-def made_result(
-    manifest: Manifest,
-    index: int,
-    estimated: Estimate,
-    counts: Any,
-    *,
-    n: int,
-    devices: int | None = None,
-    rounds: tuple[int, int] = (0, 0),
-    pooled: bool = False,
-) -> Result:
-    """The message, as a collector makes it."""
-    series = (
-        *(estimated.raw, estimated.projected, estimated.privacy_error, estimated.sampling_error),
-        *estimated.interval(),
-        *estimated.interval(simultaneous=True),
-    )
-    names = ("raw", "projected", "privacy_error", "sampling_error")
-    named = dict(zip((*names, "low", "high", "low_all", "high_all"), series))
-    first, last = rounds
-    new: dict[str, Any] = {
-        "reporting": manifest.reporting,
-        "first": first,
-        "last": last,
-        "n_eff": estimated.n_eff,
-        "difference": HalfWidths(*smallest_difference(estimated)),
-        "numbers": _numbers(manifest.attributes[index], estimated),
-    }
-    stated: dict[str, Any] = {name: tuple(row.tolist()) for name, row in named.items()}
-    stated |= new
-    return Result(
-        digest=manifest.digest,
-        attribute=manifest.attributes[index].name,
-        round=None if pooled or first != last else first,
-        rounds=last - first + 1,
-        protocol=manifest.mechanisms[index].protocol,
-        n=n,
-        devices=devices or n,
-        min_reports=manifest.min_reports,
-        confidence=0.95,
-        device_bound=0.01,
-        counts=tuple(counts.tolist()),
-        outcomes={},
-        **stated,
-    )
-
-
-def _numbers(attribute: Attribute, estimated: Estimate) -> Numbers | None:
-    if attribute.edges is None or attribute.finite_edges is None:
-        return None
-    made, band = cdf(estimated), cdf(estimated).band()
-    found = mean(estimated, midpoints(attribute.finite_edges))
-    rows = [quantile(estimated, attribute.edges, tau) for tau in RESULT_QUANTILES]
-    low, high = found.interval()
-    at, lowest, highest = (tuple(np.clip(each, 0.0, 1.0).tolist()) for each in (made.values, *band))
-    return Numbers(
-        *(found.value, low, high, binning_bias(attribute.finite_edges)),
-        *(at, lowest, highest),
-        tuple(
-            ResultQuantile(
-                q.tau, q.value, *(x if math.isfinite(x) else None for x in (q.low, q.high))
-            )
-            for q in rows
-        ),
-    )
-
-
-def withheld(manifest: Manifest, index: int, n: int, rounds: tuple[int, int]) -> Result:
-    """Too few reports so far."""
-    first, last = rounds
-    nothing: dict[str, Any] = dict.fromkeys(("counts", *RESULT_SERIES), ())
-    return Result(
-        digest=manifest.digest,
-        attribute=manifest.attributes[index].name,
-        reporting=manifest.reporting,
-        round=first if first == last else None,
-        first=first,
-        last=last,
-        rounds=last - first + 1,
-        protocol=manifest.mechanisms[index].protocol,
-        n=n,
-        devices=n,
-        n_eff=float(n),
-        min_reports=manifest.min_reports,
-        confidence=0.95,
-        device_bound=0.0,
-        outcomes={},
-        **nothing,
-    )
-
-
-def windows(manifest: Manifest) -> list[list[Result]]:
-    """What sealing six rounds stores: two windows of two and three rounds, and one that fills."""
-    results = []
-    for first, last, n in ((0, 0, 30), (0, 1, 60), (2, 2, 20), (2, 3, 40), (2, 4, 70), (5, 5, 10)):
-        row = []
-        for index in (ROOM, FUEL):
-            if n < manifest.min_reports:
-                row.append(withheld(manifest, index, n, (first, last)))
-                continue
-            made, counts = round_estimate(manifest.mechanisms[index], n, SHARES[index])
-            row.append(made_result(manifest, index, made, counts, n=n, rounds=(first, last)))
-        results.append(row)
-    return results
+def expected_tally(mechanism: Mechanism, n: int, shares: tuple[float, ...]) -> Tally:
+    """Counts as they are on average, to the next whole report; every level is equally frequent."""
+    levels = mechanism.channels
+    rows = []
+    for channel in levels:
+        p1, q1, p2, q2 = map(float, channel.exact)
+        gap, qs = (p1 - q1) * (p2 - q2), q1 * p2 + (1 - q1) * q2
+        counts = np.round(n // len(levels) * (qs + gap * np.array(shares))).astype(np.int64)
+        rows.append(counts if len(levels) == 1 else np.insert(counts, 0, n // len(levels)))
+    return Tally(n // len(levels) * len(levels), np.concatenate(rows))
 
 
 def store_windows(store: Store, campaign: Campaign) -> None:
-    """Six sealed rounds of one round for life, and the pooled result of the two windows."""
-    manifest = campaign.manifest
-    pooled = []
-    for index in (ROOM, FUEL):
-        made, counts = round_estimate(manifest.mechanisms[index], 130, SHARES[index])
-        pooled.append(made_result(manifest, index, made, counts, n=130, rounds=(0, 4), pooled=True))
-    for number, results in enumerate(windows(manifest)):
-        with store.sealing(campaign, number, manifest.rounds.deadline(number)) as sealing:
+    """Six sealed rounds: two windows of two and three rounds, their total, and one that fills."""
+
+    def write(sealing: Sealing, number: int, first: int, last: int, n: int) -> None:
+        results = []
+        for index in (ROOM, FUEL):
+            tally = expected_tally(campaign.manifest.mechanisms[index], n, SHARES[index])
+            rounds = RoundSum(first, last, last - first + 1, tally)
+            results.append(window_result(campaign, index, rounds, ([1], [n]), {}))
+        sealing.write(results, number)
+
+    windows = ((0, 0, 30), (0, 1, 60), (2, 2, 20), (2, 3, 40), (2, 4, 70), (5, 5, 10))
+    for number, window in enumerate(windows):
+        with store.sealing(campaign, number, campaign.manifest.rounds.deadline(number)) as sealing:
             assert sealing is not None
-            sealing.write(results, number)
-            sealing.write(pooled, POOLED)
+            write(sealing, number, *window)
+            write(sealing, POOLED, 0, 4, 130)

@@ -1,4 +1,4 @@
-"""What Home Assistant is told: where to read, and templates that read it."""
+"""Discovery for Home Assistant: the topics it reads, and templates that decode them."""
 
 from __future__ import annotations
 
@@ -19,70 +19,55 @@ from tests.support.documents import rendered
 
 CAMPAIGN = Campaign(1, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)
+FACTS: Any = json.loads(discovery(CAMPAIGN, TOPICS))
+SENSORS = FACTS["components"]
 
 
-def told(campaign: Campaign = CAMPAIGN) -> Any:
-    return json.loads(discovery(campaign, Topics(campaign.name)))
-
-
-def test_one_device_with_sensors_for_every_attribute_and_one_for_the_collector() -> None:
-    facts = told()
+def test_one_device_has_sensors_for_every_attribute_and_one_for_the_collector() -> None:
     names = [attribute.name for attribute in CAMPAIGN.manifest.attributes]
     kinds = ("value", "share", "reports")
-    assert list(facts["components"]) == ["collector", *(f"{n}_{k}" for n in names for k in kinds)]
-    assert facts["device"]["name"] == CAMPAIGN.manifest.title
-    assert facts["origin"]["name"] == "allomfree-collector"
-    identities = [c["unique_id"] for c in facts["components"].values()]
+    assert list(SENSORS) == ["collector", *(f"{n}_{k}" for n in names for k in kinds)]
+    assert FACTS["device"]["name"] == CAMPAIGN.manifest.title
+    assert FACTS["origin"]["name"] == "allomfree-collector"
+    identities = [sensor["unique_id"] for sensor in SENSORS.values()]
     assert len(set(identities)) == len(identities)
     assert all(identity.startswith(f"allomfree_{CAMPAIGN.name}_") for identity in identities)
-
-
-def test_every_topic_is_one_of_the_campaigns() -> None:
-    components = told()["components"].values()
-    read = {c[name] for c in components for name in c if name.endswith("_topic")}
-    names = [attribute.name for attribute in CAMPAIGN.manifest.attributes]
+    read = {sensor[key] for sensor in SENSORS.values() for key in sensor if key.endswith("_topic")}
     assert read == {TOPICS.state, *(TOPICS.result_json(name) for name in names)}
-
-
-def test_the_topic_is_where_home_assistant_looks() -> None:
     topic = discovery_topic("homeassistant", CAMPAIGN)
     assert topic == f"homeassistant/device/allomfree_{CAMPAIGN.name}/config"
 
 
-@pytest.mark.parametrize("last", [None, 0, 65_535])
+@pytest.mark.parametrize("last", [None, 65_535])
 @pytest.mark.parametrize("presence", list(Presence))
 def test_the_collectors_state_is_read_from_its_bytes(presence: Presence, last: int | None) -> None:
-    sensor = told()["components"]["collector"]
-    assert sensor["encoding"] == "", "bytes must not be taken for text"
+    assert SENSORS["collector"]["encoding"] == "", "bytes must not be taken for text"
     state = State(digest8(CAMPAIGN.manifest), presence, last).encode()
     expected = "ON" if presence is Presence.ONLINE else "OFF"
-    assert rendered(sensor["value_template"], state) == expected
+    assert rendered(SENSORS["collector"]["value_template"], state) == expected
 
 
-def test_a_histogram_is_read() -> None:
-    rows = [{"value": "gas", "raw": 0.25}, {"value": "<wood>", "raw": 0.61234}]
-    payload = json.dumps({"histogram": rows, "n": 1234}).encode()
-    sensors = told()["components"]
-    shown = [
-        rendered(sensors[f"fuel_{kind}"]["value_template"], payload)
-        for kind in ("value", "share", "reports")
-    ]
-    assert shown == ["<wood>", "61.2", "1234"]
-    row = rendered(sensors["fuel_share"]["json_attributes_template"], payload)
-    assert json.loads(row) == rows[1]
+ROWS = [{"value": "gas", "raw": 0.25}, {"value": "<wood>", "raw": 0.61234}]
 
 
-def test_a_withheld_histogram_is_unknown() -> None:
-    payload = json.dumps({"histogram": [], "n": 12}).encode()
-    sensors = told()["components"]
-    shown = [rendered(sensors[f"fuel_{k}"]["value_template"], payload) for k in ("value", "share")]
-    assert shown == ["None", "None"], "the word by which Home Assistant knows it"
-    row = rendered(sensors["fuel_share"]["json_attributes_template"], payload)
-    assert json.loads(row) == {}
+@pytest.mark.parametrize(
+    ("facts", "values", "row"),
+    [
+        ({"histogram": ROWS, "n": 1234}, ["<wood>", "61.2", "1234"], ROWS[1]),
+        ({"histogram": [], "n": 12}, ["None", "None", "12"], {}),  # None: unknown
+    ],
+    ids=["released", "withheld"],
+)
+def test_a_histogram_is_read(facts: Any, values: list[str], row: Any) -> None:
+    payload = json.dumps(facts).encode()
+    templates = [SENSORS[f"fuel_{k}"]["value_template"] for k in ("value", "share", "reports")]
+    assert [rendered(template, payload) for template in templates] == values
+    attributes = rendered(SENSORS["fuel_share"]["json_attributes_template"], payload)
+    assert json.loads(attributes) == row
 
 
 @pytest.mark.parametrize("prefix", [None, "homeassistant"])
-def test_the_service_tells_it_only_when_asked_to(
+def test_the_service_publishes_it_only_when_configured_and_while_open(
     key: DeviceKey, prefix: str | None, store: SqliteStore, campaign: Campaign
 ) -> None:
     work = service_in_memory(store, key, home_assistant=prefix)
@@ -96,15 +81,15 @@ def test_the_service_tells_it_only_when_asked_to(
     with closing(SqliteStore(store.path)) as elsewhere:
         elsewhere.close_campaign(campaign, FIRST + 60)
     work.turns(1)
-    assert topic not in work.broker.retained, "closed: taken away"
+    assert topic not in work.broker.retained
 
 
-def test_a_broker_that_refuses_it_is_told_of_with_topic_and_remedy(
+def test_a_broker_that_refuses_it_is_logged_with_topic_and_remedy(
     key: DeviceKey, caplog: pytest.LogCaptureFixture, store: SqliteStore, campaign: Campaign
 ) -> None:
     broker = MemoryBroker(refuse=lambda topic: "Not authorized" if topic[:4] == "home" else None)
     work = service_in_memory(store, key, home_assistant="homeassistant", broker=broker)
     work.turns(4)
-    (said,) = [message for message in caplog.messages if "refused" in message]
-    assert f"refused {discovery_topic('homeassistant', campaign)}: Not authorized" in said
-    assert "allomfree-collector enrol --reader home --home-assistant homeassistant" in said
+    (line,) = [message for message in caplog.messages if "refused" in message]
+    assert f"refused {discovery_topic('homeassistant', campaign)}: Not authorized" in line
+    assert "allomfree-collector enrol --reader home --home-assistant homeassistant" in line

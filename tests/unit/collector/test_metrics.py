@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import time
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,29 +15,25 @@ import pytest
 from collector.brokers.authority import days_left
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
-from collector.health import STALE_SECONDS, Heartbeat, Status, resident_memory
+from collector.health import STALE_SECONDS, Heartbeat, Status
+from collector.metrics import METRICS, exposition, registry
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store.sqlite import SqliteStore
-from collector.web.metrics import METRICS, exposition, registry
 from protocol_spec import Outcome
 from tests.support.collector import COLOUR, candidate, seal
 from tests.support.harness import ROOT
 
 Samples = dict[str, float]
 CERTIFICATE = "allomfree_certificate_expiry_timestamp_seconds"
-
-
-@pytest.fixture
-def standing() -> Status:
-    return Status(
-        connected=True,
-        trouble="",
-        batches=4,
-        largest_batch=30,
-        last_commit=5e8,
-        storage_failures=2,
-        suspended=3,
-    )
+STATUS = Status(
+    connected=True,
+    trouble="",
+    batches=4,
+    largest_batch=30,
+    last_commit=5e8,
+    storage_failures=2,
+    suspended=3,
+)
 
 
 @pytest.fixture
@@ -55,96 +50,74 @@ def used(store: SqliteStore, campaign: Campaign) -> Campaign:
     return campaign
 
 
-def samples(text: str) -> Samples:
-    found = re.findall(r"^(allomfree_\S+) (\S+)$", text, re.MULTILINE)
-    return {name: float(value) for name, value in found}
-
-
-def shown_text(directory: Path, standing: Status) -> str:
-    Heartbeat(directory).beat(standing)
-    return exposition(registry(directory)).decode()
-
-
-def scrape(directory: Path, standing: Status) -> Samples:
-    return samples(shown_text(directory, standing))
-
-
-def test_every_metric_that_is_documented_appears(
-    tmp_path: Path, used: Campaign, standing: Status
-) -> None:
-    Heartbeat(tmp_path).beat(standing)
-    while_open = registry(tmp_path, clock=lambda: used.manifest.rounds.first)
-    text = exposition(while_open).decode()
-    shown = {name.split("{")[0] for name in samples(text)}
-    assert shown == set(METRICS) - {CERTIFICATE}
-    for name in shown:
+def scrape(directory: Path, now: float | None = None, broker: Path | None = None) -> Samples:
+    """The samples, each under its name and its labels in the order of their names."""
+    text = exposition(registry(directory, clock=lambda: now or time.time(), broker=broker)).decode()
+    samples = {}
+    for name, labels, value in re.findall(r"^(allomfree_\w+)(\{.*\})? (\S+)$", text, re.MULTILINE):
         assert f"# HELP {name} {METRICS[name]}" in text
+        samples[" ".join([name, *sorted(re.findall(r'\w+="[^"]*"', labels))])] = float(value)
+    return samples
 
 
-def test_the_numbers_are_the_stores_and_the_services(
-    tmp_path: Path, used: Campaign, standing: Status
+def test_every_documented_metric_has_the_numbers_of_store_and_service(
+    tmp_path: Path, used: Campaign
 ) -> None:
-    shown, name = scrape(tmp_path, standing), used.name
+    Heartbeat(tmp_path).beat(STATUS)
+    shown = scrape(tmp_path, now=used.manifest.rounds.first)
+    assert {name.split()[0] for name in shown} == set(METRICS) - {CERTIFICATE}
+    campaign = f'campaign="{used.name}"'
     expected = {
         "allomfree_received_total": 14,
-        f'allomfree_outcomes_total{{campaign="{name}",outcome="accepted"}}': 12,
-        f'allomfree_outcomes_total{{campaign="{name}",outcome="malformed"}}': 1,
-        'allomfree_outcomes_total{campaign="",outcome="topic_mismatch"}': 1,
-        f'allomfree_open_reports{{attribute="fuel",campaign="{name}"}}': 3,
-        f'allomfree_open_reports{{attribute="colour",campaign="{name}"}}': 4,
-        f'allomfree_open_reports{{attribute="town",campaign="{name}"}}': 0,
-        f'allomfree_sealed_rounds{{campaign="{name}"}}': 1,
-        'allomfree_requests_total{outcome="done"}': 1,
-        'allomfree_requests_total{outcome="repeated"}': 4,
-        'allomfree_requests_total{outcome="invalid"}': 0,
+        f'allomfree_outcomes_total {campaign} outcome="accepted"': 12,
+        f'allomfree_outcomes_total {campaign} outcome="malformed"': 1,
+        'allomfree_outcomes_total campaign="" outcome="topic_mismatch"': 1,
+        f'allomfree_open_reports attribute="fuel" {campaign}': 3,
+        f'allomfree_open_reports attribute="colour" {campaign}': 4,
+        f'allomfree_open_reports attribute="town" {campaign}': 0,
+        f"allomfree_sealed_rounds {campaign}": 1,
+        'allomfree_requests_total outcome="done"': 1,
+        'allomfree_requests_total outcome="repeated"': 4,
+        'allomfree_requests_total outcome="invalid"': 0,
         "allomfree_suspended_devices": 3,
-        "allomfree_connected": 1,
-        "allomfree_healthy": 1,
         "allomfree_batches_total": 4,
         "allomfree_largest_batch": 30,
         "allomfree_last_commit_timestamp_seconds": 5e8,
         "allomfree_storage_failures_total": 2,
+        "allomfree_disk_size_bytes": shutil.disk_usage(tmp_path).total,
     }
-    assert {key: shown[normal(shown, key)] for key in expected} == expected
-
-
-def normal(shown: Samples, key: str) -> str:
-    """The sample whose name and labels are these, in whatever order."""
-    parts = set(re.findall(r'\w+="[^"]*"|^\w+', key))
-    return next(k for k in shown if set(re.findall(r'\w+="[^"]*"|^\w+', k)) == parts)
-
-
-def test_outcomes_sum_to_what_was_received(
-    tmp_path: Path, used: Campaign, standing: Status
-) -> None:
-    """I12, as a monitor sees it."""
-    shown = scrape(tmp_path, standing)
+    assert {name: shown[name] for name in expected} == expected
+    assert shown["allomfree_start_timestamp_seconds"] == pytest.approx(STATUS.since)
+    assert 0 < shown["allomfree_disk_free_bytes"] <= shown["allomfree_disk_size_bytes"]
+    assert 10 << 20 < shown["allomfree_resident_memory_bytes"] < 4 << 30, "of the service"
     counted = sum(n for name, n in shown.items() if name.startswith("allomfree_outcomes_total"))
-    assert counted == shown["allomfree_received_total"]
+    assert counted == shown["allomfree_received_total"], "I12, as a monitor sees it"
 
 
-def test_trouble_shows(tmp_path: Path, used: Campaign) -> None:
-    shown = scrape(tmp_path, Status(connected=False, trouble="the broker is gone"))
-    assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (0, 0)
+def test_a_service_in_trouble_silent_or_gone_is_not_healthy(tmp_path: Path, used: Campaign) -> None:
+    def health(later: float = 0) -> tuple[float, float]:
+        shown = scrape(tmp_path, time.time() + later)
+        assert shown["allomfree_received_total"] == 14
+        return shown["allomfree_connected"], shown["allomfree_healthy"]
+
+    assert health() == (0, 0)
+    Heartbeat(tmp_path).beat(STATUS)
+    assert health() == (1, 1)
+    assert health(STALE_SECONDS + 5) == (0, 0)
+    Heartbeat(tmp_path).beat(Status(connected=False, trouble="the broker is gone"))
+    assert health() == (0, 0)
 
 
-def test_memory_is_the_services(tmp_path: Path, used: Campaign, standing: Status) -> None:
-    """It is in the heartbeat: whoever serves the metrics is another process."""
-    assert 10 << 20 < resident_memory() < 4 << 30
-    shown = scrape(tmp_path, standing)["allomfree_resident_memory_bytes"]
-    assert 10 << 20 < shown < 4 << 30
-
-
-def test_what_is_late_shows_and_a_round_has_a_length_while_it_is_open(
+def test_late_rounds_are_counted_and_the_length_is_shown_while_open(
     tmp_path: Path, used: Campaign
 ) -> None:
     rounds = used.manifest.rounds
-    label = f'{{campaign="{used.name}"}}'
+    label = f'campaign="{used.name}"'
 
     def at(now: float) -> tuple[float, float | None]:
-        shown = samples(exposition(registry(tmp_path, clock=lambda: now)).decode())
-        length = shown.get(f"allomfree_round_seconds{label}")
-        return shown[f"allomfree_unsealed_rounds{label}"], length
+        shown = scrape(tmp_path, now)
+        length = shown.get(f"allomfree_round_seconds {label}")
+        return shown[f"allomfree_unsealed_rounds {label}"], length
 
     assert at(rounds.deadline(1) - 1) == (0, rounds.period)
     assert at(rounds.deadline(1)) == (1, rounds.period)
@@ -153,120 +126,69 @@ def test_what_is_late_shows_and_a_round_has_a_length_while_it_is_open(
     assert at(rounds.end)[1] is None
 
 
-def test_a_service_that_fell_silent_is_not_connected(
-    tmp_path: Path, used: Campaign, standing: Status
-) -> None:
-    Heartbeat(tmp_path).beat(standing)
-    now = time.time()
-    for moment, expected in ((now, 1.0), (now + STALE_SECONDS + 5, 0.0)):
-        made = registry(tmp_path, clock=partial(float, moment))
-        shown = samples(exposition(made).decode())
-        assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (expected, expected)
-
-
-def test_the_disk_and_the_start_of_the_service(
-    tmp_path: Path, used: Campaign, standing: Status
-) -> None:
-    shown = scrape(tmp_path, standing)
-    disk = shutil.disk_usage(tmp_path)
-    assert shown["allomfree_disk_size_bytes"] == disk.total
-    assert 0 < shown["allomfree_disk_free_bytes"] <= disk.total
-    assert shown["allomfree_start_timestamp_seconds"] == pytest.approx(standing.since)
-
-
 def test_the_brokers_certificate_and_none_that_cannot_be_read(
     tmp_path: Path, used: Campaign
 ) -> None:
     broker = tmp_path / "elsewhere"
     plan = BrokerPlan("mosquitto", "allomfree", ("localhost",), broker)
     BrokerDirectory.configure(broker, plan)
-    shown = samples(exposition(registry(tmp_path, broker=broker)).decode())
-    left = (shown[CERTIFICATE] - time.time()) / 86_400
+    left = (scrape(tmp_path, broker=broker)[CERTIFICATE] - time.time()) / 86_400
     assert int(left) == days_left(broker / "tls/server.crt")
     (broker / "tls" / "server.crt").write_text("rubbish")
-    assert CERTIFICATE not in samples(exposition(registry(tmp_path, broker=broker)).decode())
+    assert CERTIFICATE not in scrape(tmp_path, broker=broker)
 
 
-def test_a_service_that_is_gone_is_not_healthy(tmp_path: Path, used: Campaign) -> None:
-    shown = samples(exposition(registry(tmp_path)).decode())
-    assert shown.keys() >= {"allomfree_batches_total"}
-    assert (shown["allomfree_connected"], shown["allomfree_healthy"]) == (0, 0)
-    assert shown["allomfree_received_total"] == 14
+# --- The dashboard for Grafana: it loads, asks only for what the collector measures, and fits -----
 
-
-# --- The dashboard for Grafana: it loads, asks only for what the collector measures, and fits.
-
-
-FILE = ROOT / "deploy" / "grafana-dashboard.json"
-BOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+BOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]
-LABELS = {"job", "instance", "campaign", "attribute", "outcome"}
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 VARIABLES = {v["name"]: v for v in BOARD["templating"]["list"]}
-
-
-def queries() -> list[str]:
-    return [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 def metrics_in(text: str) -> set[str]:
     return set(re.findall(r"allomfree_\w+", text))
 
 
-def test_every_metric_it_names_exists_and_every_metric_is_shown() -> None:
-    assert metrics_in(" ".join(queries())) == set(METRICS)
-    for variable in VARIABLES.values():
-        assert metrics_in(json.dumps(variable)) <= set(METRICS)
+def test_the_dashboard_queries_every_metric_soundly() -> None:
+    assert metrics_in(" ".join(QUERIES)) == set(METRICS)
+    assert metrics_in(json.dumps(VARIABLES)) <= set(METRICS)
+    for query in QUERIES:
+        for opened, closed in ("()", "{}", "[]"):
+            assert query.count(opened) == query.count(closed)
+        for label, value in re.findall(r'(\w+)=~?"([^"]*)"', query):
+            assert label in {"job", "instance", "campaign", "attribute", "outcome"}
+            assert value.startswith("$") or (label == "outcome" and value in list(Outcome))
+        assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval"}
+        for counter in metrics_in(query):
+            changes = re.search(rf"(rate|increase|sum)\({counter}\b", query)
+            assert not counter.endswith("_total") or changes, "a counter is not a level"
 
 
-@pytest.mark.parametrize("query", queries())
-def test_a_query_is_sound(query: str) -> None:
-    for opened, closed in ("()", "{}", "[]"):
-        assert query.count(opened) == query.count(closed)
-    for label, value in re.findall(r'(\w+)=~?"([^"]*)"', query):
-        assert label in LABELS
-        assert value.startswith("$") or (label == "outcome" and value in list(Outcome))
-    assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval"}
-    for counter in metrics_in(query):
-        changes = re.search(rf"(rate|increase)\({counter}\b", query)
-        total = re.search(rf"sum\({counter}\b", query)
-        assert not counter.endswith("_total") or changes or total, "a counter is not a level"
+def test_a_panel_has_a_description_a_unit_and_current_numbers() -> None:
+    """A range would show the last value of a collector that died, for as long as it reaches."""
+    for panel in PANELS:
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["type"] in ("stat", "timeseries")
+        sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert sources == [{"type": "prometheus", "uid": "${datasource}"}] * len(sources)
+        instant = panel["type"] == "stat"
+        assert all(bool(target.get("instant")) == instant for target in panel["targets"])
+        if panel["title"] in ("Connected", "Healthy"):
+            (target,) = panel["targets"]
+            assert target["expr"].endswith('or 0 * up{job=~"$job"}) or vector(0)')
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_panel_says_what_it_shows_in_which_unit(panel: dict[str, Any]) -> None:
-    assert panel["title"]
-    assert panel["description"].endswith(".")
-    assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["type"] in ("stat", "timeseries")
-    sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
-    assert sources == [{"type": "prometheus", "uid": "${datasource}"}] * len(sources)
-
-
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_number_is_of_now_and_never_of_a_collector_that_died(panel: dict[str, Any]) -> None:
-    """A range would show the last value there was, for as long as the dashboard reaches back."""
-    at_once = panel["type"] == "stat"
-    assert all(bool(target.get("instant")) == at_once for target in panel["targets"])
-    if panel["title"] in ("Connected", "Healthy"):
-        (target,) = panel["targets"]
-        assert target["expr"].endswith('or 0 * up{job=~"$job"}) or vector(0)'), "no is not unknown"
-
-
-def test_all_jobs_are_those_that_were_found() -> None:
-    """With `.*` the `up` of every other job in Prometheus would count as a collector's."""
-    assert "allValue" not in VARIABLES["job"]
-
-
-def test_the_source_of_data_is_chosen_by_whoever_imports_it() -> None:
+def test_the_dashboard_can_be_imported_anywhere_and_panels_do_not_overlap() -> None:
     assert VARIABLES["datasource"]["type"] == "datasource"
     assert VARIABLES["datasource"]["query"] == "prometheus"
     assert "id" not in BOARD, "an id belongs to one Grafana"
-
-
-def test_panels_do_not_overlap() -> None:
+    assert "allValue" not in VARIABLES["job"], "with .* other jobs would count as collectors"
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     for one, other in combinations([panel["gridPos"] for panel in PANELS], 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        left = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-        assert beside or below
+        assert left or below
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
