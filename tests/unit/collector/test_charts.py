@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,7 @@ from collector.web.render import _qr
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
 from tests.support.collector import FIRST, FUEL, random_counts, three_questions
-from tests.support.command_line import Cli, data, file, mistaken, read_code, squares_of, used
-
-__all__ = ["data", "file", "used"]  # fixtures
+from tests.support.command_line import Cli, mistaken, read_code, squares_of
 
 HOSTILE = '</title><script>alert("x")</script>&'
 
@@ -108,16 +105,18 @@ def test_bars_are_as_long_as_the_estimates() -> None:
     assert "2 rounds pooled, 1,000 reports of 500 devices" in text
 
 
-def test_a_bar_below_zero_goes_to_the_left() -> None:
+def test_a_bar_below_zero_goes_to_the_left_and_a_withheld_chart_has_none() -> None:
     (result,) = one()
-    below = replace(result, raw=(-0.1, *result.raw[1:]))
-    root = parsed(charts(PLAIN, [below], None))
+    root = parsed(charts(PLAIN, [replace(result, raw=(-0.1, *result.raw[1:]))], None))
     zero = number(marks(root, "axis")[0], "x1")
     first, *others = ((number(b, "x"), number(b, "width")) for b in marks(root, "bar"))
     assert sum(first) == pytest.approx(zero, abs=0.02)
     assert first[1] > 0
     assert all(x == pytest.approx(zero, abs=0.02) for x, _ in others)
     assert "−10.0 % (" in "".join(root.itertext())
+    (chart,) = charts(PLAIN, one(n=20), None)
+    assert (chart.bars, chart.note.endswith("too few reports, withheld")) == ((), True)
+    assert not marks(parsed([chart]), "bar")
 
 
 def test_the_page_has_the_marks_of_the_files() -> None:
@@ -136,27 +135,17 @@ def test_very_many_values_are_all_drawn_side_by_side() -> None:
     assert [t.text for t in drawn.iter("title")] == [bar.title for bar in bars]
 
 
-def test_withheld_altogether_says_so() -> None:
-    (chart,) = charts(PLAIN, one(n=20), None)
-    assert (chart.bars, chart.note.endswith("too few reports, withheld")) == ((), True)
-    assert not marks(parsed([chart]), "bar")
-
-
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def test_several_rounds_are_a_line_with_a_band_for_each_value() -> None:
-    root = parsed(charts(PLAIN, several(), None))
-    assert len(marks(root, "line")) == len(marks(root, "band")) == 4
-    assert all(len((x.get("points") or "").split()) == 6 for x in marks(root, "line"))
-    assert not marks(root, "bar")
-    assert "rounds 0 to 5, 500 reports each" in "".join(root.itertext())
-
-
-def test_rounds_stand_before_the_pooled_interval_between_dates() -> None:
+def test_several_rounds_are_lines_with_bands_in_front_of_the_pooled_interval() -> None:
     results = several()
     (chart,) = charts(PLAIN, results, None)
     root = parsed([chart])
+    assert len(marks(root, "line")) == len(marks(root, "band")) == len(marks(root, "pooled")) == 4
+    assert all(len((x.get("points") or "").split()) == 6 for x in marks(root, "line"))
+    assert not marks(root, "bar")
+    assert "rounds 0 to 5, 500 reports each" in "".join(root.itertext())
     bands = [
         [float(c.split(",")[1]) for c in (x.get("points") or "").split()]
         for x in marks(root, "pooled-band")
@@ -165,7 +154,6 @@ def test_rounds_stand_before_the_pooled_interval_between_dates() -> None:
     spans = [high - low for low, high in zip(results[0].low, results[0].high)]
     scale = max(heights) / max(spans)
     assert heights == pytest.approx([scale * span for span in spans], abs=0.11)
-    assert len(marks(root, "pooled")) == 4
     pooled = [line.pooled.value for line in chart.lines if line.pooled]
     assert pooled == [100 * share for share in results[0].raw]
     begins = datetime.fromtimestamp(PLAIN.manifest.rounds.first, UTC)
@@ -229,26 +217,15 @@ def test_the_largest_are_drawn_where_there_are_too_many(many: bool, most: int) -
 # --- files ----------------------------------------------------------------------------------------
 
 
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-
-def test_a_page_needs_and_runs_nothing_and_escapes_everything() -> None:
+def test_a_page_runs_and_loads_nothing_and_escapes_everything() -> None:
     campaign = asked([HOSTILE, "b"], HOSTILE)
     for results in (one(campaign), several(campaign)):
         text = html(charts(campaign, results, None), HOSTILE)
-        page = Page()
-        page.feed(text)
-        tags = [tag for tag, _ in page.tags]
-        assert not {"script", "link", "img", "iframe", "object"} & set(tags)
-        assert {"svg", "table", "caption"} <= set(tags)
-        assert not [a for _, attributes in page.tags for a in attributes if a in ("src", "href")]
-        assert ("html", {"lang": "en"}) in page.tags
+        tags = set(re.findall(r"<([a-z]+)", text))
+        assert not {"script", "link", "img", "iframe", "object"} & tags
+        assert {"svg", "table", "caption"} <= tags
+        assert not re.search(r"\b(src|href)=", text)
+        assert '<html lang="en">' in text
         assert "default-src 'none'; style-src 'unsafe-inline'" in text
         ET.fromstring(svg(charts(campaign, results, None), HOSTILE))  # noqa: S314 - our own file
         known = {colour for pair in COLOURS.values() for colour in pair}
@@ -272,22 +249,6 @@ def test_a_png_shows_bars_and_texts() -> None:
         assert (pixels == list(bytes.fromhex(colour[1:]))).all(axis=1).any()
 
 
-def test_another_ending_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"must end in .svg, .png or .html; nothing was"):
-        figure(PLAIN, one(), None, Path("x.pdf"))
-
-
-def test_before_a_round_is_sealed_there_is_nothing_to_show(
-    cli: Cli, data: Path, file: Path, home: Path
-) -> None:
-    assert cli("open", file, "--data-dir", data).exit_code == 0
-    assert "no round is sealed yet" in mistaken(cli, 1, "estimate", "--data-dir", data)
-    picture = home / "heat.svg"
-    told = mistaken(cli, 1, "export", "--data-dir", data, "--figure", picture)
-    assert "no round is sealed yet; nothing was written" in told
-    assert not picture.exists()
-
-
 def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
     words: list[Any] = ["export", "--data-dir", data, "--round", "pooled"]
     drawn = cli(*words, "--figure", home / "heat.svg")
@@ -299,9 +260,17 @@ def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
     assert both.exit_code == 0
     assert (home / "heat.html").exists()
     assert (home / "heat.csv").read_text().startswith("campaign,")
-    told = mistaken(cli, 2, *words, "--figure", home / "no" / "such.svg")
-    assert "--figure" in told
-    assert "cannot be written: No such file or directory" in told
+
+
+def test_figures_that_cannot_be_drawn(cli: Cli, data: Path, file: Path, home: Path) -> None:
+    assert cli("open", file, "--data-dir", data).exit_code == 0
+    assert "no round is sealed yet" in mistaken(cli, 1, "estimate", "--data-dir", data)
+    words = ("export", "--data-dir", data, "--figure")
+    error = mistaken(cli, 1, *words, home / "heat.svg")
+    assert "no round is sealed yet; nothing was written" in error
+    assert not (home / "heat.svg").exists()
+    with pytest.raises(SettingsError, match=r"must end in .svg, .png or .html; nothing was"):
+        figure(PLAIN, one(), None, Path("x.pdf"))
 
 
 # --- the terminal ---------------------------------------------------------------------------------
@@ -317,13 +286,7 @@ def test_a_line_shows_the_bar_its_interval_and_the_truth() -> None:
     assert line == "  gas  ███[██────]   50.0 %   30.0 … 100.0"
 
 
-def test_an_estimate_of_nothing_has_no_bar() -> None:
-    empty, full = draw_bars([Bar("a", 0.0, 0.0, 0.5), Bar("b", 1.0, 0.9, 1.0)], cells=10)
-    assert "█" not in empty
-    assert full.count("█") + 2 == 11, "two cells are brackets"
-
-
-@pytest.mark.parametrize("width", [48, 60, 80, 200])
+@pytest.mark.parametrize("width", [48, 200])
 @pytest.mark.parametrize("ink", [UNICODE, ASCII])
 def test_no_line_is_wider_than_the_terminal(width: int, ink: Ink) -> None:
     drawn = [x for x in plot_text(FACTS, width=width, ink=ink).splitlines() if "%  " in x]
@@ -345,13 +308,6 @@ def test_number_and_legend() -> None:
     assert few.splitlines()[-1].endswith("of 50; withheld")
 
 
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("encoding", "environ", "expected"),
     [
@@ -362,13 +318,13 @@ class Terminal(io.StringIO):
     ],
 )
 def test_the_stream_decides(encoding: str, environ: dict[str, str], expected: Ink) -> None:
-    terminal = Terminal()
-    terminal.encoding = encoding
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    assert ink_of(terminal, environ) == replace(expected, colour=False), "a file"
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
     assert ink_of(terminal, environ) == expected
 
 
-def test_a_file_gets_no_colours_and_ascii_is_all_ascii() -> None:
-    assert not ink_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), {}).colour
+def test_ascii_is_all_ascii_and_colours_change_nothing_else() -> None:
     shown = plot_text(FACTS, width=80, ink=ASCII, true=[0.5, 0.3, 0.2])
     assert shown.isascii()
     assert "#" in shown

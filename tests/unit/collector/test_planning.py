@@ -14,8 +14,8 @@ from collector.planning import (
     AttributePlan,
     Case,
     Plan,
-    plan_budget,
     plan_manifest,
+    plan_budget,
 )
 from protocol_spec import (
     Attribute,
@@ -41,8 +41,8 @@ def plan(
     precision: float | None = None,
 ) -> Plan:
     """The paper's mechanism, in a year of daily rounds."""
-    terms = Budget("memoized", eps_inf, eps_1, 365)
-    return plan_budget(attributes, terms, n=n, f=f, precision=precision)
+    budget = Budget("memoized", eps_inf, eps_1, 365)
+    return plan_budget(attributes, budget, n=n, f=f, precision=precision)
 
 
 def attribute(k: int, protocol: str = "auto", name: str = "a") -> Attribute:
@@ -68,23 +68,20 @@ def test_widths_are_the_calibrations(k: int, chosen: str, f: float) -> None:
         assert width == pytest.approx(Z * math.sqrt(noise))
 
 
-def test_one_pooled_round_is_one_round_and_more_rounds_fall_to_the_floor() -> None:
-    planned = plan_one(8)
+@pytest.mark.parametrize("k", [4, 8])
+def test_more_rounds_approach_the_floor_of_endless_rounds(k: int) -> None:
+    planned = plan_one(k)
     widths = [planned.half_width_pooled[t] for t in POOLED_ROUNDS]
     assert widths[0] == pytest.approx(planned.half_width)
     assert widths == sorted(widths, reverse=True)
-    assert planned.floor < widths[-1] < 1.02 * planned.floor
+    assert planned.floor < widths[-1] < 1.03 * planned.floor
+    calibration = calibrate(planned.protocol, k=k, eps_inf=2.0, eps_1=0.6)
+    noise = calibration.pooled_variance(10_000, 10**9, 0.1) + 0.09 / 10_000
+    assert planned.floor == pytest.approx(Z * math.sqrt(noise))
 
 
-def test_the_floor_is_that_of_endless_rounds() -> None:
-    for k in (4, 8):
-        calibration = calibrate(plan_one(k).protocol, k=k, eps_inf=2.0, eps_1=0.6)
-        noise = calibration.pooled_variance(10_000, 10**9, 0.1) + 0.09 / 10_000
-        assert plan_one(k).floor == pytest.approx(Z * math.sqrt(noise))
-
-
-@pytest.mark.parametrize("precision", [0.2, 0.05, 0.01, 0.0013])
-@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("precision", [0.2, 0.0013])
+@pytest.mark.parametrize("d", [1, 5])
 def test_as_many_devices_as_it_says_really_give_that_width(d: int, precision: float) -> None:
     asked = tuple(attribute(4 + i, name=f"a{i}") for i in range(d))
     budget = {"eps_inf": 2.0, "eps_1": 0.6}
@@ -120,19 +117,15 @@ def test_a_protocol_that_cannot_split_its_budget_is_planned_all_the_same() -> No
     assert planned.attributes[0].half_width > 0
 
 
-def test_it_says_why_a_protocol_was_chosen() -> None:
-    both = [calibrate(p, k=8, eps_inf=2.0, eps_1=0.6).variance(1) for p in ("L-GRR", "L-OSUE")]
-    assert plan_one(8).why == (f"variance of one answer: L-GRR {both[0]:.4g}, L-OSUE {both[1]:.4g}")
-    assert plan_one(8, "L-SUE").why == "named in the manifest"
-
-
-def test_a_manifest_is_planned_with_its_own_budget() -> None:
-    manifest = three_questions()
-    planned: Plan = plan_manifest(manifest, n=3500, f=0.2, precision=None)
+def test_a_manifest_is_planned_with_its_own_budget_and_protocols() -> None:
+    planned: Plan = plan_manifest(three_questions(), n=3500, f=0.2, precision=None)
     assert [a.name for a in planned.attributes] == ["fuel", "town", "colour"]
     assert [a.protocol for a in planned.attributes] == ["L-GRR", "L-GRR", "L-OSUE"]
     assert (planned.eps_inf, planned.eps_1, planned.receipt_pages) == (2.0, 0.6, 4)
     assert planned.attributes[0].devices_for_precision is None
+    both = [calibrate(p, k=8, eps_inf=2.0, eps_1=0.6).variance(1) for p in ("L-GRR", "L-OSUE")]
+    assert plan_one(8).why == (f"variance of one answer: L-GRR {both[0]:.4g}, L-OSUE {both[1]:.4g}")
+    assert plan_one(8, "L-SUE").why == "named in the manifest"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +148,7 @@ def test_impossible_parameters_are_refused_by_name(options: dict[str, float], fi
     assert refused.value.field == field
 
 
-# --- ways of reporting, verdict and what would do ------------------------------------------------
+# --- mechanisms, verdicts and suggestions ---------------------------------------------------------
 
 
 def numeric(*edges: float, **options: Any) -> Attribute:
@@ -163,45 +156,46 @@ def numeric(*edges: float, **options: Any) -> Attribute:
     return Attribute("room", "?", labels, edges, "°C", changes=True, **options)
 
 
-def plan_way(
+def plan_with(
     asked: Attribute, reporting: Reporting, n: int = 5000, **options: Any
 ) -> AttributePlan:
     each = 1 if reporting == "once" else 0
-    terms = Budget(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+    budget = Budget(reporting, 2.0, 2.0 if each else 0.6, 365, each)
     chosen = {"f": 0.1, "precision": None, **options}
-    return plan_budget((asked,), terms, n=n, **chosen).attributes[0]
+    return plan_budget((asked,), budget, n=n, **chosen).attributes[0]
 
 
-def test_every_way_has_the_width_of_its_own_formula() -> None:
-    ways = {way.reporting: way for way in plan_one(6).mechanisms}
-    assert [way.chosen for way in ways.values()] == [True, False, False, False]
+def test_every_mechanism_has_the_width_of_its_own_formula() -> None:
+    planned = {mechanism.reporting: mechanism for mechanism in plan_one(6).mechanisms}
+    assert [mechanism.chosen for mechanism in planned.values()] == [True, False, False, False]
     once = Once.calibrate(k=6, epsilon=2.0, rounds=365)
-    for t, width in ways["once"].half_width.items():
+    for t, width in planned["once"].half_width.items():
         assert width == pytest.approx(Z * math.sqrt(sum(once.window_variance(10_000, t, 0.1))))
     c = math.exp(0.6)
     gamma = 0.5 + 0.1 * (c / (c + 1) - 0.5)
     hashed = gamma * (1 - gamma) / (c / (c + 1) - 0.5) ** 2 / 10_000
-    assert ways["hashed"].half_width[1] == pytest.approx(Z * math.sqrt(hashed))
+    assert planned["hashed"].half_width[1] == pytest.approx(Z * math.sqrt(hashed))
     last = calibrate_once("GRR", k=6, epsilon=2.0)
-    assert ways["nested"].half_width[28] == pytest.approx(Z * math.sqrt(last.variance(10_000, 0.1)))
-    assert ways["nested"].half_width[1] == pytest.approx(ways["memoized"].half_width[1], rel=1e-6)
-    assert [way.lifetime_epsilon for way in ways.values()] == [2.0, 2.0, 4.0, 2.0]
-
-
-def test_what_suits_a_value_that_changes() -> None:
-    suits = {
-        way.reporting: way.suits for way in plan_way(numeric(0, 1, 2, 3), "memoized").mechanisms
-    }
-    assert suits == {"memoized": False, "once": True, "hashed": True, "nested": False}
-    assert all(way.suits for way in plan_one(6).mechanisms)
+    assert planned["nested"].half_width[28] == pytest.approx(
+        Z * math.sqrt(last.variance(10_000, 0.1))
+    )
+    assert planned["nested"].half_width[1] == pytest.approx(
+        planned["memoized"].half_width[1], rel=1e-6
+    )
+    assert [mechanism.lifetime_epsilon for mechanism in planned.values()] == [2.0, 2.0, 4.0, 2.0]
 
 
 @pytest.mark.parametrize(("reporting", "warned"), [("memoized", 1), ("nested", 1), ("once", 0)])
-def test_a_changing_question_is_warned_of(reporting: Reporting, warned: int) -> None:
-    warnings = plan_way(numeric(0, 1, 2, 3), reporting).warnings
-    assert len(warnings) == warned
-    assert all('choose reporting = "once"' in warning for warning in warnings)
-    assert plan_way(replace(numeric(0, 1, 2, 3), changes=False), reporting).warnings == ()
+def test_a_changing_attribute_needs_a_mechanism_that_suits_it(
+    reporting: Reporting, warned: int
+) -> None:
+    planned = plan_with(numeric(0, 1, 2, 3), reporting)
+    suits = {mechanism.reporting: mechanism.suits for mechanism in planned.mechanisms}
+    assert suits == {"memoized": False, "once": True, "hashed": True, "nested": False}
+    assert all(mechanism.suits for mechanism in plan_one(6).mechanisms)
+    assert len(planned.warnings) == warned
+    assert all('choose reporting = "once"' in warning for warning in planned.warnings)
+    assert plan_with(replace(numeric(0, 1, 2, 3), changes=False), reporting).warnings == ()
 
 
 def test_both_choices_are_shown_and_may_differ() -> None:
@@ -219,69 +213,60 @@ def test_both_choices_are_shown_and_may_differ() -> None:
     [(100, ["nothing", "coarse"]), (1_000, ["coarse", "good"]), (10**6, ["good", "good"])],
 )
 def test_the_verdict(n: int, grades: list[str]) -> None:
-    judged = plan_way(attribute(5), "memoized", n).verdict
+    planned = plan_with(attribute(5), "memoized", n)
+    judged = planned.verdict
+    assert bool(planned.suggestions) == (grades[-1] != "good")
     assert [(j.rounds, j.grade) for j in judged] == list(zip((1, 365), grades))
     for j in judged:
         unit = "percentage points"
-        said = {
+        sentences = {
             "nothing": f"shows nothing: ±{100 * j.half_width:.0f} {unit}",
             "coarse": f"detects only large differences: {100 * j.difference:.0f} {unit} or more",
             "good": f"can detect differences of {100 * j.difference:.1f} {unit} or more",
         }
-        assert j.sentence == said[j.grade]
+        assert j.sentence == sentences[j.grade]
 
 
-def test_a_round_that_would_be_withheld_is_called_so() -> None:
-    one, together = plan_way(numeric(0, 1, 2, 3), "once", 7300, min_reports=200).verdict
-    assert (one.grade, one.sentence) == (
-        "withheld",
-        "withheld: about 20 reports, and 200 are needed",
-    )
+def test_a_round_that_would_be_withheld() -> None:
+    one, together = plan_with(numeric(0, 1, 2, 3), "once", 7300, min_reports=200).verdict
+    assert one.grade == "withheld"
+    assert one.sentence == "withheld: about 20 reports, and 200 are needed"
     assert together.rounds == 28
     assert together.reports == pytest.approx(560)
 
 
 @pytest.mark.parametrize("reporting", ["memoized", "once", "hashed", "nested"])
 @pytest.mark.parametrize("asked", [attribute(40), numeric(*range(13))], ids=["names", "numbers"])
-def test_every_suggestion_does_what_it_says(reporting: Reporting, asked: Attribute) -> None:
+def test_every_suggestion_is_sufficient_and_minimal(reporting: Reporting, asked: Attribute) -> None:
     """Taken up one by one, each brings the width under the target, and a little less does not."""
-    planned = plan_way(asked, reporting, 900, min_reports=50)
+    planned = plan_with(asked, reporting, 900, min_reports=50)
     read = planned.verdict[-1].rounds
-    assert planned.suggestions
-    each = 1 if reporting == "once" else 0
-    terms = Budget(reporting, 2.0, 2.0 if each else 0.6, 365, each)
+    once = reporting == "once"
+    budget = Budget(reporting, 2.0, 2.0 if once else 0.6, 365, int(once))
 
-    def width(question: Attribute, how: Budget, n: int, rounds: int) -> float:
+    def width(
+        question: Attribute = asked, how: Budget = budget, n: int = 900, rounds: int = read
+    ) -> float:
         return Case(question, how, n, 0.1, 50).released(rounds)
 
+    assert planned.suggestions
     for suggested in planned.suggestions:
-        if suggested.change == "devices":
-            assert isinstance(suggested.value, int)
-            assert width(asked, terms, suggested.value, read) <= 0.05
-            assert width(asked, terms, suggested.value - 2, read) > 0.05
-        elif suggested.change == "rounds":
-            assert isinstance(suggested.value, int)
-            assert width(asked, terms, 900, suggested.value) <= 0.05
-            assert width(asked, terms, 900, suggested.value - 1) > 0.05
-        elif suggested.change == "eps":
-            assert isinstance(suggested.value, float)
-            larger = replace(terms, eps_inf=suggested.value, eps_1=0.3 * suggested.value)
-            if each:
-                larger = replace(larger, eps_1=suggested.value)
-            assert width(asked, larger, 900, read) <= 0.05
-        elif suggested.change == "values":
-            assert isinstance(suggested.value, int)
-            fewer = replace(asked, values=asked.values[: suggested.value], edges=None)
-            assert width(fewer, terms, 900, read) <= 0.05
+        value: Any = suggested.value
         assert suggested.half_width <= 0.05
-
-
-def test_nothing_is_suggested_where_nothing_is_missing() -> None:
-    assert plan_way(attribute(5), "memoized", 10**6).suggestions == ()
+        if suggested.change == "devices":
+            assert width(n=value) <= 0.05 < width(n=value - 2)
+        elif suggested.change == "rounds":
+            assert width(rounds=value) <= 0.05 < width(rounds=value - 1)
+        elif suggested.change == "eps":
+            larger = replace(budget, eps_inf=value, eps_1=value if once else 0.3 * value)
+            assert width(how=larger) <= 0.05
+        elif suggested.change == "values":
+            fewer = replace(asked, values=asked.values[:value], edges=None)
+            assert width(fewer) <= 0.05
 
 
 def test_mean_and_median_of_a_numeric_question() -> None:
-    one, together = plan_way(numeric(10, 14, 18, 22, 26, 30, 34), "once", 500_000).numbers
+    one, together = plan_with(numeric(10, 14, 18, 22, 26, 30, 34), "once", 500_000).numbers
     assert (one.rounds, together.rounds) == (1, 28)
     assert one.mean_half_width is not None
     assert together.mean_half_width == pytest.approx(one.mean_half_width / math.sqrt(28))
@@ -295,7 +280,7 @@ def test_mean_and_median_of_a_numeric_question() -> None:
 def test_the_expected_mean_is_what_a_result_has() -> None:
     """Numbers spread evenly, as the plan takes them to be."""
     asked = numeric(10, 14, 18, 22, 26, 30, 34)
-    planned = plan_way(asked, "memoized", 5000).numbers[0]
+    planned = plan_with(asked, "memoized", 5000).numbers[0]
     noise = calibrate("ALLOMFREE", k=6, eps_inf=2.0, eps_1=0.6)
     counts = np.full(6, 5000 // 6, dtype=np.int64)
     made = replace(estimate(counts, 5000, noise), raw=np.full(6, 1 / 6))
@@ -305,13 +290,13 @@ def test_the_expected_mean_is_what_a_result_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "told"),
+    ("edges", "message"),
     [
         ((0, 1, 2, 3), "3 bins are coarse"),
         (tuple(range(30)), "29 bins make each bar and the mean less certain: choose 6 to 16 bins"),
         ((-math.inf, 1, 2, 3, 4, 5, 6, math.inf), "there will be no mean"),
     ],
 )
-def test_advice_on_bins(edges: tuple[float, ...], told: str) -> None:
-    assert any(told in line for line in plan_way(numeric(*edges), "once").advice)
-    assert plan_way(numeric(*range(9)), "once").advice == ()
+def test_advice_on_bins(edges: tuple[float, ...], message: str) -> None:
+    assert any(message in line for line in plan_with(numeric(*edges), "once").advice)
+    assert plan_with(numeric(*range(9)), "once").advice == ()

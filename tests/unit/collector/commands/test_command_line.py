@@ -111,10 +111,14 @@ def test_errors_in_settings_end_with_what_did_not_happen(cli: Cli, home: Path, d
         error = mistaken(cli, 2, *words)
         assert "drawn" not in error, "it is the agent that draws"
         assert error.endswith(". Nothing was changed\n")
-    for words in (["nosuch"], ["plan"], ["status", "--nosuch"], ["export", "--format", "xml"]):
-        unknown = cli(*words)
+    assert 'brocker is not a setting; did you mean "broker"?' in mistaken(cli, 2, *wrong[0])
+    secret = ["status", "--broker", "mqtts://me:secret@broker.example"]
+    assert "Use --username and --password-file" in mistaken(cli, 2, *secret)
+    for typed in (["nosuch"], ["plan"], ["status", "--nosuch"], ["export", "--format", "xml"]):
+        unknown = cli(*typed)
         assert (unknown.exit_code, unknown.stdout) == (2, "")
         assert "-h" in unknown.stderr
+    assert cli("-h").stdout == cli("--help").stdout
 
 
 # --- A command that is printed as the next step can be pasted: it names the same data directory ---
