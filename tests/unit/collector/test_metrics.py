@@ -16,9 +16,9 @@ from collector.brokers.authority import days_left
 from collector.brokers.config import BrokerPlan
 from collector.brokers.directory import BrokerDirectory
 from collector.health import STALE_SECONDS, Heartbeat, Status
-from collector.metrics import METRICS, exposition, registry
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Refusal
 from collector.store.sqlite import SqliteStore
+from collector.web.metrics import METRICS, exposition, registry
 from protocol_spec import Outcome
 from tests.support.collector import COLOUR, candidate, seal
 from tests.support.harness import ROOT

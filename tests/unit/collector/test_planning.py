@@ -14,8 +14,8 @@ from collector.planning import (
     AttributePlan,
     Case,
     Plan,
-    plan_manifest,
     plan_budget,
+    plan_manifest,
 )
 from protocol_spec import (
     Attribute,
