@@ -21,14 +21,14 @@ from edge_client.policy import Policy, affords_memo, check_draw, check_joining
 from edge_client.records import Draw, Membership, Memo, Queued, Trace, no_trace
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
-from protocol_spec import Attribute, Entropy, Manifest, Mechanism, MechanismRandomiser, make_report
+from protocol_spec import Attribute, Entropy, Manifest, Mechanism, Randomiser, make_report
 from protocol_spec import random_below as below
 from protocol_spec.mechanisms import draw_rounds
 from protocol_spec.programs.output import shown
 from protocol_spec.topics import is_device
 
 ReadValue = Callable[[str], object]
-MakeRandomiser = Callable[[Mechanism, str, Entropy], MechanismRandomiser]
+MakeRandomiser = Callable[[Mechanism, str, Entropy], Randomiser]
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -161,7 +161,7 @@ def stand_in(attribute: Attribute, entropy: Entropy) -> int:
 # --- the agent -----------------------------------------------------------------------------------
 
 
-def own_randomiser(way: Mechanism, device: str, entropy: Entropy) -> MechanismRandomiser:
+def own_randomiser(way: Mechanism, device: str, entropy: Entropy) -> Randomiser:
     """The draws that a campaign's manifest asks for."""
     return way.randomiser(device, entropy)
 
@@ -194,7 +194,7 @@ class Agent:
         self._entropy = entropy
         self._trace = trace
         self._make_randomiser = randomiser
-        self._randomisers: dict[tuple[str, str, int], MechanismRandomiser] = {}
+        self._randomisers: dict[tuple[str, str, int], Randomiser] = {}
 
     def check(self, manifest: Manifest, operator: bytes = b"") -> None:
         """Raise if this campaign could not be joined now, signed as it is. Draws nothing."""
@@ -354,7 +354,7 @@ class Agent:
             return memos[last if last is not None else min(memos)], False
         return Memo(key, randomiser.memoize(key), 0), True
 
-    def _randomiser(self, membership: Membership) -> MechanismRandomiser:
+    def _randomiser(self, membership: Membership) -> Randomiser:
         # A rejoin may draw another name or attribute.
         key = (membership.name, membership.device, membership.attribute_index)
         if key not in self._randomisers:

@@ -25,7 +25,7 @@ _PUBLIC: Final = {
     "errors": "AllomfreeError InfeasibleBudget ManifestError ParameterError Problem UnknownValue",
     "fields": "parse_duration",
     "manifest": "Manifest",
-    "mechanisms": "MECHANISMS Mechanism MechanismRandomiser Reporting Support",
+    "mechanisms": "MECHANISMS Mechanism Reporting Support",
     "messages": "NameHash Presence ReceiptPage Report Request RequestKind Response ResponseStatus "
     "Signature State decode_receipts decode_report decode_request decode_response "
     "decode_signature decode_state digest8 hashed_for_page hashed_for_tag make_report "

@@ -1,4 +1,4 @@
-"""The only module that touches msgpack: one encoding per message, and decoders that never trust.
+"""The only module that uses msgpack: one encoding per message, and decoders that trust nothing.
 
 Canonical means: arrays and maps in the order the protocol gives, integers in their shortest form,
 floats as float64, byte strings as bin, text as UTF-8 str, no extension types. Whoever decodes
@@ -12,13 +12,14 @@ The body of a report or memo has the same length for every value, so that its si
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Protocol, TypeVar
 
 import msgpack
 
+from protocol_spec.limits import DIGEST_BYTES
 from protocol_spec.outcomes import Outcome, Rejected
 
 
@@ -29,7 +30,7 @@ def pack(message: Any) -> bytes:
 
 
 class Undecodable(ValueError):
-    """The bytes are no msgpack within the limits."""
+    """The bytes are not msgpack within the limits."""
 
 
 def unpack(payload: bytes, *, array: int, text: int = 0, binary: int = 0, maps: int = 0) -> Any:
@@ -54,6 +55,7 @@ def unpack(payload: bytes, *, array: int, text: int = 0, binary: int = 0, maps: 
 # --- arrays: from bytes to their items, each checked ----------------------------------------------
 
 WIRE_VERSION: Final = 1
+Parse = Callable[[Any], Any]  # the checked value of one field; raises `Bad`
 
 
 class _Encodable(Protocol):
@@ -61,31 +63,40 @@ class _Encodable(Protocol):
 
 
 Message = TypeVar("Message", bound=_Encodable)
-Member = TypeVar("Member", bound=IntEnum)
+
+
+class ArrayMessage:
+    """A message whose attributes are its fields, in the order of the wire."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        return pack([WIRE_VERSION, *[getattr(self, name) for name in self.__slots__]])
 
 
 class Bad(Exception):
-    """A field is of the wrong type or out of range; the argument names it."""
+    """A field has the wrong type or is out of range; the argument names it."""
 
 
 def decode(
     payload: bytes,
-    fields: int,
-    build: Callable[[Any], Message],
+    build: Callable[..., Message],
+    fields: Sequence[Parse],
     *,
     limit: int,
-    binary: int,
+    binary: int = DIGEST_BYTES,
 ) -> Message | Rejected:
-    """A message of that many items, built from them, or why the bytes are none."""
+    """A message of these fields after the version, or why the bytes are not one."""
     if len(payload) > limit:
         return Rejected(Outcome.OVERSIZE, f"more than {limit} bytes")
+    size = len(fields) + 1
     try:
-        items = unpack(payload, array=fields, binary=binary)
-        if type(items) is not tuple or len(items) != fields:
-            raise Bad(f"shape: not an array of {fields}")
+        items = unpack(payload, array=size, binary=binary)
+        if type(items) is not tuple or len(items) != size:
+            raise Bad(f"shape: not an array of {size}")
         if type(items[0]) is not int or items[0] != WIRE_VERSION:
             raise Bad("version")
-        message = build(items)
+        message = build(*[parse(item) for parse, item in zip(fields, items[1:])])
     except Undecodable:
         return Rejected(Outcome.MALFORMED, "not msgpack within the limits")
     except Bad as bad:
@@ -95,25 +106,51 @@ def decode(
     return message
 
 
-def uint(value: Any, field: str, bound: int) -> int:
+def checked(field: str, sound: Callable[[Any], object]) -> Parse:
+    """A field that is used as it is, if it is sound."""
+
+    def parse(value: Any) -> Any:
+        if not sound(value):
+            raise Bad(field)
+        return value
+
+    return parse
+
+
+def uint(field: str, bound: int) -> Parse:
     """A whole number from 0 to below the bound."""
-    if type(value) is not int or not 0 <= value < bound:
-        raise Bad(field)
-    return value
+
+    def parse(value: Any) -> int:
+        if type(value) is not int or not 0 <= value < bound:
+            raise Bad(field)
+        return value
+
+    return parse
 
 
-def binary(value: Any, field: str, length: int | None = None) -> bytes:
+def octets(field: str, length: int | None = None) -> Parse:
     """Bytes, of that length if one is given."""
-    if type(value) is not bytes or (length is not None and len(value) != length):
-        raise Bad(field)
-    return value
+
+    def parse(value: Any) -> bytes:
+        if type(value) is not bytes or (length is not None and len(value) != length):
+            raise Bad(field)
+        return value
+
+    return parse
 
 
-def member(kind: type[Member], value: Any, field: str) -> Member:
+def member(field: str, kind: type[IntEnum]) -> Parse:
     """One of the numbers that have a name."""
-    if type(value) is not int or value not in kind._value2member_map_:
-        raise Bad(field)
-    return kind(value)
+
+    def parse(value: Any) -> IntEnum:
+        if type(value) is not int or value not in kind._value2member_map_:
+            raise Bad(field)
+        return kind(value)
+
+    return parse
+
+
+DIGEST: Final = octets("digest", DIGEST_BYTES)
 
 
 # --- bodies: what a randomised answer looks like as bytes -----------------------------------------

@@ -11,8 +11,8 @@ and what it accepts, it would have encoded to the same bytes.
     response   [v, digest8, kind, nonce, status, rounds]  rounds: how many were withdrawn
 
 `digest8` is the first 8 bytes of the manifest's digest; v is 1. A report holds no time, host or
-version of software, and all reports of a campaign have bodies of one length, so that their size
-does not show which question is answered.
+software version, and all reports of a campaign have bodies of one length, so that their size does
+not show which question is answered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Final
 
-from protocol_spec.encoding import WIRE_VERSION, Bad, binary, decode, member, pack, uint
+from protocol_spec.encoding import (
+    DIGEST,
+    WIRE_VERSION,
+    ArrayMessage,
+    Bad,
+    decode,
+    member,
+    octets,
+    pack,
+    uint,
+)
 from protocol_spec.limits import (
     DIGEST_BYTES,
     MAX_ATTRIBUTES,
@@ -58,7 +68,7 @@ class Report:
 
 
 def digest8(manifest: Manifest) -> bytes:
-    """The part of a manifest's digest that stands in every message."""
+    """The part of a manifest's digest that is in every message."""
     return manifest.digest[:DIGEST_BYTES]
 
 
@@ -69,8 +79,12 @@ def make_report(manifest: Manifest, round_number: int, attribute: int, answer: b
 
 
 def decode_report(payload: bytes) -> Report | Rejected:
-    """Read a report. Whether it fits a campaign is `report_fault`'s to say."""
-    return decode(payload, 5, _report, limit=MAX_REPORT_BYTES, binary=MAX_BODY_BYTES)
+    """Read a report; `report_fault` says whether it fits a campaign."""
+    return decode(payload, Report, _REPORT, limit=MAX_REPORT_BYTES, binary=MAX_BODY_BYTES)
+
+
+_ROUND: Final = uint("round", MAX_ROUNDS)
+_REPORT: Final = (DIGEST, _ROUND, uint("attribute", MAX_ATTRIBUTES), octets("body"))
 
 
 def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
@@ -100,25 +114,15 @@ def _body_fault(report: Report, manifest: Manifest) -> Outcome | None:
     return fault
 
 
-def _report(items: tuple[Any, ...]) -> Report:
-    _, digest, number, attribute, body = items
-    return Report(
-        binary(digest, "digest", DIGEST_BYTES),
-        uint(number, "round", MAX_ROUNDS),
-        uint(attribute, "attribute", MAX_ATTRIBUTES),
-        binary(body, "body"),
-    )
-
-
 # --- receipts: a device finds its report's tag on its page when it was counted --------------------
 
 
 NameHash = Callable[[bytes], bytes]
-"""From a device's name, in ASCII, to a hash; what is the same for all devices is done before."""
+"""From a device's name, in ASCII, to a hash; what is the same for all devices is hashed before."""
 
 
 def receipt_tag(manifest: Manifest, round_number: int, device: str) -> bytes:
-    """What stands for a device's report of a round on a receipt page."""
+    """What represents a device's report of a round on a receipt page."""
     return hashed_for_tag(manifest, round_number)(device.encode("ascii"))[:TAG_BYTES]
 
 
@@ -130,27 +134,27 @@ def receipt_page(manifest: Manifest, device: str) -> int:
 
 def hashed_for_tag(manifest: Manifest, round_number: int) -> NameHash:
     """The hash that begins with the tag of a device's report."""
-    return _hashed_behind(manifest.digest + round_number.to_bytes(4))
+    return _hash_after(manifest.digest + round_number.to_bytes(4))
 
 
 def hashed_for_page(manifest: Manifest) -> NameHash:
     """The hash whose first four bytes, modulo the number of pages, are a device's page."""
-    return _hashed_behind(manifest.digest)
+    return _hash_after(manifest.digest)
 
 
-def _hashed_behind(front: bytes) -> NameHash:
-    begun = hashlib.sha256(front)
+def _hash_after(prefix: bytes) -> NameHash:
+    begun = hashlib.sha256(prefix)
 
     def hashed(device: bytes) -> bytes:
-        ours = begun.copy()
-        ours.update(device)
-        return ours.digest()
+        copy = begun.copy()
+        copy.update(device)
+        return copy.digest()
 
     return hashed
 
 
 class Tags(Set[bytes]):
-    """The tags of a page, kept as the bytes that came: a device looks for one of thousands."""
+    """The tags of a page, kept as the bytes that arrived: a device looks for one of thousands."""
 
     __slots__ = ("_sorted",)
     __hash__ = Set._hash
@@ -178,51 +182,6 @@ class Tags(Set[bytes]):
         return self._sorted[TAG_BYTES * i : TAG_BYTES * (i + 1)]
 
 
-# --- control messages -----------------------------------------------------------------------------
-
-
-_SIGNED: Final = b"allomfree manifest signature, version 1\0"
-
-
-def signed_bytes(digest: bytes) -> bytes:
-    """What an operator signs: the manifest's whole digest, and what the signature is for.
-
-    The words keep a signature from being taken for one of anything else made with the same key.
-    """
-    return _SIGNED + digest
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """An operator's Ed25519 signature (RFC 8032) of a manifest, over `signed_bytes`."""
-
-    digest8: bytes
-    signature: bytes
-
-    def encode(self) -> bytes:
-        return pack([WIRE_VERSION, self.digest8, self.signature])
-
-
-class Presence(IntEnum):
-    """What the collector says about itself; OFFLINE is its last will."""
-
-    OFFLINE = 0
-    ONLINE = 1
-    CLOSED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The collector's presence in a campaign."""
-
-    digest8: bytes
-    presence: Presence
-    last_sealed: int | None
-
-    def encode(self) -> bytes:
-        return pack([WIRE_VERSION, self.digest8, int(self.presence), self.last_sealed])
-
-
 @dataclass(frozen=True, slots=True)
 class ReceiptPage:
     """The tags of all reports of a round, on one page, that are durably counted."""
@@ -241,6 +200,62 @@ def pack_receipts(digest: bytes, round_number: int, page: int, sorted_tags: byte
     return pack([WIRE_VERSION, digest, round_number, page, sorted_tags])
 
 
+def decode_receipts(payload: bytes) -> ReceiptPage | Rejected:
+    """Read a page of receipts."""
+    limit = MAX_RECEIPT_BYTES
+    return decode(payload, ReceiptPage, _RECEIPTS, limit=limit, binary=limit)
+
+
+def _tags(joined: Any) -> Tags:
+    if type(joined) is not bytes or len(joined) % TAG_BYTES:
+        raise Bad("tags")
+    if not all(low < high for low, high in pairwise(Tags(joined))):
+        raise Bad("tags")
+    return Tags(joined)
+
+
+_RECEIPTS: Final = (DIGEST, _ROUND, uint("page", MAX_RECEIPT_PAGES), _tags)
+
+
+# --- control messages -----------------------------------------------------------------------------
+
+
+_SIGNED: Final = b"allomfree manifest signature, version 1\0"
+
+
+def signed_bytes(digest: bytes) -> bytes:
+    """What an operator signs: the manifest's whole digest, and what the signature is for.
+
+    The words keep a signature from being taken for one of anything else made with the same key.
+    """
+    return _SIGNED + digest
+
+
+@dataclass(frozen=True, slots=True)
+class Signature(ArrayMessage):
+    """An operator's Ed25519 signature (RFC 8032) of a manifest, over `signed_bytes`."""
+
+    digest8: bytes
+    signature: bytes
+
+
+class Presence(IntEnum):
+    """What the collector says about itself; OFFLINE is its last will."""
+
+    OFFLINE = 0
+    ONLINE = 1
+    CLOSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class State(ArrayMessage):
+    """The collector's presence in a campaign."""
+
+    digest8: bytes
+    presence: Presence
+    last_sealed: int | None
+
+
 class RequestKind(IntEnum):
     """What a device can ask of the collector."""
 
@@ -255,19 +270,16 @@ class ResponseStatus(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A device's wish; the nonce ties the answer to it."""
+class Request(ArrayMessage):
+    """A device's request; the nonce ties the answer to it."""
 
     digest8: bytes
     kind: RequestKind
     nonce: bytes
 
-    def encode(self) -> bytes:
-        return pack([WIRE_VERSION, self.digest8, int(self.kind), self.nonce])
-
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class Response(ArrayMessage):
     """The collector's answer, with the number of rounds whose reports were withdrawn."""
 
     digest8: bytes
@@ -276,80 +288,33 @@ class Response:
     status: ResponseStatus
     rounds: int
 
-    def encode(self) -> bytes:
-        head = [WIRE_VERSION, self.digest8, int(self.kind), self.nonce]
-        return pack([*head, int(self.status), self.rounds])
+
+_SEALED: Final = uint("last sealed round", MAX_ROUNDS)
+_SIGNATURE: Final = (DIGEST, octets("signature", SIGNATURE_BYTES))
+_STATE: Final = (
+    DIGEST,
+    member("presence", Presence),
+    lambda number: None if number is None else _SEALED(number),
+)
+_REQUEST: Final = (DIGEST, member("kind", RequestKind), octets("nonce", NONCE_BYTES))
+_RESPONSE: Final = (*_REQUEST, member("status", ResponseStatus), uint("rounds", MAX_ROUNDS + 1))
 
 
 def decode_signature(payload: bytes) -> Signature | Rejected:
-    """Read an operator's signature; whether it is a good one takes a library to tell."""
-    return decode(payload, 3, _signature, limit=MAX_SIGNATURE_BYTES, binary=SIGNATURE_BYTES)
+    """Read an operator's signature. Whether it is a valid one takes a library to check."""
+    return decode(payload, Signature, _SIGNATURE, limit=MAX_SIGNATURE_BYTES, binary=SIGNATURE_BYTES)
 
 
 def decode_state(payload: bytes) -> State | Rejected:
     """Read the collector's presence."""
-    return decode(payload, 4, _state, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
-
-
-def decode_receipts(payload: bytes) -> ReceiptPage | Rejected:
-    """Read a page of receipts."""
-    return decode(payload, 5, _receipts, limit=MAX_RECEIPT_BYTES, binary=MAX_RECEIPT_BYTES)
+    return decode(payload, State, _STATE, limit=MAX_CONTROL_BYTES)
 
 
 def decode_request(payload: bytes) -> Request | Rejected:
     """Read a device's request."""
-    return decode(payload, 4, _request, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
+    return decode(payload, Request, _REQUEST, limit=MAX_CONTROL_BYTES)
 
 
 def decode_response(payload: bytes) -> Response | Rejected:
     """Read the collector's answer."""
-    return decode(payload, 6, _response, limit=MAX_CONTROL_BYTES, binary=DIGEST_BYTES)
-
-
-def _signature(items: tuple[Any, ...]) -> Signature:
-    _, digest, signature = items
-    return Signature(
-        binary(digest, "digest", DIGEST_BYTES), binary(signature, "signature", SIGNATURE_BYTES)
-    )
-
-
-def _state(items: tuple[Any, ...]) -> State:
-    _, digest, presence, sealed = items
-    return State(
-        binary(digest, "digest", DIGEST_BYTES),
-        member(Presence, presence, "presence"),
-        None if sealed is None else uint(sealed, "last sealed round", MAX_ROUNDS),
-    )
-
-
-def _receipts(items: tuple[Any, ...]) -> ReceiptPage:
-    _, digest, number, page, tags = items
-    joined = binary(tags, "tags")
-    if len(joined) % TAG_BYTES or not all(low < high for low, high in pairwise(Tags(joined))):
-        raise Bad("tags")
-    return ReceiptPage(
-        binary(digest, "digest", DIGEST_BYTES),
-        uint(number, "round", MAX_ROUNDS),
-        uint(page, "page", MAX_RECEIPT_PAGES),
-        Tags(joined),
-    )
-
-
-def _request(items: tuple[Any, ...]) -> Request:
-    _, digest, kind, nonce = items
-    return Request(
-        binary(digest, "digest", DIGEST_BYTES),
-        member(RequestKind, kind, "kind"),
-        binary(nonce, "nonce", NONCE_BYTES),
-    )
-
-
-def _response(items: tuple[Any, ...]) -> Response:
-    _, digest, kind, nonce, status, rounds = items
-    return Response(
-        binary(digest, "digest", DIGEST_BYTES),
-        member(RequestKind, kind, "kind"),
-        binary(nonce, "nonce", NONCE_BYTES),
-        member(ResponseStatus, status, "status"),
-        uint(rounds, "rounds", MAX_ROUNDS + 1),
-    )
+    return decode(payload, Response, _RESPONSE, limit=MAX_CONTROL_BYTES)

@@ -1,7 +1,7 @@
 """What becomes of a report: a closed list of stable names, one counter each.
 
 Every message the collector receives ends in exactly one of these, so their sum is the number
-received. The names are part of the protocol: they stand in results, metrics and documentation.
+received. The names are part of the protocol: results, metrics and documentation use them.
 """
 
 from __future__ import annotations
@@ -11,50 +11,37 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """The fate of one received message."""
+    """What became of one received message; `help` says so in words."""
 
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    CONFLICT = "conflict"
-    MALFORMED = "malformed"
-    OVERSIZE = "oversize"
-    UNKNOWN_CAMPAIGN = "unknown_campaign"
-    WRONG_MANIFEST = "wrong_manifest"
-    EARLY = "early"
-    LATE = "late"
-    BAD_ATTRIBUTE = "bad_attribute"
-    ATTRIBUTE_CHANGED = "attribute_changed"
-    BAD_LENGTH = "bad_length"
-    BAD_PADDING = "bad_padding"
-    BAD_VALUE = "bad_value"
-    TOPIC_MISMATCH = "topic_mismatch"
-    RETAINED = "retained"
-    REVOKED = "revoked"
-    FORGOTTEN = "forgotten"
-    SUSPENDED = "suspended"
+    help: str
+
+    def __new__(cls, name: str, text: str = "") -> Outcome:
+        member = str.__new__(cls, name)
+        member._value_, member.help = name, text
+        return member
+
+    ACCEPTED = "accepted", "counted in its round"
+    DUPLICATE = "duplicate", "the same bytes again: already counted, harmless"
+    CONFLICT = "conflict", "other bits for a round already counted: the first stays"
+    MALFORMED = "malformed", "not a report of this protocol version"
+    OVERSIZE = "oversize", "longer than any report can be; not decoded"
+    UNKNOWN_CAMPAIGN = "unknown_campaign", "no such campaign is open here"
+    WRONG_MANIFEST = "wrong_manifest", "made for another manifest than this campaign's"
+    EARLY = "early", "for a round that has not begun: the device's clock may be ahead"
+    LATE = "late", "for a round already sealed"
+    BAD_ATTRIBUTE = "bad_attribute", "the manifest has no attribute of that number"
+    ATTRIBUTE_CHANGED = "attribute_changed", "the device reported another attribute before"
+    BAD_LENGTH = "bad_length", "the body has another length than the attribute asks for"
+    BAD_PADDING = "bad_padding", "bits behind the last value are set"
+    BAD_VALUE = "bad_value", "the reported value is outside the attribute's domain"
+    TOPIC_MISMATCH = "topic_mismatch", "the topic is not one a device reports on"
+    RETAINED = "retained", "published as retained, so it may be old; reports never are"
+    REVOKED = "revoked", "the device's credential was revoked"
+    FORGOTTEN = "forgotten", "the device asked to be forgotten in this campaign"
+    SUSPENDED = "suspended", "one of too many messages of one device; not decoded"
 
 
-OUTCOME_HELP: dict[Outcome, str] = {
-    Outcome.ACCEPTED: "counted in its round",
-    Outcome.DUPLICATE: "the same bytes again: already counted, harmless",
-    Outcome.CONFLICT: "other bits for a round already counted: the first stays",
-    Outcome.MALFORMED: "not a report of this protocol version",
-    Outcome.OVERSIZE: "longer than any report can be; not decoded",
-    Outcome.UNKNOWN_CAMPAIGN: "no such campaign is open here",
-    Outcome.WRONG_MANIFEST: "made for another manifest than this campaign's",
-    Outcome.EARLY: "for a round that has not begun: the device's clock may be ahead",
-    Outcome.LATE: "for a round already sealed",
-    Outcome.BAD_ATTRIBUTE: "the manifest has no attribute of that number",
-    Outcome.ATTRIBUTE_CHANGED: "the device reported another attribute before",
-    Outcome.BAD_LENGTH: "the body has another length than the attribute asks for",
-    Outcome.BAD_PADDING: "bits behind the last value are set",
-    Outcome.BAD_VALUE: "the reported value is outside the attribute's domain",
-    Outcome.TOPIC_MISMATCH: "the topic is not one a device reports on",
-    Outcome.RETAINED: "published as retained, so it may be old; reports never are",
-    Outcome.REVOKED: "the device's credential was taken back",
-    Outcome.FORGOTTEN: "the device asked to be forgotten in this campaign",
-    Outcome.SUSPENDED: "one of too many messages of one device; not looked at",
-}
+OUTCOME_HELP = {outcome: outcome.help for outcome in Outcome}
 
 
 @dataclass(frozen=True, slots=True)

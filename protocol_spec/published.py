@@ -20,7 +20,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-from protocol_spec.encoding import WIRE_VERSION, Bad, binary, decode, pack
+from protocol_spec.encoding import DIGEST, ArrayMessage, checked, decode
 from protocol_spec.limits import DIGEST_BYTES, MAX_ATTRIBUTES, MAX_LEVELS, MAX_THRESHOLDS_BYTES
 from protocol_spec.manifest import Manifest
 from protocol_spec.mechanisms import LOLOHA
@@ -40,30 +40,25 @@ Step = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedThresholds:
+class PublishedThresholds(ArrayMessage):
     """For each attribute its protocol's number, and p and q of all steps, 8 bytes each, joined."""
 
     digest8: bytes
     protocols: bytes
     steps: bytes
 
-    def encode(self) -> bytes:
-        return pack([WIRE_VERSION, self.digest8, self.protocols, self.steps])
-
 
 def decode_thresholds(payload: bytes) -> PublishedThresholds | Rejected:
-    """Read published thresholds. Whether a device may use them is `thresholds_fault`'s to say."""
-    return decode(payload, 4, _read, limit=MAX_THRESHOLDS_BYTES, binary=MAX_STEPS)
+    """Read published thresholds; `thresholds_fault` says whether a device may use them."""
+    limit = MAX_THRESHOLDS_BYTES
+    return decode(payload, PublishedThresholds, _FIELDS, limit=limit, binary=MAX_STEPS)
 
 
-def _read(items: tuple[object, ...]) -> PublishedThresholds:
-    _, digest, protocols, steps = items
-    named, joined = binary(protocols, "protocols"), binary(steps, "steps")
-    if not 1 <= len(named) <= MAX_ATTRIBUTES:
-        raise Bad("protocols")
-    if not joined or len(joined) % STEP_BYTES:
-        raise Bad("steps")
-    return PublishedThresholds(binary(digest, "digest", DIGEST_BYTES), named, joined)
+_FIELDS: Final = (
+    DIGEST,
+    checked("protocols", lambda x: type(x) is bytes and 1 <= len(x) <= MAX_ATTRIBUTES),
+    checked("steps", lambda x: type(x) is bytes and x and not len(x) % STEP_BYTES),
+)
 
 
 # --- the collector: what is published -------------------------------------------------------------

@@ -57,10 +57,7 @@ def thresholds(calibration: Calibration) -> Thresholds:
 def as_drawn(calibration: Calibration) -> Calibration:
     """With the probabilities that devices really use; the collector debiases with it."""
     drawn, unary, k = thresholds(calibration), calibration.unary, calibration.k
-    first, second = (
-        drawn_probabilities(drawn[:2], unary, k),
-        drawn_probabilities(drawn[2:], unary, k),
-    )
+    first, second = (drawn_probabilities(step, unary, k) for step in (drawn[:2], drawn[2:]))
     return with_probabilities(calibration, Probabilities(*first, *second))
 
 
@@ -84,9 +81,11 @@ def drawn_probabilities(thresholds: Sequence[int], unary: bool, k: int) -> tuple
 
 
 class Randomiser:
-    """RR1 and RR2 of one attribute. It keeps no state: storing the memo is the caller's duty.
+    """One device's draws for one question. It keeps no state: the caller stores what is drawn once.
 
-    As it is, it draws for the mechanism `memoized`: every round, a memo for each value.
+    In a round: `key` of the value; the memo stored for that key, else `memoize` and store it, up to
+    `Mechanism.memos` of them; then `report`. Where `Mechanism.memos` is 0 nothing is stored: memo
+    and report are drawn again each time. The methods here are those of `memoized`.
     """
 
     def __init__(self, calibration: Calibration, entropy: Entropy = os.urandom) -> None:
@@ -95,18 +94,20 @@ class Randomiser:
         self._entropy = entropy
 
     def rounds(self, first: int) -> tuple[int, ...] | None:  # noqa: ARG002
+        """The rounds to answer, of those from `first` on: drawn at joining, once. None: all."""
         return None
 
     def key(self, index: int) -> int:
+        """What a memo belongs to: the value, or its cell."""
         return index
 
     def memoize(self, key: int) -> bytes:
-        """RR1: draw B' for the value of that index. Once per value, ever."""
+        """RR1: draw a memo. Once per key, ever, and stored before a report of it is sent."""
         p1, q1, _, _ = self.thresholds
         return respond(self.format, self.format.encode(key), p1, q1, self._entropy)
 
     def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
-        """RR2: draw B'' from B'. Once per round, ever."""
+        """RR2: the answer of one round, after `sent` earlier ones of this memo. Once per round."""
         if self.format.fault(memo) is not None:
             raise ValueError("the memo does not fit this attribute")
         _, _, p2, q2 = self.thresholds

@@ -1,4 +1,4 @@
-"""MQTT topics, built and parsed here and nowhere else, and the names that stand in them.
+"""MQTT topics, built and parsed here and nowhere else, and the names in them.
 
     {ns}/v1/{campaign}/pub/...            collector to all
     {ns}/v1/{campaign}/up/{device}/...    one device to the collector
@@ -11,7 +11,6 @@ direction make three lines of access list enough for any fleet.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protocol_spec.errors import ParameterError
@@ -33,11 +32,7 @@ NAMESPACE: Final = re.compile(rf"[a-z0-9](?:[a-z0-9_-]{{0,{MAX_NAMESPACE_LENGTH 
 VERSION: Final = "v1"
 DEFAULT_NAMESPACE: Final = "allomfree"
 
-_UPWARD: Final = ("report", "request")
-_UP: Final = "/up/"
-_REPORT: Final = "/report"
-
-CANARY_CAMPAIGN: Final = "canary"  # stands where a campaign would and, without a digest, is none
+CANARY_CAMPAIGN: Final = "canary"  # in the place of a campaign; without a digest it is not one
 _MARKER: Final = ("drain", "Marker")  # neither a campaign nor, with a capital, a device
 
 
@@ -50,12 +45,10 @@ def check_namespace(namespace: str) -> str:
 
 
 def is_device(name: str) -> bool:
-    """Whether a text is a device pseudonym."""
     return DEVICE.fullmatch(name) is not None
 
 
 def is_campaign(name: str) -> bool:
-    """Whether a text is a campaign's name, slug and digest."""
     return CAMPAIGN.fullmatch(name) is not None
 
 
@@ -91,15 +84,15 @@ def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
 def canary(
     *levels: str, namespace: str = DEFAULT_NAMESPACE, campaign: str = CANARY_CAMPAIGN
 ) -> str:
-    """Where an access list is tried out: nobody collects from it, and nothing in it is private."""
+    """Where an access list is tested: nobody collects from it, and nothing in it is private."""
     return "/".join((check_namespace(namespace), VERSION, campaign, *levels))
 
 
 def marker(namespace: str = DEFAULT_NAMESPACE) -> str:
-    """Where the collector writes to itself, to learn that the broker has delivered all before.
+    """Where the collector publishes to itself, to know that the broker has delivered all before.
 
     It matches the filter of reports, so that it comes through the same queue; no device can have
-    its name, so that the access list keeps devices from writing there.
+    its name, so that the access list keeps devices from publishing there.
     """
     campaign, device = _MARKER
     return f"{check_namespace(namespace)}/{VERSION}/{campaign}/up/{device}/report"
@@ -113,47 +106,20 @@ class FromDevice(NamedTuple):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one campaign."""
+    """The topics and filters of one campaign. All of `pub` is retained."""
 
-    campaign: str
-    namespace: str = DEFAULT_NAMESPACE
-
-    def __post_init__(self) -> None:
-        check_namespace(self.namespace)
-        if not is_campaign(self.campaign):
+    def __init__(self, campaign: str, namespace: str = DEFAULT_NAMESPACE) -> None:
+        if not is_campaign(campaign):
             remedy = "a campaign's name is its slug, a hyphen and eight hex digits"
-            raise ParameterError("campaign", self.campaign, remedy)
-
-    @property
-    def _root(self) -> str:
-        return f"{self.namespace}/{VERSION}/{self.campaign}"
-
-    @property
-    def manifest(self) -> str:
-        """Canonical manifest bytes, retained."""
-        return f"{self._root}/pub/manifest"
-
-    @property
-    def signature(self) -> str:
-        """The operator's signature of the manifest, retained; only where it names an operator."""
-        return f"{self._root}/pub/signature"
-
-    @property
-    def thresholds(self) -> str:
-        """Thresholds for devices that cannot calculate them, retained."""
-        return f"{self._root}/pub/thresholds"
-
-    @property
-    def state(self) -> str:
-        """Whether the collector is there, retained and its last will."""
-        return f"{self._root}/pub/state"
-
-    @property
-    def receipt_root(self) -> str:
-        """What every receipt topic begins with."""
-        return f"{self._root}/pub/receipt/"
+            raise ParameterError("campaign", campaign, remedy)
+        self._root = root = f"{check_namespace(namespace)}/{VERSION}/{campaign}"
+        self.manifest = f"{root}/pub/manifest"
+        self.signature = f"{root}/pub/signature"  # only where the manifest names an operator
+        self.thresholds = f"{root}/pub/thresholds"
+        self.state = f"{root}/pub/state"  # whether the collector is online; its last will
+        self.receipt_root = f"{root}/pub/receipt/"
+        self.all_reports, self.all_requests = f"{root}/up/+/report", f"{root}/up/+/request"
 
     def receipt(self, round_number: int, page: int) -> str:
         """One page of receipts of one round, retained until the round's deadline."""
@@ -164,35 +130,22 @@ class Topics:
         return f"{self.receipt_root}+/{page}"
 
     def result(self, attribute: str, round_number: int | None = None) -> str:
-        """An attribute's histogram: of one round, or the latest word on it."""
+        """An attribute's histogram: of one round, or the latest one."""
         suffix = "" if round_number is None else f"/{round_number}"
         return f"{self._root}/pub/result/{attribute}{suffix}"
 
     def result_json(self, attribute: str) -> str:
-        """The latest word on an attribute once more, in JSON for dashboards."""
+        """An attribute's latest histogram in JSON, for dashboards."""
         return f"{self.result(attribute)}/json"
 
     def report(self, device: str) -> str:
-        """Where a device publishes its reports."""
         return f"{self._root}/up/{_checked(device)}/report"
 
     def request(self, device: str) -> str:
-        """Where a device asks to be forgotten."""
         return f"{self._root}/up/{_checked(device)}/request"
 
     def response(self, device: str) -> str:
-        """Where the collector answers that request."""
         return f"{self._root}/down/{_checked(device)}/response"
-
-    @property
-    def all_reports(self) -> str:
-        """Filter: every device's reports."""
-        return f"{self._root}/up/+/report"
-
-    @property
-    def all_requests(self) -> str:
-        """Filter: every device's requests."""
-        return f"{self._root}/up/+/request"
 
 
 def parse_from_device(topic: str, namespace: str = DEFAULT_NAMESPACE) -> FromDevice | None:
@@ -201,7 +154,7 @@ def parse_from_device(topic: str, namespace: str = DEFAULT_NAMESPACE) -> FromDev
     if len(levels) != 6:
         return None
     first, version, campaign, up, device, kind = levels
-    if first != namespace or version != VERSION or up != "up" or kind not in _UPWARD:
+    if first != namespace or version != VERSION or up != "up" or kind not in ("report", "request"):
         return None
     if not is_campaign(campaign) or not is_device(device):
         return None
@@ -209,11 +162,13 @@ def parse_from_device(topic: str, namespace: str = DEFAULT_NAMESPACE) -> FromDev
 
 
 def split_report(topic: str) -> tuple[str, str]:
-    """What all report topics of a campaign begin with, see `report_root`, and the device's name;
-    for whoever has many to read. A name that is none is empty."""
-    root, _, rest = topic.partition(_UP)
-    name = rest[: -len(_REPORT)]
-    good = rest.endswith(_REPORT) and DEVICE.fullmatch(name) is not None
+    """The `report_root` of a report's topic, and the device's name, empty if it is not valid.
+
+    For whoever has many to read.
+    """
+    root, _, rest = topic.partition("/up/")
+    name = rest[: -len("/report")]
+    good = rest.endswith("/report") and DEVICE.fullmatch(name) is not None
     return root, name if good else ""
 
 

@@ -324,7 +324,7 @@ class Channel:
 
 
 def _address(member: str, *names: str) -> str:
-    """What a member of `Topics` builds: a property, or a method with the named arguments."""
+    """What a member of `Topics` builds: an attribute, or a method with the named arguments."""
     built = getattr(_TOPICS, member)
     topic = built(**{name: _VALUES[name] for name in names}) if callable(built) else built
     return "/".join(_PLACES.get(level, level) for level in topic.split("/"))
@@ -361,13 +361,14 @@ def check_channels() -> None:
 def _built() -> list[str]:
     """What every public member of `Topics` builds, with and without its optional parts."""
     found = []
-    for name, member in vars(Topics).items():
+    for name in dir(_TOPICS):
         if name.startswith("_"):
             continue
-        if isinstance(member, property):
+        member = getattr(_TOPICS, name)
+        if isinstance(member, str):
             found.append(_address(name))
-        elif inspect.isfunction(member):
-            parameters = list(inspect.signature(member).parameters.values())[1:]
+        else:
+            parameters = inspect.signature(member).parameters.values()
             required = [p.name for p in parameters if p.default is p.empty]
             found += [_address(name, *required), _address(name, *(p.name for p in parameters))]
     return [topic for topic in found if not topic.endswith("/")]  # what ends so is only a prefix

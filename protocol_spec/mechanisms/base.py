@@ -1,10 +1,10 @@
 """What a device and a collector need to know of a mechanism, whichever it is.
 
-A device calls `Mechanism.randomiser` and stores what it is told to store. A collector calls
-`fault`, then `supported`, adds up bodies of the format `counted` for each of `channels`, and
+A device calls `Mechanism.randomiser` and stores what `Randomiser` asks it to store. A collector
+calls `fault`, then `supported`, adds up bodies of the format `counted` for each of `channels`, and
 estimates with those channels.
 
-An *answer* is what one report says; the *body* that travels is the answer, followed by zeros up to
+An *answer* is what one report says; the *body* that is sent is the answer, padded with zeros to
 the one length of all reports of the campaign.
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
-from protocol_spec.accounting import Spending
+from protocol_spec.accounting import Spending, spending
 from protocol_spec.calibration import Calibration, ChooseFor
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import Probabilities, exact_probabilities
-from protocol_spec.randomiser import Entropy, as_drawn
+from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
 
 Reporting = Literal["memoized", "once", "hashed", "nested"]
 Step = tuple[Decimal, Decimal]  # p and q of one randomised response
@@ -44,7 +44,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a manifest may ask of a mechanism; the manifest's checks and the results' use it.
+    """What a manifest may ask of a mechanism, for the checks of manifests and results.
 
     `named` are the protocols that a manifest may name, `automatic` those that `auto` can become,
     `protocols` those that can run.
@@ -82,129 +82,87 @@ class Channel(Protocol):
         """p1, q1 of the memo; p2, q2 of a report, given the memo."""
 
 
-class MechanismRandomiser(Protocol):
-    """One device's draws. It keeps no state: what is drawn once is the caller's to store.
+class Mechanism:
+    """How one question is answered, for both sides. The defaults are those of two steps, RR1 and
+    RR2, whose answers are counted as they are: an index, or k bits, with nothing before them.
 
-    In a round: `key` of the value; the memo stored for that key, else `memoize` and store it, up to
-    `Mechanism.memos` of them; then `report`. Where `Mechanism.memos` is 0 nothing is stored: memo
-    and report are drawn again each time.
+    A field of a dataclass that replaces one of these properties is declared with `field()`, or the
+    inherited property would be its default.
     """
 
-    def rounds(self, first: int) -> tuple[int, ...] | None:
-        """The rounds to answer, of those from `first` on: drawn at joining, once. None: all."""
+    reporting: ClassVar[Reporting]
+    rules: ClassVar[Rules]
 
-    def key(self, index: int) -> int:
-        """What a memo belongs to: the value, or its cell."""
-
-    def memoize(self, key: int) -> bytes:
-        """Draw a memo. Once per key, ever, and stored before anything drawn from it is sent."""
-
-    def report(self, memo: bytes, sent: int) -> bytes:
-        """The answer of one round, after `sent` earlier ones from this memo. Once per round."""
-
-
-class Mechanism(Protocol):
-    """How one question is answered, for both sides."""
-
-    @property
-    def reporting(self) -> Reporting:
-        """The mechanism's name in manifests."""
-
-    @property
-    def rules(self) -> Rules:
-        """What a manifest may ask of it."""
-
-    @property
-    def protocol(self) -> str:
-        """The protocol that runs, as results name it; never `auto`."""
-
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
         """To explain the noise with: of the cell (hashed), of the last level (nested)."""
+        raise NotImplementedError
 
-    @property
-    def k(self) -> int:
-        """Number of values of the question."""
-
-    @property
-    def answer_bytes(self) -> int:
-        """Length of every answer."""
-
-    @property
-    def counted(self) -> BodyFormat:
-        """How the supported values of an answer are written, to be counted."""
-
-    @property
-    def channels(self) -> tuple[Channel, ...]:
-        """What devices really draw with, to estimate with: one for each level."""
-
-    @property
+    @cached_property
     def memos(self) -> int:
         """The most memos that a device stores; 0 for none."""
+        return 1
 
-    @property
+    @cached_property
     def lifetime_epsilon(self) -> float:
         """The most that a device can ever spend on the question."""
+        return self.memos * self.calibration.eps_inf
 
-    @property
-    def step_epsilons(self) -> list[float]:
-        """The privacy loss allowed after each of `steps`, in their order."""
-
-    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
-        """p and q of every randomised response, calculated for epsilons that are `adjusted` a
-        little; in the order in which thresholds are published."""
-
-    def fault(self, answer: bytes) -> Outcome | None:
-        """Why bytes of the right length are no answer, or None when they are."""
-
-    def supported(self, body: bytes, device: str) -> Support:
-        """What a faultless report of that device counts as."""
-
-    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:
-        """The draws of the device of that name."""
-
-    def epsilon_after(self, reports: int) -> float:
-        """Exact privacy loss of that many reports of one memo; without memos, of answers."""
-
-    def spending(self, reports_per_memo: Iterable[int]) -> Spending:
-        """What was disclosed and charged so far; without memos, one number: of answers."""
-
-
-def two_steps(noise: Calibration, adjusted: Callable[[float], Decimal]) -> list[Step]:
-    """RR1 and RR2 for adjusted epsilons."""
-    p1, q1, p2, q2 = exact_probabilities(
-        noise.protocol, noise.k, adjusted(noise.eps_inf), adjusted(noise.eps_1), noise.method
-    )
-    return [(p1, q1), (p2, q2)]
-
-
-class PlainAnswers:
-    """Answers that are counted as they are: an index, or k bits, with nothing before them."""
-
-    calibration: Calibration
-
-    @property
+    @cached_property
     def protocol(self) -> str:
+        """The protocol that runs, as results name it; never `auto`."""
         return self.calibration.protocol
 
-    @property
+    @cached_property
     def k(self) -> int:
+        """Number of values of the question."""
         return self.calibration.k
 
     @cached_property
     def counted(self) -> BodyFormat:
+        """How the supported values of an answer are written, to be counted."""
         return BodyFormat(self.calibration.unary, self.k)
 
-    @property
+    @cached_property
     def answer_bytes(self) -> int:
+        """Length of every answer."""
         return self.counted.length
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
+        """What devices really draw with, to estimate with: one for each level, level 1 first."""
         return (as_drawn(self.calibration),)
 
+    @property
+    def step_epsilons(self) -> list[float]:
+        """The privacy loss allowed after each of `steps`, in their order."""
+        return [self.calibration.eps_inf, self.calibration.eps_1]
+
+    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
+        """p and q of every randomised response, calculated for slightly `adjusted` epsilons, in
+        the order in which thresholds are published."""
+        noise = self.calibration
+        p1, q1, p2, q2 = exact_probabilities(
+            noise.protocol, noise.k, adjusted(noise.eps_inf), adjusted(noise.eps_1), noise.method
+        )
+        return [(p1, q1), (p2, q2)]
+
     def fault(self, answer: bytes) -> Outcome | None:
+        """Why bytes of the right length are not an answer, or None when they are."""
         return self.counted.fault(answer)
 
     def supported(self, body: bytes, device: str) -> Support:  # noqa: ARG002 - same for all devices
+        """What a valid report of that device counts as."""
         return Support(0, body[: self.answer_bytes])
+
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> Randomiser:  # noqa: ARG002
+        """The draws of the device of that name."""
+        return Randomiser(self.calibration, entropy)
+
+    def epsilon_after(self, reports: int) -> float:
+        """Exact privacy loss of that many reports of one memo; without memos, of answers."""
+        return self.calibration.epsilon_after(reports)
+
+    def spending(self, reports_per_memo: Iterable[int]) -> Spending:
+        """What was disclosed and charged so far; without memos, for one number of answers."""
+        return spending(self.calibration, reports_per_memo)

@@ -3,12 +3,12 @@
 Claim: of two histories whose *cells change at the same moments*, the reports disclose at most
 eps_inf for each cell that was visited, so never more than 2 eps_inf, however many rounds and
 changes. One report alone is eps_1-LDP. **That a value changed is not hidden**: `change_log_ratio`
-says how well "never" can be told from "once, half-way", and it grows without limit; half of all
-changes stay within a cell and are not seen at all.
+says how well "never" can be distinguished from "once, half-way", and it grows without limit; half
+of all changes stay within a cell and are not seen at all.
 
 Which value is in which cell is a public code, fixed by the campaign and the device's name, so that
-nothing about it is sent. Values of one cell are told apart by the other devices, whose codes
-differ. A report is one byte, 0 or 1.
+nothing about it is sent. Other devices, whose codes differ, distinguish the values of one cell.
+A report is one byte, 0 or 1.
 
 The paper is Arcolezi et al., "Frequency Estimation of Evolving Data Under Local Differential
 Privacy" (arXiv 2210.00262). The second step is calibrated exactly, as L-GRR's.
@@ -19,27 +19,18 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import ClassVar, Final
 
-from protocol_spec.accounting import Spending, spending
+from protocol_spec.accounting import Spending
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
-from protocol_spec.mechanisms.base import (
-    Budget,
-    Channel,
-    MechanismRandomiser,
-    Reporting,
-    Rules,
-    Step,
-    Support,
-    two_steps,
-)
+from protocol_spec.mechanisms.base import Budget, Channel, Mechanism, Reporting, Rules, Support
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, precise
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
@@ -48,21 +39,21 @@ LOLOHA: Final = "LOLOHA"  # what results call it
 
 
 @dataclass(frozen=True)
-class Hashed:
+class Hashed(Mechanism):
     """k values in `cell.k` cells, and the L-GRR over the cells. `digest` fixes the codes.
 
     As a channel from values to supported values it is unary: whether a report supports a value
     that the device does not hold depends on the code alone, and codes of values are independent.
     """
 
-    k: int
+    k: int = field()
     cell: Calibration
     digest: bytes = b""
     reporting: ClassVar[Reporting] = "hashed"
     rules: ClassVar[Rules] = Rules((), (LOLOHA,), (LOLOHA,))
-    protocol: ClassVar[str] = LOLOHA
-    answer_bytes: ClassVar[int] = 1
-    unary: ClassVar[bool] = True
+    protocol = LOLOHA
+    answer_bytes = 1
+    unary = True
 
     @classmethod
     def calibrate(cls, *, k: int, eps_inf: float, eps_1: float, cells: int = 2) -> Hashed:
@@ -76,7 +67,7 @@ class Hashed:
         made = cls.calibrate(k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1)
         return replace(made, digest=digest)
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
         return self.cell
 
@@ -88,7 +79,7 @@ class Hashed:
     @property
     @precise
     def exact(self) -> Probabilities:
-        """Of supporting a value; one that is not held is in the memo's cell by the code's luck."""
+        """Of supporting a value; one that is not held is in the memo's cell by chance."""
         p1, _, p2, q2 = self.cell.exact
         return Probabilities(p1, ONE / self.cell.k, p2, q2)
 
@@ -100,21 +91,10 @@ class Hashed:
     def channels(self) -> tuple[Channel, ...]:
         return (self.as_drawn(),)
 
-    @property
+    @cached_property
     def memos(self) -> int:
         """One for each cell."""
         return self.cell.k
-
-    @property
-    def lifetime_epsilon(self) -> float:
-        return self.cell.k * self.cell.eps_inf
-
-    @property
-    def step_epsilons(self) -> list[float]:
-        return [self.cell.eps_inf, self.cell.eps_1]
-
-    def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
-        return two_steps(self.cell, adjusted)
 
     def fault(self, answer: bytes) -> Outcome | None:
         return BodyFormat(unary=False, k=self.cell.k).fault(answer)
@@ -127,19 +107,15 @@ class Hashed:
         """The cell of every value, as k bits."""
         return code(self.digest, device, self.k)
 
-    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> Randomiser:
         return HashedRandomiser(self, self.code(device), entropy)
-
-    def epsilon_after(self, reports: int) -> float:
-        """Of one cell's memo."""
-        return self.cell.epsilon_after(reports)
 
     def spending(self, reports_per_memo: Iterable[int]) -> Spending:
         """One number of reports for each cell that was visited: eps_inf at most for each."""
         counts = list(reports_per_memo)
         if len(counts) > self.cell.k:
             raise ParameterError("reports", counts, f"there are only {self.cell.k} cells")
-        return spending(self.cell, counts)
+        return super().spending(counts)
 
     @property
     @precise
@@ -195,8 +171,8 @@ def support(device_code: bytes, report: bytes, k: int) -> bytes:
 def change_log_ratio(cell: Calibration, reports: int) -> float:
     """Largest log-ratio between changing the cell once, half-way, and never, for two cells.
 
-    The most telling reports name one cell throughout the first half and the other throughout the
-    second. There is no limit: it grows with every report, unlike what a ledger adds up.
+    The most revealing reports name one cell throughout the first half and the other throughout the
+    second. There is no limit: it grows with every report, unlike the sum in a ledger.
     """
     if cell.k != 2 or cell.unary:
         raise ParameterError("k", cell.k, "the ratio is that of L-GRR over two cells")

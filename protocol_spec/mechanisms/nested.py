@@ -26,13 +26,12 @@ from typing import ClassVar, Final
 from protocol_spec.accounting import Spending
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once, choose, with_probabilities
-from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
 from protocol_spec.mechanisms.base import (
     AUTO,
     Budget,
     Channel,
-    MechanismRandomiser,
+    Mechanism,
     Reporting,
     Rules,
     Step,
@@ -41,7 +40,14 @@ from protocol_spec.mechanisms.base import (
 from protocol_spec.mechanisms.once import better_once
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, exact_probabilities, precise
-from protocol_spec.randomiser import Entropy, drawn_probabilities, just_below, respond, rounded
+from protocol_spec.randomiser import (
+    Entropy,
+    Randomiser,
+    drawn_probabilities,
+    just_below,
+    respond,
+    rounded,
+)
 
 _STEP: Final = {"GRR": "L-GRR", "OUE": "L-OSUE"}
 _NESTABLE: Final = tuple(_STEP)
@@ -50,7 +56,7 @@ _DECIMALS: Final = 6
 
 
 @dataclass(frozen=True)
-class Nested:
+class Nested(Mechanism):
     """The levels of a schedule: `levels[t-1]` is what level t is alone, with p and q at e_t.
 
     An answer is the level's number in one byte, and the body behind it.
@@ -59,7 +65,6 @@ class Nested:
     levels: tuple[Calibration, ...]
     reporting: ClassVar[Reporting] = "nested"
     rules: ClassVar[Rules] = Rules(_NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, steady=True)
-    memos: ClassVar[int] = 1
 
     @classmethod
     def calibrate(cls, protocol: str, *, k: int, schedule: Sequence[float]) -> Nested:
@@ -79,33 +84,12 @@ class Nested:
             protocol = better_once(attribute.k, budget.eps_inf).protocol
         return cls.calibrate(protocol, k=attribute.k, schedule=attribute.levels)
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
         """Of the last level: all that any number of reports disclose."""
         return self.levels[-1]
 
-    @property
-    def protocol(self) -> str:
-        return self.calibration.protocol
-
-    @property
-    def k(self) -> int:
-        return self.calibration.k
-
-    @property
-    def eps_inf(self) -> float:
-        """What all reports together disclose."""
-        return self.calibration.eps_inf
-
-    @property
-    def lifetime_epsilon(self) -> float:
-        return self.eps_inf
-
     @cached_property
-    def counted(self) -> BodyFormat:
-        return BodyFormat(self.calibration.unary, self.k)
-
-    @property
     def answer_bytes(self) -> int:
         return 1 + self.counted.length
 
@@ -122,7 +106,6 @@ class Nested:
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
-        """Level 1 first."""
         return self.as_drawn().levels
 
     @property
@@ -148,7 +131,7 @@ class Nested:
     def supported(self, body: bytes, device: str) -> Support:  # noqa: ARG002 - same for all devices
         return Support(body[0] - 1, body[1 : self.answer_bytes])
 
-    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:  # noqa: ARG002
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> Randomiser:  # noqa: ARG002
         return NestedRandomiser(self, entropy)
 
     def level_of(self, report: int) -> int:
@@ -167,7 +150,7 @@ class Nested:
         counts = list(reports_per_memo)
         if not counts:
             return Spending(0, 0, 0.0, 0.0)
-        return Spending(1, sum(counts), self.epsilon_after(sum(counts)), self.eps_inf)
+        return Spending(1, sum(counts), self.epsilon_after(sum(counts)), self.lifetime_epsilon)
 
 
 @precise
@@ -176,25 +159,18 @@ def nested_thresholds(nested: Nested) -> tuple[tuple[int, int], ...]:
     return tuple(rounded(*step) for step in nested.steps(just_below))
 
 
-class NestedRandomiser:
+class NestedRandomiser(Randomiser):
     """Draws all levels of one value. A memo is the bodies of all levels, level 1 first, joined."""
 
     def __init__(self, nested: Nested, entropy: Entropy = os.urandom) -> None:
-        self.format = nested.counted
-        self.thresholds = nested_thresholds(nested)
+        super().__init__(nested.calibration, entropy)
+        self._steps = nested_thresholds(nested)
         self._nested = nested
-        self._entropy = entropy
-
-    def rounds(self, first: int) -> None:  # noqa: ARG002
-        return None
-
-    def key(self, index: int) -> int:
-        return index
 
     def draw(self, index: int) -> tuple[bytes, ...]:
         """The bodies of all levels, level 1 first. Once per value, ever."""
         body, bodies = self.format.encode(index), []
-        for keep, add in reversed(self.thresholds):
+        for keep, add in reversed(self._steps):
             body = respond(self.format, body, keep, add, self._entropy)
             bodies.append(body)
         return tuple(reversed(bodies))
@@ -202,7 +178,7 @@ class NestedRandomiser:
     def memoize(self, key: int) -> bytes:
         return b"".join(self.draw(key))
 
-    def report(self, memo: bytes, sent: int) -> bytes:
+    def report(self, memo: bytes, sent: int = 0) -> bytes:
         size, level = self.format.length, self._nested.level_of(sent + 1)
         if len(memo) != size * len(self._nested.levels):
             raise ValueError("the memo does not fit this attribute")

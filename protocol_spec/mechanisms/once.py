@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import ClassVar
 
@@ -20,16 +20,7 @@ from protocol_spec.accounting import Spending
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once
 from protocol_spec.errors import ParameterError
-from protocol_spec.mechanisms.base import (
-    AUTO,
-    Budget,
-    MechanismRandomiser,
-    PlainAnswers,
-    Reporting,
-    Rules,
-    Step,
-    two_steps,
-)
+from protocol_spec.mechanisms.base import AUTO, Budget, Mechanism, Reporting, Rules, Step
 from protocol_spec.probabilities import precise
 from protocol_spec.randomiser import Entropy, Randomiser, random_below
 
@@ -37,20 +28,20 @@ _ONE_TIME = ("GRR", "OUE")
 
 
 @dataclass(frozen=True)
-class Once(PlainAnswers):
+class Once(Mechanism):
     """A device answers `each` of a campaign's `rounds`, each answer with the whole of epsilon.
 
     `lifetime_epsilon` is what all its answers disclose together, charged from joining on, because
     their rounds are drawn then.
     """
 
-    calibration: Calibration
+    calibration: Calibration = field()
     rounds: int
     each: int
-    lifetime_epsilon: float
+    lifetime_epsilon: float = field()
     reporting: ClassVar[Reporting] = "once"
     rules: ClassVar[Rules] = Rules(_ONE_TIME, _ONE_TIME, _ONE_TIME, draws_rounds=True)
-    memos: ClassVar[int] = 0
+    memos = 0
 
     @classmethod
     def calibrate(
@@ -68,12 +59,9 @@ class Once(PlainAnswers):
 
     @classmethod
     def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Once:  # noqa: ARG003
+        rounds, each = budget.rounds, budget.each
         once = cls.calibrate(
-            attribute.protocol,
-            k=attribute.k,
-            epsilon=budget.eps_1,
-            rounds=budget.rounds,
-            each=budget.each,
+            attribute.protocol, k=attribute.k, epsilon=budget.eps_1, rounds=rounds, each=each
         )
         return replace(once, lifetime_epsilon=budget.eps_inf)  # as stated, not each * eps_1
 
@@ -87,9 +75,9 @@ class Once(PlainAnswers):
         return [self.epsilon]
 
     def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
-        return two_steps(self.calibration, adjusted)[:1]
+        return super().steps(adjusted)[:1]
 
-    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> MechanismRandomiser:  # noqa: ARG002
+    def randomiser(self, device: str, entropy: Entropy = os.urandom) -> Randomiser:  # noqa: ARG002
         return OnceRandomiser(self, entropy)
 
     def epsilon_after(self, reports: int) -> float:
@@ -146,7 +134,7 @@ def draw_rounds(
 def better_once(k: int, epsilon: float) -> Calibration:
     """GRR where its variance at f = 0 is not above OUE's, which is k <= 3 e^epsilon + 2.
 
-    In decimals: ties of the two variances would fall at random in floats.
+    In decimals: rounding would decide ties of the two variances in floats.
     """
     grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in _ONE_TIME)
     (p, q, _, _), (r, s, _, _) = grr.exact, oue.exact

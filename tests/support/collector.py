@@ -27,7 +27,7 @@ from protocol_spec import (
     BodyFormat,
     Manifest,
     Mechanism,
-    MechanismRandomiser,
+    Randomiser,
     ReceiptPage,
     Report,
     Request,
@@ -349,7 +349,7 @@ class Device:
     attribute: int
     memos: dict[int, bytes] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
-    drawn: MechanismRandomiser | None = None  # one that devices share, or its own
+    drawn: Randomiser | None = None  # one that devices share, or its own
 
     @property
     def way(self) -> Mechanism:

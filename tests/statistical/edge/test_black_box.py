@@ -53,7 +53,7 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-class Broken:
+class Broken(Randomiser):
     """The draws of the paper's way, to be done wrongly in one thing."""
 
     def __init__(self, way: Mechanism, _device: str, entropy: Entropy) -> None:
@@ -68,14 +68,14 @@ class Broken:
     def memoize(self, key: int) -> bytes:
         return self._right.memoize(key)
 
-    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
+    def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
         return self._right.report(memo)
 
 
 class WithoutNoise(Broken):
     """Sends the memo itself."""
 
-    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
+    def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
         return memo
 
 
@@ -88,7 +88,7 @@ class Forgetful(Broken):
         self._value = key
         return super().memoize(key)
 
-    def report(self, memo: bytes, sent: int) -> bytes:  # noqa: ARG002
+    def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
         return super().report(self.memoize(self._value), sent)
 
 

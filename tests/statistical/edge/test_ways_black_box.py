@@ -26,7 +26,7 @@ from protocol_spec import (
     Entropy,
     Manifest,
     Mechanism,
-    MechanismRandomiser,
+    Randomiser,
     Rejected,
     Reporting,
     decode_report,
@@ -101,7 +101,7 @@ def audit_of(reporting: Reporting) -> Audit:
     return Audit(asked, ("aaaaa", "bbbbb"), first_a, everything, asked.eps_inf)
 
 
-class WithoutNoise:
+class WithoutNoise(Randomiser):
     """Sends what it was asked, in the right shape."""
 
     def __init__(self, way: Mechanism, device: str, entropy: Entropy) -> None:
@@ -117,15 +117,15 @@ class WithoutNoise:
     def memoize(self, key: int) -> bytes:
         return bytes([key]) * self._levels
 
-    def report(self, memo: bytes, sent: int) -> bytes:
+    def report(self, memo: bytes, sent: int = 0) -> bytes:
         return self._right.report(memo, sent) if self._levels > 1 else memo
 
 
 def shared(make: MakeRandomiser) -> MakeRandomiser:
     """The same draws for devices of one name: thresholds are calculated once."""
-    known: dict[str, MechanismRandomiser] = {}
+    known: dict[str, Randomiser] = {}
 
-    def find(way: Mechanism, device: str, entropy: Entropy) -> MechanismRandomiser:
+    def find(way: Mechanism, device: str, entropy: Entropy) -> Randomiser:
         if device not in known:
             known[device] = make(way, device, entropy)
         return known[device]
