@@ -22,7 +22,7 @@ from collector.results.estimates import most_interesting
 from collector.results.tables import bin_ends, histogram, instant, of_result
 from collector.results.words import MECHANISM_TEXTS, Facts, odds_sentences
 from collector.rounds.results import round_result
-from collector.store import Store, StoreReader
+from collector.store import Store
 from protocol_spec import Attribute, Numbers, Outcome, Result, largest_shift
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
@@ -152,7 +152,7 @@ def status_facts(store: Store, directory: Path, now: float, campaign: str | None
     return {**overview(store, directory, now, campaign), "suspended_names": names}
 
 
-def worker_facts(store: StoreReader) -> list[Facts]:
+def worker_facts(store: Store) -> list[Facts]:
     """Workers that enlisted and did not retire; `silent` and `drained` are seconds ago, by the
     database's clock."""
     now = store.now()

@@ -1,8 +1,8 @@
-"""The collector's storage: the port `Store`, and an engine for each database.
+"""The collector's storage: `Store`, and an engine for each database.
 
     sqlite, sqlite_database      one file that one worker writes, and any number of readers
     postgres, postgres_counting, postgres_connection   one database that several workers share
-    common                       what both engines do alike
+    common                       what both engines use
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable
@@ -24,16 +24,21 @@ all. A SQLite file has one worker, whose lease nobody contests; its clock is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from collector.records import (
+    FORGOTTEN,
     Campaign,
     Candidate,
     Refusal,
@@ -43,20 +48,24 @@ from collector.records import (
     UnpublishedResult,
     Withdrawal,
 )
-from collector.store.common import Sealing
-from protocol_spec import Manifest, Outcome, Result
-
-__all__ = [
-    "QueuedAnswer",
-    "ReceiptBatch",
-    "ReceiptKind",
-    "Sealing",
-    "Store",
-    "StoreReader",
-    "Worker",
-]
+from collector.store.common import (
+    TAGS,
+    Row,
+    Tables,
+    count_requests,
+    find_campaign,
+    of_rounds,
+    read_tally,
+    require_same,
+    stored_counts,
+)
+from protocol_spec import Manifest, Outcome, Result, decode_result
 
 Numbers = npt.NDArray[np.uint32]
+FeedRow = tuple[int, int, int, bytes]  # kind, campaign, round, places as `feed_rows` writes them
+
+_PAGE: Final = itemgetter(4)  # of a `Candidate`
+_TAG: Final = itemgetter(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,567 @@ class Worker:
     leads: bool
     fenced: bool
     received: int  # messages since it enlisted
+
+
+class QueuedAnswer(NamedTuple):
+    """An answer to a device that the leader has to publish."""
+
+    number: int
+    topic: str
+    payload: bytes
+
+
+class Store(ABC):
+    """What the collector asks of its storage. Only `data_dir` chooses the engine.
+
+    While a worker is enlisted, these need the lease, and raise `NotLeading` without it: `sealing`,
+    `mark_published`, `publish_again`, `mark_receipts_cleared`, `drop_devices`, `drop_unreleased`,
+    `fence`, `fresh_receipts` and `drop_answers`. A store that never enlisted may do all of this
+    while nobody leads.
+
+    While `commit` waits for the database it may call `meanwhile`, which must not use the store.
+    """
+
+    _row_lock: ClassVar[str] = ""  # ends a SELECT that keeps others from changing its row
+
+    def __init__(self, tables: Tables) -> None:
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._tables = tables
+        self._campaigns: dict[int, Campaign] = {}
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[None]:
+        """All that is written inside is durable afterwards, or none of it is."""
+
+    @abstractmethod
+    def _changing(self) -> AbstractContextManager[None]:
+        """A transaction that other processes notice by `changed_elsewhere`."""
+
+    @abstractmethod
+    def _leading(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:
+        """A transaction of the leader; raises `NotLeading` if another worker leads (W2).
+
+        `whole_tables`: its statements read many rows of a table, and not a few by their keys.
+        """
+
+    @abstractmethod
+    def _withdrawing(self) -> AbstractContextManager[None]:
+        """A transaction between the batches of all workers."""
+
+    @abstractmethod
+    def wipe_log(self, *, deleted: bool = False) -> None:
+        """Remove deleted reports from a log, as far as readers allow it now; `deleted`: something
+        has just been deleted."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # --- campaigns and devices -------------------------------------------------------------------
+
+    def campaigns(self) -> list[Campaign]:
+        """Every campaign, open and closed, oldest first. A manifest never changes: parsed once."""
+        for row in self._tables.rows("campaign"):
+            known = self._campaigns.get(row["id"])
+            if known is None or known.closed != row["closed"]:
+                manifest = Manifest.from_bytes(row["manifest"]) if known is None else known.manifest
+                self._campaigns[row["id"]] = Campaign(
+                    row["id"], manifest, row["opened"], row["closed"]
+                )
+        return [self._campaigns[key] for key in sorted(self._campaigns)]
+
+    def campaign(self, name: str | None) -> Campaign:
+        """One campaign by its name or the beginning of it; the only one when not named."""
+        return find_campaign(self.campaigns(), name)
+
+    def _known(self, campaign: int) -> Campaign:
+        """A campaign by its number, also one that another process has just opened."""
+        if campaign not in self._campaigns:
+            self.campaigns()
+        return self._campaigns[campaign]
+
+    def open_campaign(self, manifest: Manifest, at: int, signature: bytes = b"") -> Campaign:
+        """Add a campaign, with its operator's signature; opening it again changes nothing else.
+
+        Raises `CollectorError`, and changes nothing, where another manifest has its name.
+        """
+        with self._changing():
+            known = {row["name"]: row for row in self._tables.rows("campaign")}
+            row = known.get(manifest.campaign)
+            if row is None:
+                row = {
+                    "id": max((each["id"] for each in known.values()), default=0) + 1,
+                    "name": manifest.campaign,
+                    "manifest": manifest.to_bytes(),
+                    "opened": at,
+                    "closed": None,
+                }
+                self._tables.add("campaign", row)
+            require_same(row["manifest"], manifest)
+            if signature:
+                self._tables.put("signature", {"campaign": row["id"], "signature": signature})
+        return self.campaign(manifest.campaign)
+
+    def close_campaign(self, campaign: Campaign, at: int) -> None:
+        """Take no more reports; the first time counts."""
+        with self._changing():
+            self._tables.query(
+                "UPDATE campaign SET closed = ? WHERE id = ? AND closed IS NULL", (at, campaign.id)
+            )
+
+    def signature(self, campaign: int) -> bytes:
+        """The operator's signature of a campaign's manifest; empty where it has none."""
+        found = [row["signature"] for row in self._tables.rows("signature", {"campaign": campaign})]
+        return found[0] if found else b""
+
+    def revoke(self, device: str, at: int) -> None:
+        """Take no more reports from a device."""
+        with self._changing():
+            self._tables.add("revoked", {"device": device, "at": at})
+
+    def reinstate(self, device: str) -> None:
+        """Take a device's reports again."""
+        with self._changing():
+            self._tables.delete("revoked", {"device": device})
+
+    def revoked(self) -> frozenset[str]:
+        """Names of devices whose reports are no longer taken."""
+        return frozenset(row["device"] for row in self._tables.rows("revoked"))
+
+    @abstractmethod
+    def changed_elsewhere(self) -> int:
+        """A number that changes when another process opened a campaign, revoked a device, ..."""
+
+    # --- counting and forgetting -----------------------------------------------------------------
+
+    @abstractmethod
+    def commit(
+        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
+    ) -> Sequence[Outcome]:
+        """Count a batch durably, in one transaction; the outcome of each candidate, in order."""
+
+    def withdraw(
+        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
+    ) -> list[Withdrawal]:
+        """Forget devices, each a (campaign, device), in one transaction, and count the requests.
+
+        Their reports leave every open round, and none of them is counted again: the device's
+        number stays as that of a forgotten one until `drop_devices`. Sealed sums still include its
+        reports, and their variance depends on how many reports one device sent: the number of
+        rounds stays, under a random number that no device can have. What a device costs are its own
+        rows (A2).
+
+        `repeated` and `invalid` are further requests that are only counted.
+        """
+        with self._withdrawing():
+            done = [self._withdraw(*each) for each in asked]
+            gone = [report for each in done for report in each.reports]
+            self._add_counts(gone, -1)
+            self._feed(ReceiptKind.WITHDRAWN, gone)
+            for outcome, n in count_requests(done, repeated, invalid).items():
+                self._tables.query(
+                    """INSERT INTO request VALUES (?, ?)
+                       ON CONFLICT (name) DO UPDATE SET n = request.n + excluded.n""",
+                    (str(outcome), n),
+                )
+        self.wipe_log(deleted=not all(each.repeated for each in done))
+        return done
+
+    def _withdraw(self, campaign: int, device: int) -> Withdrawal:
+        """The number of rounds stays under a random number, and the device's number stays without
+        rounds."""
+        known = self._mark_forgotten(campaign, device)
+        if known == FORGOTTEN:
+            return Withdrawal(campaign, device, (), repeated=True)
+        reports = tuple(self._delete_reports(campaign, device))
+        if known is not None:
+            self._tables.query(
+                "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
+                (-1 - secrets.randbits(63), campaign, device),
+            )
+            self._mark_forgotten(campaign, device)
+        return Withdrawal(campaign, device, reports, repeated=False)
+
+    def _mark_forgotten(self, campaign: int, device: int) -> int | None:
+        """Mark a device, unless it has a row: then the attribute there is returned. If the row is
+        just being made, because a round with it is sealed, this waits for that."""
+        added = self._tables.query(
+            """INSERT INTO device (campaign, device, attribute) VALUES (?, ?, ?)
+               ON CONFLICT DO NOTHING RETURNING attribute""",
+            (campaign, device, FORGOTTEN),
+        )
+        rows = added or self._tables.query(
+            f"SELECT attribute FROM device WHERE campaign = ? AND device = ? {self._row_lock}",  # noqa: S608
+            (campaign, device),
+        )
+        return None if added or not rows else int(rows[0][0])
+
+    @abstractmethod
+    def _delete_reports(self, campaign: int, device: int) -> Iterable[Candidate]:
+        """Delete the reports of a device from open rounds, and return them."""
+
+    @abstractmethod
+    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
+        """Add reports to their tallies, or subtract them."""
+
+    @abstractmethod
+    def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
+        """Keep, for `fresh_receipts`, what happened to these in the current transaction."""
+
+    def drop_devices(self, campaign: int) -> bool:
+        """Forget which devices took part, at the end of the manifest's retention."""
+        where = {"campaign": campaign}
+        return self._drop("device", where, lambda: self._tables.delete("device", where))
+
+    def drop_unreleased(self, campaign: int) -> bool:
+        """Delete the counts that were not released, when no round can be added to them."""
+        where = {"campaign": campaign, "released": False}
+        return self._drop("round_sum", where, lambda: self.delete_unreleased(campaign))
+
+    def _drop(self, table: str, where: Mapping[str, object], delete: Callable[[], None]) -> bool:
+        with self._leading(whole_tables=True):
+            if not list(self._tables.rows(table, where, limit=1)):
+                return False
+            delete()
+        self.wipe_log(deleted=True)
+        return True
+
+    def delete_unreleased(self, campaign: int) -> None:
+        """Inside a transaction: delete all that was not released of a campaign."""
+        self._tables.delete("round_sum", {"campaign": campaign, "released": False})
+        self._tables.query(
+            "UPDATE device SET unreleased = 0 WHERE campaign = ? AND unreleased > 0", (campaign,)
+        )
+
+    # --- counts ----------------------------------------------------------------------------------
+
+    def received(self) -> int:
+        """Messages received, ever; always the sum of all outcomes."""
+        return sum(row["n"] for row in self._tables.rows("outcome_total"))
+
+    def outcomes(
+        self, campaign: int | None = None, number: int | None = None
+    ) -> dict[Outcome, int]:
+        """Outcome counters of a campaign, of one of its rounds, or of everything received."""
+        asked = {"campaign": campaign, "round": number}
+        where = {column: value for column, value in asked.items() if value is not None}
+        counted: Counter[str] = Counter()
+        for row in self._tables.rows("outcome_total" if number is None else "outcome", where):
+            counted[row["name"]] += row["n"]
+        return {Outcome(name): n for name, n in counted.items()}
+
+    def requests(self) -> dict[RequestOutcome, int]:
+        """Requests to be forgotten, ever, by their outcome."""
+        return {RequestOutcome(row["name"]): row["n"] for row in self._tables.rows("request")}
+
+    def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
+        """Counts by attribute of one round, open or sealed, over all workers; n alone if they were
+        not released."""
+        total: dict[int, Tally] = {}
+        for row in self._tables.rows("tally", {"campaign": campaign, "round": number}):
+            tally, old = read_tally(row["n"], row["counts"]), total.get(row["attribute"])
+            if old is not None:
+                tally = Tally(old.n + tally.n, old.counts + tally.counts)
+            total[row["attribute"]] = tally
+        return total
+
+    @abstractmethod
+    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
+        """(page, tag) of every report of an open round."""
+
+    # --- rounds ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sealing(
+        self, campaign: Campaign, number: int, at: int
+    ) -> AbstractContextManager[Sealing | None]:
+        """Close a round for ever when the block ends well; None if it was sealed before.
+
+        No batch is committed meanwhile: each is wholly before the sealing or wholly after it.
+        """
+
+    def open_rounds(self, campaign: int) -> list[int]:
+        """Rounds that hold reports and are not sealed."""
+        last = self.last_sealed(campaign)
+        rows = self._tables.query(
+            "SELECT DISTINCT round FROM tally WHERE campaign = ? AND round > ? ORDER BY round",
+            (campaign, -1 if last is None else last),
+        )
+        return [number for (number,) in rows]
+
+    def last_sealed(self, campaign: int) -> int | None:
+        """The latest sealed round; rounds are sealed in order."""
+        rows = self._tables.query(
+            """SELECT number FROM round WHERE campaign = ? AND sealed IS NOT NULL
+               ORDER BY number DESC LIMIT 1""",
+            (campaign,),
+        )
+        return rows[0][0] if rows else None
+
+    def released(self, campaign: int, attribute: int) -> RoundSum | None:
+        """All sealed rounds that were released, by themselves or together with others."""
+        return self.find_sum("released_total", {"campaign": campaign, "attribute": attribute})
+
+    def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
+        """The sealed rounds that were not released so far, together: that is all that is kept."""
+        key = {"campaign": campaign, "attribute": attribute, "released": False}
+        return self.find_sum("round_sum", key)
+
+    def find_sum(self, table: str, key: Mapping[str, object]) -> RoundSum | None:
+        """Rounds that are kept together."""
+        for row in self._tables.rows(table, key):
+            tally = read_tally(row["n"], row["counts"])
+            return RoundSum(row["first"], row["last"], row["rounds"], tally)
+        return None
+
+    def participation(
+        self, campaign: int, attribute: int, *, released: bool = True
+    ) -> tuple[list[int], list[int]]:
+        """Numbers of released rounds (or of the others), and for each of these numbers how many
+        devices reported in that many rounds."""
+        column = "rounds" if released else "unreleased"
+        rows = self._tables.query(
+            f"""SELECT {column}, count(*) FROM device
+                WHERE campaign = ? AND attribute = ? AND {column} > 0
+                GROUP BY {column} ORDER BY {column}""",  # noqa: S608 - names of ours
+            (campaign, attribute),
+        )
+        return [rounds for rounds, _ in rows], [devices for _, devices in rows]
+
+    # --- results and receipts at the broker ------------------------------------------------------
+
+    def results(
+        self, campaign: int, attribute: int | None = None, rounds: range | None = None
+    ) -> list[Result]:
+        """Stored results, rounds in order and the pooled one, whose number is `POOLED`, first.
+
+        Of all rounds unless some are named: others are not read, so that they cost no memory.
+        """
+        asked = {"campaign": campaign, "attribute": attribute, "round": rounds}
+        where = {column: value for column, value in asked.items() if value is not None}
+        return [read_result(row["message"]) for row in self._tables.rows("result", where)]
+
+    def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
+        """Results that no broker has accepted yet, the oldest rounds first."""
+        # SQLite keeps the order of a CROSS JOIN: it reads as many results as it returns.
+        rows = self._tables.query(
+            """SELECT u.campaign, u.attribute, u.round, r.message
+               FROM unpublished u CROSS JOIN result r
+               WHERE r.campaign = u.campaign AND r.attribute = u.attribute AND r.round = u.round
+               ORDER BY u.campaign, u.round, u.attribute LIMIT ?""",
+            (limit,),
+        )
+        return [UnpublishedResult(*row) for row in rows]
+
+    def mark_published(self, result: UnpublishedResult) -> None:
+        """The broker has accepted this result; a newer pooled one stays to be published."""
+        key = {"campaign": result.campaign, "attribute": result.attribute, "round": result.round}
+        with self._leading():
+            for row in list(self._tables.rows("result", key)):
+                if row["message"] == result.message:
+                    self._tables.delete("unpublished", key)
+
+    def publish_again(self) -> None:
+        """Publish every result once more, to a broker that may have lost them."""
+        with self._leading(whole_tables=True):
+            self._tables.query(
+                """INSERT INTO unpublished SELECT campaign, round, attribute FROM result
+                   WHERE true ON CONFLICT DO NOTHING""",
+                (),
+            )
+
+    @abstractmethod
+    def clearable_receipts(self, campaign: int) -> list[int]:
+        """Sealed rounds whose receipt pages are still at the broker."""
+
+    def mark_receipts_cleared(self, campaign: int, number: int) -> None:
+        """The receipt pages of a round are gone from the broker."""
+        with self._leading():
+            self._tables.update(
+                "round", {"campaign": campaign, "number": number}, {"receipts_cleared": True}
+            )
+
+    # --- what all workers agree on ---------------------------------------------------------------
+
+    def leader_session(self) -> str:
+        """The client id with which the leader connects to the broker: random, and made once.
+
+        A broker allows one connection per client id, so that a new leader cuts off the old one.
+        """
+        return self._agree("leader session", secrets.token_hex(16).encode()).decode()
+
+    def agree_on_key(self, fingerprint: bytes) -> bytes:
+        """The fingerprint of the device key that all workers use: the first one given.
+
+        With an empty one, only asks; empty if none was given before.
+        """
+        return self._agree("device key", fingerprint)
+
+    def _agree(self, name: str, value: bytes) -> bytes:
+        """The value that was given first."""
+        if value:
+            with self._transaction():
+                self._tables.add("setting", {"name": name, "value": value})
+        found = [row["value"] for row in self._tables.rows("setting", {"name": name})]
+        return bytes(found[0]) if found else b""
+
+    # --- workers ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def now(self) -> float:
+        """The database's clock, seconds since 1970."""
+
+    @abstractmethod
+    def workers(self) -> list[Worker]:
+        """Those that enlisted and did not retire, by number."""
+
+    @abstractmethod
+    def enlist(self, name: str) -> int:
+        """Become a worker with a new number: at start, and whenever `Fenced` was raised."""
+
+    @abstractmethod
+    def beat(self, drained: float) -> float:
+        """Report that this worker lives, and that all messages which the broker accepted for it
+        before `drained` are committed. Returns the database's time; raises `Fenced` if the others
+        no longer wait for this worker.
+        """
+
+    @abstractmethod
+    def retire(self) -> None:
+        """Stop being a worker: nobody has to wait for this one, and another may lead."""
+
+    # --- the leader ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def lead(self, seconds: float) -> int | None:
+        """Take or renew the lease for that time; the epoch, or None while another leads."""
+
+    @abstractmethod
+    def resign(self) -> None:
+        """Give up the lease, if this worker holds it."""
+
+    @abstractmethod
+    def fence(self, silent_seconds: float) -> list[Worker]:
+        """Shut out workers that were silent for that long; returns those shut out now.
+
+        What they committed stays; they commit nothing more. Workers that were fenced a day ago are
+        no longer listed.
+        """
+
+    @abstractmethod
+    def fresh_receipts(self) -> list[ReceiptBatch]:
+        """Reports that workers counted, saw again or withdrew since the last call, in order.
+
+        The first call in a new epoch discards what is older and returns nothing: make it before
+        building pages from `receipt_tags`. What a call returns, the next call discards.
+        """
+
+    @abstractmethod
+    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
+        """Queue answers to devices, each a topic and a payload, for the leader to publish."""
+
+    @abstractmethod
+    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
+        """The oldest answers that wait to be published."""
+
+    @abstractmethod
+    def drop_answers(self, numbers: Sequence[int]) -> None:
+        """Remove answers that the broker has accepted."""
+
+
+# --- sealing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """A round while it is being sealed, inside one transaction: all of it is kept, or nothing.
+
+    `tallies` and `outcomes` are its final counts. `count_devices` is the engine's part of
+    `end_reports`.
+    """
+
+    tallies: Mapping[int, Tally]
+    outcomes: Mapping[Outcome, int]
+    campaign: Campaign
+    number: int
+    store: Store
+    tables: Tables
+    count_devices: Callable[[Sequence[int], Sequence[int]], None]
+
+    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
+        """Count the round for each device that took part in it, and delete its reports.
+
+        It counts as released for devices of the first attributes, whose counts are added to what
+        was released, and as unreleased for those of the second; other devices are only remembered.
+        """
+        self.count_devices(sorted(released), sorted(set_aside))
+        for attribute in released:
+            self._add("released_total", self._key(attribute), self._alone(attribute))
+
+    def set_aside(self, attribute: int) -> None:
+        """Add the round's counts to the unreleased ones; of the round itself n stays."""
+        self._add("round_sum", self._key(attribute, released=False), self._alone(attribute))
+        self.erase(attribute)
+
+    def erase(self, attribute: int) -> None:
+        """Delete the round's counts; n stays."""
+        self.tables.update("tally", {**self._key(attribute), "round": self.number}, {"counts": b""})
+
+    def release(self, attribute: int) -> None:
+        """Release all that was unreleased, for devices and counts alike."""
+        rounds = self.store.unreleased(self.campaign.id, attribute)
+        if rounds is not None:
+            self._add("round_sum", self._key(attribute, released=True), rounds)
+            self._add("released_total", self._key(attribute), rounds)
+        self.tables.delete("round_sum", self._key(attribute, released=False))
+        self.tables.query(
+            """UPDATE device SET rounds = rounds + unreleased, unreleased = 0
+               WHERE campaign = ? AND attribute = ? AND unreleased > 0""",
+            (self.campaign.id, attribute),
+        )
+
+    def drop_unreleased(self) -> None:
+        """Delete what was not released of any attribute: no further round can be added to it."""
+        self.store.delete_unreleased(self.campaign.id)
+
+    def write(self, results: Sequence[Result], number: int) -> None:
+        """Store results of the round, or under `POOLED`, to be published."""
+        names = [attribute.name for attribute in self.campaign.manifest.attributes]
+        for result in results:
+            key: Row = {**self._key(names.index(result.attribute)), "round": number}
+            self.tables.put("result", {**key, "message": result.encode()})
+            self.tables.add("unpublished", key)
+
+    def _key(self, attribute: int, **more: bool) -> dict[str, object]:
+        return {"campaign": self.campaign.id, "attribute": attribute, **more}
+
+    def _alone(self, attribute: int) -> RoundSum:
+        return RoundSum(self.number, self.number, 1, self.tallies[attribute])
+
+    def _add(self, table: str, key: Mapping[str, object], added: RoundSum) -> None:
+        old = self.store.find_sum(table, key)
+        counts = added.tally.counts if old is None else old.tally.counts + added.tally.counts
+        row: Row = {
+            **key,
+            "first": added.first if old is None else min(old.first, added.first),
+            "last": added.last if old is None else max(old.last, added.last),
+            "rounds": added.rounds + (0 if old is None else old.rounds),
+            "n": added.tally.n + (0 if old is None else old.tally.n),
+            "counts": stored_counts(counts),
+        }
+        self.tables.put(table, row)
+
+
+def read_result(message: bytes) -> Result:
+    """A stored result; one that does not decode was not stored by us."""
+    result = decode_result(message)
+    if not isinstance(result, Result):
+        raise AssertionError("a stored result does not decode")
+    return result
+
+
+# --- receipts ------------------------------------------------------------------------------------
 
 
 class ReceiptKind(IntEnum):
@@ -90,233 +660,22 @@ class ReceiptBatch:
     tags: Numbers
 
 
-class QueuedAnswer(NamedTuple):
-    """An answer to a device that the leader has to publish."""
-
-    number: int
-    topic: str
-    payload: bytes
-
-
-class StoreReader(Protocol):
-    """What can be asked of a store without changing it."""
-
-    def close(self) -> None: ...
-
-    # campaigns and devices
-
-    def campaigns(self) -> list[Campaign]:
-        """Every campaign, open and closed, oldest first."""
-
-    def campaign(self, name: str | None) -> Campaign:
-        """One campaign by its name or the beginning of it; the only one when not named."""
-
-    def signature(self, campaign: int) -> bytes:
-        """The operator's signature of a campaign's manifest; empty where it has none."""
-
-    def revoked(self) -> frozenset[str]:
-        """Names of devices whose reports are no longer taken."""
-
-    def changed_elsewhere(self) -> int:
-        """A number that changes when another process opened a campaign, revoked a device, ..."""
-
-    def now(self) -> float:
-        """The database's clock, seconds since 1970."""
-
-    def workers(self) -> list[Worker]:
-        """Those that enlisted and did not retire, by number."""
-
-    # counts
-
-    def received(self) -> int:
-        """Messages received, ever; always the sum of all outcomes."""
-
-    def outcomes(
-        self, campaign: int | None = None, number: int | None = None
-    ) -> dict[Outcome, int]:
-        """Outcome counters of a campaign, of one of its rounds, or of everything received."""
-
-    def requests(self) -> dict[RequestOutcome, int]:
-        """Requests to be forgotten, ever, by what became of them."""
-
-    def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
-        """Counts by attribute of one round, open or sealed; n alone if they were not released."""
-
-    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
-        """(page, tag) of every report of an open round."""
-
-    # rounds
-
-    def open_rounds(self, campaign: int) -> list[int]:
-        """Rounds that hold reports and are not sealed."""
-
-    def last_sealed(self, campaign: int) -> int | None:
-        """The latest sealed round; rounds are sealed in order."""
-
-    def released(self, campaign: int, attribute: int) -> RoundSum | None:
-        """All sealed rounds that were released, by themselves or together with others."""
-
-    def unreleased(self, campaign: int, attribute: int) -> RoundSum | None:
-        """The sealed rounds that were not released so far, together: that is all that is kept."""
-
-    def participation(
-        self, campaign: int, attribute: int, *, released: bool = True
-    ) -> tuple[list[int], list[int]]:
-        """Numbers of released rounds (or of the others), and how many devices reported in so
-        many of them."""
-
-    # results and receipts at the broker
-
-    def results(
-        self, campaign: int, attribute: int | None = None, rounds: range | None = None
-    ) -> list[Result]:
-        """Stored results, rounds in order and the pooled one, whose number is `POOLED`, first.
-
-        Of all rounds unless some are named: others are not read, so that they cost no memory.
-        """
-
-    def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
-        """Results that no broker has accepted yet, the oldest rounds first."""
-
-    def clearable_receipts(self, campaign: int) -> list[int]:
-        """Sealed rounds whose receipt pages still stand at the broker."""
-
-
-class Store(StoreReader, Protocol):
-    """What the collector asks of its storage. Only `data_dir` chooses the engine.
-
-    While a worker is enlisted, these need the lease, and raise `NotLeading` without it: `sealing`,
-    `mark_published`, `publish_again`, `mark_receipts_cleared`, `drop_devices`, `drop_unreleased`,
-    `fence`, `fresh_receipts` and `drop_answers`. A store that never enlisted may do all of this
-    while nobody leads.
-
-    While `commit` waits for the database it may call `meanwhile`, which must not use the store.
-    """
-
-    meanwhile: Callable[[], None]
-
-    # campaigns and devices
-
-    def open_campaign(self, manifest: Manifest, at: int, signature: bytes = b"") -> Campaign:
-        """Add a campaign, with its operator's signature; opening it again changes nothing else.
-
-        Raises `CollectorError`, and changes nothing, where another manifest has its name.
-        """
-
-    def close_campaign(self, campaign: Campaign, at: int) -> None:
-        """Take no more reports."""
-
-    def revoke(self, device: str, at: int) -> None:
-        """Take no more reports from a device."""
-
-    def reinstate(self, device: str) -> None:
-        """Take a device's reports again."""
-
-    def withdraw(
-        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
-    ) -> list[Withdrawal]:
-        """Forget devices, each a (campaign, device), in one transaction, and count the requests.
-
-        Their reports leave every open round, and none of them is counted again: the device's
-        number stays as that of a forgotten one until `drop_devices`. Sealed sums still include its
-        reports, and their variance depends on how many reports one device sent: the number of
-        rounds stays, under a random number that no device can have.
-
-        `repeated` and `invalid` are further requests that are only counted.
-        """
-
-    def drop_devices(self, campaign: int) -> bool:
-        """Forget which devices took part, at the end of the manifest's retention."""
-
-    def drop_unreleased(self, campaign: int) -> bool:
-        """Delete the counts that were not released, when no round can be added to them."""
-
-    # counting and sealing
-
-    def commit(
-        self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
-    ) -> Sequence[Outcome]:
-        """Count a batch durably, in one transaction; the outcome of each candidate, in order."""
-
-    def sealing(
-        self, campaign: Campaign, number: int, at: int
-    ) -> AbstractContextManager[Sealing | None]:
-        """Close a round for ever when the block ends well; None if it was sealed before.
-
-        No batch is committed meanwhile: each is wholly before the sealing or wholly after it.
-        """
-
-    def wipe_log(self) -> None:
-        """Remove deleted reports from a log, as far as readers allow it now."""
-
-    # results and receipts at the broker
-
-    def mark_published(self, result: UnpublishedResult) -> None:
-        """The broker has accepted this result; a newer pooled one stays to be published."""
-
-    def publish_again(self) -> None:
-        """Publish every result once more, to a broker that may have lost them."""
-
-    def mark_receipts_cleared(self, campaign: int, number: int) -> None:
-        """The receipt pages of a round are gone from the broker."""
-
-    # what all workers agree on
-
-    def leader_session(self) -> str:
-        """The client id with which the leader connects to the broker: random, and made once.
-
-        A broker allows one connection per client id, so that a new leader cuts off the old one.
-        """
-
-    def agree_on_key(self, fingerprint: bytes) -> bytes:
-        """The fingerprint of the device key that all workers use: the first one given.
-
-        With an empty one, only asks; empty if none was given before.
-        """
-
-    # workers
-
-    def enlist(self, name: str) -> int:
-        """Become a worker with a new number: at start, and whenever `Fenced` was raised."""
-
-    def beat(self, drained: float) -> float:
-        """Report that this worker lives, and that all messages which the broker accepted for it
-        before `drained` are committed. Returns the database's time; raises `Fenced` if the others
-        no longer wait for this worker.
-        """
-
-    def retire(self) -> None:
-        """Stop being a worker: nobody has to wait for this one, and another may lead."""
-
-    # the leader
-
-    def lead(self, seconds: float) -> int | None:
-        """Take or renew the lease for that time; the epoch, or None while another leads."""
-
-    def resign(self) -> None:
-        """Give up the lease, if this worker holds it."""
-
-    def fence(self, silent_seconds: float) -> list[Worker]:
-        """Shut out workers that were silent for that long; returns those shut out now.
-
-        What they committed stays; they commit nothing more. Workers that were fenced a day ago are
-        no longer listed.
-        """
-
-    def fresh_receipts(self) -> list[ReceiptBatch]:
-        """Reports that workers counted, saw again or withdrew since the last call, in order.
-
-        The first call in a new epoch discards what is older and returns nothing: make it before
-        building pages from `receipt_tags`. What a call returns, the next call discards.
-        """
-
-    # answers to devices
-
-    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        """Queue topics and payloads for the leader to publish."""
-
-    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
-        """The oldest answers that wait to be published."""
-
-    def drop_answers(self, numbers: Sequence[int]) -> None:
-        """Remove answers that the broker has accepted."""
+def feed_rows(kind: ReceiptKind, reports: Sequence[Candidate]) -> Iterator[FeedRow]:
+    """Places of reports, eight bytes each, big-endian, round by round."""
+    for (campaign, number), mine in of_rounds(reports):
+        places = np.fromiter(map(_PAGE, mine), np.uint64, len(mine)) * np.uint64(TAGS)
+        places += np.fromiter(map(_TAG, mine), np.uint64, len(mine))
+        yield int(kind), campaign, number, places.astype(">u8").tobytes()
+
+
+def receipt_batches(rows: Iterable[FeedRow]) -> list[ReceiptBatch]:
+    """Withdrawn ones last: none of them can be counted again."""
+    groups: dict[tuple[int, int, int], list[bytes]] = defaultdict(list)
+    for kind, campaign, number, joined in rows:
+        groups[kind, campaign, number].append(joined)
+    found = []
+    for kind, campaign, number in sorted(groups):
+        places = np.frombuffer(b"".join(groups[kind, campaign, number]), dtype=">u8")
+        pages, tags = (places >> np.uint64(32)).astype("u4"), places.astype("u4")
+        found.append(ReceiptBatch(ReceiptKind(kind), campaign, number, pages, tags))
+    return found

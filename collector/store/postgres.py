@@ -8,21 +8,27 @@ meanwhile, the next leader seals it.
 
 from __future__ import annotations
 
-import secrets
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import numpy as np
 from psycopg import sql
 
 from collector.errors import CollectorError, Fenced, NotLeading, StorageFailure
-from collector.records import FORGOTTEN, Campaign, Candidate, Refusal, Withdrawal
+from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
 from collector.settings import StoreAddress
-from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
+from collector.store import (
+    QueuedAnswer,
+    ReceiptBatch,
+    ReceiptKind,
+    Sealing,
+    Store,
+    Worker,
+    feed_rows,
+    receipt_batches,
+)
 from collector.store.common import (
     FENCED,
     KEPT_SECONDS,
@@ -30,28 +36,27 @@ from collector.store.common import (
     NOT_LEADING,
     REPORT,
     TABLES,
+    TAGS,
     Portion,
     Round,
-    Sealing,
-    TableStore,
     compare,
-    count_requests,
     stored_counts,
 )
 from collector.store.postgres_connection import Connection, bigints
-from collector.store.postgres_counting import TAGS, Counting, WorkerRows, make_table, reports_of
+from collector.store.postgres_counting import Counting, WorkerRows, make_table, reports_of
 from protocol_spec import Outcome
 
 CHUNK: Final = 20_000  # rows that are read at a time
 
 
-class PostgresStore(TableStore):
+class PostgresStore(Store):
     """The collector's database in PostgreSQL."""
+
+    _row_lock: ClassVar = "FOR UPDATE"
 
     def __init__(self, address: StoreAddress, *, read_only: bool = False) -> None:
         self._db = Connection(address, read_only=read_only)
         super().__init__(self._db)
-        self.meanwhile: Callable[[], None] = lambda: None
         self.epoch = 0
         self._worker = WorkerRows(self._db, self._known)
         self._counting = Counting(self._db, self._worker, self._known)
@@ -78,23 +83,21 @@ class PostgresStore(TableStore):
 
     def check_leading(self) -> None:
         """Inside a transaction: fail unless this worker leads, and let nobody lead meanwhile."""
-        if self._worker.number is None:
-            row = self._db.fetch_one(
-                """SELECT 1 FROM lease WHERE until <= extract(epoch FROM clock_timestamp())
-                   FOR SHARE"""
-            )
-        else:
-            row = self._db.fetch_one(
-                "SELECT 1 FROM lease WHERE holder = %s AND epoch = %s FOR SHARE",
-                (self._worker.own(), self.epoch),
-            )
-        if row is None:
+        held, values = "until <= extract(epoch FROM clock_timestamp())", tuple[int, ...]()
+        if self._worker.number is not None:
+            held, values = "holder = ? AND epoch = ?", (self._worker.own(), self.epoch)
+        if not self._db.query(f"SELECT 1 FROM lease WHERE {held} FOR SHARE", values):  # noqa: S608
             raise NotLeading(NOT_LEADING)
 
-    def wipe_log(self) -> None:
-        """The server's log is its own; docs/postgresql.md says how long it keeps deleted rows."""
+    @contextmanager
+    def _withdrawing(self) -> Iterator[None]:
+        with self._db.transaction():
+            self._worker.take_all()
+            self._worker.take()
+            yield
 
-    _wipe = wipe_log
+    def wipe_log(self, *, deleted: bool = False) -> None:
+        """The server's log is its own; docs/postgresql.md says how long it keeps deleted rows."""
 
     def close(self) -> None:
         self._db.close()
@@ -125,24 +128,6 @@ class PostgresStore(TableStore):
             yield from (divmod(place, TAGS) for _, place in rows)
             rows = self._db.fetch(query, (rows[-1][0], CHUNK))
 
-    def open_rounds(self, campaign: int) -> list[int]:
-        rows = self._db.fetch(
-            """SELECT number FROM round r WHERE campaign = %s AND stored AND sealed IS NULL
-               AND EXISTS (SELECT FROM tally t
-                           WHERE t.campaign = r.campaign AND t.round = r.number)
-               ORDER BY number""",
-            (campaign,),
-        )
-        return [number for (number,) in rows]
-
-    def last_sealed(self, campaign: int) -> int | None:
-        row = self._db.fetch_one(
-            """SELECT number FROM round WHERE campaign = %s AND sealed IS NOT NULL
-               ORDER BY number DESC LIMIT 1""",
-            (campaign,),
-        )
-        return int(row[0]) if row else None
-
     def clearable_receipts(self, campaign: int) -> list[int]:
         rows = self._db.fetch(
             """SELECT number FROM round WHERE campaign = %s AND sealed IS NOT NULL
@@ -158,64 +143,19 @@ class PostgresStore(TableStore):
     ) -> Sequence[Outcome]:
         return self._counting.commit(candidates, refusals, self.meanwhile)
 
-    def withdraw(
-        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
-    ) -> list[Withdrawal]:
-        """This happens between the batches of all workers."""
-        with self._db.transaction():
-            self._worker.take_all()
-            self._worker.take()
-            done = [self._withdraw(campaign, device) for campaign, device in asked]
-            gone = [report for each in done for report in each.reports]
-            self._worker.add_counts(gone, -1)
-            self._worker.feed(ReceiptKind.WITHDRAWN, gone)
-            for outcome, n in count_requests(done, repeated, invalid).items():
-                self._db.execute(
-                    """INSERT INTO request VALUES (%s, %s)
-                       ON CONFLICT (name) DO UPDATE SET n = request.n + excluded.n""",
-                    (str(outcome), n),
-                )
-        return done
+    def _delete_reports(self, campaign: int, device: int) -> Iterator[Candidate]:
+        for _, number in sorted(self._counting.ask_open([campaign]).fetchall()):
+            query = sql.SQL("DELETE FROM {} WHERE device = %s RETURNING attribute, place, body")
+            rows = self._db.fetch(query.format(reports_of(campaign, number)), (device,))
+            for attribute, place, body in rows:
+                page, tag = divmod(place, TAGS)
+                yield Candidate(campaign, number, device, attribute, page, tag, body)
 
-    def _withdraw(self, campaign: int, device: int) -> Withdrawal:
-        """The number of rounds stays under a random number, and the device's number stays without
-        rounds."""
-        key = (campaign, device)
-        known = self._mark_forgotten(key)
-        if known == FORGOTTEN:
-            return Withdrawal(*key, (), repeated=True)
-        reports = tuple(
-            Candidate(campaign, number, device, attribute, place // TAGS, place % TAGS, body)
-            for _, number in sorted(self._counting.ask_open([campaign]).fetchall())
-            for attribute, place, body in self._db.fetch(
-                sql.SQL("DELETE FROM {} WHERE device = %s RETURNING attribute, place, body").format(
-                    reports_of(campaign, number)
-                ),
-                (device,),
-            )
-        )
-        if known is not None:
-            self._db.execute(
-                "UPDATE device SET device = %s WHERE campaign = %s AND device = %s",
-                (-1 - secrets.randbits(63), *key),
-            )
-            self._mark_forgotten(key)
-        return Withdrawal(*key, reports, repeated=False)
+    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
+        self._worker.add_counts(reports, sign)
 
-    def _mark_forgotten(self, key: tuple[int, int]) -> int | None:
-        """Mark a device, unless it has a row: then the attribute there is returned. If the row is
-        just being made, because a round with it is sealed, this waits for that."""
-        added = self._db.fetch_one(
-            """INSERT INTO device (campaign, device, attribute) VALUES (%s, %s, %s)
-               ON CONFLICT DO NOTHING RETURNING attribute""",
-            (*key, FORGOTTEN),
-        )
-        if added is not None:
-            return None
-        row = self._db.fetch_one(
-            "SELECT attribute FROM device WHERE campaign = %s AND device = %s FOR UPDATE", key
-        )
-        return None if row is None else int(row[0])
+    def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
+        self._worker.feed(feed_rows(kind, reports))
 
     # --- sealing ---------------------------------------------------------------------------------
 
@@ -401,8 +341,13 @@ class PostgresStore(TableStore):
                    AND seen < extract(epoch FROM clock_timestamp()) - %s ORDER BY number""",
                 (self._worker.own(), silent_seconds),
             )
-            for (number,) in silent:
-                self._end_session(number)
+            for (number,) in silent:  # one that stopped in the middle of a batch holds rows
+                self._db.execute(
+                    """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                       WHERE application_name = %s AND usename = current_user
+                       AND datname = current_database() AND state LIKE 'idle in transaction%%'""",
+                    (_session(number),),
+                )
             rows = self._db.fetch(
                 """UPDATE worker SET fenced = true WHERE number = ANY(%s)
                    AND seen < extract(epoch FROM clock_timestamp()) - %s RETURNING number""",
@@ -415,15 +360,6 @@ class PostgresStore(TableStore):
             )
         shut_out = {number for (number,) in rows}
         return [worker for worker in self.workers() if worker.number in shut_out]
-
-    def _end_session(self, number: int) -> None:
-        """A worker that stopped in the middle of a batch holds rows that others wait for."""
-        self._db.execute(
-            """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE application_name = %s AND usename = current_user
-               AND datname = current_database() AND state LIKE 'idle in transaction%%'""",
-            (_session(number),),
-        )
 
     def fresh_receipts(self) -> list[ReceiptBatch]:
         with self._leading():
@@ -438,7 +374,7 @@ class PostgresStore(TableStore):
                 "SELECT sequence, kind, campaign, round, places FROM receipt_feed"
             )
         self._returned = [row[0] for row in rows]
-        return _receipts(rows)
+        return receipt_batches(row[1:] for row in rows)
 
     def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
         with self._db.transaction():
@@ -481,19 +417,6 @@ class PostgresStore(TableStore):
 def _session(number: int) -> str:
     """The name under which the server shows a worker's connection."""
     return f"allomfree worker {number}"
-
-
-def _receipts(rows: Iterable[tuple[Any, ...]]) -> list[ReceiptBatch]:
-    """Withdrawn ones last: none of them can be counted again."""
-    groups: dict[tuple[int, int, int], list[bytes]] = defaultdict(list)
-    for _, kind, campaign, number, places in rows:
-        groups[kind, campaign, number].append(places)
-    found = []
-    for kind, campaign, number in sorted(groups):
-        places = np.frombuffer(b"".join(groups[kind, campaign, number]), dtype=">u8")
-        pages, tags = (places >> np.uint64(32)).astype("u4"), places.astype("u4")
-        found.append(ReceiptBatch(ReceiptKind(kind), campaign, number, pages, tags))
-    return found
 
 
 _COUNT_DEVICES = sql.SQL(
@@ -578,4 +501,4 @@ def _reports(db: Connection) -> Iterator[tuple[Any, ...]]:
         for device, attribute, place, body in db.stream(
             query.format(reports_of(campaign, number)), ()
         ):
-            yield campaign, number, device, attribute, place // TAGS, place % TAGS, body
+            yield campaign, number, device, attribute, *divmod(place, TAGS), body

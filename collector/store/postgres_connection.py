@@ -62,27 +62,21 @@ SCHEMA: Final = """
     INSERT INTO version VALUES (0);
     CREATE TABLE setting (name text PRIMARY KEY, value bytea NOT NULL);
     CREATE TABLE campaign (
-        id integer PRIMARY KEY,
-        name text NOT NULL UNIQUE,
-        manifest bytea NOT NULL,
-        opened bigint NOT NULL,
-        closed bigint
+        id integer PRIMARY KEY, name text NOT NULL UNIQUE, manifest bytea NOT NULL,
+        opened bigint NOT NULL, closed bigint
     );
     CREATE TABLE signature (
-        campaign integer PRIMARY KEY REFERENCES campaign,
-        signature bytea NOT NULL
+        campaign integer PRIMARY KEY REFERENCES campaign, signature bytea NOT NULL
     );
     CREATE TABLE revoked (device text PRIMARY KEY, at bigint NOT NULL);
+    CREATE TABLE request (name text PRIMARY KEY, n bigint NOT NULL);
 
     -- `ended`: no batch counts for it any more; `sealed`: it is final; `stored`: it has a table
     -- report_<campaign>_<number> of its own, until it is sealed.
     CREATE TABLE round (
-        campaign integer NOT NULL REFERENCES campaign,
-        number integer NOT NULL,
-        stored boolean NOT NULL DEFAULT false,
-        ended boolean NOT NULL DEFAULT false,
-        sealed bigint,
-        receipts_cleared boolean NOT NULL DEFAULT false,
+        campaign integer NOT NULL REFERENCES campaign, number integer NOT NULL,
+        stored boolean NOT NULL DEFAULT false, ended boolean NOT NULL DEFAULT false,
+        sealed bigint, receipts_cleared boolean NOT NULL DEFAULT false,
         PRIMARY KEY (campaign, number)
     );
     CREATE INDEX round_with_receipts ON round (campaign)
@@ -91,101 +85,63 @@ SCHEMA: Final = """
 
     -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database.
     CREATE TABLE device (
-        campaign integer NOT NULL,
-        device bigint NOT NULL,
-        attribute smallint NOT NULL,
-        rounds integer NOT NULL DEFAULT 0,
-        unreleased integer NOT NULL DEFAULT 0,
+        campaign integer NOT NULL, device bigint NOT NULL, attribute smallint NOT NULL,
+        rounds integer NOT NULL DEFAULT 0, unreleased integer NOT NULL DEFAULT 0,
         PRIMARY KEY (campaign, device)
     ) WITH (fillfactor = 80);
 
     CREATE TABLE tally (
-        campaign integer NOT NULL,
-        round integer NOT NULL,
-        attribute smallint NOT NULL,
-        worker bigint NOT NULL,
-        n bigint NOT NULL,
-        counts bytea NOT NULL,
+        campaign integer NOT NULL, round integer NOT NULL, attribute smallint NOT NULL,
+        worker bigint NOT NULL, n bigint NOT NULL, counts bytea NOT NULL,
         PRIMARY KEY (campaign, round, attribute, worker)
     );
     CREATE TABLE outcome (
-        campaign integer NOT NULL,
-        round integer NOT NULL,
-        name text NOT NULL,
-        worker bigint NOT NULL,
-        n bigint NOT NULL,
+        campaign integer NOT NULL, round integer NOT NULL, name text NOT NULL,
+        worker bigint NOT NULL, n bigint NOT NULL,
         PRIMARY KEY (campaign, round, name, worker)
     );
     CREATE TABLE outcome_total (
-        campaign integer NOT NULL,
-        name text NOT NULL,
-        worker bigint NOT NULL,
-        n bigint NOT NULL,
+        campaign integer NOT NULL, name text NOT NULL, worker bigint NOT NULL, n bigint NOT NULL,
         PRIMARY KEY (campaign, name, worker)
     );
-    CREATE TABLE request (name text PRIMARY KEY, n bigint NOT NULL);
-
-    CREATE TABLE round_sum (
-        campaign integer NOT NULL,
-        attribute smallint NOT NULL,
-        released boolean NOT NULL,
-        first integer NOT NULL,
-        last integer NOT NULL,
-        rounds integer NOT NULL,
-        n bigint NOT NULL,
-        counts bytea NOT NULL,
-        PRIMARY KEY (campaign, attribute, released)
-    );
     CREATE TABLE released_total (
-        campaign integer NOT NULL,
-        attribute smallint NOT NULL,
-        first integer NOT NULL,
-        last integer NOT NULL,
-        rounds integer NOT NULL,
-        n bigint NOT NULL,
-        counts bytea NOT NULL,
+        campaign integer NOT NULL, attribute smallint NOT NULL,
+        first integer NOT NULL, last integer NOT NULL, rounds integer NOT NULL,
+        n bigint NOT NULL, counts bytea NOT NULL,
         PRIMARY KEY (campaign, attribute)
     );
+    CREATE TABLE round_sum (
+        campaign integer NOT NULL, attribute smallint NOT NULL, released boolean NOT NULL,
+        first integer NOT NULL, last integer NOT NULL, rounds integer NOT NULL,
+        n bigint NOT NULL, counts bytea NOT NULL,
+        PRIMARY KEY (campaign, attribute, released)
+    );
     CREATE TABLE result (
-        campaign integer NOT NULL,
-        attribute smallint NOT NULL,
-        round integer NOT NULL,
+        campaign integer NOT NULL, attribute smallint NOT NULL, round integer NOT NULL,
         message bytea NOT NULL,
         PRIMARY KEY (campaign, attribute, round)
     );
     CREATE TABLE unpublished (
-        campaign integer NOT NULL,
-        round integer NOT NULL,
-        attribute smallint NOT NULL,
+        campaign integer NOT NULL, round integer NOT NULL, attribute smallint NOT NULL,
         PRIMARY KEY (campaign, round, attribute)
     );
 
     CREATE TABLE worker (
-        number bigint PRIMARY KEY,
-        name text NOT NULL,
-        started double precision NOT NULL,
-        seen double precision NOT NULL,
-        drained double precision NOT NULL DEFAULT 0,
-        fenced boolean NOT NULL DEFAULT false,
-        received bigint NOT NULL DEFAULT 0
+        number bigint PRIMARY KEY, name text NOT NULL, started double precision NOT NULL,
+        seen double precision NOT NULL, drained double precision NOT NULL DEFAULT 0,
+        fenced boolean NOT NULL DEFAULT false, received bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 50);
     INSERT INTO worker (number, name, started, seen) VALUES (0, '', 0, 0);
     CREATE SEQUENCE worker_number;
     CREATE TABLE lease (
-        holder bigint NOT NULL,
-        epoch bigint NOT NULL,
-        until double precision NOT NULL
+        holder bigint NOT NULL, epoch bigint NOT NULL, until double precision NOT NULL
     );
     INSERT INTO lease VALUES (0, 0, 0);
 
     -- What the leader has to put on receipt pages; a place is page * 2^32 + tag, big-endian.
     CREATE TABLE receipt_feed (
-        sequence bigserial PRIMARY KEY,
-        worker bigint NOT NULL,
-        kind smallint NOT NULL,
-        campaign integer NOT NULL,
-        round integer NOT NULL,
-        places bytea NOT NULL
+        sequence bigserial PRIMARY KEY, worker bigint NOT NULL, kind smallint NOT NULL,
+        campaign integer NOT NULL, round integer NOT NULL, places bytea NOT NULL
     );
     CREATE TABLE answer (number bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL)
 """
@@ -342,16 +298,12 @@ class Connection:
                     db.execute("COMMIT")
                     meanwhile()
             except BaseException:
-                self._roll_back(db)
+                try:
+                    if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
+                        db.execute("ROLLBACK")
+                except psycopg.Error:
+                    db.close()
                 raise
-
-    def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """If even that fails, the connection is closed."""
-        try:
-            if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
-                db.execute("ROLLBACK")
-        except psycopg.Error:
-            db.close()
 
     def stream(self, query: Query, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
         """Rows of a large table, in chunks, inside a transaction."""
@@ -396,8 +348,8 @@ def connect(address: StoreAddress, *, read_only: bool) -> psycopg.Connection[tup
     where = make_conninfo(address.url, **address.options(), application_name="allomfree")
     db = psycopg.connect(where, autocommit=True, prepare_threshold=2)
     try:
-        for name, dumper in ARRAYS:
-            db.adapters.register_dumper(name, dumper)
+        for array, oid in _ARRAYS.items():
+            db.adapters.register_dumper(array, type("_Dumper", (_Raw,), {"oid": oid}))
         _check(db, address, read_only=read_only)
     except BaseException:
         with suppress(psycopg.Error):
@@ -525,10 +477,10 @@ def refused(address: StoreAddress, error: psycopg.Error) -> StorageFailure:
     """The error for a statement or transaction that failed."""
     text = _text(error)
     what, step = _WRITING.get(error.sqlstate or "", (text, "It is tried again"))
-    said = "" if what == text else f" ({text})"
+    details = "" if what == text else f" ({text})"
     return StorageFailure(
-        f"{address} cannot be used: {what}{said}. Nothing of it was acknowledged; reports wait at "
-        f"the broker and on the devices. {step}"
+        f"{address} cannot be used: {what}{details}. Nothing of it was acknowledged; reports wait "
+        f"at the broker and on the devices. {step}"
     )
 
 
@@ -543,7 +495,6 @@ def _text(error: psycopg.Error) -> str:
 # Columns of a batch in PostgreSQL's binary form of arrays: made by numpy, not number by number.
 
 _BIGINT, _SMALLINT, _BYTEA = 20, 21, 17
-_BIGINT_ARRAY, _SMALLINT_ARRAY, _BYTEA_ARRAY = 1016, 1005, 1001
 
 
 class Bigints(bytes):
@@ -559,41 +510,34 @@ class Byteas(bytes):
 
 
 def bigints(numbers: Sequence[int] | npt.NDArray[np.int64]) -> Bigints:
-    return Bigints(_head(_BIGINT, len(numbers)) + _cells(numbers, ">i8", 8))
+    values = np.asarray(numbers, dtype=np.int64)
+    return Bigints(_head(_BIGINT, len(numbers)) + _cells(values, ">i8", 8))
 
 
 def smallints(numbers: Sequence[int] | npt.NDArray[np.int64]) -> Smallints:
-    return Smallints(_head(_SMALLINT, len(numbers)) + _cells(numbers, ">i2", 2))
+    values = np.asarray(numbers, dtype=np.int64)
+    return Smallints(_head(_SMALLINT, len(numbers)) + _cells(values, ">i2", 2))
 
 
 def byteas(texts: Sequence[bytes]) -> Byteas:
-    lengths = {length: struct.pack(">i", length) for length in set(map(len, texts))}
-    if len(lengths) == 1 and len(texts[0]):  # nearly always
-        return Byteas(_head(_BYTEA, len(texts)) + _equal(texts, len(texts[0])))
-    parts = [part for text in texts for part in (lengths[len(text)], text)]
-    return Byteas(_head(_BYTEA, len(texts)) + b"".join(parts))
-
-
-def _equal(texts: Sequence[bytes], length: int) -> bytes:
-    cells = np.empty(len(texts), dtype=[("length", ">i4"), ("value", f"V{length}")])
-    cells["length"] = length
-    cells["value"] = np.frombuffer(b"".join(texts), dtype=f"V{length}")
-    return cells.tobytes()
+    head, lengths = _head(_BYTEA, len(texts)), set(map(len, texts))
+    if len(lengths) == 1 and (length := lengths.pop()):  # nearly always
+        kind = f"V{length}"
+        return Byteas(head + _cells(np.frombuffer(b"".join(texts), dtype=kind), kind, length))
+    return Byteas(head + b"".join(struct.pack(">i", len(text)) + text for text in texts))
 
 
 def _head(element: int, count: int) -> bytes:
     """One dimension that begins at 1, without nulls; an empty array has no dimension."""
-    return (
-        struct.pack(">iiIii", 1, 0, element, count, 1)
-        if count
-        else struct.pack(">iiI", 0, 0, element)
-    )
+    if count:
+        return struct.pack(">iiIii", 1, 0, element, count, 1)
+    return struct.pack(">iiI", 0, 0, element)
 
 
-def _cells(numbers: Sequence[int] | npt.NDArray[np.int64], kind: str, size: int) -> bytes:
-    cells = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", kind)])
+def _cells(values: npt.NDArray[Any], kind: str, size: int) -> bytes:
+    cells = np.empty(len(values), dtype=[("length", ">i4"), ("value", kind)])
     cells["length"] = size
-    cells["value"] = np.asarray(numbers, dtype=np.int64)
+    cells["value"] = values
     return cells.tobytes()
 
 
@@ -606,20 +550,4 @@ class _Raw(Dumper):
         return bytes(obj)
 
 
-class _BigintsDumper(_Raw):
-    oid = _BIGINT_ARRAY
-
-
-class _SmallintsDumper(_Raw):
-    oid = _SMALLINT_ARRAY
-
-
-class _ByteasDumper(_Raw):
-    oid = _BYTEA_ARRAY
-
-
-ARRAYS: Final[tuple[tuple[type, type[Dumper]], ...]] = (
-    (Bigints, _BigintsDumper),
-    (Smallints, _SmallintsDumper),
-    (Byteas, _ByteasDumper),
-)
+_ARRAYS: Final = {Bigints: 1016, Smallints: 1005, Byteas: 1001}  # their oids

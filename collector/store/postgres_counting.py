@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +28,18 @@ from psycopg import sql
 
 from collector.errors import Fenced
 from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
-from collector.store import ReceiptKind
+from collector.store import FeedRow, ReceiptKind, feed_rows
 from collector.store.common import (
     FENCED,
+    TAGS,
     Place,
     Round,
     TallyKey,
     bodies_by_tally,
     by_round,
+    changed_tally,
     count_outcomes,
-    count_reports,
     read_tally,
-    stored_counts,
 )
 from collector.store.postgres_connection import (
     Answer,
@@ -54,8 +54,6 @@ from protocol_spec import Outcome
 Column = npt.NDArray[np.int64]
 Held = tuple[int | None, int | None, bytes | None]  # attribute for life; of the report in a round
 Standing = dict[tuple[int, int], int]  # campaign and device: the attribute that it has to keep
-
-TAGS: Final = 2**32  # a place is a page times this, plus a tag
 
 
 class FastPathMiss(Exception):
@@ -129,15 +127,12 @@ class WorkerRows:
     ) -> None:
         old = {(c, r, a): read_tally(n, counts) for c, r, a, n, counts in asked.fetchall()}
         for key, bodies in tallies.items():
-            counts = sign * count_reports(bodies, self._known(key[0]).manifest.mechanisms[key[2]])
-            n = sign * len(bodies)
-            if key in old:
-                counts, n = counts + old[key].counts, n + old[key].n
+            mechanism = self._known(key[0]).manifest.mechanisms[key[2]]
             self._db.execute(
                 """INSERT INTO tally VALUES (%s, %s, %s, %s, %s, %s)
                    ON CONFLICT (campaign, round, attribute, worker)
                    DO UPDATE SET n = excluded.n, counts = excluded.counts""",
-                (*key, self.own(), n, stored_counts(counts)),
+                (*key, self.own(), *changed_tally(old.get(key), bodies, sign, mechanism)),
             )
 
     def add_outcomes(self, counted: Mapping[Place, int]) -> None:
@@ -158,22 +153,13 @@ class WorkerRows:
                 (campaign, name, self.own(), n),
             )
 
-    def feed(self, kind: ReceiptKind, reports: Iterable[Candidate]) -> None:
+    def feed(self, rows: Iterable[FeedRow]) -> None:
         """Leave receipts for the leader; without workers nobody reads them."""
-        if self.number is None:
-            return
-        groups: dict[Round, list[int]] = defaultdict(list)
-        for c in reports:
-            groups[c.campaign, c.round].append(c.page * TAGS + c.tag)
-        for key, places in groups.items():
-            self.feed_places(kind, key, np.array(places, dtype=np.int64))
-
-    def feed_places(self, kind: ReceiptKind, key: Round, places: Column) -> None:
-        if self.number is not None:
+        for row in rows if self.number is not None else ():
             self._db.execute(
                 """INSERT INTO receipt_feed (worker, kind, campaign, round, places)
                    VALUES (%s, %s, %s, %s, %s)""",
-                (self.number, int(kind), *key, places.astype(">i8").tobytes()),
+                (self.number, *row),
             )
 
 
@@ -264,7 +250,8 @@ class Counting:
                 raise FastPathMiss
             for part in parts:
                 self._add_reports(part)
-                self._worker.feed_places(ReceiptKind.COUNTED, part.key, part.places)
+                places = part.places.astype(">i8").tobytes()
+                self._worker.feed([(int(ReceiptKind.COUNTED), *part.key, places)])
             self._worker.write_counts(bodies, +1, tallies)
             accepted = [Outcome.ACCEPTED] * len(candidates)
             self._worker.add_outcomes(count_outcomes(candidates, accepted, refusals))
@@ -320,8 +307,8 @@ class Counting:
             again = [c for c, o in zip(candidates, outcomes) if o is Outcome.DUPLICATE]
             self._worker.write_counts(bodies_by_tally(accepted), +1, tallies)
             self._worker.add_outcomes(count_outcomes(candidates, outcomes, refusals))
-            self._worker.feed(ReceiptKind.COUNTED, accepted)
-            self._worker.feed(ReceiptKind.REPEATED, again)
+            self._worker.feed(feed_rows(ReceiptKind.COUNTED, accepted))
+            self._worker.feed(feed_rows(ReceiptKind.REPEATED, again))
         return outcomes
 
     def _insert_new(

@@ -10,24 +10,32 @@ without an attribute. Counting looks at that row in any case, for the device's a
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collector.errors import Fenced
-from collector.records import FORGOTTEN, Campaign, Candidate, Refusal, Withdrawal
-from collector.store import QueuedAnswer, ReceiptBatch, ReceiptKind, Worker
+from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
+from collector.store import (
+    FeedRow,
+    QueuedAnswer,
+    ReceiptBatch,
+    ReceiptKind,
+    Sealing,
+    Store,
+    Worker,
+    feed_rows,
+    receipt_batches,
+)
 from collector.store.common import (
     FENCED,
     MOVED,
@@ -35,15 +43,11 @@ from collector.store.common import (
     Place,
     Portion,
     Round,
-    Sealing,
-    TableStore,
     bodies_by_tally,
     by_round,
+    changed_tally,
     count_outcomes,
-    count_reports,
-    count_requests,
     read_tally,
-    stored_counts,
 )
 from collector.store.sqlite_database import Connect, SqliteDatabase, ids_of_round, report_id
 from protocol_spec import Outcome
@@ -56,7 +60,7 @@ _DEVICE: Final = itemgetter(2)  # of a `Candidate`
 _ATTRIBUTE: Final = itemgetter(3)
 
 
-class SqliteStore(TableStore):
+class SqliteStore(Store):
     """The collector's database in one file.
 
     `connect` makes the connection, `chunk` is how many devices one statement asks for, and `now` is
@@ -75,8 +79,7 @@ class SqliteStore(TableStore):
         self._db = SqliteDatabase(path, read_only=read_only, connect=connect)
         super().__init__(self._db)
         self.path = path
-        self.now = now
-        self.meanwhile: Callable[[], None] = lambda: None
+        self._now = now
         self._chunk = chunk
         self._seen: int | None = None  # `changed_elsewhere` when memory was read from the file
         self._open: dict[int, set[int]] = {}  # rounds that may hold reports, by campaign
@@ -84,7 +87,8 @@ class SqliteStore(TableStore):
         self._worker: Worker | None = None
         self._epoch = 0
         self._leads = False
-        self._feed: list[tuple[ReceiptKind, Sequence[Candidate]]] | None = None
+        self._receipts: list[FeedRow] | None = None  # since `fresh_receipts`; None: nobody asks
+        self._uncommitted: list[FeedRow] = []
         self._answers: dict[int, QueuedAnswer] = {}
         self._answered = 0
 
@@ -96,16 +100,16 @@ class SqliteStore(TableStore):
     def _leading(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
         return self._db.transaction()  # nobody else can lead
 
-    def _wipe(self) -> None:
-        self._db.wipe_after_deleting()
-
-    def wipe_log(self) -> None:
-        self._db.wipe_log()
+    def wipe_log(self, *, deleted: bool = False) -> None:
+        self._db.wipe_log(deleted=deleted)
 
     def close(self) -> None:
         self._db.close()
 
     # --- reading ---------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._now()
 
     def changed_elsewhere(self) -> int:
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
@@ -114,20 +118,6 @@ class SqliteStore(TableStore):
         yield from self._db.execute(
             "SELECT page, tag FROM report WHERE id BETWEEN ? AND ?", ids_of_round(campaign, number)
         )
-
-    def open_rounds(self, campaign: int) -> list[int]:
-        rows = self._db.execute(
-            """SELECT DISTINCT round FROM tally WHERE campaign = ?1 AND round >
-                   (SELECT coalesce(max(number), -1) FROM round WHERE campaign = ?1)
-               ORDER BY round""",
-            (campaign,),
-        )
-        return [number for (number,) in rows]
-
-    def last_sealed(self, campaign: int) -> int | None:
-        row = self._db.execute("SELECT max(number) FROM round WHERE campaign = ?", (campaign,))
-        found: int | None = row.fetchone()[0]
-        return found
 
     def clearable_receipts(self, campaign: int) -> list[int]:
         rows = self._db.execute(
@@ -153,22 +143,22 @@ class SqliteStore(TableStore):
         with self._changing_reports():
             outcomes = self._insert_new(candidates)
             accepted = candidates
-            if outcomes.count(Outcome.ACCEPTED) != len(candidates):
+            if outcomes.count(Outcome.ACCEPTED) < len(candidates):
                 accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
+                again = [c for c, o in zip(candidates, outcomes) if o is Outcome.DUPLICATE]
+                self._feed(ReceiptKind.REPEATED, again)
+            self._feed(ReceiptKind.COUNTED, accepted)
             self._add_counts(accepted, +1)
             self._add_outcomes(count_outcomes(candidates, outcomes, refusals))
         if self._worker is not None:
             received = self._worker.received + len(candidates) + len(refusals)
             self._worker = replace(self._worker, seen=self.now(), received=received)
-            self._note(ReceiptKind.COUNTED, accepted)
-            if len(accepted) < len(candidates):
-                again = [c for c, o in zip(candidates, outcomes) if o is Outcome.DUPLICATE]
-                self._note(ReceiptKind.REPEATED, again)
         return outcomes
 
     @contextmanager
     def _changing_reports(self) -> Iterator[None]:
         """A transaction in which memory is what the file is; if it fails, memory is read again."""
+        self._uncommitted = []
         try:
             with self._db.transaction():
                 if self._seen != (seen := self.changed_elsewhere()):
@@ -180,27 +170,29 @@ class SqliteStore(TableStore):
             self._open.clear()
             self._devices.clear()
             raise
+        if self._receipts is not None:
+            self._receipts += self._uncommitted
+
+    _withdrawing = _changing_reports
+
+    def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
+        if self._receipts is not None:
+            self._uncommitted += feed_rows(kind, reports)
 
     def _insert_new(self, candidates: Sequence[Candidate]) -> list[Outcome]:
         """Insert what is new; the outcome of every candidate."""
         outcomes = [Outcome.ACCEPTED] * len(candidates)
-        for (campaign, number), members in by_round(candidates).items():
-            if self._is_sealed(campaign, number):
+        for key, members in by_round(candidates).items():
+            sealed = "SELECT 1 FROM round WHERE campaign = ? AND number = ?"
+            if self._db.execute(sealed, key).fetchone() is not None:
                 others = dict.fromkeys(range(len(members)), Outcome.LATE)
             else:
-                mine = candidates
-                if len(members) < len(candidates):
-                    mine = [candidates[i] for i in members]
-                others = self._insert_round(campaign, number, mine)
+                whole = len(members) == len(candidates)
+                mine = candidates if whole else [candidates[i] for i in members]
+                others = self._insert_round(*key, mine)
             for i, outcome in others.items():
                 outcomes[members[i]] = outcome
         return outcomes
-
-    def _is_sealed(self, campaign: int, number: int) -> bool:
-        row = self._db.execute(
-            "SELECT 1 FROM round WHERE campaign = ? AND number = ?", (campaign, number)
-        )
-        return row.fetchone() is not None
 
     def _insert_round(
         self, campaign: int, number: int, batch: Sequence[Candidate]
@@ -296,21 +288,14 @@ class SqliteStore(TableStore):
         return self._open[campaign]
 
     def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
-        """Add reports to their tallies, or subtract them."""
         for key, bodies in bodies_by_tally(reports).items():
-            added = sign * count_reports(bodies, self._known(key[0]).manifest.mechanisms[key[2]])
-            n = sign * len(bodies)
             row = self._db.execute(
                 "SELECT n, counts FROM tally WHERE campaign = ? AND round = ? AND attribute = ?",
                 key,
             ).fetchone()
-            if row is not None:
-                old = read_tally(*row)
-                added, n = old.counts + added, old.n + n
-            self._db.execute(
-                "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)",
-                (*key, n, stored_counts(added)),
-            )
+            mechanism = self._known(key[0]).manifest.mechanisms[key[2]]
+            new = changed_tally(read_tally(*row) if row else None, bodies, sign, mechanism)
+            self._db.execute("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)", (*key, *new))
 
     def _add_outcomes(self, counted: Mapping[Place, int]) -> None:
         self._db.executemany(
@@ -324,67 +309,28 @@ class SqliteStore(TableStore):
             [(c, str(o), n) for (c, _, o), n in counted.items()],
         )
 
-    # --- forgetting ------------------------------------------------------------------------------
-
-    def withdraw(
-        self, asked: Sequence[tuple[int, int]], *, repeated: int = 0, invalid: int = 0
-    ) -> list[Withdrawal]:
-        """What a device costs are its own rows (A2)."""
-        with self._changing_reports():
-            done = [self._withdraw(campaign, device) for campaign, device in asked]
-            gone = [report for each in done for report in each.reports]
-            self._add_counts(gone, -1)
-            self._db.executemany(
-                """INSERT INTO request VALUES (?, ?)
-                   ON CONFLICT (name) DO UPDATE SET n = n + excluded.n""",
-                [(str(o), n) for o, n in count_requests(done, repeated, invalid).items()],
-            )
-        self._note(ReceiptKind.WITHDRAWN, gone)
-        if not all(each.repeated for each in done):
-            self._db.wipe_after_deleting()
-        return done
-
-    def _withdraw(self, campaign: int, device: int) -> Withdrawal:
-        """The number of rounds stays under a random number, and the device's number stays without
-        rounds."""
-        key = (campaign, device)
-        row = self._db.execute(
-            "SELECT attribute FROM device WHERE campaign = ? AND device = ?", key
-        ).fetchone()
-        if row == (FORGOTTEN,):
-            return Withdrawal(*key, (), repeated=True)
-        reports = [
-            Candidate(*found)
-            for number in self._open_in(campaign)
-            for found in self._delete_report(campaign, number, device)
-        ]
-        self._db.execute(
-            "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
-            (-1 - secrets.randbits(63), *key),
-        )
-        self._db.execute(
-            "INSERT INTO device (campaign, device, attribute) VALUES (?, ?, ?)", (*key, FORGOTTEN)
-        )
-        return Withdrawal(*key, tuple(reports), repeated=False)
-
-    def _delete_report(self, campaign: int, number: int, device: int) -> list[tuple[Any, ...]]:
-        """A device's report of a round, if there is one."""
-        index = self._index(campaign, number)
-        (entry,) = index.find(np.array([device])).tolist()
-        if entry == ABSENT:
-            return []
-        index.remove(device)
-        return self._db.execute(
-            """DELETE FROM report WHERE id = ?
-               RETURNING campaign, round, device, attribute, page, tag, body""",
-            (report_id(campaign, number, place_of(entry)),),
-        ).fetchall()
+    def _delete_reports(self, campaign: int, device: int) -> Iterator[Candidate]:
+        for number in self._open_in(campaign):
+            index = self._index(campaign, number)
+            (entry,) = index.find(np.array([device])).tolist()
+            if entry != ABSENT:
+                index.remove(device)
+                (row,) = self._db.execute(
+                    """DELETE FROM report WHERE id = ?
+                       RETURNING campaign, round, device, attribute, page, tag, body""",
+                    (report_id(campaign, number, place_of(entry)),),
+                ).fetchall()
+                yield Candidate(*row)
 
     # --- sealing ---------------------------------------------------------------------------------
 
     @contextmanager
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
+
+        def count_devices(released: Sequence[int], set_aside: Sequence[int]) -> None:
+            self._count_devices(key, released, set_aside)
+
         with self._changing_reports():
             added = self._db.execute(
                 "INSERT OR IGNORE INTO round (campaign, number, sealed) VALUES (?, ?, ?)",
@@ -394,17 +340,10 @@ class SqliteStore(TableStore):
                 yield None
                 return
             counted = self.tallies(*key), self.outcomes(*key)
-            yield Sealing(
-                *counted,
-                campaign,
-                number,
-                self,
-                self._db,
-                lambda released, set_aside: self._count_devices(key, released, set_aside),
-            )
+            yield Sealing(*counted, campaign, number, self, self._db, count_devices)
         self._open.get(campaign.id, set()).discard(number)
         self._devices.pop(key, None)
-        self._db.wipe_after_deleting()
+        self.wipe_log(deleted=True)
 
     def _count_devices(self, key: Round, released: Sequence[int], set_aside: Sequence[int]) -> None:
         ids = ids_of_round(*key)
@@ -428,13 +367,12 @@ class SqliteStore(TableStore):
         number = 1 if self._worker is None else self._worker.number + 1
         now = self.now()
         self._worker = Worker(number, name, now, now, 0.0, leads=False, fenced=False, received=0)
-        self._leads, self._feed = False, None
+        self.resign()
         return number
 
     def beat(self, drained: float) -> float:
         worker = self._enlisted()
-        drained = max(drained, worker.drained)
-        self._worker = replace(worker, seen=self.now(), drained=drained)
+        self._worker = replace(worker, seen=self.now(), drained=max(drained, worker.drained))
         return self._worker.seen
 
     def _enlisted(self) -> Worker:
@@ -453,30 +391,24 @@ class SqliteStore(TableStore):
     def lead(self, seconds: float) -> int | None:  # noqa: ARG002 - nobody else wants the lease
         self._enlisted()
         if not self._leads:
-            self._leads, self._feed = True, None
+            self._leads, self._receipts = True, None
             self._epoch += 1
         return self._epoch
 
     def resign(self) -> None:
-        self._leads, self._feed = False, None
+        self._leads, self._receipts = False, None
 
     def fence(self, silent_seconds: float) -> list[Worker]:  # noqa: ARG002
         return []
 
-    def _note(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
-        if self._feed is not None and reports:
-            self._feed.append((kind, reports))
-
     def fresh_receipts(self) -> list[ReceiptBatch]:
-        feed, self._feed = self._feed or [], []
-        groups: dict[tuple[ReceiptKind, int, int], list[Candidate]] = defaultdict(list)
-        for kind, reports in feed:
-            for (campaign, number), positions in by_round(reports).items():
-                groups[kind, campaign, number] += [reports[i] for i in positions]
-        return [_receipts(key, groups[key]) for key in sorted(groups)]
+        rows, self._receipts = self._receipts or [], []
+        return receipt_batches(rows)
 
     def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        """Answers are in memory, at most so many: a device that gets none asks again."""
+        """In memory, at most `MOST_ANSWERS`. A device waits for the answer only for seconds, on the
+        connection on which it asked: after a crash nobody would receive it. What the answer is
+        about, the withdrawal, is in the file."""
         for topic, payload in answers:
             self._answered += 1
             self._answers[self._answered] = QueuedAnswer(self._answered, topic, payload)
@@ -488,11 +420,6 @@ class SqliteStore(TableStore):
     def drop_answers(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._answers.pop(number, None)
-
-
-def _receipts(key: tuple[ReceiptKind, int, int], reports: Sequence[Candidate]) -> ReceiptBatch:
-    _, _, _, _, pages, tags, _ = zip(*reports)
-    return ReceiptBatch(*key, np.array(pages, dtype=np.uint32), np.array(tags, dtype=np.uint32))
 
 
 # --- which devices an open round has -------------------------------------------------------------

@@ -42,11 +42,8 @@ _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
 # Tables without a rowid are those of the hot path; sqlite-utils needs one.
 SCHEMA: Final = f"""
 CREATE TABLE campaign (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    manifest BLOB NOT NULL,
-    opened INTEGER NOT NULL,
-    closed INTEGER
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, manifest BLOB NOT NULL,
+    opened INTEGER NOT NULL, closed INTEGER
 ) STRICT;
 CREATE TABLE signature (campaign INTEGER PRIMARY KEY, signature BLOB NOT NULL) STRICT;
 CREATE TABLE revoked (device TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
@@ -55,10 +52,8 @@ CREATE TABLE request (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT;
 
 -- Sealed rounds.
 CREATE TABLE round (
-    campaign INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    sealed INTEGER NOT NULL,
-    receipts_cleared INTEGER NOT NULL DEFAULT 0,
+    campaign INTEGER NOT NULL, number INTEGER NOT NULL,
+    sealed INTEGER NOT NULL, receipts_cleared INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (campaign, number)
 ) STRICT;
 CREATE INDEX round_with_receipts ON round (campaign) WHERE receipts_cleared = 0;
@@ -69,84 +64,57 @@ CREATE INDEX round_with_receipts ON round (campaign) WHERE receipts_cleared = 0;
 CREATE TABLE report (
     campaign INTEGER GENERATED ALWAYS AS (id >> 48) VIRTUAL,
     round INTEGER GENERATED ALWAYS AS ((id >> 32) & 65535) VIRTUAL,
-    device INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    page INTEGER NOT NULL,
-    tag INTEGER NOT NULL,
-    body BLOB NOT NULL,
+    device INTEGER NOT NULL, attribute INTEGER NOT NULL,
+    page INTEGER NOT NULL, tag INTEGER NOT NULL, body BLOB NOT NULL,
     id INTEGER PRIMARY KEY
 ) STRICT;
 
 -- Devices of sealed rounds: in how many rounds that were released, and in how many others.
 CREATE TABLE device (
-    campaign INTEGER NOT NULL,
-    device INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    rounds INTEGER NOT NULL DEFAULT 0,
-    unreleased INTEGER NOT NULL DEFAULT 0,
+    campaign INTEGER NOT NULL, device INTEGER NOT NULL, attribute INTEGER NOT NULL,
+    rounds INTEGER NOT NULL DEFAULT 0, unreleased INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (campaign, device)
 ) WITHOUT ROWID, STRICT;
 
 -- Counts are little-endian 64-bit integers, as `records.Tally` has them.
 CREATE TABLE tally (
-    campaign INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    counts BLOB NOT NULL,
+    campaign INTEGER NOT NULL, round INTEGER NOT NULL, attribute INTEGER NOT NULL,
+    n INTEGER NOT NULL, counts BLOB NOT NULL,
     PRIMARY KEY (campaign, round, attribute)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE outcome (
-    campaign INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    n INTEGER NOT NULL,
+    campaign INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, n INTEGER NOT NULL,
     PRIMARY KEY (campaign, round, name)
 ) WITHOUT ROWID, STRICT;
 
 -- Running totals, so that nothing reads all earlier rounds (F6).
 CREATE TABLE outcome_total (
-    campaign INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    n INTEGER NOT NULL,
+    campaign INTEGER NOT NULL, name TEXT NOT NULL, n INTEGER NOT NULL,
     PRIMARY KEY (campaign, name)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE released_total (
-    campaign INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    first INTEGER NOT NULL,
-    last INTEGER NOT NULL,
-    rounds INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    counts BLOB NOT NULL,
+    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, rounds INTEGER NOT NULL,
+    n INTEGER NOT NULL, counts BLOB NOT NULL,
     PRIMARY KEY (campaign, attribute)
 ) STRICT;
 
 -- Rounds that are not released by themselves are kept only together.
 CREATE TABLE round_sum (
-    campaign INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    released INTEGER NOT NULL,
-    first INTEGER NOT NULL,
-    last INTEGER NOT NULL,
-    rounds INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    counts BLOB NOT NULL,
+    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL, released INTEGER NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, rounds INTEGER NOT NULL,
+    n INTEGER NOT NULL, counts BLOB NOT NULL,
     PRIMARY KEY (campaign, attribute, released)
 ) STRICT;
 
 -- Results, and which of them no broker has taken yet.
 CREATE TABLE result (
-    campaign INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
-    round INTEGER NOT NULL,
+    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL, round INTEGER NOT NULL,
     message BLOB NOT NULL,
     PRIMARY KEY (campaign, attribute, round)
 ) STRICT;
 CREATE TABLE unpublished (
-    campaign INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    attribute INTEGER NOT NULL,
+    campaign INTEGER NOT NULL, round INTEGER NOT NULL, attribute INTEGER NOT NULL,
     PRIMARY KEY (campaign, round, attribute)
 ) STRICT;
 
@@ -173,16 +141,10 @@ class SqliteDatabase:
         self.path = path
         self._log = path.with_name(f"{path.name}-wal")
         self._unwiped = not read_only  # the log of a process that was killed may hold reports
-        try:
+        step = "move it away" if path.is_dir() else "check the disk"
+        other = f". Nothing was changed; {step}, or choose another directory with --data-dir"
+        with _explained(path, "used", other):
             db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
-        except (sqlite3.Error, OSError) as error:
-            reason, step = getattr(error, "strerror", None) or error, "check the disk"
-            if path.is_dir():
-                reason, step = "it is a directory, and must be a file", "move it away"
-            raise StorageFailure(
-                f"{path} cannot be used: {reason}. Nothing was changed; {step}, or choose another "
-                "directory with --data-dir"
-            ) from None
         self.execute = db.execute
         self.executemany = db.executemany
         self.close = db.close
@@ -192,14 +154,8 @@ class SqliteDatabase:
     def transaction(self) -> Iterator[None]:
         """All that is written inside is on disk afterwards, or none of it is."""
         try:
-            self.execute("BEGIN IMMEDIATE")
-            try:
+            with _all_or_nothing(self.execute):
                 yield
-                self.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self.execute("ROLLBACK")
-                raise
         except sqlite3.OperationalError as error:
             raise StorageFailure(
                 f"{self.path} cannot be written: {error}. Nothing of it was acknowledged; reports "
@@ -235,17 +191,13 @@ class SqliteDatabase:
 
     # --- the log ---------------------------------------------------------------------------------
 
-    def wipe_after_deleting(self) -> None:
-        """Something was deleted that must not stay in the log."""
-        self._unwiped = True
-        self.wipe_log()
-
-    def wipe_log(self) -> None:
+    def wipe_log(self, *, deleted: bool) -> None:
         """Empty the write-ahead log if deleted reports are left in it, or if it grows because a
         reader kept it from being written back.
 
         This does not wait for readers: call it again later.
         """
+        self._unwiped = self._unwiped or deleted
         if not self._unwiped and self._log_bytes() <= 2 * LOG_BYTES:
             return
         self.execute("PRAGMA busy_timeout = 0")
@@ -264,7 +216,30 @@ class SqliteDatabase:
 # --- opening -------------------------------------------------------------------------------------
 
 
-def _open_to_read(path: Path, connect: Connect) -> sqlite3.Connection:
+@contextmanager
+def _explained(path: Path, what: str, step: str = "") -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        if path.is_dir():
+            reason = "it is a directory, and must be a file"
+        raise StorageFailure(f"{path} cannot be {what}: {reason}{step}") from None
+
+
+@contextmanager
+def _all_or_nothing(execute: Callable[[str], object]) -> Iterator[None]:
+    execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            execute("ROLLBACK")
+        raise
+
+
+def _open_to_read(path: Path, connect: Connect = sqlite3.connect) -> sqlite3.Connection:
     db = connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     db.execute(_BUSY)
     check_schema(db)
@@ -284,7 +259,9 @@ def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
     db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
     db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
     if is_new:
-        _make_tables(db)
+        with _all_or_nothing(db.execute):
+            if _is_empty(db):  # another process may have made the tables meanwhile
+                Database(db, recursive_triggers=False, execute_plugins=False).executescript(SCHEMA)
     db.execute(_BUSY)
     return db
 
@@ -292,19 +269,6 @@ def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
 def _is_empty(db: sqlite3.Connection) -> bool:
     (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     return bool(tables == 0)
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    """All at once; another process may have done it meanwhile."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        if _is_empty(db):
-            Database(db, recursive_triggers=False, execute_plugins=False).executescript(SCHEMA)
-        db.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
 
 
 def check_schema(db: sqlite3.Connection) -> None:
@@ -329,7 +293,7 @@ def copy_database(source: Path, target: Path) -> None:
     """Write a copy for its owner alone, synced. It is one snapshot: all pages are read in one
     transaction, which in a database with a write-ahead log blocks nobody."""
     os.close(open_private(target, os.O_RDWR))
-    with _explained(target, "copied"), closing(_read_only(source)) as db:
+    with _explained(target, "copied"), closing(_open_to_read(source)) as db:
         with closing(sqlite3.connect(target, isolation_level=None)) as copy:
             db.backup(copy, pages=-1)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, whole by itself
@@ -342,21 +306,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 def check_database(path: Path) -> None:
     """Raise what is wrong with a copy: damaged, not one of ours, or of a newer version."""
-    with _explained(path, "read"), closing(_read_only(path)) as db:
+    with _explained(path, "read"), closing(_open_to_read(path)) as db:
         found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged ({found})")
-        check_schema(db)
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-
-
-@contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise StorageFailure(f"{path} cannot be {what}: {reason}") from None

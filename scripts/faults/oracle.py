@@ -19,7 +19,7 @@ import numpy as np
 from collector.data_dir import DATABASE, DeviceKey
 from collector.records import Campaign, Tally
 from collector.rounds.results import round_result
-from collector.store import StoreReader
+from collector.store import Store
 from faults.devices import Agents, BulkDevices
 from protocol_spec import Manifest, Rejected, decode_report
 
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def judge_bulk(
-    store: StoreReader, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
+    store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
 ) -> Verdict:
     """Every round of a bulk campaign, from the counts it was sealed with."""
     found = Verdict()
@@ -71,7 +71,7 @@ def judge_bulk(
 
 
 def judge_results(
-    store: StoreReader, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
+    store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
 ) -> list[str]:
     """Every published histogram of a round must equal a recount of the devices' own values."""
     found = []
