@@ -18,8 +18,7 @@ from collector.data_dir import read_store
 from collector.records import POOLED, Campaign, Refusal, RoundSum, Tally
 from collector.rounds.results import window_result
 from collector.settings import Address
-from collector.store import Store
-from collector.store.common import Sealing
+from collector.store import Sealing, Store
 from collector.web.app import Pages
 from collector.web.live import Limits
 from collector.web.process import bound, listening
