@@ -1,4 +1,4 @@
-"""Reports on their way: sent until a receipt says that the report was counted.
+"""Delivery of stored reports: each is sent until a receipt says that it was counted.
 
 Claims: what is in the outbox is sent, the same bytes each time, after every reconnect and with
 growing pauses, until a receipt, its deadline, or the end of the campaign; at most a window of
@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from edge_client.clock import Clock
 from edge_client.errors import BrokerUnreachable, StorageFailure
@@ -32,11 +32,11 @@ from protocol_spec import (
     decode_receipts,
     decode_state,
     digest8,
+    random_below,
     receipt_page,
     receipt_tag,
 )
-from protocol_spec import random_below as below
-from protocol_spec.programs.mqtt import MQTT_5
+from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import parse_broker
 
@@ -45,7 +45,7 @@ log = logging.getLogger("allomfree.edge")
 
 @dataclass(slots=True)
 class Outgoing:
-    """A report on its way: when to try next, by the steady clock."""
+    """A queued report, and when to send it next, by the steady clock."""
 
     row: Queued
     topic: str
@@ -55,15 +55,15 @@ class Outgoing:
     is_awaited: bool = False  # sent on this connection: a receipt may come
 
 
+@dataclass(slots=True)
 class CampaignQueue:
     """The queued reports of one campaign, and what became of them."""
 
-    def __init__(self, membership: Membership, trace: Trace) -> None:
-        self.membership = membership
-        self.reports: dict[int, Outgoing] = {}
-        self.state: State | None = None  # the collector's last word: a hint, nothing more
-        self._fates: dict[int, Fate] = {}
-        self._trace = trace
+    membership: Membership
+    trace: Trace
+    reports: dict[int, Outgoing] = field(default_factory=dict)
+    state: State | None = None  # what the collector last said of itself: a hint, nothing more
+    fates: dict[int, Fate] = field(default_factory=dict)  # known, but not stored yet
 
     @property
     def name(self) -> str:
@@ -72,16 +72,16 @@ class CampaignQueue:
     @property
     def topics(self) -> list[str]:
         """What to subscribe to: the campaign's state, and the receipts that may be ours."""
-        membership = self.membership
-        page = receipt_page(membership.manifest, membership.device)
-        return [membership.topics.state, membership.topics.receipts_for(page)]
+        member = self.membership
+        page = receipt_page(member.manifest, member.device)
+        return [member.topics.state, member.topics.receipts_for(page)]
 
     def add(self, row: Queued) -> None:
         """A report that is in the outbox; one that is known keeps its progress."""
         if row.round not in self.reports:
-            membership, device = self.membership, self.membership.device
-            tag = receipt_tag(membership.manifest, row.round, device)
-            self.reports[row.round] = Outgoing(row, membership.topics.report(device), tag)
+            member = self.membership
+            tag = receipt_tag(member.manifest, row.round, member.device)
+            self.reports[row.round] = Outgoing(row, member.topics.report(member.device), tag)
 
     def follow(self, rows: list[Queued]) -> None:
         """Hold exactly what is queued in the store: the owner may have withdrawn the rest."""
@@ -90,25 +90,20 @@ class CampaignQueue:
         for row in rows:
             self.add(row)
 
-    def send_all_again(self) -> None:
-        """On a new connection: whatever has no receipt."""
-        for report in self.reports.values():
-            report.next_try, report.is_awaited = 0.0, False
-
     def expire(self, now: float) -> None:
         """Give up what can no longer be counted."""
         for number, report in self.reports.items():
-            if now >= report.row.deadline and number not in self._fates:
-                self._fates[number] = "missed"
+            if now >= report.row.deadline and number not in self.fates:
+                self.fates[number] = "missed"
                 log.warning("%s: round %d was not counted in time", self.name, number)
 
     def settle(self, store: Store) -> None:
         """Store the fates. Raises `StorageFailure`; then the rows stay and are tried again."""
-        if self._fates:
-            store.finish(self.name, self._fates)
-            for number in self._fates:
+        if self.fates:
+            store.finish(self.name, self.fates)
+            for number in self.fates:
                 self.reports.pop(number, None)
-            self._fates = {}
+            self.fates = {}
 
     def hear(self, topic: str, payload: bytes) -> bool:
         """Note a receipt; returns whether the message says that the campaign is closed."""
@@ -121,83 +116,66 @@ class CampaignQueue:
             return state.presence is Presence.CLOSED
         if topic.startswith(topics.receipt_root):
             page = decode_receipts(payload)
-            if not isinstance(page, Rejected) and page.digest8 == digest:
-                self._note_receipt(page.round, page.tags)
+            if isinstance(page, Rejected) or page.digest8 != digest:
+                return False
+            report = self.reports.get(page.round)
+            if report and report.tag in page.tags and self.fates.get(page.round) != "counted":
+                self.trace("receipt seen")
+                self.fates[page.round] = "counted"
+                log.info("%s: round %d was counted", self.name, page.round)
         return False
 
-    def _note_receipt(self, number: int, tags: Collection[bytes]) -> None:
-        report = self.reports.get(number)
-        if report and report.tag in tags and self._fates.get(number) != "counted":
-            self._trace("receipt seen")
-            self._fates[number] = "counted"
-            log.info("%s: round %d was counted", self.name, number)
 
-
+@dataclass(slots=True)
 class Connection:
     """One broker: its link while there is one, and the pause before the next while there is none.
 
-    A report that was sent is sent again, the same bytes, after every reconnect and with growing
-    pauses.
+    A report is sent again, the same bytes, after every reconnect and with growing pauses.
     """
 
-    def __init__(
-        self,
-        broker: str,
-        connector: Connector,
-        clock: Clock,
-        *,
-        timing: Timing,
-        jitter: Callable[[float], float],
-        trace: Trace,
-    ) -> None:
-        self.trouble = ""
-        self._broker = broker
-        self._connector = connector
-        self._clock = clock
-        self._timing = timing
-        self._jitter = jitter
-        self._trace = trace
-        self._link: Link | None = None
-        self._version = MQTT_5
-        self._failures = 0
-        self._hasty = 0  # connections in a row that ended soon and carried nothing
-        self._connected_at = 0.0
-        self._retry_at = 0.0
-        self._in_flight: set[int] = set()
-
-    @property
-    def has_link(self) -> bool:
-        """Whether there is anything to wait for: a broker that was reached."""
-        return self._link is not None
+    broker: str
+    connector: Connector
+    clock: Clock
+    timing: Timing
+    jitter: Callable[[float], float]
+    trace: Trace
+    link: Link | None = None
+    trouble: str = ""
+    _version: Version = MQTT_5
+    _failures: int = 0
+    _hasty: int = 0  # connections in a row that ended soon and carried nothing
+    _connected_at: float = 0.0
+    _retry_at: float = 0.0
+    _in_flight: set[int] = field(default_factory=set)
 
     @property
     def is_ready(self) -> bool:
         """Whether the broker has accepted us."""
-        return self._link is not None and self._link.ready
+        return self.link is not None and self.link.ready
 
     def open_if_due(self) -> None:
         """Reach the broker, unless it is connected or its pause is not over."""
-        if self._link is not None or self._clock.steady() < self._retry_at:
+        if self.link is not None or self.clock.steady() < self._retry_at:
             return
-        link = self._connector.link(parse_broker(self._broker), self._version)
+        link = self.connector.link(parse_broker(self.broker), self._version)
         try:
             link.start()
         except BrokerUnreachable as error:
             self._back_off(str(error))
         else:
-            self._link = link
+            self.link = link
 
     def close(self) -> None:
         """Disconnect; what is queued stays queued."""
-        if self._link:
-            self._link.close()
-            self._link = None
+        if self.link:
+            self.link.close()
+            self.link = None
 
     def subscribe(self, queues: Sequence[CampaignQueue]) -> None:
         """Ask for all that concerns these campaigns."""
-        if self._link:
+        if self.link:
             for queue in queues:
-                self._link.subscribe(queue.topics)
+                self.link.subscribe(queue.topics)
 
     def send(self, queues: Sequence[CampaignQueue]) -> None:
         """Send what is due, as far as the window allows.
@@ -206,30 +184,30 @@ class Connection:
         subscription between handing a page on and keeping it. It is not published again unless it
         changes, so whoever sends again also asks for what is retained again.
         """
-        now = self._clock.steady()
+        now = self.clock.steady()
         for queue in queues:
             again = False
             for report in queue.reports.values():
-                if self._link is None or not self._link.ready or not self._link.free:
+                if self.link is None or not self.link.ready or not self.link.free:
                     break
                 if report.next_try <= now:
                     again = again or report.is_awaited
-                    self._send(self._link, report, now)
+                    self._send(self.link, report, now)
             if again:
                 self.subscribe([queue])
 
     def _send(self, link: Link, report: Outgoing, now: float) -> None:
-        self._trace("sending")
+        self.trace("sending")
         self._in_flight.add(link.publish(report.topic, report.row.payload))
-        self._trace("sent")
-        pause = self._timing.resend * 2.0**report.attempts
+        self.trace("sent")
+        pause = self.timing.resend * 2.0**report.attempts
         report.attempts += 1
         report.is_awaited = True
-        report.next_try = now + self._jitter(min(self._timing.resend_longest, pause))
+        report.next_try = now + self.jitter(min(self.timing.resend_longest, pause))
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
         """Let the network run, and return the messages that arrived."""
-        link = self._link
+        link = self.link
         if link is None:
             return []
         was_ready = link.ready
@@ -243,39 +221,40 @@ class Connection:
         return arrived
 
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
+        """On a new connection everything without a receipt is sent again."""
         self._version = link.version
         self._failures, self.trouble = 0, ""
-        self._connected_at = self._clock.steady()
+        self._connected_at = self.clock.steady()
         self._in_flight.clear()
         for queue in queues:
-            queue.send_all_again()
+            for report in queue.reports.values():
+                report.next_try, report.is_awaited = 0.0, False
         self.subscribe(queues)
-        log.info("connected to %s", self._broker)
+        log.info("connected to %s", self.broker)
 
     def _acknowledged(self, number: int, refusal: str | None) -> None:
-        self._trace("acknowledged")
+        self.trace("acknowledged")
         self._hasty = 0
         if number not in self._in_flight:
             return
         self._in_flight.remove(number)
-        self.trouble = ""
+        self.trouble = f"the broker refused a report ({refusal})" if refusal else ""
         if refusal:
-            self.trouble = f"the broker refused a report ({refusal})"
             log.warning("%s; it stays queued and is tried again", self.trouble)
 
     def _back_off(self, reason: str) -> None:
-        reason += self._connector.note(parse_broker(self._broker))
+        reason += self.connector.note(parse_broker(self.broker))
         if self.trouble != reason:
             log.warning("%s; reports stay queued and are sent later", reason)
         if self.is_ready:
             # A broker that accepts and breaks every connection is asked less and less often.
             self._failures = self._hasty
-            lasted = self._clock.steady() - self._connected_at
-            self._hasty = 0 if lasted >= self._timing.steady else self._hasty + 1
-        self._link, self.trouble = None, reason
-        pause = min(self._timing.reconnect_longest, self._timing.reconnect * 2.0**self._failures)
+            lasted = self.clock.steady() - self._connected_at
+            self._hasty = 0 if lasted >= self.timing.steady else self._hasty + 1
+        self.link, self.trouble = None, reason
+        pause = min(self.timing.reconnect_longest, self.timing.reconnect * 2.0**self._failures)
         self._failures += 1
-        self._retry_at = self._clock.steady() + self._jitter(pause)
+        self._retry_at = self.clock.steady() + self.jitter(pause)
 
 
 class Delivery:
@@ -315,8 +294,12 @@ class Delivery:
             self.close()
 
     def settle(self) -> None:
-        """Notice what changed in the store, and store what has been decided."""
-        self._refresh()
+        """Notice what changed in the store, also from another process, and store what has been
+        decided."""
+        version = self._store.changed_elsewhere()
+        if version != self._seen:
+            self._seen = version
+            self._read_store()
         try:
             for queue in self._queues.values():
                 queue.expire(self._clock.wall())
@@ -329,7 +312,7 @@ class Delivery:
         self._follow_brokers()
         for connection in self._connections.values():
             connection.open_if_due()
-        linked = [(b, c) for b, c in self._connections.items() if c.has_link]
+        linked = [(b, c) for b, c in self._connections.items() if c.link is not None]
         if not linked:
             time.sleep(wait)
         for broker, connection in linked:
@@ -377,24 +360,19 @@ class Delivery:
         report = queue.reports.get(row.round) if queue else None
         return report is not None and report.attempts > 0
 
-    def _refresh(self) -> None:
-        """Notice what the owner changed from another process, and read the outbox."""
-        version = self._store.changed_elsewhere()
-        if version == self._seen:
-            return
-        self._seen = version
+    def _read_store(self) -> None:
         self.memberships = self._store.memberships()
-        joined = [m for m in self.memberships if m.status == "joined"]
-        self._queues = {m.name: self._queue_of(m) for m in joined}
+        queues: dict[str, CampaignQueue] = {}
+        for member in self.memberships:
+            if member.status == "joined":
+                queue = self._queues.get(member.name) or CampaignQueue(member, self._trace)
+                queue.membership = member
+                queue.follow(self._store.reports(member.name, queued_only=True))
+                queues[member.name] = queue
+        self._queues = queues
         for broker, connection in self._connections.items():
             if connection.is_ready:
                 connection.subscribe(self._queues_of(broker))
-
-    def _queue_of(self, membership: Membership) -> CampaignQueue:
-        queue = self._queues.get(membership.name) or CampaignQueue(membership, self._trace)
-        queue.membership = membership
-        queue.follow(self._store.reports(membership.name, queued_only=True))
-        return queue
 
     def _queues_of(self, broker: str) -> list[CampaignQueue]:
         return [queue for queue in self._queues.values() if queue.membership.broker == broker]
@@ -405,14 +383,8 @@ class Delivery:
         for broker in self._connections.keys() - brokers:
             self._connections.pop(broker).close()
         for broker in brokers - self._connections.keys():
-            self._connections[broker] = Connection(
-                broker,
-                self._connector,
-                self._clock,
-                timing=self._timing,
-                jitter=self._jitter,
-                trace=self._trace,
-            )
+            shared = (self._connector, self._clock, self._timing, self._jitter, self._trace)
+            self._connections[broker] = Connection(broker, *shared)
 
     def _hear(self, message: Message) -> None:
         for queue in list(self._queues.values()):
@@ -434,4 +406,4 @@ class Delivery:
 
     def _jitter(self, pause: float) -> float:
         """Between half and all of a pause, so that a fleet does not return as one."""
-        return pause * (0.5 + below(1 << 16, self._entropy) / (1 << 17))
+        return pause * (0.5 + random_below(1 << 16, self._entropy) / (1 << 17))
