@@ -46,9 +46,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks. It has one wall clock, whoever asks about it."""
+    """The machine's own clocks."""
 
-    _asked: ClassVar[tuple[float, bool | None] | None] = None
+    _asked: ClassVar[tuple[float, bool | None] | None] = None  # there is one wall clock for all
 
     def wall(self) -> float:
         return time.time()
@@ -68,43 +68,34 @@ class SystemClock:
         return SystemClock._asked[1]
 
 
-# --- whether the wall clock can be right ---------------------------------------------------------
-
-
 def is_too_early(manifest: Manifest, now: float) -> bool:
     """Whether a clock that says `now` must be wrong.
 
     A manifest without a time of creation says that it was made at its first round; one that was
     opened before that is no evidence against a clock.
     """
-    told = manifest.created < manifest.rounds.first
-    return now < (manifest.created if told else min(manifest.created, OLDEST))
+    if manifest.created < manifest.rounds.first:
+        return now < manifest.created
+    return now < min(manifest.created, OLDEST)
 
 
 def first_round_to_come(manifest: Manifest, clock: Clock) -> str:
     """When the first round begins; empty if it has begun, or if the clock cannot be right."""
     now, first = clock.wall(), manifest.rounds.first
-    return "" if now >= first or is_too_early(manifest, now) else _shown(first)
+    return "" if now >= first or is_too_early(manifest, now) else _instant(first)
 
 
 def doubt(manifest: Manifest, clock: Clock) -> str:
     """Why the clock must be wrong, or cannot be relied on; empty if nothing speaks against it."""
     now, name = clock.wall(), manifest.campaign
     if is_too_early(manifest, now):
-        return say(
-            "{now} is before {name} was made; nothing is drawn. Set the clock",
-            now=_shown(now),
-            name=name,
-        )
+        early = message("{now} is before {name} was made; nothing is drawn. Set the clock")
+        return say(early, now=_instant(now), name=name)
     if clock.synchronised() is not False:
         return ""
     if _is_over(manifest, now):
-        return say(
-            "{now} is after the last round of {name}, and {why}",
-            now=_shown(now),
-            name=name,
-            why=say(UNSYNCHRONISED),
-        )
+        late, why = message("{now} is after the last round of {name}, and {why}"), UNSYNCHRONISED
+        return say(late, now=_instant(now), name=name, why=say(why))
     return say(UNSYNCHRONISED)
 
 
@@ -112,10 +103,6 @@ def is_impossible(manifest: Manifest, clock: Clock) -> bool:
     """Whether a clock that is doubted says a time outside of the campaign's rounds."""
     now = clock.wall()
     return bool(doubt(manifest, clock)) and (is_too_early(manifest, now) or _is_over(manifest, now))
-
-
-def _is_over(manifest: Manifest, now: float) -> bool:
-    return now >= manifest.rounds.closes(manifest.rounds.count - 1)
 
 
 def first_doubt(manifests: Sequence[Manifest], clock: Clock) -> str:
@@ -147,7 +134,11 @@ def is_unsure(membership: Membership, number: int, clock: Clock) -> bool:
     return number > membership.last_round + 1 and clock.synchronised() is False
 
 
-def _shown(now: float) -> str:
+def _is_over(manifest: Manifest, now: float) -> bool:
+    return now >= manifest.rounds.closes(manifest.rounds.count - 1)
+
+
+def _instant(now: float) -> str:
     try:
         return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

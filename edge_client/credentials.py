@@ -30,6 +30,14 @@ class Remembered:
     cert_file: str | None = None
     key_file: str | None = None
 
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Remembered:
+        """Read one entry of the file; unknown names are ignored, other types a ValueError."""
+        known = {name.name: table.get(name.name) for name in fields(cls)}
+        if not all(isinstance(text, str | None) for text in known.values()):
+            raise ValueError("not a text")
+        return cls(**known)
+
     @property
     def identifies(self) -> bool:
         """Whether it tells the broker who we are."""
@@ -55,15 +63,15 @@ class RememberedCredentials:
         return self._all().get(str(broker))
 
     def brokers(self) -> list[str]:
-        """Those that something is remembered for."""
+        """The brokers that something is remembered for."""
         return sorted(self._all())
 
     def remember(self, broker: BrokerUrl, given: Remembered) -> None:
-        """From now on, for this broker."""
+        """Show these to this broker from now on."""
         self._write({**self._all(), str(broker): given})
 
     def forget(self, broker: str) -> None:
-        """Of a broker that no campaign of this device uses any more."""
+        """Remove what was given for a broker that no campaign of this device uses any more."""
         kept = self._all()
         if kept.pop(broker, None) is not None:
             self._write(kept)
@@ -71,7 +79,7 @@ class RememberedCredentials:
     def _all(self) -> dict[str, Remembered]:
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {broker: _entry(table) for broker, table in found["brokers"].items()}
+            return {name: Remembered.from_table(table) for name, table in found["brokers"].items()}
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -84,19 +92,11 @@ class RememberedCredentials:
         )
 
     def _write(self, entries: Mapping[str, Remembered]) -> None:
-        told = {broker: asdict(entry) for broker, entry in entries.items()}
+        table = {"brokers": {broker: asdict(entry) for broker, entry in entries.items()}}
         try:
-            write_durably(self.path, json.dumps({"brokers": told}, indent=1) + "\n")
+            write_durably(self.path, json.dumps(table, indent=1) + "\n")
         except OSError as error:
             raise StorageFailure(
                 f"the credentials cannot be remembered in {self.path}: {error.strerror}. Nothing "
                 "was drawn or sent. Free some space, or name them in the configuration file"
             ) from None
-
-
-def _entry(table: Mapping[str, Any]) -> Remembered:
-    known = {name.name for name in fields(Remembered)}
-    entry = Remembered(**{name: value for name, value in table.items() if name in known})
-    if not all(isinstance(text, str | None) for text in asdict(entry).values()):
-        raise ValueError("no text")
-    return entry

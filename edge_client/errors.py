@@ -25,23 +25,8 @@ from contextlib import contextmanager
 
 from protocol_spec import AllomfreeError
 from protocol_spec.programs import settings as shared
-from protocol_spec.programs.settings import BrokerUnreachable
 
-__all__ = [
-    "BrokerUnreachable",
-    "CampaignProblem",
-    "EdgeError",
-    "PolicyRefusal",
-    "SettingsError",
-    "SourceFailure",
-    "StateBusy",
-    "StateError",
-    "StateExposed",
-    "StateLost",
-    "StateOfOtherVersion",
-    "StorageFailure",
-    "as_edge_errors",
-]
+BrokerUnreachable = shared.BrokerUnreachable
 
 
 class EdgeError(AllomfreeError):
