@@ -32,12 +32,7 @@ from edge_client.policy import Policy
 from edge_client.records import FORGOTTEN, Invitation, Membership, Status, Timing, Trace, no_trace
 from edge_client.status import ReportState
 from edge_client.store import Store
-from protocol_spec import (
-    DEFAULT_NAMESPACE,
-    AllomfreeError,
-    Entropy,
-    Manifest,
-)
+from protocol_spec import DEFAULT_NAMESPACE, AllomfreeError, Entropy, Manifest
 from protocol_spec.programs.settings import (
     BrokerUrl,
     Credentials,

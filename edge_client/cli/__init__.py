@@ -24,11 +24,7 @@ COMMANDS: Final = Verbs(
     ("report", "report", "Report this round once and exit: for cron and battery-powered devices."),
     ("pause", "owner", "Draw and send nothing until resumed."),
     ("resume", "owner", "Go on after pause or leave."),
-    (
-        "leave",
-        "owner",
-        "Stop for good, keeping the memory so that rejoining reveals nothing new.",
-    ),
+    ("leave", "owner", "Stop for good, keeping the memory so that rejoining reveals nothing new."),
     (
         "forget",
         "owner",

@@ -61,10 +61,7 @@ def leave(settings: Settings, campaign: str | None) -> None:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--timeout",
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for the collector's answer.",
+    "--timeout", default=10.0, show_default=True, help="Seconds to wait for the collector's answer."
 )
 def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, timeout: float) -> None:
     """Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.
