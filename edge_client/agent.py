@@ -21,8 +21,15 @@ from edge_client.policy import Policy, affords_memo, check_draw, check_joining
 from edge_client.records import Draw, Membership, Memo, Queued, Trace, no_trace
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
-from protocol_spec import Attribute, Entropy, Manifest, Mechanism, Randomiser, make_report
-from protocol_spec import random_below as below
+from protocol_spec import (
+    Attribute,
+    Entropy,
+    Manifest,
+    Mechanism,
+    Randomiser,
+    make_report,
+    random_below,
+)
 from protocol_spec.mechanisms import draw_rounds
 from protocol_spec.programs.output import shown
 from protocol_spec.topics import is_device
@@ -134,14 +141,13 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:  # noqa: PLR0911 - 
     return Due(number, opened)
 
 
-# --- a value's place in its domain ---------------------------------------------------------------
-# Claim P1: whether a source works, and whether what it gives is in the domain, is as private as the
-# value itself. So nothing here says which it was: a source that fails, raises or gives nonsense is
-# one case, without a message, and it is answered for wherever that is possible.
+def index_of_value(attribute: Attribute, read: ReadValue) -> int | None:
+    """The value's index in its domain; None if there is no usable value, for any reason.
 
-
-def place_of(attribute: Attribute, read: ReadValue) -> int | None:
-    """Where the value stands in the domain; None if there is no usable value, for any reason."""
+    Claim P1: whether a source works, and whether what it gives is in the domain, is as private as
+    the value itself. So nothing here says which it was: a source that fails, raises or gives
+    nonsense is one case, without a message, and it is answered for wherever that is possible.
+    """
     try:
         return attribute.index_of(read(attribute.name))
     except Exception:  # noqa: BLE001 - a source is anybody's code, and why it failed is private
@@ -155,24 +161,15 @@ def stand_in(attribute: Attribute, entropy: Entropy) -> int:
     drawn uniformly, which is as private as any value and favours none of them.
     """
     other = attribute.otherwise
-    return below(attribute.k, entropy) if other is None else other
+    return random_below(attribute.k, entropy) if other is None else other
 
 
 # --- the agent -----------------------------------------------------------------------------------
 
 
-def own_randomiser(way: Mechanism, device: str, entropy: Entropy) -> Randomiser:
+def own_randomiser(mechanism: Mechanism, device: str, entropy: Entropy) -> Randomiser:
     """The draws that a campaign's manifest asks for."""
-    return way.randomiser(device, entropy)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one round says, and what is kept of how it was drawn."""
-
-    body: bytes
-    key: int | None
-    new_memo: bytes | None
+    return mechanism.randomiser(device, entropy)
 
 
 class Agent:
@@ -241,7 +238,7 @@ class Agent:
         if not (known and self.store.spent(known).reports):
             check_joining(self.store, self.policy, manifest, kept, self.clock.wall())
         if kept is None:
-            attribute = below(len(manifest.attributes), self._entropy)
+            attribute = random_below(len(manifest.attributes), self._entropy)
             kept = Participation("", attribute, -1, 0, manifest.digest)
         self._trace("attribute drawn")
         self.store.join(
@@ -264,7 +261,7 @@ class Agent:
         Answers given before a loss stay used: with those drawn now there are never more than the
         manifest's.
         """
-        if manifest.reporting != "once":
+        if not manifest.mechanisms[0].rules.draws_rounds:
             return None
         rounds, now = manifest.rounds, self.clock.wall()
         at = rounds.round_at(now)
@@ -294,70 +291,67 @@ class Agent:
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
             return allowed
-        self.policy.for_joined.check(membership.manifest)
-        self.policy.check_operator(membership.name, membership.operator)
-        place = place_of(membership.attribute, read)
-        if place is None and not self.store.memos(membership.name):
-            place = stand_in(membership.attribute, self._entropy)
-        answer = self._answer(membership, place)
-        manifest, attribute = membership.manifest, membership.attribute_index
-        payload = make_report(manifest, allowed.round, attribute, answer.body).encode()
+        manifest, name = membership.manifest, membership.name
+        self.policy.for_joined.check(manifest)
+        self.policy.check_operator(name, membership.operator)
+        index = index_of_value(membership.attribute, read)
+        if index is None and not self.store.memos(name):
+            index = stand_in(membership.attribute, self._entropy)
+        body, memo, is_new = self._answer(membership, index)
+        report = make_report(manifest, allowed.round, membership.attribute_index, body)
+        payload, deadline = report.encode(), manifest.rounds.deadline(allowed.round)
         self._trace("report drawn")
-        now, deadline = int(self.clock.wall()), manifest.rounds.deadline(allowed.round)
-        self.store.record(
-            membership,
-            Draw(
-                round=allowed.round,
-                value=answer.key,
-                payload=payload,
-                deadline=deadline,
-                at=now,
-                boot=self.clock.boot(),
-                round_opened=allowed.opened,
-                new_memo=answer.new_memo,
-            ),
+        now = int(self.clock.wall())
+        drawn = Draw(
+            round=allowed.round,
+            value=memo.value if memo else None,
+            payload=payload,
+            deadline=deadline,
+            at=now,
+            boot=self.clock.boot(),
+            round_opened=allowed.opened,
+            new_memo=memo.body if memo and is_new else None,
         )
+        self.store.record(membership, drawn)
         self._trace("report committed")
-        return Queued(membership.name, allowed.round, payload, deadline, now, "queued")
+        return Queued(name, allowed.round, payload, deadline, now, "queued")
 
-    def _answer(self, membership: Membership, place: int | None) -> Answer:
-        """From the value's memo, or from the last one used where `place` is None; or without any
-        memo, where the mechanism has none."""
-        randomiser, way = self._randomiser(membership), membership.mechanism
-        if way.memos == 0 and place is not None:
-            manifest = membership.manifest
-            check_draw(self.store, self.policy, membership, manifest.eps_1, self.clock.wall())
-            fresh = randomiser.memoize(randomiser.key(place))
+    def _answer(self, member: Membership, index: int | None) -> tuple[bytes, Memo | None, bool]:
+        """The bytes, the memo they were drawn from, and whether it is new; no memo where the
+        mechanism has none. Without an index it is the memo used last."""
+        randomiser = self._randomiser(member)
+        if member.mechanism.memos == 0 and index is not None:
+            check_draw(self.store, self.policy, member, member.manifest.eps_1, self.clock.wall())
+            fresh = randomiser.memoize(randomiser.key(index))
             self._trace("answer drawn")
-            return Answer(randomiser.report(fresh, 0), None, None)
-        memo, is_new = self._memo(membership, place)
+            return randomiser.report(fresh, 0), None, False
+        key = None if index is None else randomiser.key(index)
+        memo, is_new = self._memo(member, key, randomiser)
         self._trace("memo drawn" if is_new else "memo found")
-        body = randomiser.report(memo.body, memo.reports)
-        return Answer(body, memo.value, memo.body if is_new else None)
+        return randomiser.report(memo.body, memo.reports), memo, is_new
 
-    def _memo(self, membership: Membership, place: int | None) -> tuple[Memo, bool]:
-        """The memo to report from: this value's, a new one, or at the cap the last one used."""
-        memos, randomiser = self.store.memos(membership.name), self._randomiser(membership)
-        key = None if place is None else randomiser.key(place)
+    def _memo(
+        self, member: Membership, key: int | None, randomiser: Randomiser
+    ) -> tuple[Memo, bool]:
+        """The memo to report from: the key's, a new one, or at the cap the one used last."""
+        memos, now = self.store.memos(member.name), self.clock.wall()
         if key in memos:
             return memos[key], False
-        now, last = self.clock.wall(), membership.last_value
         if key is not None and not memos:
-            eps_inf = membership.manifest.eps_inf
-            check_draw(self.store, self.policy, membership, eps_inf, now)
+            check_draw(self.store, self.policy, member, member.manifest.eps_inf, now)
         elif (
             key is None
-            or len(memos) >= membership.mechanism.memos
-            or not affords_memo(self.store, self.policy, membership, now)
+            or len(memos) >= member.mechanism.memos
+            or not affords_memo(self.store, self.policy, member, now)
         ):
             # Frozen: same cadence, same length, no flag. Silence would show that a value changed.
+            last = member.last_value
             return memos[last if last is not None else min(memos)], False
         return Memo(key, randomiser.memoize(key), 0), True
 
-    def _randomiser(self, membership: Membership) -> Randomiser:
-        # A rejoin may draw another name or attribute.
-        key = (membership.name, membership.device, membership.attribute_index)
+    def _randomiser(self, member: Membership) -> Randomiser:
+        key = (member.name, member.device, member.attribute_index)  # a rejoin may draw others
         if key not in self._randomisers:
-            way, device = membership.mechanism, membership.device
-            self._randomisers[key] = self._make_randomiser(way, device, self._entropy)
+            made = self._make_randomiser(member.mechanism, member.device, self._entropy)
+            self._randomisers[key] = made
         return self._randomisers[key]

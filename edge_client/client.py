@@ -82,17 +82,17 @@ class EdgeClient(Device):
         timing: Timing | None = None,
         make_link: MakeLink = PahoLink,
     ) -> None:
-        self._named = None if credentials_for is None else parse_brokers(list(credentials_for))
+        named = None if credentials_for is None else parse_brokers(list(credentials_for))
+
+        def brokers() -> list[str] | None:
+            """Those named, else those where campaigns were joined with credentials, if any."""
+            return self.store.known_brokers() or None if named is None else list(map(str, named))
+
         super().__init__(state_dir, policy=policy, exclusive=exclusive, clock=clock, trace=trace)
         self.credentials = credentials or Credentials()
         self.remembered = RememberedCredentials(Path(state_dir))
         self.connector = Connector(
-            self.credentials,
-            allow_plaintext,
-            keepalive,
-            make_link,
-            self._brokers_of_credentials,
-            self.remembered.of,
+            self.credentials, allow_plaintext, keepalive, make_link, brokers, self.remembered.of
         )
         self._timing = timing or Timing()
         self._entropy = entropy
@@ -161,23 +161,17 @@ class EdgeClient(Device):
         """
         if isinstance(campaign, str):
             campaign = self.invitation(campaign, timeout=timeout, again=again)
+        name = device or self.connector.username(campaign.broker)
         if not again:
-            name = device or self.connector.username(campaign.broker)
             _check_not_forgotten(self.store, campaign.manifest, name)
         return self.agent.join(
             campaign.manifest,
             broker=str(campaign.broker),
             namespace=campaign.namespace,
-            device=device or self.connector.username(campaign.broker),
+            device=name,
             operator=campaign.operator,
             known_broker=self.connector.will_know(campaign.broker),
         )
-
-    def _brokers_of_credentials(self) -> list[str] | None:
-        """Those named, else those where campaigns were joined with credentials, if any."""
-        if self._named is not None:
-            return [str(broker) for broker in self._named]
-        return self.store.known_brokers() or None
 
     def pause(self, campaign: str | None = None) -> Membership:
         """Draw and send nothing until resumed."""
@@ -188,7 +182,7 @@ class EdgeClient(Device):
         return self._set(campaign, "joined")
 
     def leave(self, campaign: str | None = None) -> Membership:
-        """Stop for good, but keep the memo: whoever joins again is asked nothing twice."""
+        """Stop for good, but keep the memo: joining again reveals nothing new."""
         return self._set(campaign, "left")
 
     def _set(self, campaign: str | None, status: Status) -> Membership:
@@ -225,14 +219,15 @@ class EdgeClient(Device):
     def _reported(
         self, membership: Membership, left: set[tuple[str, int]], delivery: Delivery
     ) -> Reported:
-        name, number = membership.name, membership.last_round
-        rows = {row.round: row for row in self.store.reports(name)}
-        if membership.status != "joined" or number not in rows:
-            return self._nothing_reported(membership)
-        row = rows[number]
-        silent = due(membership, self.clock) in (Wait.NOT_DRAWN, Wait.ALL_PASSED)
-        if silent and row.fate != "queued":
-            return self._nothing_reported(membership)  # it is the answer of an earlier round
+        name, number, allowed = membership.name, membership.last_round, due(membership, self.clock)
+        row = {row.round: row for row in self.store.reports(name)}.get(number)
+        earlier = allowed in (Wait.NOT_DRAWN, Wait.ALL_PASSED)  # then `row` is an earlier round's
+        if membership.status != "joined" or row is None or (earlier and row.fate != "queued"):
+            if not isinstance(allowed, Wait):
+                return Reported(name, None, ReportState.DUE)
+            begins = first_round_to_come(membership.manifest, self.clock)
+            more = f"; it begins at {begins}" if allowed is Wait.NOT_BEGUN and begins else ""
+            return Reported(name, None, ReportState.WAITING, f"{allowed}{more}")
         if (name, number) not in left:
             return Reported(name, number, ReportState(row.fate))
         trouble = delivery.trouble(membership.broker)
@@ -241,27 +236,15 @@ class EdgeClient(Device):
         state = ReportState.QUEUED if trouble else ReportState.SENT
         return Reported(name, number, state, trouble)
 
-    def _nothing_reported(self, membership: Membership) -> Reported:
-        allowed = due(membership, self.clock)
-        if isinstance(allowed, Wait):
-            begins = first_round_to_come(membership.manifest, self.clock)
-            more = f"; it begins at {begins}" if allowed is Wait.NOT_BEGUN and begins else ""
-            return Reported(membership.name, None, ReportState.WAITING, f"{allowed}{more}")
-        return Reported(membership.name, None, ReportState.DUE)
-
     def runner(self, read: ReadValue) -> Runner:
         """The loop for daemons: see `Runner.run`."""
         delivery, entropy = self._delivery(), self._entropy
         return Runner(self.agent, read, delivery, timing=self._timing, entropy=entropy)
 
     def _delivery(self) -> Delivery:
+        timing, entropy, trace = self._timing, self._entropy, self._trace
         return Delivery(
-            self.store,
-            self.clock,
-            self.connector,
-            timing=self._timing,
-            entropy=self._entropy,
-            trace=self._trace,
+            self.store, self.clock, self.connector, timing=timing, entropy=entropy, trace=trace
         )
 
     # --- forgetting --------------------------------------------------------------------------
