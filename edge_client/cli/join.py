@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from edge_client.clock import doubt, first_round_to_come
 from edge_client.credentials import Remembered
 from edge_client.errors import SettingsError
 from edge_client.language import ENGLISH, message, say, speaking
-from edge_client.records import Invitation, Membership
+from edge_client.records import Invitation
 from edge_client.settings import REMEMBERED, Settings
 from edge_client.status import last_heartbeat
 from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError
@@ -23,90 +23,7 @@ if TYPE_CHECKING:
     from edge_client.client import EdgeClient
     from edge_client.statement import Facts
 
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """One invitation, and the owner who is asked."""
-
-    client: EdgeClient
-    settings: Settings
-    invitation: Invitation
-    as_json: bool
-
-    def preview(self) -> None:
-        """Only show what joining would mean."""
-        from edge_client.text import asked_text  # noqa: PLC0415 - `run` does not need it
-
-        with speaking(ENGLISH if self.as_json else self.settings.speech):
-            print_facts(self._facts(), self.as_json, lambda f: asked_text(f, self.settings.config))
-
-    def explain(self, *, quiet: bool) -> None:
-        """What joining would mean, and what speaks against it now."""
-        from edge_client import text  # noqa: PLC0415
-
-        with speaking(self.settings.speech):
-            facts, config = self._facts(), self.settings.config
-            if not quiet:
-                click.echo(text.asked_text(facts, config), err=self.as_json)
-            elif facts["sources"]:
-                click.echo(text.sources_text(facts["sources"], config), err=True)
-            if why := doubt(self.invitation.manifest, self.client.clock):
-                click.echo(say("Clock: {doubt}.", doubt=why), err=True)
-            if begins := first_round_to_come(self.invitation.manifest, self.client.clock):
-                click.echo(say("The first round begins at {first}.", first=begins), err=True)
-
-    def ask(self) -> None:
-        """Continue only if the owner agrees."""
-        with speaking(self.settings.speech):
-            agree_or_exit(f"\n{say('Do you agree?')}", *self._otherwise())
-
-    def _otherwise(self) -> tuple[str, ...]:
-        """What a no means: who has joined before stays."""
-        name = self.invitation.manifest.campaign
-        if all(m.name != name or m.status == "left" for m in self.client.memberships()):
-            return (say("Not joined; nothing was drawn, sent or spent."),)
-        stays = message(
-            "This device has already joined {name} and stays in it; nothing was changed."
-        )
-        leave = typed("allomfree-edge", "leave", name, without=REMEMBERED | {"credentials_for"})
-        return say(stays, name=name), say("Stop with: {command}", command=leave)
-
-    def remember(self) -> None:
-        """Keep the credentials that were typed for `run`, for this broker alone (P2)."""
-        given, broker = self.settings.to_remember(), self.invitation.broker
-        if given is None:
-            return
-        if not self.client.connector.will_know(broker):  # they are for another one
-            kept = self.client.remembered.of(broker) or Remembered()
-            given = replace(kept, ca_file=given.ca_file or kept.ca_file)
-        self.client.remembered.remember(broker, given)
-
-    def joined(self, membership: Membership) -> None:
-        """What was settled, and what to do next."""
-        from edge_client import statement, text  # noqa: PLC0415
-
-        with speaking(ENGLISH if self.as_json else self.settings.speech):
-            print_facts(statement.joined_facts(membership), self.as_json, text.joined_text)
-            if self.as_json:
-                return
-            if last_heartbeat(self.settings.state_dir):
-                click.echo(say("The running agent will pick it up."))
-            else:
-                run = typed("allomfree-edge", "run", without=REMEMBERED | {"credentials_for"})
-                click.echo(say("Next: {command}", command=run))
-
-    def _facts(self) -> Facts:
-        from edge_client import statement  # noqa: PLC0415
-        from edge_client.sources import unreadable  # noqa: PLC0415
-
-        connector, broker = self.client.connector, self.invitation.broker
-        return statement.invitation_facts(
-            self.invitation,
-            connector.username(broker),
-            credentials=connector.treatment(broker),
-            operator_name=self.settings.policy.operator_name(self.invitation.operator),
-            sources=unreadable(self.invitation.manifest.attributes, self.settings.sources),
-        )
+OF_CREDENTIALS = REMEMBERED | {"credentials_for"}  # options that later commands do not need
 
 
 @command
@@ -171,13 +88,87 @@ def join(
             again=again,
             check=not preview,
         )
-        conversation = Conversation(client, settings, invitation, as_json)
         if preview:
-            conversation.preview()
+            _preview(client, settings, invitation, as_json)
             client.check(invitation, again=again)
             return
-        conversation.explain(quiet=as_json and yes)  # with --json, standard output is one object
-        if not yes:
-            conversation.ask()
-        conversation.remember()
-        conversation.joined(client.join(invitation, again=again))
+        with speaking(settings.speech):
+            # With --json, standard output is one object.
+            _explain(client, settings, invitation, quiet=as_json and yes, err=as_json)
+            if not yes:
+                _ask(client, invitation.manifest.campaign)
+        _remember(client, settings, invitation)
+        membership = client.join(invitation, again=again)
+        from edge_client import statement, text  # noqa: PLC0415
+
+        with speaking(ENGLISH if as_json else settings.speech):
+            print_facts(statement.joined_facts(membership), as_json, text.joined_text)
+            if as_json:
+                return
+            if last_heartbeat(settings.state_dir):
+                click.echo(say("The running agent will pick it up."))
+            else:
+                run = typed("allomfree-edge", "run", without=OF_CREDENTIALS)
+                click.echo(say("Next: {command}", command=run))
+
+
+def _facts(client: EdgeClient, settings: Settings, invitation: Invitation) -> Facts:
+    from edge_client import statement  # noqa: PLC0415 - `run` does not need it
+    from edge_client.sources import unreadable  # noqa: PLC0415
+
+    connector, broker = client.connector, invitation.broker
+    return statement.invitation_facts(
+        invitation,
+        connector.username(broker),
+        credentials=connector.treatment(broker),
+        operator_name=settings.policy.operator_name(invitation.operator),
+        sources=unreadable(invitation.manifest.attributes, settings.sources),
+    )
+
+
+def _preview(client: EdgeClient, settings: Settings, invitation: Invitation, as_json: bool) -> None:
+    from edge_client.text import asked_text  # noqa: PLC0415
+
+    with speaking(ENGLISH if as_json else settings.speech):
+        facts = _facts(client, settings, invitation)
+        print_facts(facts, as_json, lambda f: asked_text(f, settings.config))
+
+
+def _explain(
+    client: EdgeClient, settings: Settings, invitation: Invitation, *, quiet: bool, err: bool
+) -> None:
+    """What joining would mean, and what speaks against it now."""
+    from edge_client import text  # noqa: PLC0415
+
+    facts = _facts(client, settings, invitation)
+    if not quiet:
+        click.echo(text.asked_text(facts, settings.config), err=err)
+    elif facts["sources"]:
+        click.echo(text.sources_text(facts["sources"], settings.config), err=True)
+    if why := doubt(invitation.manifest, client.clock):
+        click.echo(say("Clock: {doubt}.", doubt=why), err=True)
+    if begins := first_round_to_come(invitation.manifest, client.clock):
+        click.echo(say("The first round begins at {first}.", first=begins), err=True)
+
+
+def _ask(client: EdgeClient, name: str) -> None:
+    """Continue only if the owner agrees; after a no, a device that had joined before stays."""
+    declined, hint = say("Not joined; nothing was drawn, sent or spent."), ""
+    if any(m.name == name and m.status != "left" for m in client.memberships()):
+        stays = message(
+            "This device has already joined {name} and stays in it; nothing was changed."
+        )
+        leave = typed("allomfree-edge", "leave", name, without=OF_CREDENTIALS)
+        declined, hint = say(stays, name=name), say("Stop with: {command}", command=leave)
+    agree_or_exit(f"\n{say('Do you agree?')}", declined, hint)
+
+
+def _remember(client: EdgeClient, settings: Settings, invitation: Invitation) -> None:
+    """Keep the credentials that were typed for `run`, for this broker alone (P2)."""
+    given, broker = settings.to_remember(), invitation.broker
+    if given is None:
+        return
+    if not client.connector.will_know(broker):  # they are for another one
+        kept = client.remembered.of(broker) or Remembered()
+        given = replace(kept, ca_file=given.ca_file or kept.ca_file)
+    client.remembered.remember(broker, given)
