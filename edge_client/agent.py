@@ -68,7 +68,6 @@ class Device:
         self.store.close()
 
     def memberships(self) -> list[Membership]:
-        """Every campaign this device has joined."""
         return self.store.memberships()
 
     def find(self, name: str | None = None) -> Membership:
@@ -168,7 +167,6 @@ def stand_in(attribute: Attribute, entropy: Entropy) -> int:
 
 
 def own_randomiser(mechanism: Mechanism, device: str, entropy: Entropy) -> Randomiser:
-    """The draws that a campaign's manifest asks for."""
     return mechanism.randomiser(device, entropy)
 
 
@@ -276,7 +274,6 @@ class Agent:
         return "".join(_ALPHABET[byte >> 3] for byte in self._entropy(16))
 
     def membership(self, campaign: str) -> Membership:
-        """A joined campaign by its name."""
         for membership in self.store.memberships():
             if membership.name == campaign:
                 return membership

@@ -59,11 +59,9 @@ class RememberedCredentials:
         self.path = directory / CREDENTIALS_FILE
 
     def of(self, broker: BrokerUrl) -> Remembered | None:
-        """What was given for this very broker."""
         return self._all().get(str(broker))
 
     def brokers(self) -> list[str]:
-        """The brokers that something is remembered for."""
         return sorted(self._all())
 
     def remember(self, broker: BrokerUrl, given: Remembered) -> None:

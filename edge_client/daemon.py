@@ -16,8 +16,7 @@ from edge_client.delivery import Delivery
 from edge_client.errors import StorageFailure
 from edge_client.records import Membership, Queued, Timing
 from edge_client.status import Heartbeat, Problem
-from protocol_spec import AllomfreeError, Entropy
-from protocol_spec import random_below as below
+from protocol_spec import AllomfreeError, Entropy, random_below
 
 log = logging.getLogger("allomfree.edge")
 
@@ -45,16 +44,16 @@ class CampaignSchedule:
             spared = min(self._timing.step, rounds.period / 10)
             left = max(0.0, rounds.closes(allowed.round) - spared - now)
             self._round = allowed.round
-            self._moment = now + left * below(1 << 32, self._entropy) / (1 << 32)
+            self._moment = now + left * random_below(1 << 32, self._entropy) / (1 << 32)
         return self._moment
 
     @property
-    def is_put_off(self) -> bool:
+    def is_postponed(self) -> bool:
         """Whether the last draw failed, and it is not time to try again."""
         return self._clock.steady() < self._not_before
 
-    def put_off(self, campaign: str, error: AllomfreeError) -> str:
-        """Try again later, and until then say why."""
+    def postpone(self, campaign: str, error: AllomfreeError) -> str:
+        """Try again later, and until then report why."""
         full = isinstance(error, StorageFailure)
         problem = Problem.DISK_FULL if full else Problem.REFUSED
         self._not_before = self._clock.steady() + self._timing.source_retry
@@ -75,7 +74,7 @@ class CampaignSchedule:
 
 
 class Runner:
-    """Draws an agent's reports and has them delivered, one turn after the other."""
+    """The daemon's loop: draws an agent's reports and delivers them."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Runner:
         self._warned: set[str] = set()
 
     def run(self, stop: Callable[[], bool], beat: Callable[[str], None] = lambda _: None) -> None:
-        """As a daemon: report every round at a random moment of it, until told to stop."""
+        """Report every round, at a random moment of it, until stop() returns true."""
         try:
             while not stop():
                 self.tick()
@@ -107,27 +106,33 @@ class Runner:
             self.close()
 
     def tick(self, wait: float | None = None) -> None:
-        """One turn of the daemon's loop: draw what is due, settle, let the network run.
+        """One turn of the loop: draw what is due, settle, let the network run.
 
-        Many agents in one process take turns with `wait=0`.
+        It waits for the network until a moment or a new round, at most a step. Many agents in one
+        process take turns with `wait=0`.
         """
         self.delivery.settle()
-        memberships = self.delivery.memberships
-        states = [self._advance(membership) for membership in memberships]
-        self.delivery.run_network(self._rest(memberships) if wait is None else wait)
-        self._report_health(states)
+        members = self.delivery.memberships
+        text = "; ".join([self._advance(member) for member in members]) or "no campaign joined"
+        rest = min([self._timing.step, *(self._schedule(m).wait(m) for m in members)])
+        self.delivery.run_network(rest if wait is None else wait)
+        if trouble := self.delivery.trouble():
+            connected = self.delivery.is_connected
+            problem = Problem.REPORT_REFUSED if connected else Problem.BROKER_AWAY
+            text = f"{problem}: {trouble}; {text}"
+        self._heartbeat.write(text, len(self.delivery.queued))
 
     def close(self) -> None:
         """Disconnect from every broker; what is queued stays in the store."""
         self.delivery.close()
 
     def _advance(self, membership: Membership) -> str:
-        """Draw this campaign's report if its moment has come; say how it is doing."""
+        """Draw this campaign's report if its moment has come; returns its state in words."""
         allowed = due(membership, self.clock)
         if isinstance(allowed, Wait):
             return allowed.value
         schedule = self._schedule(membership)
-        if schedule.is_put_off:
+        if schedule.is_postponed:
             return schedule.failure
         if doubted := self._doubted(membership, allowed):
             return doubted
@@ -137,7 +142,7 @@ class Runner:
         try:
             drawn = self.agent.draw(membership, self._read)
         except AllomfreeError as error:
-            return schedule.put_off(membership.name, error)
+            return schedule.postpone(membership.name, error)
         if isinstance(drawn, Queued):
             self.delivery.add(drawn)
             log.info("%s: report for round %d drawn and stored", membership.name, drawn.round)
@@ -162,16 +167,3 @@ class Runner:
             schedule = CampaignSchedule(self.clock, self._timing, self._entropy)
             self._schedules[membership.name] = schedule
         return self._schedules[membership.name]
-
-    def _rest(self, memberships: list[Membership]) -> float:
-        """How long to wait for the network: until a moment or a new round, at most a step."""
-        return min([self._timing.step, *(self._schedule(m).wait(m) for m in memberships)])
-
-    def _report_health(self, states: list[str]) -> None:
-        text = "; ".join(states) or "no campaign joined"
-        trouble = self.delivery.trouble()
-        if trouble:
-            connected = self.delivery.is_connected
-            problem = Problem.REPORT_REFUSED if connected else Problem.BROKER_AWAY
-            text = f"{problem}: {trouble}; {text}"
-        self._heartbeat.write(text, len(self.delivery.queued))

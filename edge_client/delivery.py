@@ -172,7 +172,6 @@ class Connection:
             self.link = None
 
     def subscribe(self, queues: Sequence[CampaignQueue]) -> None:
-        """Ask for all that concerns these campaigns."""
         if self.link:
             for queue in queues:
                 self.link.subscribe(queue.topics)
@@ -206,7 +205,6 @@ class Connection:
         report.next_try = now + self.jitter(min(self.timing.resend_longest, pause))
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
-        """Let the network run, and return the messages that arrived."""
         link = self.link
         if link is None:
             return []
@@ -336,7 +334,6 @@ class Delivery:
 
     @property
     def queued(self) -> list[Queued]:
-        """What waits for a receipt."""
         return [r.row for queue in self._queues.values() for r in queue.reports.values()]
 
     def trouble(self, broker: str | None = None) -> str:
@@ -346,7 +343,6 @@ class Delivery:
 
     @property
     def is_connected(self) -> bool:
-        """Whether every broker has accepted us."""
         return all(connection.is_ready for connection in self._connections.values())
 
     def collector_state(self, campaign: str) -> State | None:

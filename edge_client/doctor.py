@@ -71,14 +71,12 @@ def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]
     except AllomfreeError as error:
         yield Finding("sources", False, str(error))
         return
-    for membership in members:
-        name = membership.attribute.name
+    for attribute in (membership.attribute for membership in members):
         try:
-            membership.attribute.index_of(read(name))
+            attribute.index_of(read(attribute.name))
+            yield Finding("source", True, f"{attribute.name} gives a value of its domain")
         except (SourceFailure, UnknownValue) as error:
             yield Finding("source", False, str(error))
-        else:
-            yield Finding("source", True, f"{name} gives a value of its domain")
 
 
 def _credentials(client: EdgeClient) -> Iterator[Finding]:
@@ -92,12 +90,11 @@ def _credentials(client: EdgeClient) -> Iterator[Finding]:
         yield Finding("credentials", True, f"remembered for {', '.join(kept)}, each for its own")
     if not client.credentials.identify:
         return
-    brokers = client.connector.brokers()
-    if not brokers:
+    if brokers := client.connector.brokers():
+        yield Finding("credentials", True, f"yours are shown to {', '.join(brokers)} and no other")
+    else:
         text = 'yours are shown to no broker; name theirs: credentials_for = "mqtts://HOST"'
         yield Finding("credentials", False, text)
-        return
-    yield Finding("credentials", True, f"yours are shown to {', '.join(brokers)} and no other")
 
 
 def _brokers(connector: Connector, members: list[Membership]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -43,7 +43,12 @@ def fetch_invitation(
                 f"{broker} has no campaign {campaign}{connector.note(broker)}; nothing was drawn, "
                 "sent or spent. Check the address, or ask the campaign's owner whether it is open"
             )
-        manifest = _read(campaign, payload)
+        try:
+            manifest = Manifest.from_bytes(payload)
+        except ManifestError as error:
+            raise CampaignProblem(
+                f"{campaign}'s manifest is not valid; nothing was drawn, sent or spent. {error}"
+            ) from None
         _check_digest(manifest, campaign, named, digest)
         whole = named is not None or digest is not None
         signer = _signer(link, manifest, namespace, timeout)
@@ -65,26 +70,15 @@ def fetch_signer(
 
 @contextmanager
 def _asking(connector: Connector, broker: BrokerUrl) -> Iterator[Link]:
-    """A connection for one question; every way of not getting an answer is said in full."""
+    """A connection for one question; an error says why there is none, and what did not happen."""
     link = connector.link(broker)
     try:
         connect(link)
-        try:
+        with closing(link):
             yield link
-        finally:
-            link.close()
     except BrokerUnreachable as error:
         note = connector.note(broker)
         raise BrokerUnreachable(f"{error}{note}. Nothing was drawn, sent or spent") from None
-
-
-def _read(campaign: str, payload: bytes) -> Manifest:
-    try:
-        return Manifest.from_bytes(payload)
-    except ManifestError as error:
-        raise CampaignProblem(
-            f"{campaign}'s manifest is not valid; nothing was drawn, sent or spent. {error}"
-        ) from None
 
 
 def _check_digest(manifest: Manifest, campaign: str, *digests: bytes | None) -> None:
@@ -107,26 +101,22 @@ def _signer(link: Link, manifest: Manifest, namespace: str, timeout: float) -> b
     """Who is shown to have signed a manifest; empty if nobody says so or it cannot be checked."""
     if not manifest.operator:
         return b""
-    topic = Topics(manifest.campaign, namespace).signature
-    payload = _retained(link, topic, timeout)
+    payload = _retained(link, Topics(manifest.campaign, namespace).signature, timeout)
     message = decode_signature(payload) if payload else None
-    if not isinstance(message, Signature):
-        raise _not_signed(manifest, "is not there" if message is None else "is not one")
-    from protocol_spec.programs import signing  # noqa: PLC0415 - only to join what is signed
+    problem = "is not there" if message is None else "is not one"
+    if isinstance(message, Signature):
+        from protocol_spec.programs import signing  # noqa: PLC0415 - only to join what is signed
 
-    try:
-        good = signing.is_signed_by(manifest.operator, manifest.digest, message.signature)
-    except signing.NoSignatures:
-        return b""
-    if not good or message.digest8 != digest8(manifest):
-        raise _not_signed(manifest, "is wrong")
-    return manifest.operator
-
-
-def _not_signed(manifest: Manifest, what: str) -> CampaignProblem:
-    return CampaignProblem(
+        try:
+            good = signing.is_signed_by(manifest.operator, manifest.digest, message.signature)
+        except signing.NoSignatures:
+            return b""
+        if good and message.digest8 == digest8(manifest):
+            return manifest.operator
+        problem = "is wrong"
+    raise CampaignProblem(
         f"{manifest.campaign} says that {manifest.operator.hex()} has signed it, but the signature "
-        f"{what}. Nothing was drawn, sent or spent. Ask the operator to run "
+        f"{problem}. Nothing was drawn, sent or spent. Ask the operator to run "
         "`allomfree-collector open` again; if that does not help, do not join"
     )
 
@@ -146,12 +136,10 @@ def ask_to_forget(
 
     link = connector.link(parse_broker(membership.broker))
     connect(link)
-    try:
+    with closing(link):
         link.subscribe([topics.response(device)])
         link.publish(topics.request(device), request.encode())
         response = _await(link, answer, timeout)
-    finally:
-        link.close()
     if response is None:
         return "did not answer; reports of rounds not yet sealed may still be counted"
     if response.status is ResponseStatus.DONE:
@@ -162,13 +150,12 @@ def ask_to_forget(
 def _retained(link: Link, topic: str, timeout: float) -> bytes | None:
     """Asked for twice: a broker may take the first subscription after it has handed a message on
     and before it keeps it, and then stays silent."""
-    found = None
     for _ in range(2):
         link.subscribe([topic])
         found = _await(link, lambda m: m.payload if m.topic == topic else None, timeout / 2)
         if found is not None:
-            break
-    return found
+            return found
+    return None
 
 
 def _await(link: Link, wanted: Callable[[Message], Found | None], timeout: float) -> Found | None:

@@ -54,7 +54,6 @@ def shift(epsilon: float) -> str:
 
 
 def every(seconds: int) -> str:
-    """How often something happens, in the largest whole unit."""
     for size, one, many in (
         (86_400, message("every day"), message("every {count} days")),
         (3_600, message("every hour"), message("every {count} hours")),
@@ -103,7 +102,6 @@ def words(manifest: Manifest, index: int) -> Words:
 
 
 def how_often(manifest: Manifest) -> str:
-    """In how many rounds a device answers."""
     if not manifest.mechanisms[0].rules.draws_rounds:
         return say("once {every}", every=every(manifest.rounds.period))
     return say(

@@ -1,5 +1,5 @@
-"""One connection to a broker: what the agent needs of it, the adapter to paho, and who is shown
-which credentials.
+"""One connection to a broker: what the agent needs of it, the adapter to paho, and which broker is
+shown which credentials.
 
 One `Link` is one connection; a new connection is a new `Link`, so an answer can never be taken for
 that of an earlier one. It runs in the caller's thread: `step` waits for the network and returns
@@ -46,7 +46,7 @@ BATCH: Final = 1_000  # packets of one step
 
 
 class Link(Protocol):
-    """One connection, of which the caller's thread takes one step after the other."""
+    """One connection, run step by step in the caller's thread."""
 
     version: Version
 
@@ -138,7 +138,6 @@ class PahoLink:
         self._client = self._new_client()
 
     def start(self) -> None:
-        """Open the socket, or raise `BrokerUnreachable`, and send CONNECT without waiting."""
         self._connack = None
         self._answer_by = time.monotonic() + self._answer_seconds
         options: dict[str, Any] = {}
@@ -147,24 +146,20 @@ class PahoLink:
         reach(self._client, self.broker, self._keepalive, **options)
 
     def subscribe(self, filters: Iterable[str]) -> None:
-        """One SUBSCRIBE for each filter."""
         for name in filters:
             self._client.subscribe(name, qos=0)
 
     @property
     def free(self) -> int:
-        """The window, at most the broker's receive maximum, less what is unanswered."""
         return max(0, self.window - len(self._unanswered))
 
     def publish(self, topic: str, payload: bytes) -> int:
-        """Send a PUBLISH without any property."""
         sent = self._client.publish(topic, payload, qos=1)
         self._unanswered.add(sent.mid)
         self._client.flush()
         return sent.mid
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        """Wait on the socket, and return what arrived."""
         arrived, broken = self._turn(timeout_seconds)
         if not self.ready:
             self._hear_answer(broken)
@@ -177,13 +172,12 @@ class PahoLink:
         return answered
 
     def close(self) -> None:
-        """Send DISCONNECT if the socket still takes it."""
         self._client.disconnect()
         if self._client.socket() is not None:
             self._turn(0.0)
 
     def _hear_answer(self, broken: ConnectionBroken | None) -> None:
-        """What the broker answered to CONNECT, if it has."""
+        """Handle the broker's answer to CONNECT, if there is one."""
         code = self._connack
         if code is None:
             if broken is not None:
@@ -191,26 +185,23 @@ class PahoLink:
             elif time.monotonic() >= self._answer_by:
                 self._fail("it did not answer in time")
         elif wants_older(code, self.version):
-            self._start_again()
+            # Again with MQTT 3.1.1; the end of the first attempt is not this connection's.
+            self.version, self.lost = MQTT_311, None
+            self._client = self._new_client()
+            try:
+                self.start()
+            except BrokerUnreachable as error:
+                self.lost = str(error)
         elif code.is_failure:
             self._fail(refused(code))
         else:
             self.ready = True
 
-    def _start_again(self) -> None:
-        """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
-        self.version, self.lost = MQTT_311, None
-        self._client = self._new_client()
-        try:
-            self.start()
-        except BrokerUnreachable as error:
-            self.lost = str(error)
-
     def _fail(self, reason: str) -> None:
         self.lost = str(unreachable(self.broker, reason))
 
     def _turn(self, timeout: float) -> tuple[list[Message], ConnectionBroken | None]:
-        """One turn of the network: what arrived, and what has ended the connection, if it has."""
+        """Let the network run: what arrived, and what ended the connection, if anything did."""
         arrived: list[Message] = []
         try:
             self._client.turn(timeout, arrived, BATCH)
@@ -263,22 +254,19 @@ class Connector:
 
     @as_edge_errors()
     def link(self, broker: BrokerUrl, version: Version = MQTT_5) -> Link:
-        """A link, not started yet. Raises `SettingsError` if it would be readable on the way."""
+        """A link, not started yet. Raises `SettingsError` if others could read the traffic."""
         broker.check_plaintext(self.allow_plaintext)
-        shown = self._shown_to(broker)
+        if self.knows(broker):
+            shown = self.credentials
+        elif (kept := self.remembered(broker)) is None:
+            shown = self.credentials.withheld()
+        else:
+            ca_file = self.credentials.ca_file or kept.ca_file
+            shown = replace(kept.credentials(), ca_file=ca_file)
         return self.make_link(broker, shown, keepalive=self.keepalive, version=version)
 
-    def _shown_to(self, broker: BrokerUrl) -> Credentials:
-        if self.knows(broker):
-            return self.credentials
-        kept = self.remembered(broker)
-        if kept is None:
-            return self.credentials.withheld()
-        ca_file = self.credentials.ca_file or kept.ca_file
-        return replace(kept.credentials(), ca_file=ca_file)
-
     def check_invited(self, broker: BrokerUrl) -> None:
-        """Refuse a broker that an invitation names while nobody has said whose credentials are."""
+        """Refuse an invited broker while no setting says which one the credentials are for."""
         if self.credentials.identify and self.brokers() is None and not self._remembers(broker):
             raise SettingsError(
                 "it is not said which broker your user name, password or certificate is for; "
@@ -303,7 +291,7 @@ class Connector:
         return "withheld" if self.credentials.identify else "none"
 
     def username(self, broker: BrokerUrl) -> str | None:
-        """The name that a broker will know this device by; None for a random one."""
+        """This device's name at that broker; None for a random one."""
         if self.will_know(broker):
             return self.credentials.username
         kept = self.remembered(broker)

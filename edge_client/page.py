@@ -446,7 +446,6 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What to open in a browser."""
         return f"http://{HOST}:{self.server_port}/{self.word}/"
 
     def server_bind(self) -> None:

@@ -132,11 +132,9 @@ class Policy:
             raise _refusal(campaign, "total_budget", what, _rounded_up(used + needed))
 
     def allows_charge(self, needed: float, used: float) -> bool:
-        """Whether a charge stays within the lifetime budget of its source."""
         return used + needed <= self.lifetime_budget * (1 + 1e-12)
 
     def allows_total(self, needed: float, used: float) -> bool:
-        """Whether a charge stays within the budget of all sources together."""
         return used + needed <= self.total_budget * (1 + 1e-12)
 
 
@@ -170,7 +168,6 @@ def _operators(value: Any) -> tuple[Operator, ...]:
 
 
 def _read(name: str, value: Any) -> Any:
-    """A limit from the configuration file, or `SettingsError`."""
     if name == "operators":
         return _operators(value if isinstance(value, dict | list) else [value])
     if name in ("campaigns", "sources"):

@@ -78,12 +78,10 @@ class Membership:
 
     @property
     def attribute(self) -> Attribute:
-        """The one attribute this device reports for life."""
         return self.manifest.attributes[self.attribute_index]
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism by which that attribute is answered."""
         return self.manifest.mechanisms[self.attribute_index]
 
     @property

@@ -51,7 +51,7 @@ SETTINGS: Final = (
 class Settings:
     """All settings, resolved.
 
-    `config` is the file that was read, `given` the names of what flags and variables said instead.
+    `config` is the file that was read, `given` the names of those set by flags and variables.
     """
 
     state_dir: Path
@@ -72,17 +72,16 @@ class Settings:
 
     @property
     def speech(self) -> str:
-        """The language to speak with the owner."""
         return self.language or language_of(os.environ)
 
     def to_remember(self) -> Remembered | None:
         """What a later command would miss of the credentials; None if the file has them all."""
         if not self.given & REMEMBERED:
             return None
-        files = ("password_file", "ca_file", "cert_file", "key_file")
-        absolute = {name: _absolute(getattr(self, name)) for name in files}
+        named = (self.password_file, self.ca_file, self.cert_file, self.key_file)
+        files = [None if file is None else str(file.absolute()) for file in named]
         password = None if self.password_file else common.read_password(None)
-        return Remembered(self.username, password, **absolute)
+        return Remembered(self.username, password, *files)
 
     @as_edge_errors()
     def credentials(self) -> Credentials:
@@ -106,25 +105,18 @@ def resolve(
     known = {name: value for name, value in table.items() if name not in ("policy", "sources")}
     values = common.resolve(SETTINGS, flags, environ, known, file, tables=tables)
     values["state_dir"] = values["state_dir"] or default_state_dir()
+    try:
+        policy = Policy.from_table(common.section(table, "policy", file))
+    except SettingsError as error:
+        raise common.wrong(f"{file}: {error}") from None
     given = {s.name for s in SETTINGS if flags.get(s.name) is not None or s.variable in environ}
     return Settings(
         **values,
-        policy=_policy(table, file),
+        policy=policy,
         sources=common.section(table, "sources", file),
         config=file,
         given=frozenset(given | ({"password"} if "ALLOMFREE_PASSWORD" in environ else set())),
     )
-
-
-def _absolute(file: Path | None) -> str | None:
-    return None if file is None else str(file.absolute())
-
-
-def _policy(table: Mapping[str, Any], file: Path | None) -> Policy:
-    try:
-        return Policy.from_table(common.section(table, "policy", file))
-    except SettingsError as error:
-        raise common.wrong(f"{file}: {error}") from None
 
 
 def default_state_dir(
@@ -140,13 +132,11 @@ def default_state_dir(
         return Path(service.split(":")[0])
     home = environ.get("XDG_STATE_HOME") or "~/.local/state"
     own = (Path(home) / "allomfree-edge").expanduser()
-    return of_service if not own.exists() and _is_ours(of_service) else own
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether it is a directory of this very user's."""
+    if own.exists():
+        return own
     try:
-        found = directory.lstat()
+        found = of_service.lstat()
     except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return own
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return of_service if is_ours else own

@@ -216,7 +216,6 @@ class PluginSource:
     options: dict[str, Any]
 
     def read(self) -> object:
-        """What the function returns."""
         try:
             return self.function(**self.options)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code may raise anything
@@ -276,7 +275,6 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
 
 
 def build_all(tables: Mapping[str, Any], file: Path | None = None) -> dict[str, Source]:
-    """All sources of the configuration `file`."""
     try:
         for name, table in tables.items():
             if not isinstance(table, Mapping):

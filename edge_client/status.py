@@ -63,7 +63,6 @@ class Heartbeat:
         self._last: tuple[str, int] | None = None
 
     def write(self, text: str, queued: int) -> None:
-        """Note the state in words and the number of queued reports."""
         self.text = text
         if self._last == (text, queued):
             return

@@ -28,18 +28,15 @@ OF_QUESTION: Final = (message("Answers"), message("Odds"), message("Bytes"))
 
 
 def none_joined() -> str:
-    """How to begin."""
     command = typed("allomfree-edge", "join", "ADDRESS")
     return say("No campaign joined. Begin with: {command}", command=command)
 
 
 def booked_text(line: Facts) -> str:
-    """For which campaign a charge was booked, and why."""
     return f"{line['campaign'] or say('unknown')}, {say(line['reason'])}"
 
 
 def rounds_text(facts: Facts) -> str:
-    """How many rounds there are, and how long one is."""
     return say(
         "{count}, one {every}, from {first}",
         count=facts["rounds"],
@@ -66,12 +63,10 @@ def first_charge(facts: Facts) -> str:
 
 
 def reports_text(count: int) -> str:
-    """`1 report`, `2 reports`."""
     return say_count(count, "{count} report", "{count} reports")
 
 
 def memos_text(count: int) -> str:
-    """`1 memo`, `2 memos`."""
     return say_count(count, "{count} memo", "{count} memos")
 
 
@@ -100,7 +95,6 @@ def asked_text(facts: Facts, config: Path | None) -> str:
 
 
 def invitation_text(facts: Facts) -> str:
-    """What an owner reads before agreeing."""
     agreeing = say(
         "If you agree, this device draws one of these questions at random and answers only that "
         "one, {answers}, with noise added here:",
@@ -181,7 +175,6 @@ def sources_text(sources: Sequence[Facts], config: Path | None) -> str:
 
 
 def joined_text(facts: Facts) -> str:
-    """What joining has settled."""
     joined = say(
         "Joined {campaign}. This device will answer {attribute}, for life.",
         campaign=facts["campaign"],
@@ -195,7 +188,6 @@ def joined_text(facts: Facts) -> str:
 
 
 def show_text(facts: Facts) -> str:
-    """Every campaign, and the ledger."""
     campaigns = [campaign_text(campaign) for campaign in facts["campaigns"]] or [none_joined()]
     ledger = "\n".join([ledger_text(facts["ledger"]), *_wrap(budget_text(facts["budgets"]))])
     clock = [say("Clock: {doubt}.", doubt=facts["clock"])] if facts["clock"] else []
@@ -203,7 +195,6 @@ def show_text(facts: Facts) -> str:
 
 
 def campaign_text(facts: Facts) -> str:
-    """What `show` prints about one campaign."""
     queued = _report_lines(facts["queued"]) or [f"    {say('nothing')}"]
     left = _report_lines(facts["sent"]) or [f"    {say('nothing')}"]
     stop = typed("allomfree-edge", "leave", facts["campaign"])
@@ -267,7 +258,6 @@ def _spent_lines(facts: Facts) -> list[str]:
 
 
 def ledger_text(lines: list[Facts]) -> str:
-    """The ledger as a table."""
     if not lines:
         return say("Ledger: nothing was ever charged.")
     sources = [say("all sources") if each["source"] == "*" else each["source"] for each in lines]
@@ -282,7 +272,6 @@ def ledger_text(lines: list[Facts]) -> str:
 
 
 def status_text(facts: Facts) -> str:
-    """A line for the agent and one per campaign."""
     start = typed("allomfree-edge", "run")
     idle = "" if facts["pid"] else f" (`{start}` starts it; `report` needs none)"
     campaigns = [

@@ -60,24 +60,23 @@ def naming_the_file(settings: Settings) -> Iterator[None]:
 
 
 def agree_or_exit(question: str, otherwise: str, hint: str = "") -> None:
-    """Return if the owner says yes; no answer, as from cron, is a no. A hint is another line."""
+    """Ask until it is yes or no, in English or the owner's language; return only after a yes.
+
+    Enter alone is a no, and so is no answer, as from cron. A hint is another line.
+    """
+    yes = {"y", "yes", *say("y yes").split()}
+    no = {"", "n", "no", *say("n no").split()}
+    prompt = f"{question} {say('[y/N]')}"
     try:
-        if _says_yes(question):
-            return
+        while True:
+            answer = click.prompt(prompt, default="", show_default=False, err=True).strip().lower()
+            if answer in yes:
+                return
+            if answer in no:
+                break
+            click.echo(say("Please answer yes or no."), err=True)
     except click.Abort:
         click.echo(err=True)
     declined = say("{otherwise} (--yes agrees without being asked)", otherwise=otherwise)
     click.echo("\n".join(filter(None, (declined, hint))), err=True)
     sys.exit(3)
-
-
-def _says_yes(question: str) -> bool:
-    """Asks until it is yes or no, in English or the owner's language; Enter alone is no."""
-    yes = {"y", "yes", *say("y yes").split()}
-    no = {"", "n", "no", *say("n no").split()}
-    prompt = f"{question} {say('[y/N]')}"
-    while True:
-        answer = click.prompt(prompt, default="", show_default=False, err=True).strip().lower()
-        if answer in yes | no:
-            return answer in yes
-        click.echo(say("Please answer yes or no."), err=True)

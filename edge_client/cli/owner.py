@@ -9,10 +9,8 @@ from pathlib import Path
 
 import click
 
-from edge_client.agent import Device
 from edge_client.cli.common import CAMPAIGN, agree_or_exit, command, open_client, open_device
 from edge_client.language import ENGLISH, say, speaking
-from edge_client.records import Membership
 from edge_client.settings import Settings
 from protocol_spec.programs.cli import AS_JSON, print_facts
 
@@ -77,20 +75,16 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
             device.find(campaign)  # who has nothing to forget is not asked
     if not yes:
         agree_or_exit(warning if lost else final + warning, "Nothing was changed.")
-    if lost:
-        _accept_loss(settings)
+    if not lost:
+        with open_client(settings, exclusive=True) as client:
+            name, answer = client.forget(campaign, timeout=timeout)
+        click.echo(f"Forgot {name} here; no trace is left. The collector {answer}.")
         return
-    with open_client(settings, exclusive=True) as client:
-        name, answer = client.forget(campaign, timeout=timeout)
-    click.echo(f"Forgot {name} here; no trace is left. The collector {answer}.")
-
-
-def _accept_loss(settings: Settings) -> None:
     from edge_client.client import accept_loss  # noqa: PLC0415 - rarely needed
 
-    kept = accept_loss(settings.state_dir, settings.policy)
-    named = {"every source" if name == "*" else name: kept[name] for name in kept}
-    total = ", ".join(f"{epsilon:g} on {name}" for name, epsilon in named.items()) or "nothing"
+    kept = accept_loss(settings.state_dir, settings.policy).items()
+    sources = [f"{epsilon:g} on {'every source' if n == '*' else n}" for n, epsilon in kept]
+    total = ", ".join(sources) or "nothing"
     click.echo(f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}.")
 
 
@@ -116,21 +110,17 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
     speech = ENGLISH if as_json else settings.speech
     with open_device(settings) as device, speaking(speech):
         found = [device.find(campaign)] if campaign else device.memberships()
-        if html is not None:
-            _write_html(device, found, html)
+        if html is None:
+            print_facts(statement.show_facts(device, found), as_json, text.show_text)
             return
-        print_facts(statement.show_facts(device, found), as_json, text.show_text)
+        from edge_client import page  # noqa: PLC0415
 
-
-def _write_html(device: Device, found: list[Membership], file: str) -> None:
-    from edge_client import page  # noqa: PLC0415 - `run` does not need it
-
-    text = page.statement_page(device, found)
-    if file == "-":
-        click.echo(text, nl=False)
-    else:
-        page.write_page(Path(file), text)
-        click.echo(f"wrote {file}; only you can read it", err=True)
+        content = page.statement_page(device, found)
+        if html == "-":
+            click.echo(content, nl=False)
+        else:
+            page.write_page(Path(html), content)
+            click.echo(f"wrote {html}; only you can read it", err=True)
 
 
 @command
@@ -184,8 +174,7 @@ def page(settings: Settings, campaign: str | None, port: int) -> None:
     allomfree-edge page
     allomfree-edge page home-heat --port 0
     """
-    from edge_client.page import PageServer  # noqa: PLC0415
-    from edge_client.page import statement_page as statement  # noqa: PLC0415 - only for this
+    from edge_client.page import PageServer, statement_page  # noqa: PLC0415 - only for this
 
     context = click.get_current_context()
 
@@ -196,9 +185,9 @@ def page(settings: Settings, campaign: str | None, port: int) -> None:
             speaking(settings.speech),
         ):
             found = [device.find(campaign)] if campaign else device.memberships()
-            return statement(device, found, served=True)
+            return statement_page(device, found, served=True)
 
-    render()  # what is wrong is told here, before anybody looks
+    render()  # an error is reported here, before anybody looks
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with PageServer(render, port) as server:
         with speaking(settings.speech):

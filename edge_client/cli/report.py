@@ -22,8 +22,9 @@ from protocol_spec.programs.output import nearest, shown
 from protocol_spec.programs.system import notify_systemd
 
 if TYPE_CHECKING:
-    from edge_client.client import EdgeClient, Reported
     from edge_client.records import Membership
+
+log = logging.getLogger("allomfree.edge")
 
 
 @command
@@ -46,21 +47,16 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
         names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
         started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
-        logging.getLogger("allomfree.edge").info(started if names else idle)
-        _warn_of_clock(client)
+        log.info(started if names else idle)
+        manifests = [m.manifest for m in client.memberships() if m.status == "joined"]
+        if why := first_doubt(manifests, client.clock):
+            log.warning("clock: %s", why)
         notify_systemd("READY=1")
         runner.run(
             lambda: bool(stopping),
             lambda text: notify_systemd(f"WATCHDOG=1\nSTATUS={shown(text, 120)}"),
         )
         notify_systemd("STOPPING=1")
-
-
-def _warn_of_clock(client: EdgeClient) -> None:
-    """At the start: later, the state of each campaign says it."""
-    manifests = [m.manifest for m in client.memberships() if m.status == "joined"]
-    if why := first_doubt(manifests, client.clock):
-        logging.getLogger("allomfree.edge").warning("clock: %s", why)
 
 
 @command
@@ -88,16 +84,22 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
         _check_questions(given, client.memberships())
         done = client.report_from(reader(sources), timeout=timeout)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
+        lines = [
+            f"{d.campaign}: {'' if d.round is None else f'round {d.round}: '}{d.text}" for d in done
+        ]
         if done or as_json:
-            print_facts({"reports": facts}, as_json, lambda _: _report_text(done))
+            print_facts({"reports": facts}, as_json, lambda _: "\n".join(lines))
     if not done:
         fail("no campaign is joined; nothing was drawn or sent. See: allomfree-edge join", 1)
-    for one in done:
-        _fail_if_stuck(one)
+    for one in done:  # what the owner should look at is an error; what only takes time is not
+        if one.state is ReportState.QUEUED:
+            what = f"{one.campaign}: stored but not sent, {one.reason}"
+            fail(f"{what}. Try again with: allomfree-edge report", 1)
+        if one.reason == Wait.CLOCK_EARLY:
+            fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
 
 
 def _given(values: tuple[str, ...]) -> dict[str, Source]:
-    """The sources that `--value` names."""
     sources = {}
     for given in values:
         name, equals, value = given.partition("=")
@@ -122,19 +124,3 @@ def _check_questions(names: Iterable[str], memberships: list[Membership]) -> Non
                 f"--value: {shown(name, 80)} is not a question of a joined campaign{near} "
                 "Nothing was drawn or sent"
             )
-
-
-def _fail_if_stuck(one: Reported) -> None:
-    """What the owner should look at ends with an error; what only takes time does not."""
-    if one.state is ReportState.QUEUED:
-        what = f"{one.campaign}: stored but not sent, {one.reason}"
-        fail(f"{what}. Try again with: allomfree-edge report", 1)
-    if one.reason == Wait.CLOCK_EARLY:
-        fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
-
-
-def _report_text(done: list[Reported]) -> str:
-    return "\n".join(
-        f"{one.campaign}: {'' if one.round is None else f'round {one.round}: '}{one.text}"
-        for one in done
-    )

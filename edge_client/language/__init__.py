@@ -60,7 +60,6 @@ def number(value: float, form: str = "g") -> str:
 
 
 def current_language() -> str:
-    """The code of the current language."""
     return _current.get().code
 
 
@@ -84,7 +83,6 @@ def load(code: str) -> Catalogue:
 
 
 def parse_language(value: Any) -> str:
-    """The setting: one of LANGUAGES."""
     if str(value).lower() not in LANGUAGES:
         raise ValueError(f"must be one of {', '.join(LANGUAGES)}")
     return str(value).lower()

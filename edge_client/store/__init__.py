@@ -119,7 +119,6 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the database and let another agent in."""
         self._db.close()
         self._release()
 
@@ -190,14 +189,13 @@ class Store:
 
     def memberships(self) -> list[Membership]:
         """Every campaign this device knows, in the order of joining."""
-        rows = self.execute("SELECT * FROM campaign ORDER BY joined, name").fetchall()
-        return [self._membership(dict(row)) for row in rows]
-
-    def _membership(self, fields: dict[str, Any]) -> Membership:
-        fields["manifest"] = manifest = _manifest(fields["manifest"])
-        if manifest.reporting == "once":
-            fields["drawn_rounds"] = self._drawn_rounds(fields["name"])
-        return Membership(**fields)
+        found = []
+        for row in self.execute("SELECT * FROM campaign ORDER BY joined, name").fetchall():
+            fields = {**row, "manifest": _manifest(row["manifest"])}
+            if fields["manifest"].mechanisms[0].rules.draws_rounds:
+                fields["drawn_rounds"] = self._drawn_rounds(row["name"])
+            found.append(Membership(**fields))
+        return found
 
     def _drawn_rounds(self, campaign: str) -> tuple[int, ...]:
         rows = self.execute(
@@ -298,7 +296,7 @@ class Store:
         When this returns, the bytes may be sent. When it raises, they never existed, or (if only
         the high-water mark could not be written) they are the ones stored for this round.
         """
-        name, manifest = membership.name, membership.manifest
+        name, manifest, charge = membership.name, membership.manifest, None
         with self.marked_transaction():
             row = self.execute("SELECT status FROM campaign WHERE name = ?", (name,)).fetchone()
             if row["status"] != "joined":  # the owner decided while the value was being read
@@ -307,23 +305,22 @@ class Store:
                 if draw.round not in self._drawn_rounds(name):
                     raise AssertionError("a round that was not drawn was about to be answered")
                 self.execute("UPDATE campaign SET answers = answers + 1 WHERE name = ?", (name,))
-                self._charge(membership, manifest.eps_1, draw.at)
+                charge = manifest.eps_1
             else:
                 if draw.new_memo is not None:  # its key refuses a second one for the value
                     self.execute(
                         "INSERT INTO memo (campaign, value, body, created) VALUES (?, ?, ?, ?)",
                         (name, draw.value, draw.new_memo, draw.at),
                     )
-                    self._charge(membership, manifest.eps_inf, draw.at)
+                    charge = manifest.eps_inf
                 self.execute(
                     "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
                     (name, draw.value),
                 )
+            if charge is not None:
+                source, reason = membership.attribute.name, REASONS[manifest.reporting]
+                self.book(LedgerLine(draw.at, name, source, charge, reason))
             self._queue(name, draw)
-
-    def _charge(self, membership: Membership, epsilon: float, at: int) -> None:
-        source, reason = membership.attribute.name, REASONS[membership.manifest.reporting]
-        self.book(LedgerLine(at, membership.name, source, epsilon, reason))
 
     def _queue(self, name: str, draw: Draw) -> None:
         """Add the report, whose key refuses a second one for the round; go on to that round, never
@@ -390,11 +387,11 @@ class Store:
 
     def spent(self, membership: Membership) -> Spending:
         """What a campaign has cost so far, exactly and as booked."""
-        way = membership.mechanism
-        if way.memos == 0:  # each answer is booked when it is drawn
-            spent = way.spending([membership.answers])
+        mechanism = membership.mechanism
+        if mechanism.memos == 0:  # each answer is booked when it is drawn
+            spent = mechanism.spending([membership.answers])
             return replace(spent, charged=spent.exact)
-        return way.spending(memo.reports for memo in self.memos(membership.name).values())
+        return mechanism.spending(memo.reports for memo in self.memos(membership.name).values())
 
     # --- forgetting --------------------------------------------------------------------------
 
