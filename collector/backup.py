@@ -68,22 +68,15 @@ class Contents:
     secrets: dict[str, str]
     format: int = FORMAT
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
-
 
 # --- making a backup -----------------------------------------------------------------------------
-
-
-def free_bytes(directory: Path) -> int:
-    return shutil.disk_usage(directory).free
 
 
 def make(
     settings: Settings,
     target: Path,
     secrets: Path | None = None,
-    free: Callable[[Path], int] = free_bytes,
+    free: Callable[[Path], int] = lambda directory: shutil.disk_usage(directory).free,
 ) -> Contents:
     """Copy database, keys and the broker's directory into empty directories; check the copy."""
     _refuse_shared(settings)
@@ -92,7 +85,12 @@ def make(
     if len({place.absolute() for place in places}) != len(places):
         raise CollectorError("--secrets names the same directory; nothing was written")
     for place in places:
-        _check_new(place)
+        with _explained(f"{place} cannot be used", "; nothing was written"):
+            if place.exists() and (not place.is_dir() or _entries(place)):
+                raise CollectorError(
+                    f"{place} is not empty; nothing was written. Name a new directory, such as "
+                    f"{place}-{time.strftime('%Y-%m-%d')}"
+                )
     unchanged = (
         ". Files written so far were removed; the collector and its data are as they were. Choose "
         "another directory, or free some space"
@@ -127,10 +125,14 @@ def _write(settings: Settings, target: Path, apart: Path) -> None:
             _copy_private(file, apart / name)
             secrets[name] = digest_of(apart / name)
         enrolled = len(BrokerDirectory.load(broker).enrolled) if configured else 0
+    try:
+        program = version("allomfree")
+    except PackageNotFoundError:
+        program = "unknown"
     with closing(read_store(target)) as store:
         listed = Contents(
             made=int(time.time()),
-            version=_version(),
+            version=program,
             campaigns=[campaign.name for campaign in store.campaigns()],
             received=store.received(),
             enrolled=enrolled,
@@ -138,15 +140,13 @@ def _write(settings: Settings, target: Path, apart: Path) -> None:
             files={DATABASE: digest_of(target / DATABASE)},
             secrets=secrets,
         )
-    write_durably(target / LIST, listed.to_json())
+    write_durably(target / LIST, json.dumps(asdict(listed), indent=1) + "\n")
 
 
 def _secret_files(data: Path, broker: Path) -> Iterator[tuple[str, Path]]:
     """Every secret, by its name in a backup. The broker's are those that `broker-config` and
     `enrol` wrote; its queue and its log are not copied."""
-    for name in SECRETS:
-        if (data / name).is_file():
-            yield name, data / name
+    yield from ((name, data / name) for name in SECRETS if (data / name).is_file())
     if BrokerDirectory.exists(broker):
         kept = [broker / "broker.json", *(broker / "tls").rglob("*")]
         kept += (broker / "credentials").rglob("*")
@@ -155,29 +155,12 @@ def _secret_files(data: Path, broker: Path) -> Iterator[tuple[str, Path]]:
                 yield f"{BROKER}/{file.relative_to(broker)}", file
 
 
-def _check_new(place: Path) -> None:
-    with _explained(f"{place} cannot be used", "; nothing was written"):
-        if place.exists() and (not place.is_dir() or _entries(place)):
-            raise CollectorError(
-                f"{place} is not empty; nothing was written. Name a new directory, such as "
-                f"{place}-{time.strftime('%Y-%m-%d')}"
-            )
-
-
-def _version() -> str:
-    try:
-        return version("allomfree")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 # --- checking a backup ---------------------------------------------------------------------------
 
 
 def checked(directory: Path, secrets: Path | None = None) -> Contents:
     """The list of a backup whose every part was checked, or an error that names the part."""
-    found = _read_list(directory)
-    apart = secrets or directory
+    found, apart = _read_list(directory), secrets or directory
     _check_digests(directory, found.files)
     _check_digests(apart, found.secrets, "" if secrets else _ELSEWHERE)
     if DATABASE not in found.files:
@@ -280,18 +263,13 @@ def restore(settings: Settings, source: Path, secrets: Path | None = None) -> Co
             target = broker.joinpath(*rest) if first == BROKER else data / name
             _copy_private(_inside(secrets or source, name), target)
         _copy_private(source / DATABASE, data / f".{DATABASE}.new")
-        if found.broker:
-            _configure_broker(broker, Path(found.broker))
+        if found.broker:  # its own files are written again: they name the directory they are in
+            plan = BrokerDirectory.load(broker).plan
+            root = broker if plan.root == Path(found.broker) else plan.root
+            BrokerDirectory.configure(broker, replace(plan, root=root))
         (data / f".{DATABASE}.new").replace(data / DATABASE)  # last: without it there is no data
         sync_directory(data)
     return found
-
-
-def _configure_broker(broker: Path, before: Path) -> None:
-    """Write the broker's own files again, which name the directory that they are in."""
-    plan = BrokerDirectory.load(broker).plan
-    root = broker if plan.root == before else plan.root
-    BrokerDirectory.configure(broker, replace(plan, root=root))
 
 
 def _check_empty(place: Path, flag: str) -> None:
@@ -304,17 +282,14 @@ def _check_empty(place: Path, flag: str) -> None:
             f"ever overwritten. Stop the collector and move it away, or name another with {flag}"
         )
     if owner != os.geteuid():
+        try:
+            user = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            user = str(owner)
         raise CollectorError(
-            f"{place} belongs to {_user(owner)}, who could not read what you restore; nothing was "
-            f"restored. Run the same command as that user, with: sudo -u {_user(owner)}"
+            f"{place} belongs to {user}, who could not read what you restore; nothing was "
+            f"restored. Run the same command as that user, with: sudo -u {user}"
         )
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 # --- files ---------------------------------------------------------------------------------------

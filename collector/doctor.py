@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 from collector.brokers.auditor import AccessProbe
 from collector.brokers.choose import choose_broker
@@ -39,21 +40,19 @@ def _data(settings: Settings) -> Iterator[Finding]:
     if not place.exists():
         yield Finding("data", False, f"{place} does not exist; open a campaign first")
         return
-    if exposed_mode(place) is None:
-        yield Finding("data", True, f"{place} is private")
-    else:
-        yield Finding("data", False, f"other users can read {place}; run: chmod 700 {place}")
+    private, remedy = exposed_mode(place) is None, f"run: chmod 700 {place}"
+    text = f"{place} is private" if private else f"other users can read {place}; {remedy}"
+    yield Finding("data", private, text)
     try:
-        store = read_store(place, settings.store)
-        known = store.campaigns()
-        received = store.received()
-        sound = received == sum(store.outcomes().values())
-        store.close()
+        with closing(read_store(place, settings.store)) as store:
+            known, received = store.campaigns(), store.received()
+            sound = received == sum(store.outcomes().values())
     except CollectorError as error:
         yield Finding("database", False, str(error))
         return
-    text = "every message received has one outcome" if sound else "damaged"
-    yield Finding("database", sound, text)
+    yield Finding(
+        "database", sound, "every message received has one outcome" if sound else "damaged"
+    )
     names = ", ".join(c.name for c in known if c.closed is None)
     yield Finding("campaigns", bool(known), names or "none open; see `open`")
     key = place / "device.key"
@@ -132,12 +131,11 @@ def _configured(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     free = not running or plan.kind == "nats"
     yield from AccessProbe(configured, broker).examine(collector_free=free)
     # Some limits show only after days or gigabytes: at least the files must be right.
-    altered = configured.altered()
+    altered, text = configured.altered(), "as broker-config writes it"
     if altered:
-        names, remedy = " and ".join(altered), f"run: allomfree-collector broker-config {plan.kind}"
-        yield Finding("configuration", False, f"{names} in {path} differ; {remedy}")
-    else:
-        yield Finding("configuration", True, "as broker-config writes it")
+        remedy = f"run: allomfree-collector broker-config {plan.kind}"
+        text = f"{' and '.join(altered)} in {path} differ; {remedy}"
+    yield Finding("configuration", not altered, text)
     where = f"{plan.bind} only, port {plan.port}"
     if plan.everywhere:
         advice = "for one network only, run broker-config again with --bind ADDRESS"
@@ -190,10 +188,10 @@ def _shared(settings: Settings, link: PahoLink) -> Iterator[Finding]:
     embedded = (settings.broker_dir / "port").exists()
     if settings.store is None or settings.stream is not None or embedded:
         return
-    if link.sharing is None:
-        yield Finding("shared subscriptions", True, "workers can share the reports of this broker")
-    else:
-        yield Finding("shared subscriptions", False, NOT_SHARED.format(link.name, link.sharing))
+    text = "workers can share the reports of this broker"
+    if link.sharing is not None:
+        text = NOT_SHARED.format(link.name, link.sharing)
+    yield Finding("shared subscriptions", link.sharing is None, text)
 
 
 def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
@@ -205,13 +203,11 @@ def _answers(broker: BrokerUrl, link: PahoLink) -> Finding:
 def _manifests(settings: Settings, link: PahoLink) -> Iterator[Finding]:
     """Whether devices would find each open campaign: its manifest must be retained and correct."""
     try:
-        store = read_store(settings.data_dir, settings.store)
+        with closing(read_store(settings.data_dir, settings.store)) as store:
+            campaigns = [c for c in store.campaigns() if not c.closed]
     except CollectorError:
         return
-    wanted = {
-        Topics(c.name, settings.namespace).manifest: c for c in store.campaigns() if not c.closed
-    }
-    store.close()
+    wanted = {Topics(c.name, settings.namespace).manifest: c for c in campaigns}
     link.subscribe(wanted)
     found: dict[str, bytes] = {}
     limit = time.monotonic() + 3.0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol_spec.programs import settings as common
 from protocol_spec.programs.output import shown
@@ -62,18 +61,17 @@ class StreamAddress(NamedTuple):
 
 PAGE: Final = Address("127.0.0.1", 9180)
 STREAM_PORT: Final = 4222
+_OFF: Final = ("off", "none", "")
 _STREAM_FORM: Final = "write it like tls://nats.example:4222, several with commas between them"
 
 
-def _listen(value: Any) -> Address:
+def _listen(value: Any) -> Address | None:
+    if str(value).lower() in _OFF:
+        return None
     host, _, port = str(value).rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:9180")
     return Address(host.strip("[]"), int(port))
-
-
-def _port_or_off(value: Any) -> Address | None:
-    return None if str(value).lower() in ("off", "none", "") else _listen(value)
 
 
 def parse_streams(value: Any) -> tuple[StreamAddress, ...]:
@@ -102,7 +100,7 @@ def _stream(text: str) -> StreamAddress:
 
 def _prefix_or_off(value: Any) -> str:
     """A prefix; empty if it is switched off, which is more than not being set."""
-    if str(value).lower() in ("off", "none", ""):
+    if str(value).lower() in _OFF:
         return ""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", value):
         raise ValueError("must be the discovery prefix, homeassistant unless it was changed there")
@@ -113,64 +111,28 @@ def _store(value: Any) -> StoreAddress:
     return value if isinstance(value, StoreAddress) else StoreAddress(common.text(value))
 
 
+_DIRECTORY: Final = "directory of the collector's database and device key"
+_BROKER: Final = "the broker's address, mqtts://host or mqtt://localhost"
+_STREAM: Final = "NATS's own port, for several workers: tls://host:4222, or several with commas"
+_STORE: Final = "PostgreSQL database, postgresql://USER@HOST/DATABASE; a file in DATA-DIR if unset"
+_STORE_PASSWORD: Final = "file holding the database's password"  # noqa: S105 - a help text
+_BROKER_DIR: Final = "what broker-config writes; DATA-DIR/broker if unset"
+_LISTEN: Final = "HOST:PORT of page, metrics and health; or off"
+_TOKEN: Final = "access token file, for listening beyond localhost; made if unset"  # noqa: S105
+_HOME: Final = "discovery prefix of Home Assistant, homeassistant; off if unset"
+
 SETTINGS: Final = (
-    Setting(
-        "data_dir",
-        common.path,
-        None,
-        "directory of the collector's database and device key",
-        "DIRECTORY",
-    ),
-    Setting(
-        "broker",
-        parse_only_broker,
-        None,
-        "the broker's address, mqtts://host or mqtt://localhost",
-        "URL",
-    ),
-    Setting(
-        "stream",
-        parse_streams,
-        None,
-        "NATS's own port, for several workers: tls://host:4222, or several with commas",
-        "URLS",
-    ),
-    Setting(
-        "store",
-        _store,
-        None,
-        "PostgreSQL database, postgresql://USER@HOST/DATABASE; a file in DATA-DIR if unset",
-        "URL",
-    ),
-    Setting(
-        "store_password_file", common.path, None, "file holding the database's password", "FILE"
-    ),
+    Setting("data_dir", common.path, None, _DIRECTORY, "DIRECTORY"),
+    Setting("broker", parse_only_broker, None, _BROKER, "URL"),
+    Setting("stream", parse_streams, None, _STREAM, "URLS"),
+    Setting("store", _store, None, _STORE, "URL"),
+    Setting("store_password_file", common.path, None, _STORE_PASSWORD, "FILE"),
     Setting("namespace", check_namespace, DEFAULT_NAMESPACE, "first level of all topics"),
-    Setting(
-        "broker_dir",
-        common.path,
-        None,
-        "what broker-config writes; DATA-DIR/broker if unset",
-        "DIRECTORY",
-    ),
+    Setting("broker_dir", common.path, None, _BROKER_DIR, "DIRECTORY"),
     Setting("client_id", common.text, None, "the session's name at the broker; random if unset"),
-    Setting(
-        "listen", _port_or_off, PAGE, "HOST:PORT of page, metrics and health; or off", "ADDRESS"
-    ),
-    Setting(
-        "page_token_file",
-        common.path,
-        None,
-        "access token file, for listening beyond localhost; made if unset",
-        "FILE",
-    ),
-    Setting(
-        "home_assistant",
-        _prefix_or_off,
-        None,
-        "discovery prefix of Home Assistant, homeassistant; off if unset",
-        "PREFIX",
-    ),
+    Setting("listen", _listen, PAGE, _LISTEN, "ADDRESS"),
+    Setting("page_token_file", common.path, None, _TOKEN, "FILE"),
+    Setting("home_assistant", _prefix_or_off, None, _HOME, "PREFIX"),
     *common.BROKER_SETTINGS,
 )
 
@@ -225,19 +187,15 @@ def resolve(
     """Merge flags, environment and file."""
     file = common.config_file("collector", config, environ)
     values = common.resolve(SETTINGS, flags, environ, common.load(file), file)
-    if values["data_dir"] is None:
-        values["data_dir"] = _default_data_dir(environ)
+    if values["data_dir"] is None and environ.get("STATE_DIRECTORY"):
+        values["data_dir"] = Path(environ["STATE_DIRECTORY"].split(":")[0])
+    elif values["data_dir"] is None:
+        home = environ.get("XDG_DATA_HOME") or "~/.local/share"
+        values["data_dir"] = (Path(home) / "allomfree-collector").expanduser()
     values["broker_dir"] = values["broker_dir"] or values["data_dir"] / "broker"
     if values["store"] is not None:
         values["store"] = replace(values["store"], password_file=values["store_password_file"])
     return Settings(**values)
-
-
-def _default_data_dir(environ: Mapping[str, str]) -> Path:
-    if environ.get("STATE_DIRECTORY"):
-        return Path(environ["STATE_DIRECTORY"].split(":")[0])
-    home = environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return (Path(home) / "allomfree-collector").expanduser()
 
 
 # --- the address of a shared store ---------------------------------------------------------------
@@ -266,8 +224,7 @@ class StoreAddress:
     password_file: Path | None = None
 
     def __post_init__(self) -> None:
-        parts = _split(self.url)
-        asked = dict(urllib.parse.parse_qsl(parts.query))
+        parts, asked = self._parts()
         if parts.scheme not in SCHEMES:
             raise ValueError("use postgresql://USER@HOST/DATABASE")
         if parts.password is not None or {"password", "passfile"} & asked.keys():
@@ -279,57 +236,46 @@ class StoreAddress:
             raise ValueError("name the database, as in postgresql://USER@HOST/DATABASE")
 
     def __str__(self) -> str:
-        parts = _split(self.url)
+        parts, _ = self._parts()
         return f"postgresql://{parts.netloc}{parts.path}"
+
+    def _parts(self) -> tuple[SplitResult, dict[str, str]]:
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            raise ValueError("use postgresql://USER@HOST/DATABASE") from None
+        return parts, dict(parse_qsl(parts.query))
 
     def options(self) -> dict[str, str]:
         """Options for libpq, the password included."""
-        asked = dict(urllib.parse.parse_qsl(_split(self.url).query))
-        found = dict(PATIENCE)
-        for name in PATIENCE.keys() & asked.keys():
-            del found[name]
+        _, asked = self._parts()
+        found = {name: value for name, value in PATIENCE.items() if name not in asked}
         if "sslmode" not in asked and not self.is_local:
             found["sslmode"] = "verify-full"
             if "sslrootcert" not in asked:
                 found["sslrootcert"] = "system"
         if self.password_file is not None:
-            found["password"] = _read_password(self.password_file)
+            mode = exposed_mode(self.password_file) if self.password_file.exists() else None
+            if mode is not None:
+                file = shown(self.password_file)
+                raise SettingsError(
+                    f"other users can read the password file {file} (mode {mode:o}); run: chmod "
+                    f"600 {file}"
+                )
+            found["password"] = common.read_password(self.password_file) or ""
         return found
 
     @property
     def is_local(self) -> bool:
         """Whether it is on this machine: a loopback address, or a socket that is a file."""
-        parts = _split(self.url)
-        asked = dict(urllib.parse.parse_qsl(parts.query))
-        hosts = urllib.parse.unquote(parts.netloc.rpartition("@")[2])
+        parts, asked = self._parts()
+        hosts = unquote(parts.netloc.rpartition("@")[2])
         named = [asked[name] for name in ("host", "hostaddr") if name in asked]
         each = [h for text in named or [hosts] for h in text.split(",")]
         return all(h.startswith("/") or _without_port(h) in LOOPBACK | {""} for h in each)
-
-
-def _split(url: str) -> urllib.parse.SplitResult:
-    try:
-        return urllib.parse.urlsplit(url)
-    except ValueError:
-        raise ValueError("use postgresql://USER@HOST/DATABASE") from None
 
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host if host.count(":") > 1 else host.partition(":")[0]
-
-
-def _read_password(file: Path) -> str:
-    try:
-        mode = exposed_mode(file)
-        password = file.read_text(encoding="utf-8").strip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"the password file {shown(file)} cannot be read: {reason}") from None
-    if mode is not None:
-        raise SettingsError(
-            f"other users can read the password file {shown(file)} (mode {mode:o}); run: chmod 600 "
-            f"{shown(file)}"
-        )
-    return password

@@ -206,7 +206,8 @@ class AccessProbe:
             try:
                 yield from self._devices()
                 yield from self._limits()
-                yield from self._readers()
+                if READER_PROBE in self._configured.users:
+                    yield from self._readers()
                 yield from self._collector(collector_free)
             except BrokerUnreachable as error:
                 yield Finding("access", False, f"probing was interrupted: {error}")
@@ -222,42 +223,44 @@ class AccessProbe:
         yield self._write(PROBE, "a device does not report as another", other_up)
         yield self._write(PROBE, "a device does not publish as the collector", pub)
         yield self._write(PROBE, "a device does not answer other devices", other_down)
-        yield self._read("a device reads what is for everyone", pub, allowed=True)
-        yield self._read("a device reads what is for itself", down, allowed=True)
-        yield self._read("a device does not read reports", read_up)
-        yield self._read("a device does not read what is for another", other_down)
+        yield self._read(PROBE, "a device reads what is for everyone", pub, allowed=True)
+        yield self._read(PROBE, "a device reads what is for itself", down, allowed=True)
+        yield self._read(PROBE, "a device does not read reports", read_up)
+        yield self._read(PROBE, "a device does not read what is for another", other_down)
 
     def _limits(self) -> Iterator[Finding]:
         """How much of the broker one device can use up."""
-        up = self._canary("up", PROBE, "try")
         yield self._take_over()
-        other = self._canary("up", PROBE, "other")
+        up, other = self._canary("up", PROBE, "try"), self._canary("up", PROBE, "other")
         yield self._write(PROBE, "a device sends reports and requests only", other)
         device = self._client(PROBE)
         device.publish(up, size=LARGEST_PACKET + 1)  # costs the device its connection
         yield self._verdict("a device does not send large messages", device.link.lost is not None)
-        if self._mosquitto:
-            first = self._client(PROBE)
-            self._client(PROBE)  # ends the first connection, whatever its name
-            first.wait(lambda: False)
-            yield self._verdict("a device has one session", first.link.lost is not None)
-            yield self._closed_campaign()
-        else:
+        if not self._mosquitto:
             yield self._retained(up)
+            return
+        first = self._client(PROBE)
+        self._client(PROBE)  # ends the first connection, whatever its name
+        first.wait(lambda: False)
+        yield self._verdict("a device has one session", first.link.lost is not None)
+        # mosquitto keeps a message on each topic that a device may write: so they are few.
+        what = "a device reports to known campaigns only"
+        if self._configured.plan.campaigns is None:
+            yield Finding(what, True, "not tried: no campaign is known here")
+        else:
+            topic = self._canary("up", PROBE, "report", campaign=NO_CAMPAIGN)
+            yield self._write(PROBE, what, topic)
 
     def _readers(self) -> Iterator[Finding]:
         """They read and are never counted, neither in their own name nor in a device's."""
-        if READER_PROBE not in self._configured.users:
-            return
-        pub = self._canary("pub", "other")
-        yield self._read("a reader reads results", pub, allowed=True, name=READER_PROBE)
+        pub, request = self._canary("pub", "other"), self._canary("up", PROBE, "request")
+        yield self._read(READER_PROBE, "a reader reads results", pub, allowed=True)
         for name, kind in ((READER_PROBE, "try"), (READER_PROBE, "report"), (PROBE, "report")):
             topic = self._canary("up", name, kind)
             found = self._write(READER_PROBE, "a reader does not report", topic)
             if not found.ok:
                 break
         yield found
-        request = self._canary("up", PROBE, "request")
         yield self._write(READER_PROBE, "a reader does not ask to forget", request)
         yield self._write(READER_PROBE, "a reader does not publish as the collector", pub)
 
@@ -285,13 +288,6 @@ class AccessProbe:
             device.link.publish(topic, b"", retain=True)
             device.wait(lambda: bool(device.link.answers()))
         return self._verdict("a device does not store messages", not kept)
-
-    def _closed_campaign(self) -> Finding:
-        """mosquitto keeps a message on each topic that a device may write: so they are few."""
-        what = "a device reports to known campaigns only"
-        if self._configured.plan.campaigns is None:
-            return Finding(what, True, "not tried: no campaign is known here")
-        return self._write(PROBE, what, self._canary("up", PROBE, "report", campaign=NO_CAMPAIGN))
 
     def _take_over(self) -> Finding:
         """A session cannot be taken over by its name; where the broker does not tie names to
@@ -327,7 +323,7 @@ class AccessProbe:
         word = writer.publish(topic)
         return self._judge(what, auditor, word, auditor.publish(self._marker), allowed)
 
-    def _read(self, what: str, topic: str, *, allowed: bool = False, name: str = PROBE) -> Finding:
+    def _read(self, name: str, what: str, topic: str, *, allowed: bool = False) -> Finding:
         """The auditor publishes; the other receives it, or only what it may read afterwards."""
         auditor, reader = self._client(AUDITOR), self._client(name)
         reader.subscribe(topic)

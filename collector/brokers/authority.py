@@ -32,7 +32,9 @@ class Authority:
     def __init__(self, directory: Path) -> None:
         self.files = Pair(directory / "ca.crt", directory / "ca.key")
         if not self.files.certificate.exists():  # written last
-            self._create()
+            own = ec.generate_private_key(ec.SECP256R1())
+            name = _name("allomfree broker authority")
+            _write(self.files, _builder(name, name, own, AUTHORITY_DAYS, authority=True), own, own)
         self._certificate = read_certificate(self.files.certificate)
         key = serialization.load_pem_private_key(self.files.key.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -47,11 +49,11 @@ class Authority:
         return days_left(files.certificate) >= RENEW_DAYS
 
     def issue_server(self, files: Pair, hosts: Sequence[str], days: int = SERVER_DAYS) -> None:
-        self._issue(files, "allomfree broker", days, hosts=hosts)
+        self._issue(files, "allomfree broker", days, hosts)
 
     def issue_node(self, files: Pair, host: str) -> None:
         """For a node of a cluster, which is client and server to the other nodes."""
-        self._issue(files, "allomfree node", SERVER_DAYS, hosts=[host], client=True)
+        self._issue(files, "allomfree node", SERVER_DAYS, [host], client=True)
 
     def issue_client(self, files: Pair, name: str) -> int:
         """Returns the certificate's serial number, by which it can be revoked."""
@@ -72,18 +74,8 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         write_durably(file, signed.public_bytes(serialization.Encoding.PEM))
 
-    def _create(self) -> None:
-        key, name = ec.generate_private_key(ec.SECP256R1()), _name("allomfree broker authority")
-        _write(self.files, _builder(name, name, key, AUTHORITY_DAYS, authority=True), key, key)
-
     def _issue(
-        self,
-        files: Pair,
-        subject: str,
-        days: int,
-        hosts: Sequence[str] = (),
-        *,
-        client: bool = False,
+        self, files: Pair, subject: str, days: int, hosts: Sequence[str] = (), client: bool = False
     ) -> int:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(subject), self._certificate.subject, key, days)
@@ -121,10 +113,18 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     days: int,
-    *,
     authority: bool = False,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    usage = x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        **dict.fromkeys((*unused, "encipher_only", "decipher_only"), False),
+    )
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = x509.CertificateBuilder(
         subject_name=subject,
         issuer_name=issuer,
@@ -133,19 +133,6 @@ def _builder(
         not_valid_before=now - _CLOCK_SKEW,
         not_valid_after=now + timedelta(days=days),
     )
-    usage = x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = builder.add_extension(constraints, True).add_extension(usage, True)
     return builder.add_extension(identifier, False)
 

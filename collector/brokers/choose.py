@@ -100,8 +100,15 @@ class ConfigurationWatch:
             return False
         self._next = time.monotonic() + self._every_seconds
         found = fingerprint(self._settings.broker_dir)
-        if found in ("", self.in_use, self._unusable) or self._being_written():
+        if found in ("", self.in_use, self._unusable):
             return False
+        try:
+            lock = try_lock(self._settings.broker_dir / "lock")
+        except OSError:
+            lock = None
+        if lock is None:  # a command that changes the directory holds it until all is written
+            return False
+        os.close(lock)
         try:
             choose_broker(self._settings)
         except (AllomfreeError, OSError) as error:  # must not end a service that works
@@ -113,13 +120,3 @@ class ConfigurationWatch:
             "nothing is lost"
         )
         return True
-
-    def _being_written(self) -> bool:
-        """A command that changes the directory holds its lock until everything is written."""
-        try:
-            lock = try_lock(self._settings.broker_dir / "lock")
-        except OSError:
-            return True
-        if lock is not None:
-            os.close(lock)
-        return lock is None

@@ -68,7 +68,16 @@ def certify(tls: Path, plan: BrokerPlan, server: ServerCertificate | None) -> No
         trusted = authority.files.certificate.read_bytes()
     else:
         certificate, key = _read(server.files.certificate), _read(server.files.key)
-        _check_pair(server.files)
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(server.files.certificate, server.files.key, password=lambda: "")
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "reason", None) or "the key may need a passphrase"
+            raise SettingsError(
+                f"{server.files.certificate} and {server.files.key} do not work together "
+                f"({reason}); the broker was not configured. Give the certificate's own key, "
+                "without a passphrase"
+            ) from None
         trusted = b"" if server.authority is None else _read(server.authority)
         write_durably(pair.key, key)
         write_durably(pair.certificate, certificate)
@@ -89,18 +98,6 @@ def server_expires(tls: Path) -> float | None:
         return read_certificate(file).not_valid_after_utc.timestamp()
     except (ImportError, OSError, ValueError):
         return None
-
-
-def _check_pair(files: Pair) -> None:
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or "the key may need a passphrase"
-        raise SettingsError(
-            f"{files.certificate} and {files.key} do not work together ({reason}); the broker was "
-            "not configured. Give the certificate's own key, without a passphrase"
-        ) from None
 
 
 def _read(file: Path) -> bytes:
@@ -151,9 +148,6 @@ class CredentialFiles:
     @property
     def certificate(self) -> Pair:
         return Pair(self.directory / "client.crt", self.directory / "client.key")
-
-    def write_password(self, password: str) -> None:
-        write_durably(self.directory / "password", f"{password}\n")
 
     def paths(self) -> dict[str, Path]:
         """The files that exist, by the setting that names each."""

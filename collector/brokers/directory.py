@@ -122,7 +122,14 @@ class BrokerDirectory:
         if cls.exists(path):
             before = cls.load(path)
             made.users = before.users
-            made._check_same(before.plan)
+            for what in ("kind", "auth", "namespace"):
+                old, new = getattr(before.plan, what), getattr(plan, what)
+                if old != new:
+                    raise SettingsError(
+                        f"{path} is configured for {what} {old}, not {new}, and devices may be "
+                        "enrolled there; nothing was changed. Choose another place with "
+                        "--broker-dir"
+                    )
         for directory in (path, path / "tls", path / "credentials", path / "data"):
             make_private(directory)
         certify(path / "tls", plan, server)
@@ -136,21 +143,12 @@ class BrokerDirectory:
         made.write()
         return made
 
-    def _check_same(self, before: BrokerPlan) -> None:
-        for what in ("kind", "auth", "namespace"):
-            old, new = getattr(before, what), getattr(self.plan, what)
-            if old != new:
-                raise SettingsError(
-                    f"{self.path} is configured for {what} {old}, not {new}, and devices may be "
-                    "enrolled there; nothing was changed. Choose another place with --broker-dir"
-                )
-
     def write(self) -> None:
         """Write broker.json, then what follows from it."""
         plan = {**asdict(self.plan), "root": str(self.plan.root)}
         stored = {"version": 1, "plan": plan, "users": [asdict(u) for u in self.users.values()]}
         write_durably(self.path / FILE, json.dumps(stored, indent=1) + "\n")
-        for name, text in self._rendered().items():
+        for name, text in files(self.plan, list(self.users.values())).items():
             write_durably(self.path / name, text)
         if self.plan.auth == "certificate":
             revoked = [u.serial for u in self.users.values() if u.revoked and u.serial]
@@ -158,22 +156,20 @@ class BrokerDirectory:
 
     def altered(self) -> list[str]:
         """The broker's files that are not as this version writes them."""
-        return [name for name, text in self._rendered().items() if not self._holds(name, text)]
+        found = []
+        for name, text in files(self.plan, list(self.users.values())).items():
+            try:
+                if (self.path / name).read_text(encoding="utf-8") != text:
+                    found.append(name)
+            except (OSError, ValueError):
+                found.append(name)
+        return found
 
     def bring_up_to_date(self) -> None:
         """Write the files again if another version wrote them, before the broker starts."""
         if self.altered():
             with self.changing(self.path):
                 self.load(self.path).write()
-
-    def _rendered(self) -> dict[str, str]:
-        return files(self.plan, list(self.users.values()))
-
-    def _holds(self, name: str, text: str) -> bool:
-        try:
-            return (self.path / name).read_text(encoding="utf-8") == text
-        except (OSError, ValueError):
-            return False
 
     def name_campaigns(self, campaigns: Iterable[str]) -> None:
         """Let devices report to these campaigns, and to no others where the broker can tell."""
@@ -248,7 +244,7 @@ class BrokerDirectory:
         password, serial = None, None
         if self.plan.auth == "password":
             secret = new_password()
-            created.write_password(secret)
+            write_durably(created.directory / "password", f"{secret}\n")
             password = password_hash(secret, self.plan.kind)
         else:
             serial = authority_in(self.path / "tls").issue_client(created.certificate, name)

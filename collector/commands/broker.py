@@ -117,7 +117,13 @@ def broker_config(
     if node and not nodes:  # `--cluster A B C` is one option and two more words
         raise click.UsageError(f"Got unexpected extra argument ({' '.join(node)})")
     directory = settings.broker_dir.absolute()
-    server = _server(server_cert, server_key, server_ca)
+    server = None
+    if server_cert or server_key or server_ca:
+        if server_cert is None or server_key is None:
+            raise SettingsError(
+                "--server-cert and --server-key belong together; nothing was written"
+            )
+        server = ServerCertificate(Pair(server_cert, server_key), server_ca)
     given = options | {
         "hosts": hosts or None,
         "bind": "0.0.0.0" if bind == "all" else bind,  # noqa: S104 - asked for by name
@@ -130,7 +136,7 @@ def broker_config(
     known = _known_campaigns(settings)
     with BrokerDirectory.changing(directory):
         before = BrokerDirectory.load(directory) if BrokerDirectory.exists(directory) else None
-        plan = _plan(kind, settings, directory, before, given)
+        plan = _plan(kind, settings, directory, before.plan if before else None, given)
         plan = replace(plan, campaigns=known) if known is not None else plan
         trusted, last = before.authority_digest if before else "", fingerprint(directory)
         configured = BrokerDirectory.configure(directory, plan, server)
@@ -158,18 +164,17 @@ def _plan(
     kind: Kind,
     settings: Settings,
     directory: Path,
-    before: BrokerDirectory | None,
+    before: BrokerPlan | None,
     given: Mapping[str, Any],
 ) -> BrokerPlan:
     """The plan made before, or a new one, with the options given now."""
-    known = None if before is None else before.plan
-    chosen = {k: v for k, v in with_nodes(given, known).items() if v is not None}
+    chosen = {k: v for k, v in with_nodes(given, before).items() if v is not None}
     if settings.home_assistant is not None:
         chosen["home_assistant"] = settings.home_assistant or None
-    if known is not None:
+    if before is not None:
         named = settings.namespace != DEFAULT_NAMESPACE
-        namespace = settings.namespace if named else known.namespace
-        return replace(known, kind=kind, namespace=namespace, **chosen)
+        namespace = settings.namespace if named else before.namespace
+        return replace(before, kind=kind, namespace=namespace, **chosen)
     if "hosts" not in chosen:
         raise SettingsError(
             "--host is not given; nothing was written. It is the name or address by which devices "
@@ -183,8 +188,6 @@ def _plan(
 
 def _known_campaigns(settings: Settings) -> tuple[str, ...] | None:
     """The campaigns of this collector; None if it has no data, as on a broker's own machine."""
-    if not settings.data_dir.exists():
-        return None
     try:
         with closing(read_store(settings.data_dir, settings.store)) as store:
             return tuple(sorted(campaign.name for campaign in store.campaigns())) or None
@@ -192,20 +195,10 @@ def _known_campaigns(settings: Settings) -> tuple[str, ...] | None:
         return None
 
 
-def _server(
-    certificate: Path | None, key: Path | None, authority: Path | None
-) -> ServerCertificate | None:
-    if certificate is None and key is None and authority is None:
-        return None
-    if certificate is None or key is None:
-        raise SettingsError("--server-cert and --server-key belong together; nothing was written")
-    return ServerCertificate(Pair(certificate, key), authority)
-
-
 def _configured_text(facts: Facts) -> str:
-    directory, nodes = facts["directory"], facts["nodes"]
+    directory, kind, nodes = facts["directory"], facts["kind"], facts["nodes"]
     lines = [
-        f"Wrote {facts['kind']}'s configuration, access list and credentials into {directory}.",
+        f"Wrote {kind}'s configuration, access list and credentials into {directory}.",
         f"Clients authenticate by {facts['auth']}.",
         f"Devices connect to {facts['broker']}; {facts['enrolled']} are enrolled.",
     ]
@@ -225,40 +218,27 @@ def _configured_text(facts: Facts) -> str:
             "Devices enrolled before must trust another authority now: give each the new "
             f"{directory}/tls/trusted.crt as its ca.crt."
         )
-    return "\n".join(
-        [
-            *lines,
-            *_start_lines(facts),
-            "Enrol:     allomfree-collector enrol --count 1",
-            "Check it:  allomfree-collector doctor",
-        ]
-    )
-
-
-def _start_lines(facts: Facts) -> list[str]:
-    """How the configuration comes into use, if it is not already."""
     if facts["reloaded"]:
-        return ["The running broker uses it now."]
-    if facts["nodes"]:
-        return [
+        lines.append(_IN_USE)
+    elif nodes:
+        lines += [
             "Copy each directory to its machine, readable only for the user that runs NATS:",
-            *_node_lines(facts["nodes"]),
+            *_node_lines(nodes),
             "Start it there, in that directory:  nats-server -c nats.conf",
             "(If NATS is already running there, restart it: one machine after another.)",
         ]
-    if facts["restart"]:
-        return [
-            "mosquitto must be RESTARTED to use it, as in: systemctl restart mosquitto.",
-            "Until then it listens as before.",
-        ]
-    if facts["kind"] == "nats":
-        return ["Start it:  allomfree-collector run        (it starts the broker itself)"]
-    as_root = [
-        "These files are root's, so mosquitto runs as root, too.",
-        "Better: give the collector a user of its own, and run this as that user.",
-    ]
-    start = f"Start it:  mosquitto -c {shlex.quote(facts['directory'])}/mosquitto.conf"
-    return [start, *(as_root if facts["run_as"] == "root" else [])]
+    elif facts["restart"]:
+        lines.append("mosquitto must be RESTARTED to use it, as in: systemctl restart mosquitto.")
+        lines.append("Until then it listens as before.")
+    elif kind == "nats":
+        lines.append("Start it:  allomfree-collector run        (it starts the broker itself)")
+    else:
+        lines.append(f"Start it:  mosquitto -c {shlex.quote(directory)}/mosquitto.conf")
+        if facts["run_as"] == "root":
+            lines.append("These files are root's, so mosquitto runs as root, too.")
+            lines.append("Better: give the collector a user of its own, and run this as that user.")
+    lines.append("Enrol:     allomfree-collector enrol --count 1")
+    return "\n".join([*lines, "Check it:  allomfree-collector doctor"])
 
 
 # --- enrol -----------------------------------------------------------------------------------
@@ -298,7 +278,12 @@ def enrol(
     BrokerDirectory.load(path)  # an error if there is none
     wanted = [*names, *filter(None, map(str.strip, file or ()))]
     wanted += [secrets.token_hex(8) for _ in range(count)]
-    _check_names([*wanted, *(f"{READER}{name}" for name in wanted_readers)])
+    every = Counter([*wanted, *(f"{READER}{name}" for name in wanted_readers)])
+    if not every:
+        raise SettingsError("no device is named; nothing was enrolled. Give names, or --count 1")
+    for name, times in every.items():
+        if times > 1:
+            raise SettingsError(f"{name} is named twice; nothing was enrolled")
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         if settings.home_assistant is not None:
@@ -318,43 +303,27 @@ def enrol(
     show(facts, as_json, _enrolled_text)
 
 
-def _check_names(names: list[str]) -> None:
-    if not names:
-        raise SettingsError("no device is named; nothing was enrolled. Give names, or --count 1")
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise SettingsError(f"{name} is named twice; nothing was enrolled")
-
-
 def _enrolled_text(facts: Facts) -> str:
     lines = [f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]]
     if facts["enrolled"]:
         address = f"{facts['broker']}/{facts['namespace']}/CAMPAIGN"
-        lines += [
-            "Copy each directory to its device as /etc/allomfree, then delete it here.",
-            f"Then, on the device:  allomfree-edge join {address}",
-        ]
-    for row in facts["readers"]:
-        lines += _reader_lines(facts, row)
-    return "\n".join([*lines, _reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"])])
-
-
-def _reader_lines(facts: Facts, row: Facts) -> list[str]:
-    """What somebody types into a dashboard."""
+        lines.append("Copy each directory to its device as /etc/allomfree, then delete it here.")
+        lines.append(f"Then, on the device:  allomfree-edge join {address}")
     host, _, port = facts["broker"].removeprefix("mqtts://").rpartition(":")
-    place, prefix = row["credentials"], facts["home_assistant"]
-    lines = [
-        f"{row['reader']}: {place}",
-        f"It may read {facts['namespace']}/v1/+/pub/# and can never report.",
-        f"Connect it to host {host}, port {port}, with TLS, as user {row['reader']};",
-        f"its password or certificate, and the authority to trust, are in {place}.",
-    ]
-    if prefix:
-        lines.append(
-            "In Home Assistant: Settings, Devices & services, Add integration, MQTT. Campaigns "
-            f"appear as devices, announced below {prefix}/."
-        )
-    return lines
+    for row in facts["readers"]:  # what somebody types into a dashboard
+        place = row["credentials"]
+        lines += [
+            f"{row['reader']}: {place}",
+            f"It may read {facts['namespace']}/v1/+/pub/# and can never report.",
+            f"Connect it to host {host}, port {port}, with TLS, as user {row['reader']};",
+            f"its password or certificate, and the authority to trust, are in {place}.",
+        ]
+        if facts["home_assistant"]:
+            lines.append(
+                "In Home Assistant: Settings, Devices & services, Add integration, MQTT. Campaigns "
+                f"appear as devices, announced below {facts['home_assistant']}/."
+            )
+    return "\n".join([*lines, reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"])])
 
 
 # --- revoke ----------------------------------------------------------------------------------
@@ -392,12 +361,16 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
         raise SettingsError(
             f"no reader {device} is enrolled here: {there_are}. Nothing was changed"
         )
+    similar = []
+    if configured is not None and not enrolled:  # perhaps a reader, by the name given to `enrol`
+        similar = [name for name in configured.readers if name == f"{READER}{device}"]
+        similar += get_close_matches(device, configured.enrolled, 3)
     facts = {
         "device": device,
         "revoked": not undo,
         "changed": changed or enrolled,
         "enrolled": enrolled,
-        "similar": [] if enrolled or configured is None else _similar(device, configured),
+        "similar": similar,
         "kind": configured.plan.kind if configured else None,
         "reloaded": bool(configured and enrolled and _hand_over(settings, configured)),
         "nodes": _nodes(configured) if configured else {},
@@ -421,40 +394,31 @@ def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
     return before == undo
 
 
-def _similar(device: str, configured: BrokerDirectory) -> list[str]:
-    """Whom somebody may have meant: a reader, by the name given to `enrol`, or a device."""
-    reader = [name for name in configured.readers if name == f"{READER}{device}"]
-    return [*reader, *get_close_matches(device, configured.enrolled, 3)]
-
-
 def _revoked_text(facts: Facts) -> str:
     device, revoked = facts["device"], facts["revoked"]
     if not facts["changed"]:
-        return (
-            f"{device} is already revoked."
-            if revoked
-            else f"{device} was not revoked; nothing was changed."
-        )
+        unchanged = "is already revoked" if revoked else "was not revoked; nothing was changed"
+        return f"{device} {unchanged}."
     lines = []
     if not device.startswith(READER):
         what = "is revoked: its reports are refused"
         again = "is no longer revoked: its reports are counted again"
         lines.append(f"{device} {what if revoked else again}.")
-    if facts["enrolled"]:
-        lines += [
-            f"Its credential for the broker is {'no longer valid' if revoked else 'valid again'}.",
-            _reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"]),
-        ]
-        return "\n".join(lines)
     elsewhere = "whoever runs the broker manages its credential."
-    if not revoked:
-        return "\n".join([*lines, f"It was not enrolled here: {elsewhere}"])
-    near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
-    unknown = f"But NO DEVICE {device} was enrolled here.{near}"
-    if facts["kind"] is None:
-        unknown = f"No device {device} was enrolled here: {elsewhere}"
-    undo = f"    allomfree-collector revoke {device} --undo"
-    return "\n".join([*lines, f"{unknown} If the name is wrong, undo it:", undo])
+    if facts["enrolled"]:
+        valid = "no longer valid" if revoked else "valid again"
+        lines.append(f"Its credential for the broker is {valid}.")
+        lines.append(reloaded_text(facts["reloaded"], facts["kind"], facts["nodes"]))
+    elif not revoked:
+        lines.append(f"It was not enrolled here: {elsewhere}")
+    else:
+        near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
+        unknown = f"But NO DEVICE {device} was enrolled here.{near}"
+        if facts["kind"] is None:
+            unknown = f"No device {device} was enrolled here: {elsewhere}"
+        lines.append(f"{unknown} If the name is wrong, undo it:")
+        lines.append(f"    allomfree-collector revoke {device} --undo")
+    return "\n".join(lines)
 
 
 # --- taking a new configuration into use -----------------------------------------------------
@@ -480,14 +444,13 @@ def _hand_over(settings: Settings, configured: BrokerDirectory) -> bool:
     return False
 
 
-def must_reload_text(kind: Kind) -> str:
-    """For a change that the broker cannot be told of from here."""
-    return _reloaded_text(False, kind, {})
+_IN_USE: Final = "The running broker uses it now."
 
 
-def _reloaded_text(done: bool, kind: Kind, nodes: Mapping[str, str]) -> str:
+def reloaded_text(done: bool, kind: Kind, nodes: Mapping[str, str]) -> str:
+    """Whether the broker uses a change, and if not, how to make it."""
     if done:
-        return "The running broker uses it now."
+        return _IN_USE
     if nodes:
         return "\n".join(
             [

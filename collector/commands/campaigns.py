@@ -17,7 +17,7 @@ import click
 from collector.brokers.choose import choose_broker, let_report_to
 from collector.brokers.directory import BrokerDirectory
 from collector.charts import Ink, ink_of, terminal_code
-from collector.commands.broker import must_reload_text
+from collector.commands.broker import reloaded_text
 from collector.commands.options import (
     CAMPAIGN,
     DURATION,
@@ -235,7 +235,7 @@ def open(  # noqa: A001 - the verb
         )
     changed = let_report_to(settings, names)
     if changed is not None and not changed.reload():
-        click.echo(must_reload_text(changed.plan.kind), err=True)
+        click.echo(reloaded_text(False, changed.plan.kind, {}), err=True)
     running = examine(settings.data_dir).running
     alone = embedded is None and not running
     trouble = None

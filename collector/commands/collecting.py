@@ -15,7 +15,7 @@ import click
 
 from collector.brokers.choose import ConfigurationWatch, choose_broker, let_announce, let_report_to
 from collector.brokers.directory import BrokerDirectory
-from collector.commands.broker import must_reload_text
+from collector.commands.broker import reloaded_text
 from collector.commands.options import CAMPAIGN, Facts, command, show
 from collector.data_dir import device_key, existing_store, only_service, open_store
 from collector.health import Heartbeat, Status
@@ -119,7 +119,7 @@ class _Running:
 def _reload(changed: BrokerDirectory | None) -> None:
     """NATS reads its files when it is started, a moment later."""
     if changed is not None and changed.plan.kind != "nats" and not changed.reload():
-        log.warning("%s", must_reload_text(changed.plan.kind))
+        log.warning("%s", reloaded_text(False, changed.plan.kind, {}))
 
 
 def _stop_signals() -> Callable[[], bool]:
