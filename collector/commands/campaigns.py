@@ -16,7 +16,7 @@ import click
 
 from collector.brokers.choose import choose_broker, let_report_to
 from collector.brokers.directory import BrokerDirectory
-from collector.charts import Ink, ink_of, terminal_code
+from collector.charts import ink_of, terminal_code
 from collector.commands.broker import reloaded_text
 from collector.commands.options import (
     CAMPAIGN,
@@ -220,7 +220,11 @@ def open(  # noqa: A001 - the verb
     """
     seconds, now = trial_round if trial else None, int(time.time())
     # What is invalid or over is refused before a data directory is made.
-    _check_not_over(read_campaign(manifest, [], now, trial_seconds=seconds), manifest)
+    loaded = read_campaign(manifest, [], now, trial_seconds=seconds)
+    if loaded.rounds.end <= now:
+        ended = f"the last round ended at {instant(loaded.rounds.end)}; nothing was opened"
+        problem = Problem("rounds.first", instant(loaded.rounds.first), ended)
+        raise ManifestError([problem], str(manifest))
     with closing(open_store(settings.data_dir, settings.store)) as store:
         loaded = read_campaign(manifest, store.campaigns(), now, trial_seconds=seconds)
         address = remember_address(settings)
@@ -237,34 +241,32 @@ def open(  # noqa: A001 - the verb
     if changed is not None and not changed.reload():
         click.echo(reloaded_text(False, changed.plan.kind, {}), err=True)
     running = examine(settings.data_dir).running
-    alone = embedded is None and not running
-    trouble = None
+    alone, trouble = embedded is None and not running, None
     if alone:
         # Imported here because it loads the MQTT client, which other commands do without.
         from collector.service import publish_invitation  # noqa: PLC0415
 
         trouble = publish_invitation(known, campaign, signature)
+    pages = loaded.receipt_pages
+    receipts = f"Receipts of {pages * PAGE_TAGS:,} devices at a time (receipt_pages = {pages})"
+    few = too_few_pages(pages, loaded.devices)
+    trust = ""  # where the broker was configured here, the device's credential contains it
+    if known.ca_file is not None and not BrokerDirectory.exists(known.broker_dir):
+        trust = f" --ca-file {shlex.quote(str(known.ca_file))}"
     facts = {
         "campaign": campaign.name,
         "digest": loaded.digest.hex(),
         "operator": loaded.operator.hex(),
-        "join": f"allomfree-edge join {address}/{loaded.full_name}{_trust(known)}",
+        "join": f"allomfree-edge join {address}/{loaded.full_name}{trust}",
         "trial": is_trial(loaded),
         "period_seconds": loaded.rounds.period,
         "first_result": instant(loaded.rounds.deadline(0)),
         "running": running,
         "published": running or (alone and trouble is None),
         "trouble": trouble,
-        "receipts": _receipts(loaded),
+        "receipts": receipts if few is None else f"Careful: {few}",
     }
     show(facts, as_json, _opened_text)
-
-
-def _check_not_over(manifest: Manifest, file: Path) -> None:
-    if manifest.rounds.end > time.time():
-        return
-    ended = f"the last round ended at {instant(manifest.rounds.end)}; nothing was opened"
-    raise ManifestError([Problem("rounds.first", instant(manifest.rounds.first), ended)], str(file))
 
 
 def _signature(settings: Settings, store: Store, manifest: Manifest, unsigned: bool) -> bytes:
@@ -285,23 +287,6 @@ def _signature(settings: Settings, store: Store, manifest: Manifest, unsigned: b
     return b""
 
 
-def _trust(settings: Settings) -> str:
-    """What a device also needs if the broker's certificate is not one that every system trusts.
-    Where the broker was configured here, the device's credential contains it."""
-    if settings.ca_file is None or BrokerDirectory.exists(settings.broker_dir):
-        return ""
-    return f" --ca-file {shlex.quote(str(settings.ca_file))}"
-
-
-def _receipts(manifest: Manifest) -> str:
-    """How many devices the receipt pages suffice for."""
-    pages = manifest.receipt_pages
-    warning = too_few_pages(pages, manifest.devices)
-    if warning is not None:
-        return f"Careful: {warning}"
-    return f"Receipts of {pages * PAGE_TAGS:,} devices at a time (receipt_pages = {pages})"
-
-
 def _opened_text(facts: Facts) -> str:
     lines = [
         f"Opened {facts['campaign']}{' (a TRIAL)' if facts['trial'] else ''}",
@@ -319,21 +304,17 @@ def _opened_text(facts: Facts) -> str:
     lines += ["An owner joins with:", f"    {facts['join']}"]
     period = facts["period_seconds"]
     if facts["trial"] and period < _USUAL_MIN_PERIOD_SECONDS:
-        lines += [
-            f"Devices refuse rounds as short as {period} s unless their configuration has:",
-            "    [policy]",
-            f"    min_period = {period}",
-        ]
-    return "\n".join(
-        [
-            *lines,
-            f"The first result comes soon after {facts['first_result']}.",
-            f"As a QR code: allomfree-collector invite {facts['campaign']}",
-        ]
-    )
+        lines.append(
+            f"Devices refuse rounds as short as {period} s unless their configuration has:"
+        )
+        lines += ["    [policy]", f"    min_period = {period}"]
+    lines.append(f"The first result comes soon after {facts['first_result']}.")
+    return "\n".join([*lines, f"As a QR code: allomfree-collector invite {facts['campaign']}"])
 
 
 # --- invite ----------------------------------------------------------------------------------
+
+_WHOLE: Final = "The link contains the campaign's whole digest, so it cannot mean another campaign."
 
 
 @command
@@ -355,8 +336,13 @@ def invite(settings: Settings, campaign: str | None, as_json: bool) -> None:
     ink = ink_of(sys.stdout, os.environ)
     if ink.colour:
         allow_colours()  # names and addresses hold no control characters
-    elsewhere = [] if is_for_others(link) else _for_others(settings)
-    show(facts, as_json, lambda facts: _invite_text(facts, elsewhere, ink))
+    lines = [f"Join {found.name} with:", f"    allomfree-edge join {link}"]
+    if is_for_others(link):
+        code = terminal_code(link, colours=ink.colour)
+        lines += ["", code, "", link, _WHOLE]
+    else:
+        lines += _for_others(settings)
+    show(facts, as_json, lambda _: "\n".join(lines))
 
 
 def _for_others(settings: Settings) -> list[str]:
@@ -371,16 +357,6 @@ def _for_others(settings: Settings) -> list[str]:
         f"{only} {step}, NAME being this machine's name or address in their network:",
         f"    allomfree-collector broker-config {kind} --host NAME",
     ]
-
-
-def _invite_text(facts: Facts, elsewhere: list[str], ink: Ink) -> str:
-    link = facts["link"]
-    lines = [f"Join {facts['campaign']} with:", f"    allomfree-edge join {link}"]
-    if elsewhere:
-        return "\n".join([*lines, *elsewhere])
-    code = terminal_code(link, colours=ink.colour)
-    digest = "The link contains the campaign's whole digest, so it cannot mean another campaign."
-    return "\n".join([*lines, "", code, "", link, digest])
 
 
 # --- close -----------------------------------------------------------------------------------

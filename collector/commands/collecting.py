@@ -16,7 +16,7 @@ import click
 from collector.brokers.choose import ConfigurationWatch, choose_broker, let_announce, let_report_to
 from collector.brokers.directory import BrokerDirectory
 from collector.commands.broker import reloaded_text
-from collector.commands.options import CAMPAIGN, Facts, command, show
+from collector.commands.options import CAMPAIGN, command, show
 from collector.data_dir import device_key, existing_store, only_service, open_store
 from collector.health import Heartbeat, Status
 from collector.ingest.batch import search_rarely
@@ -58,23 +58,23 @@ def run(settings: Settings, quiet: bool) -> None:
     allomfree-collector run
     allomfree-collector run --broker mqtts://broker.example
     """
-    stopping = _stop_signals()
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda given, _frame: received.append(given))
     with ExitStack() as stack:
         stack.enter_context(only_service(settings.data_dir))
-        running = _Running(settings, _print_nothing if quiet else _print_result, stack)
-        while not stopping():
-            running.collect(stopping)
+        running = _Running(settings, quiet, stack)
+        while not received:
+            running.collect(lambda: bool(received))
         notify_systemd("STOPPING=1")
 
 
 class _Running:
     """What persists while the service runs, even if its broker's configuration changes."""
 
-    def __init__(
-        self, settings: Settings, emit: Callable[[Campaign, Result], None], stack: ExitStack
-    ) -> None:
+    def __init__(self, settings: Settings, quiet: bool, stack: ExitStack) -> None:
         self._settings = settings
-        self._emit = emit
+        self._quiet = quiet
         self._stack = stack
         self._heartbeat = Heartbeat(settings.data_dir)
 
@@ -87,6 +87,10 @@ class _Running:
     def _page(self) -> list[Supervised]:
         page = page_process(self._settings)
         return [] if page is None else [self._stack.enter_context(page)]
+
+    def _emit(self, campaign: Campaign, result: Result) -> None:
+        if not self._quiet:
+            click.echo(as_json(summary(campaign, result)))
 
     def collect(self, stopping: Callable[[], bool]) -> None:
         """Run until `stopping` returns true, or another broker configuration is to be used."""
@@ -122,14 +126,6 @@ def _reload(changed: BrokerDirectory | None) -> None:
         log.warning("%s", reloaded_text(False, changed.plan.kind, {}))
 
 
-def _stop_signals() -> Callable[[], bool]:
-    """Returns whether SIGTERM or SIGINT has arrived since."""
-    received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda given, _frame: received.append(given))
-    return lambda: bool(received)
-
-
 def _each_turn(status: Status, heartbeat: Heartbeat, children: list[Supervised]) -> None:
     for child in children:
         child.supervise()
@@ -137,14 +133,6 @@ def _each_turn(status: Status, heartbeat: Heartbeat, children: list[Supervised])
     heartbeat.beat(replace(status, trouble=trouble))
     state = trouble or f"{status.accepted} reports accepted"
     notify_systemd(f"WATCHDOG=1\nSTATUS={shown(state, 120)}")
-
-
-def _print_result(campaign: Campaign, result: Result) -> None:
-    click.echo(as_json(summary(campaign, result)))
-
-
-def _print_nothing(_campaign: Campaign, _result: Result) -> None:
-    return
 
 
 @command
@@ -165,9 +153,6 @@ def seal(settings: Settings, campaign: str | None, early: bool, as_json: bool) -
         due = list(sealing.due(store, found, now))
         for number in due:
             sealing.seal(store, found, number, int(time.time()))
-    show({"campaign": found.name, "sealed": due}, as_json, _sealed_text)
-
-
-def _sealed_text(facts: Facts) -> str:
-    sealed = ", ".join(map(str, facts["sealed"]))
-    return f"{facts['campaign']}: " + (f"sealed {sealed}" if sealed else "nothing was due")
+    done = f"sealed {', '.join(map(str, due))}" if due else "nothing was due"
+    facts = {"campaign": found.name, "sealed": due}
+    show(facts, as_json, lambda _: f"{found.name}: {done}")

@@ -42,8 +42,15 @@ def backup(settings: Settings, directory: Path, secrets: Path | None, as_json: b
     allomfree-collector backup /backup/monday
     allomfree-collector backup /backup/monday --secrets /elsewhere/monday
     """
-    made = backups.make(settings, directory, secrets)
-    show(_backup_facts(settings, directory, secrets, made), as_json, _backup_text)
+    facts = _facts(settings, directory, secrets, backups.make(settings, directory, secrets))
+    apart = f" --secrets {shlex.quote(str(secrets))}" if secrets else ""
+    text = (
+        f"Backed up to {directory} and checked: {_contents(facts)}.\n"
+        "It holds noisy reports of rounds that are not sealed, and keys: keep it as secret as the "
+        "original, and delete old copies.\n"
+        f"To restore it: allomfree-collector restore {shlex.quote(str(directory))}{apart}"
+    )
+    show(facts, as_json, lambda _: text)
 
 
 @command
@@ -63,16 +70,25 @@ def restore(
     allomfree-collector restore /backup/monday
     """
     if check:
-        found = backups.checked(directory, secrets)
+        facts = _facts(settings, directory, secrets, backups.checked(directory, secrets))
+        text = (
+            f"{directory}, made at {instant(facts['made'])}, is complete: {_contents(facts)}. "
+            "Nothing was restored."
+        )
     else:
         found = backups.restore(settings, directory, secrets)
-    facts = _backup_facts(settings, directory, secrets, found)
-    show(facts, as_json, _checked_text if check else _restored_text)
+        facts = _facts(settings, directory, secrets, found)
+        text = (
+            f"Restored to {settings.data_dir}: {_contents(facts)}.\n"
+            f"What was counted since {instant(found.made)} is lost: devices have their receipts "
+            "and do not send it again.\n"
+            "Next: allomfree-collector doctor\n"
+            "Then: allomfree-collector run"
+        )
+    show(facts, as_json, lambda _: text)
 
 
-def _backup_facts(
-    settings: Settings, directory: Path, secrets: Path | None, found: Contents
-) -> Facts:
+def _facts(settings: Settings, directory: Path, secrets: Path | None, found: Contents) -> Facts:
     return {
         "directory": str(directory),
         "secrets": None if secrets is None else str(secrets),
@@ -84,33 +100,6 @@ def _backup_facts(
         "enrolled": found.enrolled if found.broker else None,
         "files": len(found.files) + len(found.secrets),
     }
-
-
-def _backup_text(facts: Facts) -> str:
-    apart = f" --secrets {shlex.quote(facts['secrets'])}" if facts["secrets"] else ""
-    return (
-        f"Backed up to {facts['directory']} and checked: {_contents(facts)}.\n"
-        "It holds noisy reports of rounds that are not sealed, and keys: keep it as secret as the "
-        "original, and delete old copies.\n"
-        f"To restore it: allomfree-collector restore {shlex.quote(facts['directory'])}{apart}"
-    )
-
-
-def _checked_text(facts: Facts) -> str:
-    return (
-        f"{facts['directory']}, made at {instant(facts['made'])}, is complete: {_contents(facts)}. "
-        "Nothing was restored."
-    )
-
-
-def _restored_text(facts: Facts) -> str:
-    return (
-        f"Restored to {facts['data_dir']}: {_contents(facts)}.\n"
-        f"What was counted since {instant(facts['made'])} is lost: devices have their receipts and "
-        "do not send it again.\n"
-        "Next: allomfree-collector doctor\n"
-        "Then: allomfree-collector run"
-    )
 
 
 def _contents(facts: Facts) -> str:
@@ -141,20 +130,16 @@ def migrate(settings: Settings, to: str, as_json: bool) -> None:
         raise SettingsError(f"--to: {error}. Nothing was changed") from None
     rows = move(settings.data_dir, address)
     facts = {"store": address.url, "directory": str(settings.data_dir), "rows": rows}
-    show(facts, as_json, _migrated_text)
-
-
-def _migrated_text(facts: Facts) -> str:
-    rows = facts["rows"]
-    return (
-        f"Moved to {facts['store']}. Campaigns: {rows['campaign']:,}, sealed rounds: "
+    text = (
+        f"Moved to {address.url}. Campaigns: {rows['campaign']:,}, sealed rounds: "
         f"{rows['round']:,}, results: {rows['result']:,}, reports of open rounds: "
         f"{rows['report']:,}.\n"
         f"All {sum(rows.values()):,} rows were compared, byte by byte.\n"
-        f"The old file stays in {facts['directory']} and is no longer used.\n"
-        f"Next: allomfree-collector run --store {facts['store']}\n"
+        f"The old file stays in {settings.data_dir} and is no longer used.\n"
+        f"Next: allomfree-collector run --store {address.url}\n"
         "Other workers need a copy of device.key from that directory; it is not in the database."
     )
+    show(facts, as_json, lambda _: text)
 
 
 # --- operator-key ----------------------------------------------------------------------------
@@ -189,22 +174,16 @@ def operator_key(
         )
         confirm(question, yes)
         key.rotate()
-    facts = {
-        "operator": key.public.hex(),
-        "file": str(key.path),
-        "previous": before.hex() if action == "rotate" else None,
-    }
-    show(facts, as_json, _operator_text)
-
-
-def _operator_text(facts: Facts) -> str:
-    replaced = f"Replaced {facts['previous']}\n" if facts["previous"] else ""
-    return (
-        f"{replaced}Operator {facts['operator']}\n"
-        f"Its secret is in {facts['file']}: back it up, and show it to nobody.\n"
+    operator, previous = key.public.hex(), before.hex() if action == "rotate" else None
+    replaced = f"Replaced {previous}\n" if previous else ""
+    text = (
+        f"{replaced}Operator {operator}\n"
+        f"Its secret is in {key.path}: back it up, and show it to nobody.\n"
         "In each manifest, before [rounds]:\n"
-        f'    operator = "{facts["operator"]}"\n'
+        f'    operator = "{operator}"\n'
         "Publish the key where owners trust you. They add to their edge.toml:\n"
         "    [policy]\n"
-        f'    operators = {{ YOU = "{facts["operator"]}" }}'
+        f'    operators = {{ YOU = "{operator}" }}'
     )
+    facts = {"operator": operator, "file": str(key.path), "previous": previous}
+    show(facts, as_json, lambda _: text)
