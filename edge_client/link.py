@@ -6,37 +6,20 @@ that of an earlier one. It runs in the caller's thread: `step` waits for the net
 what arrived, callbacks only collect. There is no network thread that could die unnoticed, and no
 lock to take inside a callback.
 
-`PahoLink` is the real one, and this the only module of the agent that knows paho's client. The
-contract test runs over it and over `MemoryBroker.link` of protocol_spec.programs.memory_broker.
+`PahoLink` is the real one. The contract test runs over it and over `MemoryBroker.link` of
+protocol_spec.programs.memory_broker.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
-
-from paho.mqtt.reasoncodes import ReasonCode
+from typing import Final, Protocol
 
 from edge_client.credentials import Remembered
 from edge_client.errors import BrokerUnreachable, SettingsError, as_edge_errors
 from edge_client.records import Treatment
-from protocol_spec.programs.mqtt import (
-    CONNECT_SECONDS,
-    MQTT_5,
-    MQTT_311,
-    BufferedClient,
-    ConnectionBroken,
-    Version,
-    no_answer,
-    prepare,
-    properties_of_connect,
-    reach,
-    refused,
-    unreachable,
-    wants_older,
-)
+from protocol_spec.programs.mqtt import CONNECT_SECONDS, MQTT_5, ClientLink, Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials
 from protocol_spec.programs.system import random_client_id
@@ -110,8 +93,8 @@ def connect(link: Link) -> None:
             raise BrokerUnreachable(link.lost)
 
 
-class PahoLink:
-    """A connection over TCP or TLS. MQTT 5, or 3.1.1 where the broker knows no better."""
+class PahoLink(ClientLink):
+    """A connection over TCP or TLS, in a session that ends with it."""
 
     def __init__(
         self,
@@ -122,118 +105,35 @@ class PahoLink:
         version: Version = MQTT_5,
         answer_seconds: float = CONNECT_SECONDS,
     ) -> None:
-        self.broker = broker
-        self.version = version
-        self.window = WINDOW
-        self.ready = False
-        self.lost: str | None = None
-        self._credentials = credentials
-        self._client_id = random_client_id("edge")
-        self._keepalive = keepalive
-        self._answer_seconds = answer_seconds
-        self._answer_by = 0.0
-        self._connack: ReasonCode | None = None
-        self._unanswered: set[int] = set()
-        self._answered: dict[int, str | None] = {}
-        self._client = self._new_client()
-
-    def start(self) -> None:
-        self._connack = None
-        self._answer_by = time.monotonic() + self._answer_seconds
-        options: dict[str, Any] = {}
-        if self.version == MQTT_5:
-            options = {"clean_start": True, "properties": properties_of_connect()}
-        reach(self._client, self.broker, self._keepalive, **options)
+        super().__init__(
+            broker,
+            credentials,
+            client_id=random_client_id("edge"),
+            keepalive=keepalive,
+            version=version,
+            window=WINDOW,
+            answer_seconds=answer_seconds,
+        )
 
     def subscribe(self, filters: Iterable[str]) -> None:
         for name in filters:
             self._client.subscribe(name, qos=0)
 
-    @property
-    def free(self) -> int:
-        return max(0, self.window - len(self._unanswered))
-
-    def publish(self, topic: str, payload: bytes) -> int:
-        sent = self._client.publish(topic, payload, qos=1)
-        self._unanswered.add(sent.mid)
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
+        """Send a PUBLISH without any property."""
+        number = super().publish(topic, payload, retain=retain)
         self._client.flush()
-        return sent.mid
+        return number
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        arrived, broken = self._turn(timeout_seconds)
-        if not self.ready:
-            self._hear_answer(broken)
-        elif broken and self.lost is None:
-            self.lost = f"the connection was lost ({broken})"
+        arrived: list[Message] = []
+        self._turn(timeout_seconds, arrived, BATCH)
         return arrived
-
-    def answers(self) -> dict[int, str | None]:
-        answered, self._answered = self._answered, {}
-        return answered
 
     def close(self) -> None:
         self._client.disconnect()
         if self._client.socket() is not None:
-            self._turn(0.0)
-
-    def _hear_answer(self, broken: ConnectionBroken | None) -> None:
-        """Handle the broker's answer to CONNECT, if there is one."""
-        code = self._connack
-        if code is None:
-            if broken is not None:
-                self._fail(no_answer(broken, self.broker, self._credentials))
-            elif time.monotonic() >= self._answer_by:
-                self._fail("it did not answer in time")
-        elif wants_older(code, self.version):
-            # Again with MQTT 3.1.1; the end of the first attempt is not this connection's.
-            self.version, self.lost = MQTT_311, None
-            self._client = self._new_client()
-            try:
-                self.start()
-            except BrokerUnreachable as error:
-                self.lost = str(error)
-        elif code.is_failure:
-            self._fail(refused(code))
-        else:
-            self.ready = True
-
-    def _fail(self, reason: str) -> None:
-        self.lost = str(unreachable(self.broker, reason))
-
-    def _turn(self, timeout: float) -> tuple[list[Message], ConnectionBroken | None]:
-        """Let the network run: what arrived, and what ended the connection, if anything did."""
-        arrived: list[Message] = []
-        try:
-            self._client.turn(timeout, arrived, BATCH)
-        except ConnectionBroken as error:
-            return arrived, error
-        return arrived, None
-
-    def _new_client(self) -> BufferedClient:
-        options: dict[str, Any] = {} if self.version == MQTT_5 else {"clean_session": True}
-        client = BufferedClient(self._client_id, self.version, **options)
-        prepare(client, self.broker, self._credentials, WINDOW)
-        client.on_connect = self._on_connect
-        client.on_disconnect = self._on_disconnect
-        client.on_publish = self._on_publish
-        return client
-
-    def _on_connect(
-        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
-    ) -> None:
-        self._connack = code
-        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
-
-    def _on_disconnect(
-        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
-    ) -> None:
-        self.lost = f"the connection was lost ({code})"
-
-    def _on_publish(
-        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
-    ) -> None:
-        self._unanswered.discard(mid)
-        self._answered[mid] = str(code) if code.is_failure else None
+            self.step(0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,26 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, Final
 
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from collector.links import BATCH, WINDOW, Link, Message, Will, refusal
 from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
-from protocol_spec.programs.mqtt import (
-    CONNECT_SECONDS,
-    MQTT_5,
-    MQTT_311,
-    BufferedClient,
-    ConnectionBroken,
-    Version,
-    no_answer,
-    prepare,
-    properties_of_connect,
-    properties_of_leaving,
-    reach,
-    refused,
-    unreachable,
-    wants_older,
-)
+from protocol_spec.programs.mqtt import MQTT_5, BufferedClient, ClientLink, Version
 from protocol_spec.programs.packets import acknowledgement
 from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
 from protocol_spec.topics import from_all_devices, marker
@@ -80,8 +67,8 @@ class Gathering:
 SESSION_SECONDS: Final = 30 * 86_400
 
 
-class PahoLink:
-    """One connection, its session kept by the broker. MQTT 5, or 3.1.1 where it must be."""
+class PahoLink(ClientLink):
+    """One connection, its session kept by the broker."""
 
     def __init__(
         self,
@@ -96,40 +83,31 @@ class PahoLink:
         session_seconds: int = SESSION_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.broker = broker
-        self.version = version
-        self.lost: str | None = None
         self.session_present = False
         self.redelivers_later = False
         self.granted = 0
         self.denied = 0
         self.sharing: str | None = None
-        self.window = WINDOW
-        self._credentials = credentials
-        self._client_id = client_id
-        self._keepalive = keepalive
         self._will = will
-        self._persistent = persistent
-        self._session_seconds = session_seconds if persistent else 0
-        self._connack: ReasonCode | None = None
         self._arrived: list[Message] = []
         self._gathering = Gathering(sleep)
-        self._unanswered: dict[int, str] = {}  # topics, by the message's number
-        self._answered: dict[int, str | None] = {}
-        self._client = self._new_client()
+        super().__init__(
+            broker,
+            credentials,
+            client_id=client_id,
+            keepalive=keepalive,
+            version=version,
+            window=WINDOW,
+            session_seconds=session_seconds if persistent else 0,
+        )
 
     def connect(self) -> None:
         """Connect and wait for CONNACK. Raises `BrokerUnreachable` saying why not."""
-        code = self._attempt()
-        if code is not None and wants_older(code, self.version):
-            self.version = MQTT_311
-            self._client = self._new_client()
-            self.lost = None
-            code = self._attempt()
-        if code is None:
-            raise unreachable(self.broker, "it did not answer in time")
-        if code.is_failure:
-            raise unreachable(self.broker, refused(code))
+        self.start()
+        while not self.ready:
+            self._read(0.1)
+            if self.lost is not None and not self.ready:
+                raise BrokerUnreachable(self.lost)
 
     def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
         for name in filters:
@@ -141,8 +119,8 @@ class PahoLink:
 
     def step(self, timeout_seconds: float) -> list[Message]:
         """Wait for the network, and a moment for more; return what is there, at most a batch."""
-        self._turn(0.0 if self._arrived else timeout_seconds)
-        self._gathering.gather(self._arrived, lambda: self._turn(0.0))
+        self._read(0.0 if self._arrived else timeout_seconds)
+        self._gathering.gather(self._arrived, lambda: self._read(0.0))
         arrived, self._arrived = self._arrived, []
         return arrived
 
@@ -160,88 +138,51 @@ class PahoLink:
     def name(self) -> str:
         return str(self.broker)
 
-    @property
-    def free(self) -> int:
-        return max(0, self.window - len(self._unanswered))
-
     def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
-        sent = self._client.publish(topic, payload, qos=1, retain=retain)
-        self._unanswered[sent.mid] = topic
-        return sent.mid
+        return super().publish(topic, payload, retain=retain)
 
     def is_unanswered(self, number: int) -> bool:
         return number in self._unanswered
 
-    def answers(self) -> dict[int, str | None]:
-        answered, self._answered = self._answered, {}
-        return answered
-
     def close(self) -> None:
-        """Disconnect, behind all that was published; the broker keeps the session."""
+        """Disconnect, after all that was published; the broker keeps the session."""
         if self._client.socket() is not None:
             self._client.disconnect()  # closes the buffered socket, which sends what it holds
 
     def leave(self) -> None:
         """Disconnect for good: the session ends, with all it held."""
+        properties: Properties | None = None
+        if self.version == MQTT_5:
+            properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 0
         if self._client.socket() is not None:
-            self._client.disconnect(properties=properties_of_leaving(self.version))
+            self._client.disconnect(properties=properties)
 
-    # --- one turn of the network ---------------------------------------------------------------
+    def _read(self, timeout_seconds: float) -> None:
+        self._turn(timeout_seconds, self._arrived, BATCH - len(self._arrived))
 
-    def _turn(self, timeout_seconds: float) -> ConnectionBroken | None:
-        """What has ended the connection, if anything has."""
-        try:
-            self._client.turn(timeout_seconds, self._arrived, BATCH - len(self._arrived))
-        except ConnectionBroken as broken:
-            self.lost = self.lost or str(broken)
-            return broken
-        return None
-
-    def _attempt(self) -> ReasonCode | None:
-        self._connack = None
-        reach(
-            self._client,
-            self.broker,
-            self._keepalive,
-            **_connect_options(self.version, self._session_seconds),
-        )
-        limit = time.monotonic() + CONNECT_SECONDS
-        while time.monotonic() < limit:
-            broken = self._turn(0.1)
-            if self._connack is not None:
-                return self._connack
-            if broken is not None:
-                raise unreachable(self.broker, no_answer(broken, self.broker, self._credentials))
-        return None
+    def _connect_properties(self) -> Properties:
+        """How long the session lives and how much may come at once, which only MQTT 5 can say."""
+        properties = super()._connect_properties()
+        properties.SessionExpiryInterval = self._session_seconds
+        properties.ReceiveMaximum = 5 * BATCH
+        return properties
 
     def _new_client(self) -> BufferedClient:
-        options: dict[str, Any] = {}
-        if self.version != MQTT_5:
-            options["clean_session"] = not self._persistent
-        client = BufferedClient(self._client_id, self.version, **options)
-        prepare(client, self.broker, self._credentials, WINDOW)
+        client = super()._new_client()
         if self._will is not None:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
-        client.on_connect = self._on_connect
-        client.on_disconnect = self._on_disconnect
-        client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         return client
 
     def _on_connect(
-        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+        self, _client: Any, _data: Any, flags: Any, code: ReasonCode, properties: Any
     ) -> None:
-        self._connack = code
-        self.session_present = bool(_flags.session_present)
+        super()._on_connect(_client, _data, flags, code, properties)
+        self.session_present = bool(flags.session_present)
         # NATS, which speaks 3.1.1, waits for its `ack_wait` first; brokers of MQTT 5 do not.
         self.redelivers_later = self.version != MQTT_5
         self.sharing = _sharing(self.version, properties)
-        self.window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
-
-    def _on_disconnect(
-        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
-    ) -> None:
-        self.lost = f"the connection to the broker was lost ({code})"
 
     def _on_subscribe(
         self, _client: Any, _data: Any, _mid: int, codes: list[ReasonCode], _properties: Any
@@ -252,11 +193,8 @@ class PahoLink:
         if refused:
             self.lost = f"the broker refused a subscription ({refused[0]})"
 
-    def _on_publish(
-        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
-    ) -> None:
-        topic = self._unanswered.pop(mid, "")
-        self._answered[mid] = refusal(topic, str(code)) if code.is_failure else None
+    def _refusal(self, topic: str, reason: str) -> str:
+        return refusal(topic, reason)
 
 
 def _sharing(version: Version, properties: Any) -> str | None:
@@ -265,16 +203,6 @@ def _sharing(version: Version, properties: Any) -> str | None:
         return "it speaks MQTT 3.1.1 only"
     available = getattr(properties, "SharedSubscriptionAvailable", 1)
     return None if available else "it says that they are not available"
-
-
-def _connect_options(version: Version, session_seconds: int) -> dict[str, Any]:
-    """How long the session lives and how much may come at once, which only MQTT 5 can say."""
-    if version != MQTT_5:
-        return {}
-    properties = properties_of_connect()
-    properties.SessionExpiryInterval = session_seconds
-    properties.ReceiveMaximum = 5 * BATCH
-    return {"clean_start": not session_seconds, "properties": properties}
 
 
 class PahoConnector:

@@ -1,5 +1,5 @@
-"""What both programs' MQTT links do alike with paho: one turn of the network over the buffered
-socket, preparing and connecting a client, explaining a refusal.
+"""What both programs' MQTT links share: paho over the buffered socket, one turn of the network at a
+time, and `ClientLink`, a connection with its answers and the reasons for its end.
 
 paho imports `urllib.request` for proxies that nobody here has; it brings HTTP and e-mail along,
 2.4 MiB of the agent's memory. `lazy_import` defers that until it is used; where it finds nothing to
@@ -61,7 +61,7 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def lazy_import(name: str) -> Iterator[None]:
-    """What is imported meanwhile gets this module without its contents, until they are used."""
+    """Imports inside get this module without its contents, until they are used."""
     finder = _Finder(name)
     sys.meta_path.insert(0, finder)
     try:
@@ -83,14 +83,14 @@ MQTT_5: Final = Version.MQTTv5
 MQTT_311: Final = Version.MQTTv311
 CONNECT_SECONDS: Final = 10.0
 
-# What paho and the readers above raise for packets that are none.
+# What paho and `packets` raise for malformed packets.
 _MALFORMED: Final = (
     BadPacket, MQTTException, LookupError, ValueError, AssertionError, TypeError, struct.error
 )  # fmt: skip
 
 
 class ConnectionBroken(Exception):
-    """There is no point in going on with this connection, and why.
+    """The connection is of no more use, and why.
 
     An offence is the broker's: it sent what is not MQTT, or more than anybody asked for.
     """
@@ -101,7 +101,7 @@ class ConnectionBroken(Exception):
 
 
 class BufferedClient(mqtt.Client):
-    """One connection, whose caller takes one turn after the other."""
+    """paho's client, whose caller runs one turn of the network after the other."""
 
     def __init__(self, client_id: str, version: Version, **options: Any) -> None:
         super().__init__(
@@ -115,7 +115,7 @@ class BufferedClient(mqtt.Client):
         self._asked_at: float | None = None  # when a PINGREQ was sent that nothing followed yet
 
     def turn(self, timeout_seconds: float, arrived: list[Message], most: int) -> None:
-        """Wait for the network, then read what is there, at most so many packets.
+        """Wait for the network, then read what is there, at most `most` packets.
 
         Raises `ConnectionBroken` when it has ended, after adding what had arrived before.
         """
@@ -127,7 +127,7 @@ class BufferedClient(mqtt.Client):
         except OSError as error:
             raise self._broken(error.strerror or "the connection broke") from None
         except _MALFORMED as error:
-            reason = str(error) if isinstance(error, BadPacket) else "a packet without sense"
+            reason = str(error) if isinstance(error, BadPacket) else "a packet that makes no sense"
             reason = f"the broker broke the rules of MQTT: it sent {reason}"
             raise self._broken(reason, offence=True) from None
 
@@ -161,7 +161,7 @@ class BufferedClient(mqtt.Client):
             left -= 1
 
     def _take_one(self, sock: BufferedSocket, arrived: list[Message]) -> bool:
-        """The packet at hand, of any kind; whether it was complete."""
+        """Handle the next packet, of any kind; whether it was complete."""
         span = sock.span(v5=self._v5)
         if span is None:
             if sock.has_ended:
@@ -189,7 +189,7 @@ class BufferedClient(mqtt.Client):
             raise ConnectionBroken(mqtt.error_string(code or mqtt.MQTT_ERR_CONN_LOST))
 
     def _keep_alive(self, sock: BufferedSocket) -> None:
-        """Ask a broker that has been silent, or has heard nothing, for a keepalive; after another
+        """Ping a broker that has sent, or received, nothing for a keepalive; after another one
         without a byte it is gone."""
         now = time.monotonic()
         if self._asked_at is None or sock.heard_at >= self._asked_at:
@@ -234,82 +234,181 @@ class BufferedClient(mqtt.Client):
         return tls
 
 
-# --- prepare, connect, explain a refusal ---------------------------------------------------------
+# --- one connection: connect, explain a refusal, publish -----------------------------------------
 
 
 _UNSUPPORTED_VERSION: Final = 132
 _CREDENTIALS: Final = (134, 135, 140)  # bad user name or password, not authorised, bad method
 
 
-def prepare(
-    client: BufferedClient, broker: BrokerUrl, credentials: Credentials, window: int
-) -> None:
-    """Configure a new client before it connects."""
-    client.max_inflight_messages_set(window)
-    if credentials.username is not None:
-        client.username_pw_set(credentials.username, credentials.password)
-    if broker.tls:
-        client.tls_context = credentials.tls_context()
+class ClientLink:
+    """One connection, run in the caller's thread. MQTT 5, or 3.1.1 where the broker has no more.
 
-
-def properties_of_connect() -> Properties:
-    """What an MQTT 5 broker is told at the start: how much it may send at once."""
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.MaximumPacketSize = LARGEST_PACKET
-    return properties
-
-
-def properties_of_leaving(version: Version) -> Properties | None:
-    """What an MQTT 5 broker is told at the end, so that it keeps no session."""
-    if version != MQTT_5:
-        return None
-    properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
-    properties.SessionExpiryInterval = 0
-    return properties
-
-
-def reach(client: BufferedClient, broker: BrokerUrl, keepalive: int, **options: Any) -> None:
-    """Open the connection and send CONNECT; the broker's answer comes later.
-
-    A connection is given up after two of the client's own keepalives without a byte, and each is
-    noticed up to a second late; what is passed on makes one and a half of the nominal one.
+    A new connection is a new link, so an answer can never be taken for that of an earlier one.
+    `lost` says why there is no connection, or none any more; `session_seconds` is how long the
+    broker keeps the session, 0 for a new one that ends with the connection.
     """
-    try:
-        client.connect(broker.host, broker.port, max(1, keepalive * 3 // 4 - 1), **options)
-    except ssl.SSLCertVerificationError as error:
-        reason = (
-            f"its certificate is not trusted: {error.verify_message}. If its authority is not one "
-            "of the system's, name it with --ca-file"
-        )
-        raise unreachable(broker, reason) from None
-    except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
-        text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-        raise unreachable(broker, str(text)) from None
 
+    def __init__(
+        self,
+        broker: BrokerUrl,
+        credentials: Credentials,
+        *,
+        client_id: str,
+        keepalive: int,
+        version: Version,
+        window: int,
+        session_seconds: int = 0,
+        answer_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.window = self._largest_window = window
+        self.ready = False
+        self.lost: str | None = None
+        self._credentials = credentials
+        self._client_id = client_id
+        self._keepalive = keepalive
+        self._session_seconds = session_seconds
+        self._answer_seconds = answer_seconds
+        self._answer_by = 0.0
+        self._connack: ReasonCode | None = None
+        self._unanswered: dict[int, str] = {}  # topics, by the message's number
+        self._answered: dict[int, str | None] = {}
+        self._client = self._new_client()
 
-def wants_older(code: ReasonCode, version: Version) -> bool:
-    """Whether the broker only speaks MQTT 3.1.1."""
-    return bool(code.value == _UNSUPPORTED_VERSION and version == MQTT_5)
+    def start(self) -> None:
+        """Open the socket, or raise `BrokerUnreachable`, and send CONNECT without waiting.
 
+        A connection is given up after two of the client's own keepalives without a byte, and each
+        is noticed up to a second late; what paho gets makes one and a half of the nominal one.
+        """
+        self._connack = None
+        self._answer_by = time.monotonic() + self._answer_seconds
+        options: dict[str, Any] = {}
+        if self.version == MQTT_5:
+            properties = self._connect_properties()
+            options = {"clean_start": not self._session_seconds, "properties": properties}
+        keepalive = max(1, self._keepalive * 3 // 4 - 1)
+        try:
+            self._client.connect(self.broker.host, self.broker.port, keepalive, **options)
+        except ssl.SSLCertVerificationError as error:
+            reason = (
+                f"its certificate is not trusted: {error.verify_message}. If its authority is not "
+                "one of the system's, name it with --ca-file"
+            )
+            raise unreachable(self.broker, reason) from None
+        except (OSError, UnicodeError) as error:  # a host such as "a..b" is a UnicodeError
+            text = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise unreachable(self.broker, str(text)) from None
 
-def refused(code: ReasonCode) -> str:
-    """The broker's refusal in words, with a hint where the credentials are to blame."""
-    hint = ""
-    if code.value in _CREDENTIALS:
-        hint = ". Check --username, --password-file or the client certificate"
-    return f"it refused the connection ({code}){hint}"
+    @property
+    def free(self) -> int:
+        """The number of further publishes that may be unanswered at once."""
+        return max(0, self.window - len(self._unanswered))
 
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
+        """Hand a message to the broker, QoS 1; its number comes back from `answers`."""
+        sent = self._client.publish(topic, payload, qos=1, retain=retain)
+        self._unanswered[sent.mid] = topic
+        return sent.mid
 
-def no_answer(broken: ConnectionBroken, broker: BrokerUrl, credentials: Credentials) -> str:
-    """A connection that ends before any answer, with the likeliest reason."""
-    if broken.offence:
-        return str(broken)
-    hint = ""
-    if broker.tls and not credentials.cert_file:
-        hint = "; it may require a client certificate, see --cert-file"
-    return f"it closed the connection at once{hint}"
+    def answers(self) -> dict[int, str | None]:
+        """Publishes the broker has answered since the last call; with its reason if it refused."""
+        answered, self._answered = self._answered, {}
+        return answered
+
+    def _turn(self, timeout_seconds: float, arrived: list[Message], most: int) -> None:
+        """One turn of the network, and what it means for the connection."""
+        broken: ConnectionBroken | None = None
+        try:
+            self._client.turn(timeout_seconds, arrived, most)
+        except ConnectionBroken as error:
+            broken = error
+        if not self.ready:
+            self._take_answer(broken)
+        elif broken is not None and self.lost is None:
+            self.lost = f"the connection was lost ({broken})"
+
+    def _take_answer(self, broken: ConnectionBroken | None) -> None:
+        """What the broker answered to CONNECT, if it has."""
+        code = self._connack
+        if code is None:
+            if broken is not None:
+                self._fail(self._no_answer(broken))
+            elif time.monotonic() >= self._answer_by:
+                self._fail("it did not answer in time")
+        elif code.value == _UNSUPPORTED_VERSION and self.version == MQTT_5:
+            self._start_again()
+        elif code.is_failure:
+            hint = ""
+            if code.value in _CREDENTIALS:
+                hint = ". Check --username, --password-file or the client certificate"
+            self._fail(f"it refused the connection ({code}){hint}")
+        else:
+            self.ready = True
+
+    def _no_answer(self, broken: ConnectionBroken) -> str:
+        """A connection that ends before any answer, with the likeliest reason."""
+        if broken.offence:
+            return str(broken)
+        hint = ""
+        if self.broker.tls and not self._credentials.cert_file:
+            hint = "; it may require a client certificate, see --cert-file"
+        return f"it closed the connection at once{hint}"
+
+    def _start_again(self) -> None:
+        """With MQTT 3.1.1; the end of the first attempt is not this connection's."""
+        self.version, self.lost = MQTT_311, None
+        self._client = self._new_client()
+        try:
+            self.start()
+        except BrokerUnreachable as error:
+            self.lost = str(error)
+
+    def _fail(self, reason: str) -> None:
+        self.lost = str(unreachable(self.broker, reason))
+
+    def _connect_properties(self) -> Properties:
+        """What an MQTT 5 broker gets with CONNECT: how much it may send at once."""
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.MaximumPacketSize = LARGEST_PACKET
+        return properties
+
+    def _new_client(self) -> BufferedClient:
+        options = {} if self.version == MQTT_5 else {"clean_session": not self._session_seconds}
+        client = BufferedClient(self._client_id, self.version, **options)
+        client.max_inflight_messages_set(self._largest_window)
+        if self._credentials.username is not None:
+            client.username_pw_set(self._credentials.username, self._credentials.password)
+        if self.broker.tls:
+            client.tls_context = self._credentials.tls_context()
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_publish = self._on_publish
+        return client
+
+    def _on_connect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        self._connack = code
+        most = self._largest_window
+        self.window = min(most, getattr(properties, "ReceiveMaximum", most))
+
+    def _on_disconnect(
+        self, _client: Any, _data: Any, _flags: Any, code: ReasonCode, _properties: Any
+    ) -> None:
+        self.lost = f"the connection was lost ({code})"
+
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, code: ReasonCode, _properties: Any
+    ) -> None:
+        topic = self._unanswered.pop(mid, "")
+        self._answered[mid] = self._refusal(topic, str(code)) if code.is_failure else None
+
+    def _refusal(self, _topic: str, reason: str) -> str:
+        return reason
 
 
 def unreachable(broker: BrokerUrl, reason: str) -> BrokerUnreachable:
-    """The error for every way of not reaching a broker."""
     return BrokerUnreachable(f"the broker {broker} cannot be used: {reason}")

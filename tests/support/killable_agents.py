@@ -50,8 +50,8 @@ def trusting_link(manifest: Manifest) -> MakeLink:
     class TrustingLink(PahoLink):
         """Passes every acknowledgement off as a receipt of the collector."""
 
-        def publish(self, topic: str, payload: bytes) -> int:
-            number = super().publish(topic, payload)
+        def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
+            number = super().publish(topic, payload, retain=retain)
             receipts[number] = receipt_for(manifest, topic, payload)
             return number
 

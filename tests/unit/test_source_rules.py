@@ -49,6 +49,13 @@ def test_the_agents_only_randomness_is_the_systems() -> None:
     assert lines_with(other, "edge_client") == []
 
 
+def test_tls_contexts_are_created_in_one_module() -> None:
+    """R18. The second one never connects: it checks that a certificate and a key match."""
+    found = lines_with(r"create_default_context|SSLContext\(|_create_unverified", *PRODUCT)
+    modules = {line.partition(":")[0] for line in found}
+    assert modules == {"protocol_spec/programs/settings.py", "collector/brokers/credentials.py"}
+
+
 def test_both_programs_write_through_streams_that_escape() -> None:
     """A10. `json.dumps` leaves some control characters, so commands use `output.as_json`."""
     assert isinstance(edge, Program)
