@@ -1,10 +1,8 @@
 #!/usr/bin/env python
-"""Write the generated parts of protocol_spec/README.md and asyncapi.yaml from the code.
+"""Write the generated parts of protocol_spec/README.md from the code and asyncapi.yaml.
 
 ./scripts/spec_tables.py            write them
 ./scripts/spec_tables.py --check    compare, and exit 1 with the difference
-
-This file has the blocks of README.md and the command, spec_asyncapi.py those of asyncapi.yaml.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import spec_asyncapi
+import yaml
+
 from edge_client.records import Timing
 from protocol_spec import (
     OUTCOME_HELP,
@@ -42,24 +41,64 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
     thresholds,
+    topics,
 )
 from protocol_spec.encoding import pack, unpack
+from protocol_spec.fields import Kind
 from protocol_spec.manifest import unpack_manifest
 from protocol_spec.programs import signing
 from protocol_spec.published import PROTOCOL_NUMBERS
-from spec_asyncapi import (
-    CHANNELS,
-    QOS,
-    Blocks,
-    SpecificationError,
-    check_channels,
-    explained,
-    in_words,
-    load,
-    renewed,
-    table,
-    written,
+
+Blocks = Mapping[str, Callable[[str], str]]
+
+
+class SpecificationError(Exception):
+    """The code has something that the documents do not explain, or the other way round."""
+
+
+_BLOCK = re.compile(
+    r"(?P<begin>^<!-- generated: (?P<name>[\w ]+?) -->\n)"
+    r"(?P<inside>.*?)"
+    r"(?P<end>^<!-- end of (?P=name) -->$)",
+    re.M | re.S,
 )
+
+
+def renewed(text: str, blocks: Blocks) -> str:
+    """The document with every block generated again, each from what it held before."""
+    found = [match["name"] for match in _BLOCK.finditer(text)]
+    if sorted(found) != sorted(blocks):
+        different = sorted(set(found) ^ set(blocks)) or "one is there twice"
+        raise SpecificationError(f"markers and generated blocks do not agree: {different}")
+
+    def renew(match: re.Match[str]) -> str:
+        made = blocks[match["name"]](match["inside"]).rstrip("\n")
+        return match["begin"] + made + "\n" + match["end"]
+
+    return _BLOCK.sub(renew, text)
+
+
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = ["|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|" for row in rows]
+    return "\n".join([f"| {' | '.join(header)} |", "|" + "---|" * len(header), *lines])
+
+
+def written(inside: str) -> dict[str, str]:
+    """The last cell of each row of a table, which an author wrote, by the first."""
+    rows = [line.strip().strip("|").split("|") for line in inside.splitlines() if "|" in line]
+    return {row[0].strip(): row[-1].strip() for row in rows}
+
+
+def explained(words: Mapping[str, str], key: str) -> str:
+    """The author's words for a row; a row that was never written is an error that names it."""
+    found = words.get(key, "")
+    if not found:
+        raise SpecificationError(
+            f"{key} is not explained: add its row, with words in the last cell"
+        )
+    return found
+
 
 # --- the messages that README.md shows byte by byte
 
@@ -332,6 +371,40 @@ def fields_table(inside: str) -> str:
     return table(("field", "type", "limits", "default", "meaning"), rows)
 
 
+def in_words(kind: Kind) -> tuple[str, str]:  # noqa: PLR0911 - one for each kind
+    """Type and limits of a field, as the table of README.md writes them."""
+    each = in_words(kind.each)[1] if kind.each else ""
+    span = (
+        f"{kind.low:g} to {kind.high:g}" if kind.name == "float" else f"{kind.low} to {kind.high}"
+    )
+    patterns = {
+        topics.SLUG: f"1 to {limits.MAX_SLUG_LENGTH} of `a-z 0-9 -`, no `-` at the ends",
+        topics.ATTRIBUTE: f"1 to {limits.MAX_NAME_LENGTH} of `a-z 0-9 _ -`, a letter first",
+    }
+    match kind.name:
+        case "format":
+            return "int", str(kind.low)
+        case "flag":
+            return "bool", ""
+        case "finite":
+            return "float or nil", "finite"
+        case "key":
+            return "bin", f"0 or {kind.high} bytes"
+        case "name" if kind.pattern:
+            return "str", patterns[kind.pattern]
+        case "word":
+            return "str", ", ".join(f"`{word}`" for word in kind.words)
+        case "levels":
+            return "array of float", f"{span}, rising, {each} each"
+        case "values":
+            return "array of text", f"{span} distinct, {each} each"
+        case "edges":
+            return "array of float", span
+        case "text" | "int" | "duration" | "instant" | "float":
+            return kind.name, span
+    raise TypeError(f"no words for {kind!r}")
+
+
 def _manifest_fields() -> dict[str, manifest.Field]:
     """Every field in the order of the wire, those of inner maps in their place."""
     known = manifest.FIELDS
@@ -356,21 +429,34 @@ def _default(field: manifest.Field) -> str:
     return str(field.default)
 
 
-def topics_table(inside: str) -> str:
-    check_channels()
-    words = written(inside)
-    rows = []
-    for channel in CHANNELS.values():
-        key = _topic(channel.address)
-        kept = "yes" if channel.retained else "no"
-        rows.append((key, channel.route, str(QOS), kept, explained(words, key)))
-    return table(("topic", "from, to", "QoS", "retain", "payload"), rows)
+def topics_table(document: Mapping[str, Any]) -> Callable[[str], str]:
+    """Topics and how messages are published to them, from the channels of asyncapi.yaml."""
+    routes = {"pub": "collector, all", "up": "device, collector", "down": "collector, device"}
+
+    def made(inside: str) -> str:
+        words, rows = written(inside), []
+        bindings = document["components"]["operationBindings"]
+        for operation in document["operations"].values():
+            channel = document["channels"][operation["channel"]["$ref"].rsplit("/", 1)[1]]
+            flags = bindings[operation["bindings"]["$ref"].rsplit("/", 1)[1]]["mqtt"]
+            key = _topic(channel["address"])
+            kept = "yes" if flags["retain"] else "no"
+            route = routes[channel["address"].split("/")[3]]
+            rows.append((key, route, str(flags["qos"]), kept, explained(words, key)))
+        return table(("topic", "from, to", "QoS", "retain", "payload"), rows)
+
+    return made
 
 
-def subscriptions_table(inside: str) -> str:
-    words = written(inside)
-    keys = [_topic(channel.filter) for channel in CHANNELS.values() if channel.filter]
-    return table(("subscription", "of"), [(key, explained(words, key)) for key in keys])
+def subscriptions_table(document: Mapping[str, Any]) -> Callable[[str], str]:
+    filters = [c["x-subscription"] for c in document["channels"].values() if "x-subscription" in c]
+
+    def made(inside: str) -> str:
+        words = written(inside)
+        keys = map(_topic, filters)
+        return table(("subscription", "of"), [(key, explained(words, key)) for key in keys])
+
+    return made
 
 
 def _topic(address: str) -> str:
@@ -453,13 +539,13 @@ def pauses_table(_inside: str) -> str:
     return f"{table(head, said)}\n\nA pause is doubled after {steady}, too.\n"
 
 
-def readme_blocks(readme: str, asyncapi: str) -> Blocks:
-    schemas = load(asyncapi)["components"]["schemas"]
+def readme_blocks(readme: str, document: Mapping[str, Any]) -> Blocks:
+    schemas = document["components"]["schemas"]
     return {
         "limits": limits_table,
         "fields": fields_table,
-        "topics": topics_table,
-        "subscriptions": subscriptions_table,
+        "topics": topics_table(document),
+        "subscriptions": subscriptions_table(document),
         "outcomes": outcomes_table,
         "pauses": pauses_table,
         "protocol numbers": lambda _: table(
@@ -486,45 +572,27 @@ def main(arguments: Sequence[str] | None = None, directory: Path = DOCUMENTS) ->
     )
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     check = parser.parse_args(arguments).check
+    path, schemas = directory / "README.md", directory / "asyncapi.yaml"
+    before = path.read_text(encoding="utf-8")
+    document = yaml.load(schemas.read_text(encoding="utf-8"), yaml.CSafeLoader)
     try:
-        made = generated(directory)
+        after = renewed(before, readme_blocks(before, document))
     except SpecificationError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if check:
-        return differences(made)
-    for path, text in made.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
-
-
-def generated(directory: Path) -> dict[Path, str]:
-    """Each document as it should be. The README's tables of results follow the schemas."""
-    schemas, text = directory / "asyncapi.yaml", directory / "README.md"
-    schemas_made = renewed(schemas.read_text(encoding="utf-8"), spec_asyncapi.BLOCKS)
-    before = text.read_text(encoding="utf-8")
-    return {schemas: schemas_made, text: renewed(before, readme_blocks(before, schemas_made))}
-
-
-def differences(made: dict[Path, str]) -> int:
-    found = [
-        line
-        for path, text in made.items()
-        for line in difflib.unified_diff(
-            path.read_text(encoding="utf-8").splitlines(),
-            text.splitlines(),
-            f"{path.name} as it is",
-            f"{path.name} as the code says",
-            lineterm="",
-        )
-    ]
-    if found:
-        print(*found, sep="\n")
+    if not check:
+        path.write_text(after, encoding="utf-8")
+        return 0
+    names = "README.md as it is", "README.md as the code says"
+    lines = before.splitlines(), after.splitlines()
+    different = list(difflib.unified_diff(*lines, *names, lineterm=""))
+    if different:
+        print(*different, sep="\n")
         print(
             f"error: the specification does not say what the code does; run {COMMAND}",
             file=sys.stderr,
         )
-    return 1 if found else 0
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

@@ -139,12 +139,7 @@ ODDITIES += [-1.0, 0.0, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf, "", "1", "
 ODDITIES += ["model", "Model", "x" * 33, "L-GRR", "auto", "exact", b"", b"\x01", b"\0\0\0\1"]
 ODDITIES += [bytes(4), bytes(7), bytes(8), bytes(9), b"\0\0\0\1\0\0\0\2", b"\0\0\0\2\0\0\0\1"]
 ODDITIES += [
-    bytes(31),
-    bytes(32),
-    bytes(33),
-    bytes(512),
-    bytes(513),
-    bytes(514),
+    *(bytes(n) for n in (31, 32, 33, 63, 65, 128, 129, 512, 513, 514)),
     [],
     [1],
     {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from protocol_spec import (
     decode_state,
     decode_thresholds,
     encoding,
+    limits,
     manifest,
     topics,
 )
@@ -150,6 +152,58 @@ def test_a_parameter_matches_what_the_code_takes(
     described = COMPONENTS["parameters"][parameter]
     for text in (*LEVELS, *described.get("examples", [described.get("default")])):
         assert matches(text, described["x-pattern"], {}) == accepts(text), text
+
+
+PLACES: dict[str, Any] = {
+    "round_number": (11111, "{round}"),
+    "page": (22222, "{page}"),
+    "attribute": ("attribute-name", "{attribute}"),
+    "device": ("device-name", "{device}"),
+}
+
+
+def _built() -> Iterator[str]:
+    """What every public member of `Topics` builds, with and without its optional parts."""
+    built = topics.Topics("campaign-00000000", "namespace-name")
+    for name in (name for name in dir(built) if not name.startswith("_")):
+        member = getattr(built, name)
+        if isinstance(member, str):
+            yield member
+            continue
+        parts = inspect.signature(member).parameters.values()
+        yield member(**{p.name: PLACES[p.name][0] for p in parts if p.default is p.empty})
+        yield member(**{p.name: PLACES[p.name][0] for p in parts})
+
+
+def test_channels_are_the_topics_and_filters_of_the_code() -> None:
+    names = {"namespace-name": "{namespace}", "campaign-00000000": "{campaign}"}
+    names |= {str(value): place for value, place in PLACES.values()}
+    built = {"/".join(names.get(level, level) for level in topic.split("/")) for topic in _built()}
+    described = {channel["address"] for channel in CHANNELS.values()}
+    described |= {c["x-subscription"] for c in CHANNELS.values() if "x-subscription" in c}
+    assert described == {topic for topic in built if not topic.endswith("/")}
+    for channel in CHANNELS.values():
+        assert list(channel["parameters"]) == re.findall(r"\{(\w+)\}", channel["address"])
+
+
+def test_the_largest_messages_are_those_of_the_code() -> None:
+    control = limits.MAX_CONTROL_BYTES
+    assert {name: each["x-max-bytes"] for name, each in COMPONENTS["messages"].items()} == {
+        "manifest": limits.MAX_MANIFEST_BYTES,
+        "signature": limits.MAX_SIGNATURE_BYTES,
+        "thresholds": limits.MAX_THRESHOLDS_BYTES,
+        "receipt": limits.MAX_RECEIPT_BYTES,
+        "result": limits.MAX_RESULT_BYTES,
+        "resultJson": limits.MAX_JSON_BYTES,
+        "report": limits.MAX_REPORT_BYTES,
+        **dict.fromkeys(("state", "request", "response"), control),
+    }
+    longest = SCHEMAS["tags"]["maxLength"]
+    sizes = [len(encoding.pack([1, D8, 65_535, 65_535, bytes(longest + more)])) for more in (0, 4)]
+    assert sizes[0] <= limits.MAX_RECEIPT_BYTES < sizes[1]
+    for name, members in (("presence", Presence), ("requestKind", RequestKind)):
+        assert SCHEMAS[name]["x-enum-varnames"] == [member.name for member in members]
+        assert SCHEMAS[name]["enum"] == [int(member) for member in members]
 
 
 @pytest.mark.parametrize("name", CHANNELS)

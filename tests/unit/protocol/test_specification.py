@@ -47,7 +47,6 @@ from protocol_spec import (
 from protocol_spec.estimation import effective_devices, estimate_pooled, half_widths
 from protocol_spec.fields import Kind, Wrong, text
 from protocol_spec.manifest import unpack_manifest
-from tests.support.harness import ROOT
 from tests.support.protocol.asyncapi import COMPONENTS, SCHEMAS, fits, nodes, resolved
 from tests.support.protocol.specification import (
     DEVICE,
@@ -233,63 +232,56 @@ def test_the_result_in_json_is_what_the_counts_make() -> None:
 # --- The generated parts of the specification are what the code says: `spec_tables.py --check`.
 
 
-DOCUMENTS = ("README.md", "asyncapi.yaml")
-
-
 def test_the_specification_says_what_the_code_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert spec_tables.main(["--check"]) == 0, capsys.readouterr().out
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    for name in DOCUMENTS:
-        shutil.copy(ROOT / "protocol_spec" / name, tmp_path / name)
-    return tmp_path
+    for name in ("asyncapi.yaml", "README.md"):
+        shutil.copy(FOLDER / name, tmp_path / name)
+    return tmp_path / "README.md"
 
 
 # A change of the code is a document that was right before it: each is one number or row of it.
 CHANGES = [
-    ("README.md", "| report, bytes | 533 |", "| report, bytes | 532 |"),
-    ("README.md", "| int | 1 to 1000000000000 | 200 |", "| int | 1 to 1000000000000 | 100 |"),
-    ("README.md", "| `late` | for a round already sealed |\n", ""),
-    ("README.md", "cd 01 2c                        round 300", "cd 01 2d   round 301"),
-    ("asyncapi.yaml", "x-max-bytes: 262144", "x-max-bytes: 262143"),
-    ("asyncapi.yaml", "        - late\n", ""),
-    ("asyncapi.yaml", "retain: true", "retain: false"),
+    ("| report, bytes | 533 |", "| report, bytes | 532 |"),
+    ("| int | 1 to 1000000000000 | 200 |", "| int | 1 to 1000000000000 | 100 |"),
+    ("| `late` | for a round already sealed |\n", ""),
+    ("cd 01 2c                        round 300", "cd 01 2d   round 301"),
 ]
 
 
-@pytest.mark.parametrize(("document", "right", "wrong"), CHANGES)
+@pytest.mark.parametrize(("right", "wrong"), CHANGES)
 def test_a_difference_is_shown_and_rewritten(
-    copied: Path, capsys: pytest.CaptureFixture[str], document: str, right: str, wrong: str
+    copied: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str
 ) -> None:
-    text = (copied / document).read_text(encoding="utf-8")
+    text = copied.read_text(encoding="utf-8")
     assert right in text
-    (copied / document).write_text(text.replace(right, wrong, 1), encoding="utf-8")
-    assert spec_tables.main(["--check"], copied) == 1
+    copied.write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    assert spec_tables.main(["--check"], copied.parent) == 1
     printed = capsys.readouterr()
-    assert f"{document} as the code says" in printed.out
+    assert "README.md as the code says" in printed.out
     assert "run ./scripts/spec_tables.py" in printed.err
-    assert spec_tables.main([], copied) == 0
-    assert (copied / document).read_text(encoding="utf-8") == text
+    assert spec_tables.main([], copied.parent) == 0
+    assert copied.read_text(encoding="utf-8") == text
 
 
 UNEXPLAINED = [
-    ("README.md", r"\| `retention` \|.*\n", "`retention` is not explained"),
-    ("asyncapi.yaml", r"    summary: A device asks to be forgotten.\n", "request is not explained"),
-    ("README.md", r"<!-- (generated:|end of) limits -->\n", "do not agree"),
+    (r"\| `retention` \|.*\n", "`retention` is not explained"),
+    (r"<!-- (generated:|end of) limits -->\n", "do not agree"),
 ]
 
 
-@pytest.mark.parametrize(("document", "words", "complaint"), UNEXPLAINED)
+@pytest.mark.parametrize(("words", "complaint"), UNEXPLAINED)
 def test_what_only_an_author_can_write_is_asked_for(
-    copied: Path, capsys: pytest.CaptureFixture[str], document: str, words: str, complaint: str
+    copied: Path, capsys: pytest.CaptureFixture[str], words: str, complaint: str
 ) -> None:
-    text = (copied / document).read_text(encoding="utf-8")
+    text = copied.read_text(encoding="utf-8")
     changed, times = re.subn(words, "", text)
     assert times
-    (copied / document).write_text(changed, encoding="utf-8")
-    assert spec_tables.main(["--check"], copied) == 1
+    copied.write_text(changed, encoding="utf-8")
+    assert spec_tables.main(["--check"], copied.parent) == 1
     assert complaint in capsys.readouterr().err
 
 
