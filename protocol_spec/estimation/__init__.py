@@ -11,7 +11,6 @@ Everything works on integer counts per value, never on reports, and is vectorise
     ratios.py        the same among some of the devices only
     numbers.py       for numeric attributes: mean, distribution function, quantiles
     summary.py       what a result says of a numeric attribute
-    linked.py        tables for whoever keeps each device's reports together
 """
 
 from protocol_spec.estimation.frequencies import (
@@ -32,7 +31,6 @@ from protocol_spec.estimation.intervals import (
     shift_to_one,
     skew_corrected_interval,
 )
-from protocol_spec.estimation.linked import LinkedTable, linked_table
 from protocol_spec.estimation.numbers import (
     Contrast,
     Covariance,
@@ -64,7 +62,6 @@ __all__ = [
     "Covariance",
     "Distribution",
     "Estimate",
-    "LinkedTable",
     "Moments",
     "PartialMean",
     "Quantile",
@@ -83,7 +80,6 @@ __all__ = [
     "estimate_pooled",
     "estimate_window",
     "half_widths",
-    "linked_table",
     "mean",
     "median",
     "midpoints",
