@@ -22,6 +22,8 @@ def manifest_text(
     eps_1: float = 0.6,
     max_values: int = 1,
     slug: str = "test",
+    reporting: str = "memoized",
+    each: int = 1,
     attributes: str = '[[attributes]]\nname = "fuel"\nquestion = "What heats your home?"\n'
     'values = ["wood", "gas", "oil", "pump"]\n',
     not_known: bool = False,
@@ -32,6 +34,7 @@ def manifest_text(
     `not_known`.
     """
     start = int(time.time()) - 5 if first is None else first
+    once = reporting == "once"
     return f"""
 format = 1
 slug = "{slug}"
@@ -39,15 +42,17 @@ title = "A test"
 purpose = "Testing"
 owner = "The tests"
 contact = "tests@example.org"
+reporting = "{reporting}"
 eps_inf = {eps_inf}
-eps_1 = {eps_1}
+{"" if once else f"eps_1 = {eps_1}"}
 min_reports = 1
-max_values = {max_values}
+{f"max_values = {max_values}" if reporting == "memoized" else ""}
 [rounds]
 first = {start}
 period = {period}
 count = {count}
 grace = {grace}
+{f"each = {each}" if once else ""}
 {attributes if not_known else _LIST.sub(_LAST, attributes)}"""
 
 

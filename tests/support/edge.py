@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import time
@@ -28,7 +27,6 @@ from protocol_spec import (
     ReceiptPage,
     Rejected,
     Report,
-    Reporting,
     Topics,
     decode_report,
     digest8,
@@ -36,12 +34,11 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials
-from tests.support.campaigns import manifest, read_manifest
+from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 
 FIRST: Final = 1_800_000_000
@@ -151,6 +148,9 @@ def joined_agent(
     return agent
 
 
+Joined = Callable[..., Agent]  # the fixture `joined`: joined_agent with its directory and clock
+
+
 def agree(
     agent: Agent, campaign: Manifest, *, broker: str = NOBODY, device: str | None = None
 ) -> Membership:
@@ -198,16 +198,6 @@ def as_killed(directory: Path, copy: Path) -> Path:
     return copy
 
 
-def in_memory() -> str | None:
-    """Where temporary files need no disk, if there is such a place: for `tempfile`'s `dir`.
-
-    Most tests are not about the disk, and a busy one makes every sync wait.
-    """
-    place = "/dev/shm"  # noqa: S108
-    roomy = os.access(place, os.W_OK) and shutil.disk_usage(place).free > 512 * 2**20
-    return place if roomy else None
-
-
 class Connections:
     """Opens the store's connections and keeps hold of them, to make SQLite fail on purpose."""
 
@@ -231,7 +221,6 @@ class Connections:
 
 
 QUICK: Final = Timing(step=0.02, reconnect=0.01, reconnect_longest=0.02)
-INSISTENT: Final = Timing(step=0.005, resend=0.01, reconnect=0.005, reconnect_longest=0.005)
 
 
 def runner_of(
@@ -273,6 +262,14 @@ def by_port(servers: dict[int, MemoryBroker]) -> MakeLink:
     return link
 
 
+def receipt(manifest: Manifest, device: str, number: int) -> tuple[str, bytes]:
+    """The topic and page with which a collector confirms a device's report of a round."""
+    page = receipt_page(manifest, device)
+    tags = frozenset({receipt_tag(manifest, number, device)})
+    content = ReceiptPage(digest8(manifest), number, page, tags).encode()
+    return Topics(manifest.campaign).receipt(number, page), content
+
+
 @dataclass
 class MemoryTally:
     """A collector on a broker in this process: remembers every report, and gives receipts."""
@@ -294,24 +291,13 @@ class MemoryTally:
         self.deliveries.append((origin.device, message.payload))
         self.payloads.setdefault((origin.device, report.round), set()).add(message.payload)
         if self.receipts:
-            page = receipt_page(self.manifest, origin.device)
-            tags = frozenset({receipt_tag(self.manifest, report.round, origin.device)})
-            receipt = ReceiptPage(digest8(self.manifest), report.round, page, tags).encode()
-            self.broker.publish(self.topics.receipt(report.round, page), receipt, retain=True)
+            topic, page = receipt(self.manifest, origin.device, report.round)
+            self.broker.publish(topic, page, retain=True)
 
 
-# --- campaigns, one for each mechanism, and what the agent made of them ---------------------------
+# --- attributes that reach every branch of a domain -----------------------------------------------
 
 
-ALL_WAYS: Final[tuple[Reporting, ...]] = tuple(MECHANISMS)
-WITH_MEMOS: Final[tuple[Reporting, ...]] = ("memoized", "hashed", "nested")
-
-FUELS: Final = """[[attributes]]
-name = "fuel"
-question = "What heats your home?"
-values = ["wood", "gas", "oil", "other"]
-otherwise = "other"
-"""
 WARMTH: Final = """[[attributes]]
 name = "warmth"
 question = "How warm is it?"
@@ -327,53 +313,12 @@ unit = "°C"
 
 
 def many_values(k: int = 64) -> str:
-    """So many named values: what is drawn again comes out different."""
+    """k named values: what is drawn again comes out different."""
     values = ", ".join(f'"v{i:02}"' for i in range(k))
-    return (
-        f'[[attributes]]\nname = "colour"\nquestion = "?"\nvalues = [{values}]\n'
-        f'otherwise = "v{k - 1:02}"\n'
-    )
+    return f'[[attributes]]\nname = "colour"\nquestion = "?"\nvalues = [{values}]\n'
 
 
-def way_text(
-    reporting: Reporting,
-    *,
-    attributes: str = FUELS,
-    first: int | None = FIRST,
-    period: int = DAY,
-    count: int = 365,
-    grace: int = DAY,
-    each: int = 1,
-    eps_inf: float = 2.0,
-    eps_1: float = 0.6,
-    max_values: int = 1,
-    slug: str = "test",
-) -> str:
-    """A year of daily rounds, unless said otherwise; with `first` None, from now on."""
-    once, start = reporting == "once", int(time.time()) - 1 if first is None else first
-    return f"""
-format = 1
-slug = "{slug}"
-title = "A test"
-purpose = "Testing"
-owner = "The tests"
-contact = "tests@example.org"
-reporting = "{reporting}"
-eps_inf = {eps_inf}
-{"" if once else f"eps_1 = {eps_1}"}
-min_reports = 1
-{f"max_values = {max_values}" if reporting == "memoized" else ""}
-[rounds]
-first = {start}
-period = {period}
-count = {count}
-grace = {grace}
-{f"each = {each}" if once else ""}
-{attributes}"""
-
-
-def way_manifest(reporting: Reporting, **options: object) -> Manifest:
-    return read_manifest(way_text(reporting, **options))  # type: ignore[arg-type]
+# --- what an agent has stored ---------------------------------------------------------------------
 
 
 def memos_of(agent: Agent) -> dict[int, Memo]:
@@ -392,38 +337,5 @@ def report_of(row: Queued) -> Report:
     return report
 
 
-def draw_all(agent: Agent, clock: FakeClock, value: object = "wood") -> list[Queued]:
-    """Every report that leaves from now to the campaign's end."""
-    found: list[Queued] = []
-    while clock.now < only(agent).manifest.rounds.end:
-        drawn = agent.draw(only(agent), lambda _: value)
-        found += [drawn] if isinstance(drawn, Queued) else []
-        clock.pass_time(DAY)
-    return found
-
-
 def broken(_attribute: str) -> object:
     raise SourceFailure("the sensor is gone; nothing was drawn or sent")
-
-
-# --- many devices that begin alike: a state directory is made once and copied ---------------------
-
-
-Files = dict[str, bytes]  # the files of a closed state directory, by name
-
-
-def files_of(directory: Path) -> Files:
-    """What a closed store left, held in memory: copying from there costs a third of `copytree`."""
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def lay_out(files: Files, directory: Path) -> Path:
-    """A new state directory with these files, private as the agent insists."""
-    directory.mkdir(mode=0o700)
-    for name, content in files.items():
-        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(descriptor, content)
-        finally:
-            os.close(descriptor)
-    return directory

@@ -17,12 +17,15 @@ from tempfile import TemporaryFile
 from typing import Any, Self
 
 from edge_client import EdgeClient
+from edge_client.cli.report import serve
 from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
 from edge_client.link import MakeLink, PahoLink
 from edge_client.records import Draw, Membership, Queued, Timing
+from edge_client.settings import resolve
 from edge_client.store import Store
 from protocol_spec import Manifest, Randomiser, make_report
+from protocol_spec.programs.output import set_up_logging
 from tests.support.campaigns import manifest
 from tests.support.edge import QUICK, ROOMY
 from tests.support.harness import ROOT
@@ -93,7 +96,7 @@ def draw_now(state: Path, value: str = "wood") -> bytes:
 class AgentProcess:
     """`allomfree-edge run`, its log collected line by line. Ended by its own process id.
 
-    With a `timing` of its own it is the same code, started by another program.
+    With a `timing` of its own it is the same code, started by the program below.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class AgentProcess:
     ) -> None:
         self.command = [*EDGE, "run", "--config", str(config), *flags]
         if timing is not None:
-            quick = (sys.executable, "-m", "tests.support.quick_agent")
+            quick = (sys.executable, "-m", "tests.support.edge_processes")
             self.command = [*quick, str(config), json.dumps(asdict(timing))]
         self._extra = extra_environment
         self.lines: list[dict[str, Any]] = []
@@ -265,3 +268,14 @@ def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> 
         )
         store.record(membership, draw)
     return payloads
+
+
+def main(config: str, timing: str) -> None:
+    """`allomfree-edge run` with other pauses."""
+    settings = resolve({}, config=Path(config))
+    set_up_logging(settings.log_level)
+    serve(settings, Timing(**json.loads(timing)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

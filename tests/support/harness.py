@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shutil
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,9 @@ from typing import Final, TypeVar
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"  # reference material next to a checkout; often not there
-QUICK_DISK: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - no power cut
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - most tests are not about power cuts
+_ROOMY = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > 512 << 20
+QUICK_DISK: Final = str(_SHARED_MEMORY) if _ROOMY else None  # for `tempfile`: syncs cost nothing
 
 
 # --- what is missing ------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ MIB: Final = 1 << 20
 ENDLESS: Final = b"\xff\xff\xff\x7f"  # 256 MiB, the longest that MQTT can say
 
 
+ZEROS: Final = (bytes(MIB),) * 48
+
+
 def accepted(wire: Wire) -> None:
     """Accept the connection, and wait until it subscribes to something."""
     wire.connack()
@@ -32,59 +35,30 @@ def accepted(wire: Wire) -> None:
         pass
 
 
-def stream(wire: Wire, mebibytes: int) -> None:
-    """Zeros, until the client has enough."""
-    for _ in range(mebibytes):
-        wire.send(bytes(MIB))
+def sends(*pieces: bytes) -> Script:
+    """Accept the connection, and then send these."""
+
+    def attack(wire: Wire) -> None:
+        accepted(wire)
+        for piece in pieces:
+            wire.send(piece)
+
+    return attack
 
 
 def endless_connack(wire: Wire) -> None:
-    wire.send(bytes([CONNACK << 4]) + ENDLESS)
-    stream(wire, 48)
+    for piece in (bytes([CONNACK << 4]) + ENDLESS, *ZEROS):
+        wire.send(piece)
 
 
 def connack_full_of_properties(wire: Wire) -> None:
-    pair = b"\x26" + text("k") + text("v")
-    properties = pair * 30_000
+    properties = (b"\x26" + text("k") + text("v")) * 30_000
     size = len(properties)
     length = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
     wire.send(frame(CONNACK, b"\0\0" + length + properties))
 
 
-def large_suback(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(frame(SUBACK, b"\0\1\0" + bytes(MIB)))
-
-
-def suback_for_65535(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(frame(SUBACK, b"\0\1\0" + bytes(65_535)))
-
-
-def endless_message(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(bytes([PUBLISH << 4]) + ENDLESS)
-    stream(wire, 48)
-
-
-def endless_acknowledgement(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(b"\x40" + ENDLESS)
-    stream(wire, 48)
-
-
-def flood_of_nothing(wire: Wire) -> None:
-    accepted(wire)
-    for _ in range(8):
-        wire.send(frame(PINGRESP) * 20_000)
-
-
-def flood_of_questions(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(frame(PINGREQ) * 500_000)
-
-
-def flood_of_welcomes(wire: Wire) -> None:
+def repeated_connacks(wire: Wire) -> None:
     accepted(wire)
     for _ in range(1000):
         wire.connack()
@@ -104,33 +78,20 @@ def many_retained(wire: Wire) -> None:
         wire.send(frame(PUBLISH, body, flags=1))
 
 
-def dripping_message(wire: Wire) -> None:
-    accepted(wire)
-    wire.send(bytes([PUBLISH << 4]) + b"\x80\x80\x40")
-    for _ in range(300):
-        wire.send(b"\0")
-
-
-def quality_two(wire: Wire) -> None:
-    accepted(wire)
-    body = text("t") + struct.pack("!H", 7) + b"\0"
-    wire.send(frame(PUBLISH, body, flags=4) * 10_000)
-
-
 ATTACKS: Final[tuple[Script, ...]] = (
     endless_connack,
     connack_full_of_properties,
-    large_suback,
-    suback_for_65535,
-    endless_message,
-    endless_acknowledgement,
-    flood_of_nothing,
-    flood_of_questions,
-    flood_of_welcomes,
+    repeated_connacks,
     long_topics,
     many_retained,
-    dripping_message,
-    quality_two,
+    sends(frame(SUBACK, b"\0\1\0" + bytes(MIB))),
+    sends(frame(SUBACK, b"\0\1\0" + bytes(65_535))),
+    sends(bytes([PUBLISH << 4]) + ENDLESS, *ZEROS),  # an endless message
+    sends(b"\x40" + ENDLESS, *ZEROS),  # an endless acknowledgement
+    sends(*[frame(PINGRESP) * 20_000] * 8),
+    sends(frame(PINGREQ) * 500_000),
+    sends(bytes([PUBLISH << 4]) + b"\x80\x80\x40", *[b"\0"] * 300),  # byte by byte
+    sends(frame(PUBLISH, text("t") + struct.pack("!H", 7) + b"\0", flags=4) * 10_000),  # QoS 2
 )
 
 
@@ -159,7 +120,7 @@ ESCAPES: Final = (
     "\x1b[2J\x1b[H",  # clears the screen
     "\x1bP+q544e\x1b\\",  # asks the terminal, which types the answer
     "\x9b2J",  # the same as the second, in one character
-    "ok\r\x08\x08\x7f",  # overwrites what stood before
+    "ok\r\x08\x08\x7f",  # overwrites what was printed before
     "\u202eevil\u202c",  # right to left
     "\u2066a\u2069\u200f",
     "a\u200bb\u2060\ufeff",  # not seen at all
@@ -206,19 +167,14 @@ period = "52w"
 count = 100
 grace = "52w"
 """
-_QUESTION: Final = """[[attributes]]
-name = "{name}"
-question = "Which?"
-values = ["one", "two", "three"]
-"""
 
 
-def _text(title: str, contact: int, *names: str) -> str:
-    questions = "".join(_QUESTION.format(name=name) for name in names)
-    return _TEXT.format(title=title, contact=contact) + questions
+def _text(title: str, contact: int, names: str) -> str:
+    table = '[[attributes]]\nname = "{}"\nquestion = "Which?"\nvalues = ["one", "two", "three"]\n'
+    return _TEXT.format(title=title, contact=contact) + "".join(map(table.format, names))
 
 
-TEXT_A: Final = _text("First", 282214, "a", "b", "c")
+TEXT_A: Final = _text("First", 282214, "abc")
 TEXT_B: Final = _text("Second", 5977, "d")
 A: Final = Manifest.from_toml(TEXT_A)
 B: Final = Manifest.from_toml(TEXT_B)

@@ -1,6 +1,7 @@
-"""The agent as it must not be: it takes the broker's acknowledgement for delivery.
+"""Agents in processes that kill themselves at a named point, and an agent that is wrong on purpose.
 
-A negative control. The checks for lost reports must fail for it.
+The wrong one takes the broker's acknowledgement for delivery: a negative control, for which the
+checks for lost reports must fail.
 """
 
 from __future__ import annotations
@@ -18,30 +19,10 @@ from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.link import MakeLink, PahoLink
 from edge_client.records import Timing
-from protocol_spec import (
-    Manifest,
-    ReceiptPage,
-    Rejected,
-    decode_report,
-    digest8,
-    parse_from_device,
-    receipt_page,
-    receipt_tag,
-)
+from protocol_spec import Manifest, Rejected, decode_report, parse_from_device
 from protocol_spec.programs.packets import Message
-from protocol_spec.topics import Topics
-from tests.support.edge import ROOMY
-
-
-def receipt_for(manifest: Manifest, topic: str, payload: bytes) -> Message:
-    """The receipt that a collector would give for a report."""
-    origin, report = parse_from_device(topic), decode_report(payload)
-    assert origin is not None
-    assert not isinstance(report, Rejected)
-    page = receipt_page(manifest, origin.device)
-    tags = frozenset({receipt_tag(manifest, report.round, origin.device)})
-    content = ReceiptPage(digest8(manifest), report.round, page, tags).encode()
-    return Message(Topics(manifest.campaign).receipt(report.round, page), content)
+from tests.support.edge import ROOMY, receipt
+from tests.support.harness import ROOT
 
 
 def trusting_link(manifest: Manifest) -> MakeLink:
@@ -52,7 +33,10 @@ def trusting_link(manifest: Manifest) -> MakeLink:
 
         def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
             number = super().publish(topic, payload, retain=retain)
-            receipts[number] = receipt_for(manifest, topic, payload)
+            origin, report = parse_from_device(topic), decode_report(payload)
+            assert origin is not None
+            assert not isinstance(report, Rejected)
+            receipts[number] = Message(*receipt(manifest, origin.device, report.round))
             return number
 
         def step(self, timeout_seconds: float) -> list[Message]:
@@ -64,10 +48,6 @@ def trusting_link(manifest: Manifest) -> MakeLink:
 
 
 # --- Runs of an agent, each in a process of its own that may kill itself -9 at a named point.
-
-
-ROOT = Path(__file__).parents[2]
-BEFORE_THE_MARK = "before the mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +78,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Ended:
-    """What was in the memory at the start of a run and, unless it was killed, at its end."""
+    """What was stored at the start of a run and, unless it was killed, at its end."""
 
     before: Memory
     _after: Memory | None
@@ -111,7 +91,7 @@ class Ended:
 
 
 class KillableAgents:
-    """The program above, seen from a test."""
+    """The program below, which forks a process for each run."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -146,8 +126,8 @@ class KillableAgents:
         killed = answer["code"] == -signal.SIGKILL
         assert killed == (run.die_at is not None), (answer, run)
         if killed:
-            return Ended(Memory(**answer["told"][0]), None, [])
-        before, after, states = answer["told"]
+            return Ended(Memory(**answer["lines"][0]), None, [])
+        before, after, states = answer["lines"]
         return Ended(Memory(**before), Memory(**after), states)
 
 
@@ -160,10 +140,10 @@ def _main() -> None:
             os.close(reading)
             _run_and_exit(run, writing)
         os.close(writing)
-        with os.fdopen(reading) as told:
-            heard = [json.loads(word) for word in told]
+        with os.fdopen(reading) as pipe:
+            lines = [json.loads(line) for line in pipe]
         _, status = os.waitpid(child, 0)
-        answer = {"code": os.waitstatus_to_exitcode(status), "told": heard}
+        answer = {"code": os.waitstatus_to_exitcode(status), "lines": lines}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
@@ -171,8 +151,8 @@ def _main() -> None:
 def _run_and_exit(run: Run, writing: int) -> NoReturn:
     code = 1
     try:
-        with os.fdopen(writing, "w") as tell:
-            _run(run, tell)
+        with os.fdopen(writing, "w") as pipe:
+            _run(run, pipe)
         code = 0
     finally:
         if code:
@@ -180,7 +160,7 @@ def _run_and_exit(run: Run, writing: int) -> NoReturn:
         os._exit(code)
 
 
-def _run(run: Run, tell: TextIO) -> None:
+def _run(run: Run, pipe: TextIO) -> None:
     manifest = Manifest.from_bytes(bytes.fromhex(run.manifest))
     with EdgeClient(
         run.state,
@@ -190,13 +170,13 @@ def _run(run: Run, tell: TextIO) -> None:
         timing=Timing(step=0.1),
         make_link=trusting_link(manifest) if run.trust_puback else PahoLink,
     ) as client:
-        print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
+        print(json.dumps(asdict(_memory(client))), file=pipe, flush=True)
         if not client.memberships():
             invitation = client.invitation(manifest=manifest, broker=run.broker)
             client.join(invitation, device=run.device)
         reported = client.report(run.values, timeout=run.timeout)
-        print(json.dumps(asdict(_memory(client))), file=tell, flush=True)
-        print(json.dumps([r.text for r in reported]), file=tell, flush=True)
+        print(json.dumps(asdict(_memory(client))), file=pipe, flush=True)
+        print(json.dumps([r.text for r in reported]), file=pipe, flush=True)
 
 
 def _die() -> NoReturn:

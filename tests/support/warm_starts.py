@@ -1,4 +1,4 @@
-"""Programs of ours as processes of their own, without importing everything anew for each.
+"""Programs of ours as processes of their own, without importing everything again for each.
 
 Half a second of every start of a collector, and a fifth of one of an agent, goes into imports.
 Here a parent for each program imports them once, opens nothing and starts no thread, and forks: so
@@ -46,7 +46,7 @@ PRELOADED: Final = {
     ),
     "edge_client": EDGE,
     "tests.support.collector_processes.fleet": (*EDGE, "tests.support.edge"),
-    "tests.support.quick_agent": EDGE,
+    "tests.support.edge_processes": (*EDGE, "tests.support.edge"),
 }
 
 

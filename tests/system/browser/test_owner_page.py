@@ -23,7 +23,7 @@ from tests.support.browser import (
     sideways,
 )
 from tests.support.campaigns import manifest_text, second_manifest
-from tests.support.edge import FakeClock, draw_rounds, joined_agent, way_manifest
+from tests.support.edge import FakeClock, daily, draw_rounds, joined_agent
 from tests.support.edge_processes import EDGE, draw_now, edge, environment, joined
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ return [...document.querySelectorAll("main *:not(svg *)")].filter(
 def long_statement(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of a device that has reported twelve times and more, in each language."""
     place, clock = tmp_path_factory.mktemp("long"), FakeClock()
-    agent = joined_agent(place / "state", clock, way_manifest("memoized", count=365))
+    agent = joined_agent(place / "state", clock, daily(count=365))
     draw_rounds(agent, clock, 15)
     agent.store.close()
     with Device(place / "state", clock=clock) as device, speaking(request.param):

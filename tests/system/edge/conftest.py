@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
-from tests.support.edge import in_memory
-from tests.support.harness import need
+from tests.support.harness import QUICK_DISK, need
 from tests.support.killable_agents import KillableAgents
 
 
@@ -27,14 +26,14 @@ def started(name: str, directory: Path) -> Iterator[Broker]:
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A directory of the test's own, in memory where possible."""
-    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+    with TemporaryDirectory(prefix="allomfree-", dir=QUICK_DISK) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """A directory for what is started once."""
-    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+    with TemporaryDirectory(prefix="allomfree-", dir=QUICK_DISK) as name:
         yield Path(name)
 
 

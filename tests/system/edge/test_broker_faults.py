@@ -40,7 +40,7 @@ from protocol_spec.programs.system import random_client_id
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally, leave
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.collector_processes.processes import resident
-from tests.support.edge import INSISTENT, QUICK, last_state, tick_until
+from tests.support.edge import QUICK, last_state, tick_until
 from tests.support.edge_processes import (
     AgentProcess,
     draw_now,
@@ -70,6 +70,7 @@ from tests.support.network import (
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300
+INSISTENT = Timing(step=0.005, resend=0.01, reconnect=0.005, reconnect_longest=0.005)
 SOON = Timing(step=0.1, resend=1.0, reconnect=0.2, reconnect_longest=0.4)
 
 

@@ -24,7 +24,7 @@ from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge import many_values, way_manifest
+from tests.support.edge import daily, many_values
 from tests.support.edge_processes import AgentProcess, fresh_manifest, joined, wait_until
 from tests.support.harness import need
 from tests.support.killable_agents import KillableAgents, Memory, Run
@@ -139,8 +139,8 @@ def test_killed_at_every_step_of_the_other_ways(
     reporting: Reporting, nats: Nats, agents: KillableAgents, tmp_path: Path
 ) -> None:
     """Rounds, memos and answers are drawn once, and what is charged is what was drawn."""
-    asked = way_manifest(
-        reporting,
+    asked = daily(
+        reporting=reporting,
         slug=f"t-{os.urandom(4).hex()}",
         attributes=many_values(),
         first=None,

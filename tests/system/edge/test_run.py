@@ -36,7 +36,6 @@ from tests.support.edge import (
     joined_agent,
     runner_of,
     tick_until,
-    way_manifest,
 )
 from tests.support.edge_processes import (
     AgentProcess,
@@ -246,8 +245,8 @@ def test_the_daemon_answers_in_the_rounds_it_drew_and_is_silent_in_others(
     nats: Nats, tmp_path: Path
 ) -> None:
     first = int(time.time()) + 5  # time to start, also on a busy machine
-    asked = way_manifest(
-        "once",
+    asked = daily(
+        reporting="once",
         slug=f"t-{os.urandom(4).hex()}",
         first=first,
         period=PERIOD,

@@ -1,23 +1,29 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from edge_client.__main__ import main
 from edge_client.agent import Agent
+from protocol_spec import Manifest
 from testbed.brokers import Nats
+from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli, empty_home, invoker
-from tests.support.edge import Connections, FakeClock, daily, in_memory, joined_agent
+from tests.support.edge import NOBODY, Connections, FakeClock, Joined, daily, joined_agent
+from tests.support.harness import QUICK_DISK
 
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A directory of the test's own, in memory where possible."""
-    with TemporaryDirectory(prefix="allomfree-", dir=in_memory()) as name:
+    with TemporaryDirectory(prefix="allomfree-", dir=QUICK_DISK) as name:
         yield Path(name)
 
 
@@ -46,10 +52,23 @@ def agent(state: Path, clock: FakeClock, connections: Connections) -> Iterator[A
     joined.store.close()
 
 
+@pytest.fixture
+def joined(state: Path, clock: FakeClock) -> Iterator[Joined]:
+    """Opens the state directory and joins a campaign, if one is given; closed after the test."""
+    with ExitStack() as stack:
+
+        def join(campaign: Manifest | None = None, **options: Any) -> Agent:
+            agent = joined_agent(options.pop("directory", state), clock, campaign, **options)
+            stack.callback(agent.store.close)
+            return agent
+
+        yield join
+
+
 @pytest.fixture(scope="session")
 def nats() -> Iterator[Nats]:
     """One broker for all tests of this process; each test has a campaign of its own."""
-    with TemporaryDirectory(dir=in_memory()) as name, Nats(Path(name) / "nats") as running:
+    with TemporaryDirectory(dir=QUICK_DISK) as name, Nats(Path(name) / "nats") as running:
         yield running
 
 
@@ -65,3 +84,32 @@ def cli(home: Path) -> Iterator[Cli]:
     yield invoker(main)
     logger = logging.getLogger("allomfree")
     logger.handlers, logger.propagate = [], True
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Where a test may write a configuration file."""
+    return tmp_path / "edge.toml"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """The manifest file of a campaign whose first round is open now."""
+    path = tmp_path / "asked.toml"
+    path.write_text(manifest_text(slug=f"t-{os.urandom(4).hex()}"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def at_nobody(asked: Path, state: Path) -> tuple[object, ...]:
+    """The options of `join` for that campaign, at a broker that is not there."""
+    return ("--manifest", asked, "--broker", NOBODY, "--state-dir", state)
+
+
+@pytest.fixture
+def joined_state(cli: Cli, at_nobody: tuple[object, ...], state: Path) -> Path:
+    """The state directory of a device that has joined that campaign."""
+    result = cli("join", *at_nobody, "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert "This device will answer 'fuel', for life." in result.stdout
+    return state

@@ -24,8 +24,9 @@ from protocol_spec.programs.settings import (
     parse_broker,
     parse_brokers,
 )
+from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge import FUELS, NOBODY, way_text
+from tests.support.edge import FUEL, NOBODY
 
 ROOT = Path(edge_client.__file__).parents[1]
 FOLDERS = ("edge_client", "protocol_spec")
@@ -309,7 +310,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 @pytest.fixture
 def asked(tmp_path: Path) -> Path:
     path = tmp_path / "asked.toml"
-    path.write_text(way_text("memoized", attributes=FUELS, first=None), encoding="utf-8")
+    path.write_text(manifest_text(attributes=FUEL, first=None), encoding="utf-8")
     (tmp_path / "password").write_text(SECRET)
     return path
 
@@ -387,7 +388,7 @@ def test_forget_forgets_them_with_the_last_campaign_there(
 ) -> None:
     joining(cli, asked, state, "--username", "k7f3")
     second = tmp_path / "second.toml"
-    text = way_text("memoized", attributes=FUELS, first=None, slug="second")
+    text = manifest_text(attributes=FUEL, first=None, slug="second")
     second.write_text(text, encoding="utf-8")
     joining(cli, second, state)
     assert cli("forget", "second", "--yes", "--state-dir", state).exit_code == 0

@@ -32,12 +32,12 @@ from tests.support.edge import (
     DAY,
     NOBODY,
     FakeClock,
+    Joined,
     MemoryTally,
     agree,
     by_port,
     daily,
     draw,
-    joined_agent,
     last_state,
     only,
     runner_of,
@@ -209,12 +209,12 @@ def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
 
 
 def test_one_broker_that_returns_does_not_hurry_another(
-    state: Path, clock: FakeClock, broker: MemoryBroker
+    joined: Joined, clock: FakeClock, broker: MemoryBroker
 ) -> None:
     """Each broker has its own connection; the other's reports keep their pauses."""
     servers = {1: broker, 2: MemoryBroker()}
     campaigns = {"mqtt://localhost:1": daily(slug="one"), "mqtt://localhost:2": daily(slug="two")}
-    agent = joined_agent(state, clock)
+    agent = joined()
     for url, campaign in campaigns.items():
         agree(agent, campaign, broker=url)
     tallies = [
@@ -230,10 +230,9 @@ def test_one_broker_that_returns_does_not_hurry_another(
     turn(runner)
     assert [len(tally.deliveries) for tally in tallies] == [2, 1]
     runner.close()
-    agent.store.close()
 
 
-def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: FakeClock) -> None:
+def test_a_rejoin_with_another_attribute_uses_its_noise(joined: Joined, clock: FakeClock) -> None:
     """Forgotten and joined again in one process: the attribute is drawn anew, of another size."""
     tables = "".join(
         f'[[attributes]]\nname = "a{k}"\nquestion = "?"\nprotocol = "L-OSUE"\n'
@@ -241,7 +240,7 @@ def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: Fake
         for k in (9, 300)
     )
     campaign, attributes = daily(attributes=tables), set()
-    agent = joined_agent(state, clock)
+    agent = joined()
     for _ in range(12):
         membership = agree(agent, campaign)
         attributes.add(membership.attribute.name)
@@ -255,7 +254,6 @@ def test_a_rejoin_with_another_attribute_uses_its_noise(state: Path, clock: Fake
         if len(attributes) == 2:
             break
     assert len(attributes) == 2
-    agent.store.close()
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,17 @@ from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import SettingsError, parse_invitation
+from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli, facts_of
 from tests.support.edge import (
-    FUELS,
+    FUEL,
     NOBODY,
     ROOM,
     FakeClock,
+    Joined,
     draw,
-    joined_agent,
     only,
     rows,
-    way_text,
 )
 from tests.support.harness import ROOT
 from tests.support.hostile import FIRST_ROUND, TEXT_A, A, B
@@ -110,8 +110,8 @@ def test_joining_b_after_a_changes_nothing(client: EdgeClient, state: Path) -> N
     assert client.find().broker == "mqtt://127.0.0.1:2"
 
 
-def test_a_join_at_the_same_moment_is_refused_by_the_store(state: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, A)
+def test_a_join_at_the_same_moment_is_refused_by_the_store(joined: Joined, state: Path) -> None:
+    agent = joined(A)
     before = rows(state)
     with pytest.raises(CampaignProblem, match="nothing was changed"):
         agent.store.join(
@@ -122,27 +122,25 @@ def test_a_join_at_the_same_moment_is_refused_by_the_store(state: Path, clock: F
             at=0,
         )
     assert rows(state) == before
-    agent.store.close()
 
 
 @pytest.mark.parametrize("first", [A, B], ids=["A", "B"])
 def test_after_a_loss_only_the_same_manifest_is_joined_again(
-    first: Manifest, state: Path, clock: FakeClock
+    joined: Joined, first: Manifest, state: Path, clock: FakeClock
 ) -> None:
-    agent = joined_agent(state, clock, first)
+    agent = joined(first)
     draw(agent, "one")
     shown = only(agent)
     agent.store.close()
     (state / "state.db").unlink()
     accept_loss(state, Policy(), clock)
-    agent = joined_agent(state, clock)
+    agent = joined()
     other = B if first is A else A
     with pytest.raises(CampaignProblem, match="Nothing was changed") as told:
         agent.join(other, broker="mqtt://127.0.0.1:2", namespace="allomfree")
     assert first.digest.hex() in str(told.value)
     again = agent.join(first, broker="mqtt://127.0.0.1:2", namespace="allomfree")
     assert (again.device, again.attribute_index) == (shown.device, shown.attribute_index)
-    agent.store.close()
 
 
 def test_the_mark_holds_some_seventy_campaigns(tmp_path: Path) -> None:
@@ -257,15 +255,14 @@ def test_the_owners_list(operators: tuple[Operator, ...], signer: bytes, allowed
         policy.check_operator("test", signer)
 
 
-def test_a_list_made_later_stops_what_was_joined(state: Path, clock: FakeClock) -> None:
+def test_a_list_made_later_stops_what_was_joined(joined: Joined, clock: FakeClock) -> None:
     """What the manifest claims does not count: only what was verified when it was joined."""
-    agent = joined_agent(state, clock, SIGNED)
+    agent = joined(SIGNED)
     draw(agent, "one")
     clock.pass_time(SIGNED.rounds.period)
     agent.policy = Policy(operators=(Operator(KEY, "city"),))
     with pytest.raises(PolicyRefusal, match="or its signature was not checked"):
         agent.draw(only(agent), lambda _: "one")
-    agent.store.close()
 
 
 @pytest.mark.parametrize("value", ["x", [5], ["00"], {"city": "zz"}, 5, [KEY.hex() + "00"]])
@@ -334,7 +331,7 @@ JOIN = ("join", "--broker", NOBODY, "--yes")
 @pytest.fixture
 def asked(tmp_path: Path) -> Path:
     path = tmp_path / "asked.toml"
-    text = way_text("memoized", attributes=FUELS + ROOM, first=None)
+    text = manifest_text(attributes=FUEL + ROOM, first=None)
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -379,8 +376,8 @@ def test_left_as_it_is_an_example_is_none_of_the_answers(asked: Path) -> None:
 
 
 def test_a_fact_of_the_machine_is_offered_by_its_name() -> None:
-    table = FUELS.replace('"fuel"', '"architecture"')
-    text = way_text("memoized", attributes=table, first=None)
+    table = FUEL.replace('"fuel"', '"architecture"')
+    text = manifest_text(attributes=table, first=None)
     (lines,) = [each.lines for each in unreadable(Manifest.from_toml(text).attributes, {})]
     assert tomllib.loads(lines)["sources"]["architecture"] == {
         "kind": "machine",

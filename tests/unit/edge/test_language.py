@@ -30,19 +30,18 @@ from edge_client.sources import unreadable
 from edge_client.statement import invitation_facts, joined_facts, show_facts
 from edge_client.text import asked_text, joined_text, show_text
 from protocol_spec import Manifest, Reporting
+from protocol_spec.mechanisms import MECHANISMS
+from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge import (
-    ALL_WAYS,
-    FUELS,
+    FUEL,
     NOBODY,
     ROOM,
     FakeClock,
+    Joined,
     daily,
     draw_rounds,
-    joined_agent,
     only,
-    way_manifest,
-    way_text,
 )
 from tests.support.harness import every
 from tests.support.messages import MESSAGES, PACKAGE
@@ -277,15 +276,15 @@ def words_left(text: str, manifest: Manifest) -> list[str]:
     return re.findall(r"[A-Za-z]{2,}", text)
 
 
-@pytest.mark.parametrize("attributes", [FUELS, FUELS + "changes = true\n" + ROOM])
-@pytest.mark.parametrize("reporting", ALL_WAYS)
+@pytest.mark.parametrize("attributes", [FUEL, FUEL + "changes = true\n" + ROOM])
+@pytest.mark.parametrize("reporting", MECHANISMS)
 @pytest.mark.parametrize("drawn", [0, 2])
 def test_all_that_is_shown_is_translated(
-    state: Path, clock: FakeClock, reporting: Reporting, attributes: str, drawn: int
+    joined: Joined, state: Path, clock: FakeClock, reporting: Reporting, attributes: str, drawn: int
 ) -> None:
     """Whatever the way of reporting: the invitation, the joining, the statement and the page."""
-    asked = way_manifest(reporting, attributes=attributes, count=8, each=8, max_values=1)
-    agent = joined_agent(state, clock, asked)
+    asked = daily(reporting=reporting, attributes=attributes, count=8, each=8, max_values=1)
+    agent = joined(asked)
     draw_rounds(agent, clock, drawn)
     member = only(agent)
     agent.store.close()
@@ -311,7 +310,7 @@ def test_all_that_is_shown_is_translated(
 @pytest.fixture
 def asked(tmp_path: Path) -> Path:
     path = tmp_path / "asked.toml"
-    path.write_text(way_text("memoized", attributes=FUELS, first=None), encoding="utf-8")
+    path.write_text(manifest_text(attributes=FUEL, first=None), encoding="utf-8")
     return path
 
 

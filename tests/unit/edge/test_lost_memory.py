@@ -1,4 +1,5 @@
-"""A memory that is missing, damaged, replaced or rolled back is refused, never made anew."""
+"""State that is missing, damaged, replaced or rolled back is refused, never silently recreated;
+`forget` erases it, and `forget --lost` keeps what the lost one may have spent (I3, I14, R25)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from random import Random
 
 import pytest
 
-from edge_client.agent import Due, Wait, due
+from edge_client import Credentials, EdgeClient
+from edge_client.agent import Agent, Due, Wait, due
 from edge_client.client import accept_loss
 from edge_client.errors import (
     CampaignProblem,
@@ -20,15 +22,23 @@ from edge_client.errors import (
     StateExposed,
     StateLost,
     StateOfOtherVersion,
+    StorageFailure,
 )
 from edge_client.policy import Policy
-from edge_client.store import Store
+from edge_client.records import Invitation, Membership
+from edge_client.store import KEPT_FOR_SHOW, Store
 from edge_client.store.highwater import SLOT
 from edge_client.store.opening import RECOVER, UNRELEASED_ID
-from protocol_spec import Manifest
+from protocol_spec.programs.settings import parse_broker
 from tests.support.edge import (
+    COLOUR,
+    DAY,
     FUEL,
+    NOBODY,
+    Connections,
     FakeClock,
+    Joined,
+    agree,
     as_killed,
     charge,
     daily,
@@ -44,9 +54,9 @@ Damage = Callable[[Path], object]
 
 
 @pytest.fixture
-def used(state: Path, clock: FakeClock) -> Path:
+def used(joined: Joined, state: Path, clock: FakeClock) -> Path:
     """A state directory with a week of reports, properly closed."""
-    agent = joined_agent(state, clock, daily())
+    agent = joined(daily())
     draw_rounds(agent, clock, 7)
     agent.store.close()
     return state
@@ -54,6 +64,10 @@ def used(state: Path, clock: FakeClock) -> Path:
 
 def database(state: Path) -> Path:
     return state / "state.db"
+
+
+def contents(state: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in state.iterdir() if p.name in ("state.db", "highwater")}
 
 
 def truncate(size: int) -> Damage:
@@ -69,6 +83,10 @@ def overwrite(offset: int, content: bytes) -> Damage:
     return damage
 
 
+def write_mark(content: bytes) -> Damage:
+    return lambda state: (state / "highwater").write_bytes(content)
+
+
 def replace_by_another_device(state: Path) -> None:
     other = state.parent / "other"
     agent = joined_agent(other, clock := FakeClock(), daily())
@@ -77,17 +95,28 @@ def replace_by_another_device(state: Path) -> None:
     shutil.copy(database(other), database(state))
 
 
-def replace_by_another_program(state: Path) -> None:
+def replace_by_another_program(pragma: str = "user_version = 0") -> Damage:
+    def damage(state: Path) -> None:
+        database(state).unlink()
+        with closing(sqlite3.connect(database(state))) as db:
+            db.execute("CREATE TABLE bookmarks (url TEXT)")
+            db.execute(f"PRAGMA {pragma}")
+        database(state).chmod(0o600)
+
+    return damage
+
+
+def lose_both(state: Path) -> None:
+    """The mark that cannot be read shows that there was a state."""
     database(state).unlink()
-    with closing(sqlite3.connect(database(state))) as db:
-        db.execute("CREATE TABLE bookmarks (url TEXT)")
-    database(state).chmod(0o600)
+    (state / "highwater").write_bytes(b"\xa5" * 100)
 
 
-def same_version_other_tables(state: Path) -> None:
-    replace_by_another_program(state)
-    with closing(sqlite3.connect(database(state))) as db:
-        db.execute("PRAGMA user_version = 1")
+def lose_both_but_a_log(state: Path) -> None:
+    database(state).unlink()
+    (state / "highwater").unlink()
+    (state / "state.db-wal").write_bytes(b"left over")
+    (state / "state.db-wal").chmod(0o600)
 
 
 DAMAGES: dict[str, Damage] = {
@@ -103,13 +132,15 @@ DAMAGES: dict[str, Damage] = {
     "zeroed first page": overwrite(0, bytes(PAGE)),
     "text": lambda state: database(state).write_text("restored from nowhere\n" * 400),
     "another device's": replace_by_another_device,
-    "another program's": replace_by_another_program,
-    "other tables": same_version_other_tables,
+    "another program's": replace_by_another_program(),
+    "other tables": replace_by_another_program("user_version = 1"),
     "no version": overwrite(60, bytes(4)),
     "no mark": lambda state: (state / "highwater").unlink(),
-    "empty mark": lambda state: (state / "highwater").write_bytes(b""),
-    "zeroed mark": lambda state: (state / "highwater").write_bytes(bytes(2 * SLOT)),
-    "garbage mark": lambda state: (state / "highwater").write_bytes(b"\xa5" * 2 * SLOT),
+    "empty mark": write_mark(b""),
+    "zeroed mark": write_mark(bytes(2 * SLOT)),
+    "garbage mark": write_mark(b"\xa5" * 2 * SLOT),
+    "both, with a damaged mark": lose_both,
+    "both, with a log left over": lose_both_but_a_log,
 }
 
 
@@ -124,94 +155,80 @@ def assert_refused(state: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_refused_and_stays_as_it_was(used: Path, damage: str) -> None:
+def test_damage_is_refused_and_changed_by_nothing(used: Path, damage: str) -> None:
     DAMAGES[damage](used)
-    before = database(used).read_bytes() if database(used).exists() else None
-    mark = (used / "highwater").read_bytes() if (used / "highwater").exists() else None
+    before = contents(used)
     assert_refused(used)
-    assert (database(used).read_bytes() if database(used).exists() else None) == before
-    assert ((used / "highwater").read_bytes() if (used / "highwater").exists() else None) == mark
+    assert contents(used) == before
 
 
 def test_any_zeroed_page_is_noticed(used: Path) -> None:
-    pages = database(used).stat().st_size // PAGE
-    assert pages > 6
     whole = database(used).read_bytes()
-    for page in range(pages):
-        overwrite(page * PAGE, bytes(PAGE))(used)
+    assert len(whole) > 6 * PAGE
+    for offset in range(0, len(whole), PAGE):
+        overwrite(offset, bytes(PAGE))(used)
         assert_refused(used)
         database(used).write_bytes(whole)
     Store(used, exclusive=True).close()
 
 
-def damaged(content: bytes, chance: Random) -> bytes:
+def damaged(content: bytes, rng: Random) -> bytes:
     """Some flipped bits, a zeroed stretch, or a lost end."""
-    place = chance.randrange(len(content))
-    kind = chance.choice(["bits", "zeros", "end"])
+    offset = rng.randrange(len(content))
+    kind = rng.choice(["bits", "zeros", "end"])
     if kind == "end":
-        return content[:place]
+        return content[:offset]
     if kind == "zeros":
-        return content[:place] + bytes(512) + content[place + 512 :]
+        return content[:offset] + bytes(512) + content[offset + 512 :]
     flipped = bytearray(content)
-    for _ in range(chance.choice([1, 4, 30])):
-        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    for _ in range(rng.choice([1, 4, 30])):
+        flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     return bytes(flipped)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damage_anywhere_is_refused_by_name_or_does_not_show(
+def test_random_damage_is_refused_by_name_or_has_no_effect(
     used: Path, clock: FakeClock, tmp_path: Path, seed: int
 ) -> None:
     """No other error, now or later. (A bit that flips inside of a number is not noticed.)"""
-    chance, outcomes = Random(seed), Counter[str]()
+    rng, outcomes = Random(seed), Counter[str]()
     for number in range(60):
         state = as_killed(used, tmp_path / f"{number}")
-        file = state / chance.choice(["state.db", "state.db", "highwater"])
-        file.write_bytes(damaged(file.read_bytes(), chance))
+        file = state / rng.choice(["state.db", "state.db", "highwater"])
+        file.write_bytes(damaged(file.read_bytes(), rng))
         try:
             agent = joined_agent(state, clock)
         except (StateLost, StateOfOtherVersion) as refused:
             outcomes[type(refused).__name__] += 1
             continue
         agent.store.reports(only(agent).name)
-        outcomes["not noticed"] += 1
         agent.store.close()
     assert outcomes["StateLost"] > 10, f"seed {seed}: {outcomes}"
 
 
-@pytest.mark.parametrize("mark", ["missing", "damaged"])
-def test_losing_database_and_mark_at_once_is_noticed_by_what_is_left(used: Path, mark: str) -> None:
-    """A mark that cannot be read, or a leftover log, shows that there was a memory."""
-    database(used).unlink()
-    if mark == "missing":
-        (used / "highwater").unlink()
-        (used / "state.db-wal").write_bytes(b"left over")
-        (used / "state.db-wal").chmod(0o600)
-    else:
-        (used / "highwater").write_bytes(b"\xa5" * 100)
-    assert_refused(used)
-    assert not database(used).exists()
-
-
-def test_an_old_copy_of_a_closed_store_is_refused(used: Path, clock: FakeClock) -> None:
+def test_an_old_copy_is_refused_and_the_newest_accepted(
+    joined: Joined, used: Path, clock: FakeClock, tmp_path: Path
+) -> None:
     backup = database(used).read_bytes()
-    agent = joined_agent(used, clock)
+    agent = joined()
     draw_rounds(agent, clock, 1)
     agent.store.close()
+    newest, before = as_killed(used, tmp_path / "newest"), rows(used)
     database(used).write_bytes(backup)
     assert_refused(used)
+    shutil.copy(database(newest), database(used))
+    Store(used, exclusive=True).close()
+    assert rows(used) == before
 
 
 def test_an_old_copy_of_a_running_store_is_refused(
-    state: Path, clock: FakeClock, tmp_path: Path
+    agent: Agent, state: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
     """Database and log copied together from an earlier moment, as a backup program does."""
-    agent = joined_agent(state, clock, daily())
     draw_rounds(agent, clock, 3)
     backup = as_killed(state, tmp_path / "backup")
     draw_rounds(agent, clock, 1)
     killed = as_killed(state, tmp_path / "killed")
-    agent.store.close()
     Store(as_killed(killed, tmp_path / "control"), exclusive=True).close()
     for name in ("state.db", "state.db-wal", "state.db-shm"):
         shutil.copy(backup / name, killed / name)
@@ -220,79 +237,62 @@ def test_an_old_copy_of_a_running_store_is_refused(
 
 @pytest.mark.parametrize("kept", [0, 32, 2 * PAGE])
 def test_a_log_that_lost_its_end_is_a_rollback(
-    state: Path, clock: FakeClock, tmp_path: Path, kept: int
+    agent: Agent, state: Path, clock: FakeClock, tmp_path: Path, kept: int
 ) -> None:
-    agent = joined_agent(state, clock, daily())
     draw_rounds(agent, clock, 3)
     killed = as_killed(state, tmp_path / "killed")
-    agent.store.close()
     log = killed / "state.db-wal"
     assert log.stat().st_size > 10 * PAGE
     log.write_bytes(log.read_bytes()[:kept])
     assert_refused(killed)
 
 
-def test_the_newest_copy_put_back_is_accepted(used: Path, tmp_path: Path) -> None:
-    copy, before = as_killed(used, tmp_path / "copy"), rows(used)
-    database(used).unlink()
-    assert_refused(used)
-    shutil.copy(database(copy), database(used))
-    Store(used, exclusive=True).close()
-    assert rows(used) == before
-
-
 @pytest.mark.parametrize(
-    ("pragma", "told"),
+    ("pragma", "message"),
     [
         ("user_version = 99", r"a later version \(schema 99.*\. Upgrade the agent"),
         (f"application_id = {UNRELEASED_ID}", r"before the first release.*another --state-dir"),
     ],
 )
 def test_the_state_of_another_version_is_refused_untouched(
-    used: Path, clock: FakeClock, pragma: str, told: str
+    used: Path, clock: FakeClock, pragma: str, message: str
 ) -> None:
     with closing(sqlite3.connect(database(used))) as db:
         db.execute(f"PRAGMA {pragma}")
-    before = {path.name: path.read_bytes() for path in used.iterdir()}
+    before = contents(used)
     for attempt in (
         lambda: Store(used, exclusive=True).close(),
         lambda: accept_loss(used, Policy(), clock),
     ):
-        with pytest.raises(StateOfOtherVersion, match=told) as refused:
+        with pytest.raises(StateOfOtherVersion, match=message) as refused:
             attempt()
         assert "nothing was changed, drawn or sent" in str(refused.value)
-        assert {path.name: path.read_bytes() for path in used.iterdir()} == before
+        assert contents(used) == before
 
 
 def test_a_first_start_that_was_killed_is_no_loss(state: Path) -> None:
     """Nothing had been drawn, so nothing can be lost."""
-    state.mkdir(mode=0o700)
     Store(state, exclusive=True).close()
     (state / "highwater").unlink()
     Store(state, exclusive=True).close()
 
 
-# --- `forget --lost`: an empty memory that stays charged for all that the lost one may have said.
+# --- `forget --lost`: an empty state that stays charged for all that the lost one may have revealed
 
 
-TWO = FUEL + FUEL.replace("fuel", "stove")
-
-
-@pytest.fixture
-def campaign() -> Manifest:
-    return daily(max_values=2, attributes=TWO, eps_inf=2.0)
+CAMPAIGN = daily(max_values=2, attributes=FUEL + FUEL.replace("fuel", "stove"), eps_inf=2.0)
+GENEROUS = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
 
 
 @pytest.fixture
-def spent_state(state: Path, clock: FakeClock, campaign: Manifest) -> Path:
-    """Two memos drawn: 4 charged to the one attribute that was drawn for life."""
-    with closing(joined_agent(state, clock, campaign).store):
-        pass
-    agent = joined_agent(state, clock)
+def before(joined: Joined, clock: FakeClock) -> Membership:
+    """The membership of a device that drew two memos: 4 are charged to its one attribute."""
+    agent = joined(CAMPAIGN)
     draw_rounds(agent, clock, 1, "wood")
     draw_rounds(agent, clock, 1, "gas")
+    member = only(agent)
     agent.store.close()
-    return state
+    return member
 
 
 def charged(state: Path) -> dict[str, float]:
@@ -302,103 +302,81 @@ def charged(state: Path) -> dict[str, float]:
 
 
 def lose_database(state: Path) -> None:
-    (state / "state.db").unlink()
+    database(state).unlink()
 
 
 def lose_mark(state: Path) -> None:
     (state / "highwater").unlink()
 
 
-def lose_both(state: Path) -> None:
-    lose_database(state)
-    (state / "highwater").write_bytes(b"damaged")
-
-
-def test_charges_and_attribute_outlive_the_database(
-    spent_state: Path, clock: FakeClock, campaign: Manifest
+def test_charges_name_and_attribute_outlive_the_database(
+    joined: Joined, before: Membership, state: Path, clock: FakeClock
 ) -> None:
-    with Store(spent_state, exclusive=True) as store:
-        (before,) = store.memberships()
-    lose_database(spent_state)
-    assert accept_loss(spent_state, Policy(), clock) == {before.attribute.name: 4.0}
-    agent = joined_agent(spent_state, clock, campaign)
+    lose_database(state)
+    assert accept_loss(state, Policy(), clock) == {before.attribute.name: 4.0}
+    agent = joined(CAMPAIGN)
     after = only(agent)
     assert (after.device, after.attribute_index) == (before.device, before.attribute_index)
     draw(agent, "wood")  # a second memo for the same value: it is charged once more
     assert agent.store.charged(before.attribute.name) == 6.0
-    agent.store.close()
 
 
 @pytest.mark.parametrize(("allowed", "booked"), [(1.0, 4.0), (4.0, 4.0), (5.0, 5.0)])
 def test_a_loss_of_unknown_size_books_4_or_what_the_policy_allows(
-    spent_state: Path, clock: FakeClock, campaign: Manifest, allowed: float, booked: float
+    joined: Joined, before: Membership, state: Path, clock: FakeClock, allowed: float, booked: float
 ) -> None:
     """I14: the database may be an old copy, so what it knows is the least that was spent."""
-    with Store(spent_state, exclusive=True) as store:
-        (before,) = store.memberships()
     source, policy = before.attribute.name, Policy(max_eps_inf=allowed)
-    everything = as_killed(spent_state, spent_state.with_name("everything"))
-    lose_mark(spent_state)
-    assert accept_loss(spent_state, policy, clock) == {source: 4.0, "*": booked}
-    generous = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
-    agent = joined_agent(spent_state, clock, campaign, policy=generous)
+    everything = as_killed(state, state.with_name("everything"))
+    lose_mark(state)
+    assert accept_loss(state, policy, clock) == {source: 4.0, "*": booked}
+    agent = joined(CAMPAIGN, policy=GENEROUS)
     assert agent.store.charged(source) == 4.0 + booked
     assert agent.store.charged("anything else") == booked
     assert only(agent).attribute_index == before.attribute_index
-    agent.store.close()
     lose_both(everything)
     assert accept_loss(everything, policy, clock) == {"*": booked}
     with Store(everything, exclusive=True) as store:
         assert store.charged("fuel") == store.charged("stove") == booked
 
 
-def test_losses_add_up(spent_state: Path, clock: FakeClock, campaign: Manifest) -> None:
+def test_losses_add_up(joined: Joined, before: Membership, state: Path, clock: FakeClock) -> None:
     """Twice lost, also before anything new was drawn: nothing is forgotten by it."""
-    with Store(spent_state, exclusive=True) as store:
-        (before,) = store.memberships()
     for _ in range(2):
-        lose_database(spent_state)
-        accept_loss(spent_state, Policy(), clock)
-    assert charged(spent_state) == {before.attribute.name: 4.0}
+        lose_database(state)
+        accept_loss(state, Policy(), clock)
+    assert charged(state) == {before.attribute.name: 4.0}
     for _ in range(2):
-        lose_mark(spent_state)
-        accept_loss(spent_state, Policy(), clock)
-    assert charged(spent_state) == {before.attribute.name: 12.0, "*": 8.0}
-    generous = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
-    agent = joined_agent(spent_state, clock, campaign, policy=generous)
+        lose_mark(state)
+        accept_loss(state, Policy(), clock)
+    assert charged(state) == {before.attribute.name: 12.0, "*": 8.0}
+    agent = joined(CAMPAIGN, policy=GENEROUS)
     assert only(agent).attribute_index == before.attribute_index
-    agent.store.close()
 
 
 def test_a_rolled_back_database_counts_for_what_the_mark_knows(
-    spent_state: Path, clock: FakeClock
+    joined: Joined, before: Membership, state: Path, clock: FakeClock
 ) -> None:
-    backup = (spent_state / "state.db").read_bytes()
-    agent = joined_agent(spent_state, clock)
-    source = only(agent).attribute.name
-    charge(agent, source, 1.0)
+    backup = database(state).read_bytes()
+    agent = joined()
+    charge(agent, before.attribute.name, 1.0)
     agent.store.close()
-    (spent_state / "state.db").write_bytes(backup)
-    assert accept_loss(spent_state, Policy(), clock) == {source: 5.0}
+    database(state).write_bytes(backup)
+    assert accept_loss(state, Policy(), clock) == {before.attribute.name: 5.0}
 
 
-def test_a_sound_memory_is_not_replaced(spent_state: Path, clock: FakeClock) -> None:
-    before = (spent_state / "state.db").read_bytes()
+def test_only_a_lost_state_is_replaced(used: Path, clock: FakeClock) -> None:
+    """Not a sound one, nor one that an agent holds or that others can read."""
+    whole = contents(used)
     with pytest.raises(CampaignProblem, match="is sound; nothing was changed"):
-        accept_loss(spent_state, Policy(), clock)
-    assert (spent_state / "state.db").read_bytes() == before
-
-
-def test_a_running_agent_is_not_robbed(spent_state: Path, clock: FakeClock) -> None:
-    with Store(spent_state, exclusive=True), pytest.raises(StateBusy):
-        accept_loss(spent_state, Policy(), clock)
-
-
-def test_an_exposed_memory_is_mended_first(spent_state: Path, clock: FakeClock) -> None:
-    lose_database(spent_state)
-    spent_state.chmod(0o755)
+        accept_loss(used, Policy(), clock)
+    assert contents(used) == whole
+    with Store(used, exclusive=True), pytest.raises(StateBusy):
+        accept_loss(used, Policy(), clock)
+    lose_database(used)
+    used.chmod(0o755)
     with pytest.raises(StateExposed):
-        accept_loss(spent_state, Policy(), clock)
+        accept_loss(used, Policy(), clock)
 
 
 class Killed(BaseException):
@@ -420,53 +398,204 @@ POINTS = (
 )
 
 
-def test_the_points_are_all_there_are(spent_state: Path, clock: FakeClock) -> None:
-    lose_database(spent_state)
-    passed: list[str] = []
-    accept_loss(spent_state, Policy(), clock, passed.append)
-    assert tuple(passed) == POINTS
-
-
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("lose", [lose_database, lose_mark, lose_both])
 def test_a_kill_in_between_forgets_nothing(
-    spent_state: Path, clock: FakeClock, lose: Callable[[Path], None], point: str
+    before: Membership, state: Path, clock: FakeClock, lose: Damage, point: str
 ) -> None:
-    """I14: between any two steps, it is refused as lost, and the next try keeps as much."""
-    undisturbed = spent_state.with_name("undisturbed")
-    lose(as_killed(spent_state, undisturbed))
-    expected = accept_loss(undisturbed, Policy(), clock)
-    lose(spent_state)
+    """I14: between any two steps, it is refused as lost, and the next attempt keeps as much."""
+    undisturbed, points = state.with_name("undisturbed"), list[str]()
+    lose(as_killed(state, undisturbed))
+    expected = accept_loss(undisturbed, Policy(), clock, points.append)
+    assert tuple(points) == POINTS, "these are all there are"
+    lose(state)
 
     def kill(passed: str) -> None:
         if passed == point:
             raise Killed
 
     with pytest.raises(Killed):
-        accept_loss(spent_state, Policy(), clock, kill)
+        accept_loss(state, Policy(), clock, kill)
     try:
-        Store(spent_state, exclusive=True).close()
+        Store(state, exclusive=True).close()
     except StateLost:
-        assert accept_loss(spent_state, Policy(), clock) == expected
-    assert charged(spent_state) == {
+        assert accept_loss(state, Policy(), clock) == expected
+    assert charged(state) == {
         source: epsilon + (0.0 if source == "*" else expected.get("*", 0.0))
         for source, epsilon in expected.items()
     }
 
 
 def test_a_round_reported_before_the_loss_is_not_reported_again(
-    state: Path, clock: FakeClock, campaign: Manifest
+    joined: Joined, state: Path, clock: FakeClock
 ) -> None:
     """I3: the mark remembers the round, so a rejoin within it draws nothing."""
-    agent = joined_agent(state, clock, campaign)
+    agent = joined(CAMPAIGN)
     draw(agent)
     agent.store.close()
     lose_database(state)
     accept_loss(state, Policy(), clock)
-    agent = joined_agent(state, clock, campaign)
+    agent = joined(CAMPAIGN)
     assert due(only(agent), clock) is Wait.DRAWN
-    clock.pass_time(86_400)
+    clock.pass_time(DAY)
     allowed = due(only(agent), clock)
     assert isinstance(allowed, Due)
     assert allowed.round == 1
+
+
+# --- R25: `forget` leaves no byte of what was answered; what was spent stays spent ----------------
+
+
+WINDOW = 12
+
+
+@pytest.fixture
+def answered(joined: Joined, clock: FakeClock, connections: Connections) -> Agent:
+    """Two memos of 128 bytes, more reports than are kept for show, and a restart."""
+    agent = joined(daily(attributes=COLOUR, max_values=2, count=3650))
+    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c17")
     agent.store.close()
+    agent = joined(connect=connections)
+    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c500")
+    return agent
+
+
+def markers(agent: Agent, payloads: list[bytes]) -> set[bytes]:
+    """Every stretch of twelve bytes of a memo or report, the name and the manifest's words."""
+    membership = only(agent)
+    bodies = [memo.body for memo in agent.store.memos(membership.name).values()]
+    found = {membership.device.encode(), membership.manifest.purpose.encode()}
+    for secret in (*bodies, *payloads):
+        found |= {secret[i : i + WINDOW] for i in range(0, len(secret) - WINDOW, WINDOW // 2)}
+    return found
+
+
+def files_with(markers: set[bytes], state: Path) -> set[str]:
+    files = {path.name: path.read_bytes() for path in state.iterdir()}
+    return {name for name, content in files.items() if any(m in content for m in markers)}
+
+
+def test_no_marker_is_left_in_any_file(answered: Agent, state: Path, clock: FakeClock) -> None:
+    payloads = draw_rounds(answered, clock, KEPT_FOR_SHOW, "c17")
+    answered.store.finish(only(answered).name, dict.fromkeys(range(50), "counted"))
+    wanted = markers(answered, payloads)
+    assert {"state.db-wal", "highwater"} <= files_with(wanted, state)
+    answered.store.forget(only(answered), 0)
+    assert files_with(wanted, state) == set()
+    answered.store.close()
+    assert files_with(wanted, state) == set()
+    Store(state, exclusive=True).close()
+    assert files_with(wanted, state) == set()
+
+
+def test_no_marker_is_left_next_to_another_reader(answered: Agent, state: Path) -> None:
+    """With another process at the store, closing does not remove the log: it must be emptied."""
+    wanted = markers(answered, [])
+    with Store(state, exclusive=False):
+        answered.store.forget(only(answered), 0)
+        assert (state / "state.db-wal").exists()
+        assert files_with(wanted, state) == set()
+
+
+def test_reports_that_are_no_longer_kept_are_erased(
+    joined: Joined, state: Path, clock: FakeClock
+) -> None:
+    """Not only unlinked: their bytes are gone from the database long before `forget`."""
+    agent = joined(daily(attributes=COLOUR))
+    first = draw_rounds(agent, clock, 5, "c1")
+    agent.store.finish(only(agent).name, dict.fromkeys(range(5), "counted"))
+    draw_rounds(agent, clock, KEPT_FOR_SHOW + 1, "c1")
+    agent.store.close()
+    assert files_with({payload[-WINDOW:] for payload in first}, state) == set()
+
+
+def test_the_ledger_stays_and_a_rejoin_draws_and_charges_again(answered: Agent) -> None:
+    store, membership = answered.store, only(answered)
+    ledger, memos = store.ledger(), store.memos(membership.name)
+    store.forget(membership, 7)
+    assert store.memberships() == []
+    assert store.ledger() == ledger
+    assert store.decisions(membership.name) == [(7, "forgotten")]
+    agree(answered, membership.manifest)
+    draw(answered, "c17")
+    assert store.charged("colour") == 3 * membership.manifest.eps_inf
+    assert store.memos(membership.name)[17].body != memos[17].body
+    assert only(answered).device != membership.device
+
+
+def test_forgetting_gives_no_fresh_budget(joined: Joined, clock: FakeClock) -> None:
+    """12 pay for six memos of 2, and no more."""
+    agent = joined()
+    for _ in range(6):
+        agree(agent, daily())
+        draw_rounds(agent, clock, 1)
+        agent.store.forget(only(agent), 0)
+    with pytest.raises(PermissionError, match="12 of its lifetime budget of 12 is already used"):
+        agree(agent, daily())
+
+
+def test_another_campaign_of_the_same_device_is_kept(joined: Joined) -> None:
+    """A user name is the device's name in every campaign: forgetting one finds it in the other."""
+    agent = joined()
+    for slug in ("one", "two"):
+        agree(agent, daily(slug=slug), device="living-room-heater")
+    one, two = agent.store.memberships()
+    for membership in (one, two):
+        agent.draw(membership, lambda _: "wood")
+    agent.store.forget(one, 0)
+    assert [m.name for m in agent.store.memberships()] == [two.name]
+    assert len(agent.store.memos(two.name)) == 1
+
+
+@pytest.mark.parametrize("device", ["a", "device", "state"])
+def test_common_bytes_and_names_are_no_false_alarm(joined: Joined, device: str) -> None:
+    """A memo of zeros and a common word are in every database; they prove nothing."""
+    agent = joined(
+        daily(attributes=COLOUR),
+        device=device,
+        entropy=lambda size: b"\xff" * size if size > 8 else bytes(size),
+    )
+    draw(agent, "c0")
+    assert not any(agent.store.memos(only(agent).name)[0].body)
+    agent.store.forget(only(agent), 0)
+
+
+def test_traces_that_cannot_be_removed_are_named(
+    answered: Agent, state: Path, connections: Connections
+) -> None:
+    """A copy in the same directory, and a reader that keeps the log from being emptied."""
+    (state / "my-backup.db").write_bytes(database(state).read_bytes())
+    (state / "a-directory").mkdir()
+    connections.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(database(state))) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM memo").fetchall()
+        with pytest.raises(StorageFailure, match=r"traces remain in my-backup\.db, state\.db"):
+            answered.store.forget(only(answered), 0)
+    assert answered.store.memberships() == []
+
+
+def test_a_forgotten_device_joins_again_under_its_name_only_if_asked_to(
+    state: Path, clock: FakeClock
+) -> None:
+    """A4: the collector counts no report under a forgotten name, so it would be charged for
+    nothing. A device without a user name gets a new one."""
+    campaign = Invitation(daily(), parse_broker(NOBODY), "allomfree")
+    with EdgeClient(state, clock=clock, credentials=Credentials("heater-1", "secret")) as client:
+        client.join(campaign)
+        client.store.forget(client.find(), 7)
+        for attempt in (
+            lambda: client.join(campaign),
+            lambda: client.join(campaign, device="heater-2"),
+            lambda: client.invitation(manifest=campaign.manifest, broker=NOBODY),
+        ):
+            with pytest.raises(CampaignProblem, match=r"forgotten .*Nothing was .*join --again"):
+                attempt()
+        assert client.memberships() == []
+        client.invitation(manifest=campaign.manifest, broker=NOBODY, again=True)
+        assert client.join(campaign, again=True).device == "heater-1"
+        client.join(campaign)
+    with EdgeClient(state.with_name("unnamed"), clock=clock) as client:
+        first = client.join(campaign)
+        client.store.forget(first, 7)
+        assert client.join(campaign).device != first.device

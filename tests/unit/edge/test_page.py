@@ -41,6 +41,7 @@ from tests.support.command_line import Cli
 from tests.support.edge import (
     FUEL,
     FakeClock,
+    Joined,
     as_killed,
     daily,
     draw_rounds,
@@ -136,9 +137,11 @@ def test_everyone_can_read_it(looking: EdgeClient) -> None:
     assert "prefers-color-scheme:dark" in text
 
 
-def test_what_others_wrote_is_text(clock: FakeClock, state: Path, tmp_path: Path) -> None:
+def test_what_others_wrote_is_text(
+    joined: Joined, clock: FakeClock, state: Path, tmp_path: Path
+) -> None:
     table = f"[[attributes]]\nname = 'fuel'\nquestion = '{HOSTILE}'\nvalues = ['{HOSTILE}', 'b']\n"
-    agent = joined_agent(state, clock, daily(attributes=table))
+    agent = joined(daily(attributes=table))
     draw_rounds(agent, clock, 5, HOSTILE)
     copy = as_killed(state, tmp_path / "copy")
     agent.store.close()
@@ -183,10 +186,10 @@ def test_the_curve_climbs_to_its_ceiling_and_marks_the_present(protocol: str, co
 
 
 def test_the_page_of_several_memos_has_a_dot_for_each(
-    state: Path, clock: FakeClock, tmp_path: Path
+    joined: Joined, state: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
     campaign = daily(attributes=FUEL, max_values=2)
-    agent = joined_agent(state, clock, campaign, policy=Policy(max_values=2))
+    agent = joined(campaign, policy=Policy(max_values=2))
     draw_rounds(agent, clock, 3, "wood")
     draw_rounds(agent, clock, 1, "gas")
     copy = as_killed(state, tmp_path / "copy")
@@ -237,8 +240,10 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         write_page(tmp_path / "no" / "page.html", TEXT)
 
 
-def test_the_command(cli: Cli, state: Path, tmp_path: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, daily())
+def test_the_command(
+    joined: Joined, cli: Cli, state: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    agent = joined(daily())
     draw_rounds(agent, clock, 1)
     agent.store.close()
     path = tmp_path / "statement.html"
@@ -387,9 +392,9 @@ finally:
 """
 
 
-def test_the_page_command(state: Path, clock: FakeClock, home: Path) -> None:
+def test_the_page_command(joined: Joined, state: Path, clock: FakeClock, home: Path) -> None:
     """It shows what is there at each moment, loads no MQTT, and ends politely."""
-    agent = joined_agent(state, clock, daily())
+    agent = joined(daily())
     words = ("page", "--port", "0", "--state-dir", str(state), "--language", "de")
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(

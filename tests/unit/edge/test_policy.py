@@ -24,16 +24,15 @@ from tests.support.edge import (
     FUEL,
     ROOMY,
     FakeClock,
+    Joined,
     agree,
     charge,
     daily,
     draw,
     draw_rounds,
-    joined_agent,
     no_entropy,
     only,
     rows,
-    way_manifest,
 )
 
 
@@ -154,8 +153,8 @@ def test_the_defaults() -> None:
     )
 
 
-def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, policy=Policy())
+def test_all_sources_together_have_a_limit(joined: Joined, state: Path) -> None:
+    agent = joined(policy=Policy())
     for name, attribute in {"a": FUEL, "b": STOVE, "c": OVEN, "d": HEATER}.items():
         agree(agent, daily(slug=name, attributes=attribute))  # 2 each, promised
     before = rows(state)
@@ -167,7 +166,6 @@ def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> Non
     for membership in agent.store.memberships():
         agent.draw(membership, lambda _: "wood")  # each of them has what it was promised
     assert agent.store.charged() == 8.0
-    agent.store.close()
 
 
 @pytest.mark.parametrize(
@@ -175,34 +173,36 @@ def test_all_sources_together_have_a_limit(state: Path, clock: FakeClock) -> Non
     [(20.0, 6.5, r"6\.5 of the total budget of 8"), (5.0, 4.0, "4 of its lifetime budget of 5 is")],
 )
 def test_a_loss_of_unknown_size_counts_for_every_source_and_once_in_all(
-    state: Path, clock: FakeClock, budget: float, lost: float, told: str
+    joined: Joined, budget: float, lost: float, told: str
 ) -> None:
-    agent = joined_agent(state, clock, policy=Policy(lifetime_budget=budget))
+    agent = joined(policy=Policy(lifetime_budget=budget))
     charge(agent, "*", lost)
     with pytest.raises(PolicyRefusal, match=told):
         agree(agent, daily())
-    agent.store.close()
 
 
-def test_a_new_value_beyond_the_total_is_frozen_not_silent(state: Path, clock: FakeClock) -> None:
+def test_a_new_value_beyond_the_total_is_frozen_not_silent(
+    joined: Joined, clock: FakeClock
+) -> None:
     """The owner lowered the total after joining."""
     policy = Policy(max_values=3, lifetime_budget=6.0, total_budget=6.0)
-    agent = joined_agent(state, clock, daily(max_values=3), policy=policy)
+    agent = joined(daily(max_values=3), policy=policy)
     agent.policy = replace(policy, total_budget=4.0)
     for value in ("wood", "gas", "oil"):
         draw_rounds(agent, clock, 1, value)
     assert agent.store.charged() == 4.0
-    agent.store.close()
 
 
 GENEROUS = {"eps_inf": 4.0, "max_values": 3, "period": 60, "grace": 60}
 
 
-def test_the_owner_sees_what_is_used_and_promised(state: Path, clock: FakeClock, cli: Cli) -> None:
-    agent = joined_agent(state, clock, policy=Policy())
+def test_the_owner_sees_what_is_used_and_promised(
+    joined: Joined, state: Path, clock: FakeClock, cli: Cli
+) -> None:
+    agent = joined(policy=Policy())
     agree(agent, daily())
     draw(agent)
-    agree(agent, way_manifest("hashed", attributes=STOVE))
+    agree(agent, daily(reporting="hashed", attributes=STOVE))
     agent.store.close()
     with EdgeClient(state, clock=clock, exclusive=False) as client:
         facts = budget_facts(client)
@@ -275,9 +275,9 @@ def files(state: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("limit", TOO_STRICT)
 def test_a_campaign_beyond_the_policy_leaves_no_trace(
-    state: Path, clock: FakeClock, limit: str
+    joined: Joined, state: Path, limit: str
 ) -> None:
-    agent = joined_agent(state, clock, policy=TOO_STRICT[limit], entropy=no_entropy)
+    agent = joined(policy=TOO_STRICT[limit], entropy=no_entropy)
     before = files(state)
     with pytest.raises(PolicyRefusal) as refused:
         agree(agent, daily())
@@ -285,7 +285,6 @@ def test_a_campaign_beyond_the_policy_leaves_no_trace(
     assert f"policy.{limit}" in str(refused.value)
     assert "nothing was drawn, sent or spent" in str(refused.value)
     assert refused.value.exit_code == 3
-    agent.store.close()
 
 
 @pytest.mark.parametrize("limit", TOO_STRICT)
@@ -301,10 +300,10 @@ def test_a_policy_made_stricter_stops_the_draws(
 
 
 def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
-    state: Path, clock: FakeClock
+    joined: Joined, state: Path
 ) -> None:
     """Else the attribute would not be uniform: those that are spent could not be drawn."""
-    agent = joined_agent(state, clock, entropy=no_entropy)
+    agent = joined(entropy=no_entropy)
     charge(agent, "stove", 11.0)
     before = files(state)
     campaign = daily(attributes=FUEL + FUEL.replace("fuel", "stove"))
@@ -313,7 +312,6 @@ def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
     ):
         agree(agent, campaign)
     assert files(state) == before
-    agent.store.close()
 
 
 def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) -> None:
@@ -327,14 +325,15 @@ def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) ->
 
 
 @pytest.mark.parametrize("late", [0, 1, 10 * 365 * DAY])
-def test_a_campaign_that_has_ended_is_refused(state: Path, clock: FakeClock, late: int) -> None:
-    agent = joined_agent(state, clock, entropy=no_entropy)
+def test_a_campaign_that_has_ended_is_refused(
+    joined: Joined, state: Path, clock: FakeClock, late: int
+) -> None:
+    agent = joined(entropy=no_entropy)
     clock.now = FIRST + 366 * DAY + late
     before = files(state)
     with pytest.raises(CampaignProblem, match="has ended; nothing was drawn, sent or spent"):
         agree(agent, daily())
     assert files(state) == before
-    agent.store.close()
 
 
 def test_a_campaign_that_was_never_joined_is_said_to_be_so(agent: Agent) -> None:
@@ -342,23 +341,21 @@ def test_a_campaign_that_was_never_joined_is_said_to_be_so(agent: Agent) -> None
         agent.membership("other-00000000")
 
 
-def test_a_thousand_manifests_cause_no_draw(state: Path, clock: FakeClock) -> None:
+def test_a_thousand_manifests_cause_no_draw(joined: Joined, state: Path, clock: FakeClock) -> None:
     """R12: asking whether one could join reads neither value nor randomness."""
-    agent = joined_agent(state, clock, daily())
+    agent = joined(daily())
     draw(agent)
     before = files(state)
     silent = Agent(agent.store, ROOMY, clock=clock, entropy=no_entropy)
     for number in range(1000):
         silent.check(daily(slug=f"flood{number}", eps_inf=3.9))
     assert files(state) == before
-    agent.store.close()
 
 
-def test_a_default_does_not_stop_what_was_joined(state: Path, clock: FakeClock) -> None:
+def test_a_default_does_not_stop_what_was_joined(joined: Joined) -> None:
     """Only a limit that the owner set does; but nothing like it is joined any more."""
-    agent = joined_agent(state, clock, daily(**GENEROUS))
+    agent = joined(daily(**GENEROUS))
     agent.policy = Policy()
     draw(agent)
     with pytest.raises(PolicyRefusal, match=r"policy\.max_eps_inf"):
         agree(agent, daily(slug="other", eps_inf=4.0))
-    agent.store.close()

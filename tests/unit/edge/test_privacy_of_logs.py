@@ -23,15 +23,15 @@ from edge_client.agent import Agent, ReadValue
 from edge_client.statement import status_facts
 from edge_client.store import Store
 from protocol_spec import Manifest, Presence, Reporting, State, digest8
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.output import set_up_logging
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge import (
-    ALL_WAYS,
     DAY,
-    FUELS,
+    FUEL,
     NOBODY,
     QUICK,
     ROOM,
@@ -39,6 +39,7 @@ from tests.support.edge import (
     WARMTH,
     Connections,
     FakeClock,
+    Joined,
     MemoryTally,
     broken,
     colours,
@@ -48,7 +49,6 @@ from tests.support.edge import (
     only,
     runner_of,
     tick_until,
-    way_manifest,
 )
 
 SECRET = "marmalade"  # noqa: S105 - the device's true value
@@ -92,9 +92,9 @@ def chain(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__ or error.__context__
 
 
-def test_the_search_finds_what_is_there(state: Path, clock: FakeClock) -> None:
+def test_the_search_finds_what_is_there(joined: Joined, clock: FakeClock) -> None:
     """A negative control: each spelling of a memo is found when it is told."""
-    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE))
+    agent = joined(daily(attributes=ATTRIBUTE))
     draw_rounds(agent, clock, 1, SECRET)
     memo = agent.store.memos(only(agent).name)[77].body
     secrets = private(agent)
@@ -106,7 +106,6 @@ def test_the_search_finds_what_is_there(state: Path, clock: FakeClock) -> None:
         f"{memo.hex(' ')}",
     ):
         assert told(text, secrets), text
-    agent.store.close()
 
 
 def test_a_running_agent_tells_nothing(
@@ -152,9 +151,9 @@ def test_a_running_agent_tells_nothing(
     agent.store.close()
 
 
-def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
+def test_exceptions_tell_nothing(joined: Joined, state: Path, clock: FakeClock) -> None:
     connections = Connections()
-    agent = joined_agent(state, clock, daily(attributes=ATTRIBUTE), connect=connections)
+    agent = joined(daily(attributes=ATTRIBUTE), connect=connections)
     draw_rounds(agent, clock, 2, SECRET)
     secrets, membership = private(agent), only(agent)
 
@@ -180,7 +179,6 @@ def test_exceptions_tell_nothing(state: Path, clock: FakeClock) -> None:
         lambda: agent.membership("x-00000000"),
     ):
         assert told("".join(chain(error_of(attempt))), secrets) == []
-    agent.store.close()
 
 
 def error_of(attempt: Callable[[], object]) -> Exception:
@@ -283,14 +281,16 @@ def told_by(
     return records, beats, sizes, status
 
 
-@pytest.mark.parametrize("reporting", ALL_WAYS)
-@pytest.mark.parametrize("attribute", [FUELS, ROOM, WARMTH])
+@pytest.mark.parametrize("reporting", MECHANISMS)
+@pytest.mark.parametrize("attribute", [FUEL, ROOM, WARMTH])
 def test_from_the_first_round_on(
     tmp_path: Path, reporting: Reporting, attribute: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also of a source that never worked."""
     caplog.set_level(logging.DEBUG)
-    asked = way_manifest(reporting, attributes=attribute, count=ROUNDS, each=ROUNDS, max_values=2)
+    asked = daily(
+        reporting=reporting, attributes=attribute, count=ROUNDS, each=ROUNDS, max_values=2
+    )
     sources = {**SOURCES, "alternating": alternating()}
     found = {n: told_by(tmp_path / n, asked, read, caplog) for n, read in sources.items()}
     expected = found["first"]

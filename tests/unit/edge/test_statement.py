@@ -32,29 +32,27 @@ from protocol_spec import (
     make_report,
     report_odds,
 )
+from protocol_spec.mechanisms import MECHANISMS
+from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
 from tests.support.edge import (
-    ALL_WAYS,
     COLOUR,
     DAY,
     FUEL,
-    FUELS,
     NOBODY,
     ROOM,
     WARMTH,
     FakeClock,
+    Joined,
     as_killed,
     colours,
     daily,
     draw,
     draw_rounds,
-    joined_agent,
     many_values,
     no_entropy,
     only,
     rows,
-    way_manifest,
-    way_text,
 )
 
 
@@ -121,9 +119,9 @@ def test_show_tells_exactly_the_bytes_and_what_they_say(
 
 
 def test_show_never_tells_the_true_value_or_the_memo(
-    state: Path, clock: FakeClock, tmp_path: Path
+    joined: Joined, clock: FakeClock, tmp_path: Path
 ) -> None:
-    agent = joined_agent(state, clock, daily(attributes=COLOUR))
+    agent = joined(daily(attributes=COLOUR))
     draw_rounds(agent, clock, 2, "c77")
     memo = agent.store.memos(only(agent).name)[77].body
     with opened(agent, clock, tmp_path / "copy") as client:
@@ -132,11 +130,10 @@ def test_show_never_tells_the_true_value_or_the_memo(
     assert "last_value" not in facts
     assert memo.hex() not in (str(facts) + page).replace(" ", "")
     assert "c77" not in page
-    agent.store.close()
 
 
-def test_the_ledger_shown_is_the_one_kept(state: Path, clock: FakeClock, tmp_path: Path) -> None:
-    agent = joined_agent(state, clock, daily(max_values=2))
+def test_the_ledger_shown_is_the_one_kept(joined: Joined, clock: FakeClock, tmp_path: Path) -> None:
+    agent = joined(daily(max_values=2))
     draw_rounds(agent, clock, 3, "wood")
     draw_rounds(agent, clock, 1, "gas")
     with opened(agent, clock, tmp_path / "copy") as client:
@@ -148,7 +145,6 @@ def test_the_ledger_shown_is_the_one_kept(state: Path, clock: FakeClock, tmp_pat
     assert "memo drawn" in ledger_text(lines)
     assert status["campaigns"][0]["epsilon_exact"] == 4.0, "whatever the values were"
     assert "4 reports, 4 queued" in status_text(status)
-    agent.store.close()
 
 
 @pytest.mark.parametrize("protocol", LONGITUDINAL)
@@ -165,14 +161,13 @@ def test_a_payload_has_the_same_length_for_every_value(protocol: str, k: int) ->
 
 
 def test_the_agents_payload_has_the_same_length_whatever_happens(
-    state: Path, clock: FakeClock
+    joined: Joined, clock: FakeClock
 ) -> None:
     """R26: first, known, changed and frozen values look alike in size."""
     policy = Policy(max_values=2)
-    agent = joined_agent(state, clock, daily(attributes=colours(70), max_values=2), policy=policy)
+    agent = joined(daily(attributes=colours(70), max_values=2), policy=policy)
     values = ["c0", "c0", "c69", "c3", "c4", "c0", "c33"]
     assert len({len(draw_rounds(agent, clock, 1, value)[0]) for value in values}) == 1
-    agent.store.close()
 
 
 def test_status_without_anything(tmp_path: Path) -> None:
@@ -197,11 +192,11 @@ def test_why_nothing_is_due_is_told(agent: Agent, clock: FakeClock, tmp_path: Pa
 # --- What the owner is told of each way of reporting, and what nobody else is told.
 
 
-EVERY_WAY = pytest.mark.parametrize("reporting", ALL_WAYS)
+EVERY_WAY = pytest.mark.parametrize("reporting", MECHANISMS)
 
 
 def invited(state: Path, clock: FakeClock, reporting: Reporting, **options: object) -> str:
-    campaign = way_manifest(reporting, **options)
+    campaign = daily(reporting=reporting, **options)
     with EdgeClient(state, clock=clock) as client:
         invitation = client.invitation(manifest=campaign, broker="mqtts://b.example")
         return " ".join(invitation_text(invitation_facts(invitation, None)).split())
@@ -217,7 +212,7 @@ TOLD: dict[Reporting, tuple[str, ...]] = {
         "in 3 of 365 rounds, drawn at random when you join, and is silent in others",
         "At most 3 reports ever leave, each about the value of its own round only.",
         "by at most 1.95, all together by at most 7.39",
-        "cannot be read in such a round, it is answered for as “other”",
+        "cannot be read in such a round, it is answered for as “pump”",
         "never more than epsilon 2: 0.666667 for each of at most 3 answers, whatever changes",
     ),
     "hashed": (
@@ -254,8 +249,8 @@ def test_an_unreadable_value_of_open_ended_bins_is_a_bin_drawn_at_random(
 
 
 def test_odds_are_those_of_the_way() -> None:
-    facts = {way: attribute_facts(way_manifest(way), 0) for way in ALL_WAYS}
-    ways = {way: way_manifest(way).mechanisms[0] for way in ALL_WAYS}
+    facts = {way: attribute_facts(daily(reporting=way), 0) for way in MECHANISMS}
+    ways = {way: daily(reporting=way).mechanisms[0] for way in MECHANISMS}
     plain: tuple[Reporting, ...] = ("memoized", "once", "hashed")
     for way in plain:
         odds = report_odds(ways[way].calibration)
@@ -268,11 +263,11 @@ def test_odds_are_those_of_the_way() -> None:
 
 @EVERY_WAY
 def test_the_preview_of_every_mechanism_is_what_is_sent(
-    state: Path, clock: FakeClock, reporting: Reporting
+    joined: Joined, state: Path, clock: FakeClock, reporting: Reporting
 ) -> None:
     """All but the noise, with the padding and the level; and the page marks the noise alone."""
-    campaign = way_manifest(reporting, attributes=many_values(100) + FUELS, count=2, each=2)
-    agent = joined_agent(state, clock, campaign)
+    campaign = daily(reporting=reporting, attributes=many_values(100) + FUEL, count=2, each=2)
+    agent = joined(campaign)
     shown = attribute_facts(campaign, only(agent).attribute_index)
     sent = draw(agent, "wood").payload.hex(" ").split(" ")
     pairs = list(zip(shown["bytes"].split(" "), sent, strict=True))
@@ -287,10 +282,10 @@ def test_the_preview_of_every_mechanism_is_what_is_sent(
 
 @EVERY_WAY
 def test_what_was_spent_is_shown_exactly_with_its_bound(
-    state: Path, clock: FakeClock, reporting: Reporting
+    joined: Joined, state: Path, clock: FakeClock, reporting: Reporting
 ) -> None:
-    campaign = way_manifest(reporting, count=3, each=3, eps_1=0.6)
-    agent = joined_agent(state, clock, campaign)
+    campaign = daily(reporting=reporting, count=3, each=3, eps_1=0.6)
+    agent = joined(campaign)
     nothing = shown_text(agent.store.directory, clock)
     first = campaign.eps_1 if reporting == "once" else campaign.eps_inf
     assert f"the first report books epsilon {first:g}." in nothing
@@ -311,7 +306,6 @@ def test_what_was_spent_is_shown_exactly_with_its_bound(
     assert f'<span class="big">{exact:.4f}</span> of at most {booked:g}, in epsilon' in html
     assert f"In all, never more than epsilon {bound:g}" in html
     assert f"{exact:.4f} after 2" in html, "and on the curve"
-    agent.store.close()
 
 
 def shown_text(state: Path, clock: FakeClock) -> str:
@@ -320,8 +314,10 @@ def shown_text(state: Path, clock: FakeClock) -> str:
         return " ".join(f"{shown} {status_text(status_facts(client))}".split())
 
 
-def test_hashed_reports_say_the_values_of_their_group(state: Path, clock: FakeClock) -> None:
-    agent = joined_agent(state, clock, way_manifest("hashed", attributes=many_values(16)))
+def test_hashed_reports_say_the_values_of_their_group(
+    joined: Joined, state: Path, clock: FakeClock
+) -> None:
+    agent = joined(daily(reporting="hashed", attributes=many_values(16)))
     draw_rounds(agent, clock, 12, "v03")
     way, member = only(agent).mechanism, only(agent)
     with EdgeClient(state, clock=clock, exclusive=False) as client:
@@ -329,12 +325,13 @@ def test_hashed_reports_say_the_values_of_their_group(state: Path, clock: FakeCl
     cells = [way.randomiser(member.device).key(i) for i in range(16)]
     groups = {cell: [f"v{i:02}" for i in range(16) if cells[i] == cell] for cell in (0, 1)}
     assert [row["says"] for row in rows] == [groups[int(row["bytes"][-2:], 16)] for row in rows]
-    agent.store.close()
 
 
-def test_its_owner_sees_the_rounds_that_were_drawn(state: Path, clock: FakeClock) -> None:
+def test_its_owner_sees_the_rounds_that_were_drawn(
+    joined: Joined, state: Path, clock: FakeClock
+) -> None:
     """They follow from no value, and whoever sees a report sees its round."""
-    agent = joined_agent(state, clock, way_manifest("once", count=365, each=2))
+    agent = joined(daily(reporting="once", count=365, each=2))
     one, two = only(agent).drawn_rounds or ()
     told = joined_text(joined_facts(only(agent)))
     assert f"Rounds drawn: {one} (20" in told
@@ -342,20 +339,21 @@ def test_its_owner_sees_the_rounds_that_were_drawn(state: Path, clock: FakeClock
     assert f"Rounds drawn: {one} (20" in shown_text(state, clock)
     with EdgeClient(state, clock=clock, exclusive=False) as client:
         assert f"{one} (opens 20" in statement_page(client, client.memberships())
-    agent.store.close()
 
 
 # --- a warning ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attribute", [FUELS, FUELS + "changes = true\n", ROOM, WARMTH])
+@pytest.mark.parametrize("attribute", [FUEL, FUEL + "changes = true\n", ROOM, WARMTH])
 @EVERY_WAY
 def test_memos_of_what_changes_are_warned_of(
     cli: Cli, state: Path, tmp_path: Path, reporting: Reporting, attribute: str
 ) -> None:
-    warned = reporting in ("memoized", "nested") and attribute != FUELS
+    warned = reporting in ("memoized", "nested") and attribute != FUEL
     asked = tmp_path / "asked.toml"
-    asked.write_text(way_text(reporting, attributes=attribute, first=None), encoding="utf-8")
+    asked.write_text(
+        manifest_text(reporting=reporting, attributes=attribute, first=None), encoding="utf-8"
+    )
     joined = cli("join", "--manifest", asked, "--broker", NOBODY, "--yes", "--state-dir", state)
     assert joined.exit_code == 0, joined.output
     # Once in what is read before agreeing, and once of the attribute that was drawn.
