@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from edge_client.errors import SettingsError, SourceFailure
-from edge_client.language import say
+from edge_client.language import message, say
 from protocol_spec import AllomfreeError, Attribute
 from protocol_spec.programs.output import nearest, quoted, shown
 
@@ -70,10 +70,11 @@ class CommandSource:
         """What the command prints, without surrounding white space."""
         import subprocess  # noqa: PLC0415 - only agents with such a source pay for it
 
+        names = (*PASSED_ON, *self.environment)
         try:
             done = subprocess.run(  # noqa: S603 - the owner's own command, no shell
                 self.command,
-                env=command_environment(os.environ, self.environment),
+                env={n: v for n, v in os.environ.items() if n in names or n.startswith("LC_")},
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=self.timeout,
@@ -90,17 +91,9 @@ class CommandSource:
             if done.stdout.strip():
                 return done.stdout.strip()
             what = "printed nothing"
-        program = self.command[0]
-        raise SourceFailure(f"the command {program!r} {what}; nothing was drawn or sent") from None
-
-
-def command_environment(environ: Mapping[str, str], named: Sequence[str]) -> dict[str, str]:
-    """Paths, home, language and time zone, and the variables that the owner names."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name in PASSED_ON or name in named or name.startswith("LC_")
-    }
+        raise SourceFailure(
+            f"the command {self.command[0]!r} {what}; nothing was drawn or sent"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +142,7 @@ def _model() -> str:
 def _distribution(field: str) -> str:
     import platform  # noqa: PLC0415 - only for this fact
 
-    found = platform.freedesktop_os_release()
-    return found["ID"] if field == "ID" else found.get(field, "")
+    return platform.freedesktop_os_release().get(field, "")
 
 
 def _number_in(path: str) -> float:
@@ -186,9 +178,8 @@ class MachineSource:
 
     def __post_init__(self) -> None:
         if self.fact not in FACTS:
-            raise ValueError(
-                f"fact = {quoted(self.fact)}: choose one of {', '.join(sorted(FACTS))}"
-            )
+            known = ", ".join(sorted(FACTS))
+            raise ValueError(f"fact = {quoted(self.fact)}: choose one of {known}")
 
     def read(self) -> object:
         return read_fact(self.fact)
@@ -253,10 +244,12 @@ KINDS: Final[dict[str, Callable[..., Source]]] = {
 }
 
 
-def build(attribute: str, table: Mapping[str, Any]) -> Source:
+def build(attribute: str, table: object) -> Source:
     """A source from its `[sources.NAME]` table."""
-    options, name = dict(table), f"sources.{shown(attribute, 80)}"
-    kinds = ", ".join(sorted(KINDS))
+    name, kinds = f"sources.{shown(attribute, 80)}", ", ".join(sorted(KINDS))
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{name} must be a table, as in [sources.fuel]")
+    options = dict(table)
     if not options.keys() & {"kind", "value"}:
         # Only names of options are repeated: what was written there may be a value.
         near = next((n for option in options if (n := nearest(option, ("value", "kind")))), ".")
@@ -276,17 +269,13 @@ def build(attribute: str, table: Mapping[str, Any]) -> Source:
 
 def build_all(tables: Mapping[str, Any], file: Path | None = None) -> dict[str, Source]:
     try:
-        for name, table in tables.items():
-            if not isinstance(table, Mapping):
-                name = shown(name, 80)  # noqa: PLW2901
-                raise SettingsError(f"sources.{name} must be a table, as in [sources.fuel]")
         return {name: build(name, table) for name, table in tables.items()}
     except SettingsError as error:
         raise SettingsError(f"{shown(file)}: {error}" if file else str(error)) from None
 
 
 def reader(sources: Mapping[str, Source]) -> Callable[[str], object]:
-    """A function that reads an attribute's source, or says that there is none."""
+    """A function that reads an attribute's source; `SourceFailure` if there is none."""
 
     def read(attribute: str) -> object:
         if attribute not in sources:
@@ -300,8 +289,8 @@ def reader(sources: Mapping[str, Source]) -> Callable[[str], object]:
 
 
 # --- checks before joining -----------------------------------------------------------------------
-# Reported is what depends on the configuration and on what is installed: no source, a wrong option,
-# a program or file that does not exist. Whether a source gives a usable value is as private as the
+# They depend only on the configuration and on what is installed: no source, a wrong option, a
+# program or file that does not exist. Whether a source gives a usable value is as private as the
 # value (P1); only `doctor` tries that.
 
 
@@ -339,8 +328,6 @@ def example(attribute: Attribute) -> str:
 
 
 def _problem(name: str, table: object) -> str:
-    if not isinstance(table, Mapping):
-        return say("[sources.{name}] must be a table", name=name)
     try:
         source = build(name, table)
     except AllomfreeError as error:
@@ -348,11 +335,9 @@ def _problem(name: str, table: object) -> str:
     if isinstance(source, CommandSource):
         import shutil  # noqa: PLC0415 - `run` does not check
 
-        program = source.command[0]
-        if not shutil.which(program):
-            return say(
-                "the program {program} is not found, or must not be run", program=quoted(program)
-            )
+        if not shutil.which(program := source.command[0]):
+            missing = message("the program {program} is not found, or must not be run")
+            return say(missing, program=quoted(program))
     elif isinstance(source, JsonFileSource):
         if not (Path(source.file).is_file() and os.access(source.file, os.R_OK)):
             return say("the file {file} is not there, or must not be read", file=shown(source.file))

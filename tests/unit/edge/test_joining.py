@@ -407,7 +407,7 @@ def test_a_source_that_cannot_be_read_at_all_is_told(
 
 
 def test_sources_that_are_no_tables(joining: Callable[..., str]) -> None:
-    assert "[sources.fuel] must be a table" in joining("[sources]\nfuel = 3\nroom = 4\n")
+    assert "sources.fuel must be a table" in joining("[sources]\nfuel = 3\nroom = 4\n")
 
 
 def test_programs_are_told_too(cli: Cli, asked: Path, state: Path) -> None:
