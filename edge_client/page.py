@@ -25,7 +25,6 @@ from typing import Final
 
 from edge_client.agent import Device
 from edge_client.errors import SettingsError
-from edge_client.explain import words
 from edge_client.language import current_language, message, number, say, say_count
 from edge_client.records import Membership
 from edge_client.statement import Facts, budget_facts, campaign_facts, ledger_facts
@@ -39,6 +38,7 @@ from edge_client.text import (
     none_joined,
     reports_text,
     rounds_text,
+    shifts_text,
 )
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.cli import typed
@@ -254,18 +254,16 @@ def _campaign(device: Device, membership: Membership) -> str:
     joined = facts["status"] == "joined"
     state = facts["state"] if joined else f"{say(facts['status'])}: {facts['state']}"
     now = say("{purpose}. Now: {state}.", purpose=facts["purpose"], state=state)
-    booked = words(membership.manifest, membership.attribute_index).booked
     stays = (
         f"{_bullets(facts['never_leaves'])}"
         f"{_paragraphs(say('What the broker sees all the same:'))}"
         f"{_bullets(facts['broker_sees'])}{_paragraphs(*facts['drawn_attribute']['not_hidden'])}"
     )
-    revealed = _revealed(facts, booked) + _curve(device, membership)
     return "".join(
         [
             f"<h2>{escape(facts['title'])}</h2>{_paragraphs(now, kind='soft')}",
             _section(say("What leaves"), _leaves(facts)),
-            _section(say("What that has revealed"), revealed),
+            _section(say("What that has revealed"), _revealed(facts) + _curve(device, membership)),
             _section(say("The last reports"), _reports(facts)),
             _section(say("What does not leave"), stays),
             _section(say("Who gets it, and until when"), _who(facts), folded=True),
@@ -294,22 +292,16 @@ def _leaves(facts: Facts) -> str:
         bytes=drawn["length"],
         answers=facts["answers"],
     )
-    shift = say(
-        "One report multiplies anyone's odds about you {one}, all of them together, however many, "
-        "{every}.",
-        one=drawn["belief_one_report"],
-        every=drawn["belief_all_reports"],
-    )
     values = and_more(", ".join(drawn["values"][:8]), drawn["values"], 8)
     warning = [drawn["warning"]] if drawn["warning"] else []
     return (
         f"{_paragraphs(how)}{_paragraphs(drawn['question'], kind='lead')}"
         f"{_paragraphs(say('Answers: {values}', values=values), kind='soft')}"
-        f"{_paragraphs(drawn['one_report'], drawn['all_reports'], shift, *warning)}"
+        f"{_paragraphs(drawn['one_report'], drawn['all_reports'], shifts_text(drawn), *warning)}"
     )
 
 
-def _revealed(facts: Facts, booked: str) -> str:
+def _revealed(facts: Facts) -> str:
     if not facts["reports"]:
         nothing = say(
             "Nothing was drawn yet; the first report books epsilon {epsilon}.",
@@ -326,8 +318,8 @@ def _revealed(facts: Facts, booked: str) -> str:
         drawn=drawn,
     )
     big = f'<span class="big">{number(facts["epsilon_exact"], ".4f")}</span>'
+    marked, booked = escape(text).replace("\0", big), facts["drawn_attribute"]["booked"]
     climbs = say("The curve climbs to its ceiling and never beyond.")
-    marked = escape(text).replace("\0", big)
     return f"<p>{marked}</p>{_paragraphs(f'{booked} {climbs}', in_all(facts))}"
 
 

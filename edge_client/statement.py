@@ -136,19 +136,13 @@ def _about(manifest: Manifest) -> Facts:
 
 def attribute_facts(manifest: Manifest, index: int) -> Facts:
     """One question: its answers, its odds, and the bytes a report of it has."""
-    attribute, text = manifest.attributes[index], words(manifest, index)
-    octets = _preview(manifest, index)
+    attribute, octets = manifest.attributes[index], _preview(manifest, index)
     return {
         "attribute": attribute.name,
         "question": attribute.question,
         "values": list(attribute.values),
         "protocol": manifest.mechanisms[index].protocol,
-        "one_report": text.one_report,
-        "all_reports": text.all_reports,
-        "belief_one_report": text.belief_one_report,
-        "belief_all_reports": text.belief_all_reports,
-        "not_hidden": list(text.not_hidden),
-        "warning": text.warning,
+        **words(manifest, index)._asdict(),
         "bytes": " ".join(octets),
         "length": len(octets),
     }

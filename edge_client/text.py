@@ -62,6 +62,15 @@ def first_charge(facts: Facts) -> str:
     return number(facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"])
 
 
+def shifts_text(facts: Facts) -> str:
+    """The bounds of local differential privacy for a question, as odds."""
+    return say(
+        "One report multiplies anyone's odds about you {one}, all together {every}.",
+        one=facts["belief_one_report"],
+        every=facts["belief_all_reports"],
+    )
+
+
 def reports_text(count: int) -> str:
     return say_count(count, "{count} report", "{count} reports")
 
@@ -306,18 +315,13 @@ def _attribute_lines(facts: Facts) -> list[str]:
     wide = max(10, *(len(say(label)) + 1 for label in OF_QUESTION))
     answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
     blank = " " * len(odds)
-    shifts = say(
-        "One report multiplies anyone's odds about you {one}, all together {every}.",
-        one=facts["belief_one_report"],
-        every=facts["belief_all_reports"],
-    )
     size, protocol = facts["length"], facts["protocol"]
     return [
         f"  {facts['attribute']}: {facts['question']}",
         f"{answers}{len(facts['values'])}: {values}",
         *_wrap(facts["one_report"], odds),
         *_wrap(facts["all_reports"], blank),
-        *_wrap(shifts, blank),
+        *_wrap(shifts_text(facts), blank),
         f"{name}{octets}",
         blank + say("{count} bytes, {protocol}; ?? is noise", count=size, protocol=protocol),
         *(_wrap(facts["warning"], " " * 4) if facts["warning"] else []),
