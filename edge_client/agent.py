@@ -187,7 +187,7 @@ class Agent:
         self.policy = policy
         self.clock = clock or SystemClock()
         self._entropy = entropy
-        self._trace = trace
+        self.trace = trace
         self._make_randomiser = randomiser
         self._randomisers: dict[tuple[str, str, int], Randomiser] = {}
 
@@ -238,7 +238,7 @@ class Agent:
         if kept is None:
             attribute = random_below(len(manifest.attributes), self._entropy)
             kept = Participation("", attribute, -1, 0, manifest.digest)
-        self._trace("attribute drawn")
+        self.trace("attribute drawn")
         self.store.join(
             manifest,
             broker=broker,
@@ -250,7 +250,7 @@ class Agent:
             operator=operator,
             known_broker=known_broker,
         )
-        self._trace("joined")
+        self.trace("joined")
         return self.membership(manifest.campaign)
 
     def _draw_rounds(self, manifest: Manifest, kept: Participation) -> tuple[int, ...] | None:
@@ -266,7 +266,7 @@ class Agent:
         left = at if at is not None else 0 if now < rounds.first else rounds.count
         first, each = max(left, kept.last_round + 1), rounds.each - kept.answers
         drawn = draw_rounds(first, rounds.count, each, self._entropy)
-        self._trace("rounds drawn")
+        self.trace("rounds drawn")
         return drawn
 
     def pseudonym(self) -> str:
@@ -297,7 +297,7 @@ class Agent:
         body, memo, is_new = self._answer(membership, index)
         report = make_report(manifest, allowed.round, membership.attribute_index, body)
         payload, deadline = report.encode(), manifest.rounds.deadline(allowed.round)
-        self._trace("report drawn")
+        self.trace("report drawn")
         now = int(self.clock.wall())
         drawn = Draw(
             round=allowed.round,
@@ -310,7 +310,7 @@ class Agent:
             new_memo=memo.body if memo and is_new else None,
         )
         self.store.record(membership, drawn)
-        self._trace("report committed")
+        self.trace("report committed")
         return Queued(name, allowed.round, payload, deadline, now, "queued")
 
     def _answer(self, member: Membership, index: int | None) -> tuple[bytes, Memo | None, bool]:
@@ -320,11 +320,11 @@ class Agent:
         if member.mechanism.memos == 0 and index is not None:
             check_draw(self.store, self.policy, member, member.manifest.eps_1, self.clock.wall())
             fresh = randomiser.memoize(randomiser.key(index))
-            self._trace("answer drawn")
+            self.trace("answer drawn")
             return randomiser.report(fresh, 0), None, False
         key = None if index is None else randomiser.key(index)
         memo, is_new = self._memo(member, key, randomiser)
-        self._trace("memo drawn" if is_new else "memo found")
+        self.trace("memo drawn" if is_new else "memo found")
         return randomiser.report(memo.body, memo.reports), memo, is_new
 
     def _memo(

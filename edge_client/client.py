@@ -96,7 +96,6 @@ class EdgeClient(Device):
         )
         self._timing = timing or Timing()
         self._entropy = entropy
-        self._trace = trace
         self.agent = Agent(self.store, self.policy, clock=self.clock, entropy=entropy, trace=trace)
 
     # --- taking part -------------------------------------------------------------------------
@@ -238,14 +237,10 @@ class EdgeClient(Device):
 
     def runner(self, read: ReadValue) -> Runner:
         """The loop for daemons: see `Runner.run`."""
-        delivery, entropy = self._delivery(), self._entropy
-        return Runner(self.agent, read, delivery, timing=self._timing, entropy=entropy)
+        return Runner(self.agent, read, self._delivery())
 
     def _delivery(self) -> Delivery:
-        timing, entropy, trace = self._timing, self._entropy, self._trace
-        return Delivery(
-            self.store, self.clock, self.connector, timing=timing, entropy=entropy, trace=trace
-        )
+        return Delivery(self.agent, self.connector, self._timing, self._entropy)
 
     # --- forgetting --------------------------------------------------------------------------
 

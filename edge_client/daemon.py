@@ -7,7 +7,6 @@ Nothing that arrives from the network can cause a draw (R12, I16).
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 
 from edge_client.agent import Agent, Due, ReadValue, Wait, due
@@ -76,21 +75,12 @@ class CampaignSchedule:
 class Runner:
     """The daemon's loop: draws an agent's reports and delivers them."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        read: ReadValue,
-        delivery: Delivery,
-        *,
-        timing: Timing | None = None,
-        entropy: Entropy = os.urandom,
-    ) -> None:
+    def __init__(self, agent: Agent, read: ReadValue, delivery: Delivery) -> None:
         self.agent = agent
         self.clock = agent.clock
         self.delivery = delivery
         self._read = read
-        self._timing = timing or Timing()
-        self._entropy = entropy
+        self._timing = delivery.timing
         self._heartbeat = Heartbeat(agent.store.directory, self.clock.wall)
         self._schedules: dict[str, CampaignSchedule] = {}
         self._started = self.clock.steady()
@@ -164,6 +154,6 @@ class Runner:
 
     def _schedule(self, membership: Membership) -> CampaignSchedule:
         if membership.name not in self._schedules:
-            schedule = CampaignSchedule(self.clock, self._timing, self._entropy)
+            schedule = CampaignSchedule(self.clock, self._timing, self.delivery.entropy)
             self._schedules[membership.name] = schedule
         return self._schedules[membership.name]

@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from edge_client.agent import Agent
 from edge_client.clock import Clock
 from edge_client.errors import BrokerUnreachable, StorageFailure
 from edge_client.link import Connector, Link
-from edge_client.records import Fate, Membership, Queued, Timing, Trace, no_trace
+from edge_client.records import Fate, Membership, Queued, Timing, Trace
 from edge_client.status import Problem
 from edge_client.store import Store
 from protocol_spec import (
@@ -260,21 +261,18 @@ class Delivery:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
+        agent: Agent,
         connector: Connector,
-        *,
-        timing: Timing | None = None,
+        timing: Timing,
         entropy: Entropy = os.urandom,
-        trace: Trace = no_trace,
     ) -> None:
         self.memberships: list[Membership] = []
-        self._store = store
-        self._clock = clock
+        self.timing = timing
+        self.entropy = entropy
+        self._store = agent.store
+        self._clock = agent.clock
+        self._trace = agent.trace
         self._connector = connector
-        self._timing = timing or Timing()
-        self._entropy = entropy
-        self._trace = trace
         self._queues: dict[str, CampaignQueue] = {}
         self._connections: dict[str, Connection] = {}
         self._seen: int | None = None
@@ -285,7 +283,7 @@ class Delivery:
         try:
             self.settle()
             while self.queued and time.monotonic() < limit:
-                self.run_network(self._timing.step / 5)
+                self.run_network(self.timing.step / 5)
                 self.settle()
             return self.queued
         finally:
@@ -379,7 +377,7 @@ class Delivery:
         for broker in self._connections.keys() - brokers:
             self._connections.pop(broker).close()
         for broker in brokers - self._connections.keys():
-            shared = (self._connector, self._clock, self._timing, self._jitter, self._trace)
+            shared = (self._connector, self._clock, self.timing, self._jitter, self._trace)
             self._connections[broker] = Connection(broker, *shared)
 
     def _hear(self, message: Message) -> None:
@@ -402,4 +400,4 @@ class Delivery:
 
     def _jitter(self, pause: float) -> float:
         """Between half and all of a pause, so that a fleet does not return as one."""
-        return pause * (0.5 + random_below(1 << 16, self._entropy) / (1 << 17))
+        return pause * (0.5 + random_below(1 << 16, self.entropy) / (1 << 17))

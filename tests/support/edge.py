@@ -232,8 +232,7 @@ def runner_of(
     entropy: Entropy = bytes,  # no randomness: draw and send at once
 ) -> Runner:
     connector = Connector(Credentials(), make_link=make_link)
-    delivery = Delivery(agent.store, agent.clock, connector, timing=timing, entropy=entropy)
-    return Runner(agent, read, delivery, timing=timing, entropy=entropy)
+    return Runner(agent, read, Delivery(agent, connector, timing, entropy))
 
 
 def tick_until(runner: Runner, reached: Callable[[], bool], timeout: float = 60.0) -> None:
