@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,21 +18,53 @@ import click
 if find_spec("protocol_spec") is None:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import accuracy as accuracy_benchmark
 from benchmarks import agent as agent_benchmark
 from benchmarks import ingest as ingest_benchmark
 from benchmarks import live as live_benchmark
-from benchmarks import mechanisms as mechanisms_benchmark
 from benchmarks import peers as peers_benchmark
 from benchmarks import report
 from benchmarks import soak as soak_benchmark
-from benchmarks.peers import PeerFailed, Peers
+from benchmarks.peers import Bench, PeerFailed, Peers
 from benchmarks.report import Measurement
 from testbed.processes import TestbedError
 
-Option = Callable[[Callable[..., None]], Callable[..., None]]
+Rows = list[Measurement]
 
 NOT_SHOWN: Final = ("in_json", "write", "peer_python")  # they change no number
-WITH_READERS: Final = {"readers": 10, "reports": 300_000}
+PYTHON: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+TYPES: Final = {"peer_python": PYTHON, "errors": click.IntRange(2), "campaigns": click.IntRange(2)}
+HELP: Final = {
+    "campaigns": "Runs of multi-freq-ldpy for each budget; half as many for a day.",
+    "connections": "Connections that publish them.",
+    "devices": "Devices in one round, report by report.",
+    "errors": "Campaigns of multi-freq-ldpy for each budget.",
+    "large": "Reports in a larger round; 0 for none.",
+    "minutes": "Length of the run.",
+    "peer": "Also compare with multi-freq-ldpy, installed for it.",
+    "peer_python": "Python that has the other libraries, instead of a temporary environment.",
+    "rate": "Reports a second.",
+    "readers": "Instead measure ingest while N readers use the page.",
+    "reports": "Reports published.",
+    "runs": "Runs of which the median counts.",
+    "share": "Share of a core that each worker gets.",
+    "statistics": "Devices simulated as counts alone.",
+    "values": "Values of the attribute.",
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+def main() -> None:
+    """Measure what allomfree costs, against its own limits and against other libraries.
+
+    Every command exits with status 1 when a limit is broken.
+
+    \b
+    Examples:
+      python scripts/benchmark.py agent
+      python scripts/benchmark.py live --reports 5000 --runs 1 --json
+      python scripts/benchmark.py all --write
+    """
 
 
 @dataclass(slots=True)
@@ -49,8 +83,16 @@ class Run:
             yield driver
 
 
-def reported(measure: Callable[..., list[Measurement]]) -> Callable[..., None]:
-    """A command that prints what `measure` returns; exit status 1 when a limit is broken."""
+def option(name: str, default: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    flag, kind = f"--{name.replace('_', '-')}", TYPES.get(name)
+    return click.option(
+        flag, name, default=default, type=kind, is_flag=default is False, help=HELP[name]
+    )
+
+
+def verb(measure: Callable[..., Rows]) -> click.Command:
+    """A command that prints what `measure` returns; its parameters become the options. The exit
+    status is 1 when a limit is broken."""
 
     @click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
     @click.option("--write", is_flag=True, help="Write the numbers to docs/benchmarks.md.")
@@ -68,263 +110,143 @@ def reported(measure: Callable[..., list[Measurement]]) -> Callable[..., None]:
         click.echo(shown)
         if write:
             report.write(run.name, _command(context), measured, machine, run.versions)
-        context.exit(0 if report.kept(measured) else 1)
+        context.exit(1 if any(m.broken for m in measured) else 0)
 
-    return command
+    made: Callable[..., None] = command
+    for name, parameter in reversed(list(inspect.signature(measure).parameters.items())[1:]):
+        made = option(name, parameter.default)(made)
+    return main.command()(made)
 
 
 def _command(context: click.Context) -> str:
     """How to measure the same again: the command with the options that differ from the default."""
     words = ["python scripts/benchmark.py", str(context.info_name)]
-    for option in context.command.params:
-        value = context.params.get(str(option.name))
-        if option.name in NOT_SHOWN or value == option.get_default(context):
-            continue
-        shown = value.name if isinstance(value, Path) else value  # its directory is this machine's
-        words += [option.opts[0]] if value is True else [option.opts[0], str(shown)]
+    for given in context.command.params:
+        value = context.params.get(str(given.name))
+        if given.name not in NOT_SHOWN and value != given.get_default(context):
+            words += [given.opts[0]] if value is True else [given.opts[0], str(value)]
     return " ".join(words)
 
 
-def _number(
-    flag: str, default: float, text: str, name: str | None = None, *, least: int | None = None
-) -> Option:
-    kind = click.IntRange(least) if least is not None else None
-    names = (flag, name) if name else (flag,)
-    return click.option(*names, default=default, type=kind, help=text, show_default=True)
-
-
-def _runs(default: int) -> Option:
-    return _number("--runs", default, "Runs of which the median counts.")
-
-
-PEER_PYTHON: Final = click.option(
-    "--peer-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Python that has the other libraries, instead of a temporary environment.",
-)
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
-    """Measure what allomfree costs, against its own limits and against other libraries.
-
-    Every command exits with status 1 when a limit is broken.
-
-    \b
-    Examples:
-      python scripts/benchmark.py agent
-      python scripts/benchmark.py all --write
-    """
-
-
-@main.command()
-@reported
-def agent(_run: Run) -> list[Measurement]:
+@verb
+def agent(_run: Run) -> Rows:
     """Measure what the agent costs a device: memory, start-up, bytes sent, syncs of the disk."""
     return agent_benchmark.measure()
 
 
-@main.command()
-@reported
-def startup(_run: Run) -> list[Measurement]:
+@verb
+def startup(_run: Run) -> Rows:
     """Measure the CPU time of short commands, against that of `python -c pass`."""
     return agent_benchmark.measure_startup()
 
 
-@main.command()
-@_number("--reports", 100_000, "Reports in one round.")
-@_runs(5)
-@_number("--large", 1_000_000, "Reports in a larger round; 0 for none.")
-@_number("--values", 100, "Values of the attribute.", "k")
-@click.option("--readers", default=0, help="Instead measure ingest while N readers use the page.")
-@reported
+@verb
 def ingest(
-    run: Run, reports: int, runs: int, large: int, k: int, readers: int
-) -> list[Measurement]:
+    run: Run, reports: int = 100_000, runs: int = 5, large: int = 1_000_000, values: int = 100,
+    readers: int = 0,
+) -> Rows:  # fmt: skip
     """Measure durable exactly-once ingest against a bare paho subscriber that only counts.
 
     With --readers: ingest while the analyst's page is read, against ingest while it is not.
-
-    \b
-    Examples:
-      python scripts/benchmark.py ingest
-      python scripts/benchmark.py ingest --reports 20000 --runs 1 --large 0 --json
-      python scripts/benchmark.py ingest --readers 10 --reports 300000
     """
     if readers:
         run.name = "readers"
-        return ingest_benchmark.measure_with_readers(reports, runs, k, readers)
-    return ingest_benchmark.measure(reports, runs, large, k)
+        return ingest_benchmark.measure_with_readers(reports, runs, values, readers)
+    return ingest_benchmark.measure(reports, runs, large, values)
 
 
-@main.command()
-@_number("--reports", 100_000, "Reports in one round.")
-@_runs(5)
-@_number("--values", 100, "Values of the attribute.", "k")
-@reported
-def stores(_run: Run, reports: int, runs: int, k: int) -> list[Measurement]:
+@verb
+def stores(_run: Run, reports: int = 100_000, runs: int = 5, values: int = 100) -> Rows:
     """Measure ingest into PostgreSQL against ingest into SQLite; `ingest` does this as well."""
-    return ingest_benchmark.measure_stores(reports, runs, k)
+    return ingest_benchmark.measure_stores(reports, runs, values)
 
 
-@main.command()
-@_number("--reports", 100_000, "Reports in one round.")
-@_runs(3)
-@_number("--share", 0.05, "Share of a core that each worker gets.")
-@reported
-def workers(_run: Run, reports: int, runs: int, share: float) -> list[Measurement]:
-    """Measure one, two and four workers on one NATS and one PostgreSQL.
-
-    \b
-    Examples:
-      python scripts/benchmark.py workers
-      python scripts/benchmark.py workers --reports 40000 --runs 1 --json
-    """
+@verb
+def workers(_run: Run, reports: int = 100_000, runs: int = 3, share: float = 0.05) -> Rows:
+    """Measure one, two and four workers on one NATS and one PostgreSQL."""
     return ingest_benchmark.measure_workers(reports, runs, share)
 
 
-def _check_checkout(
-    _context: click.Context, _option: click.Parameter, place: Path | None
-) -> Path | None:
-    if place is not None and not (place / "collector" / "brokers").is_dir():
-        raise click.BadParameter(f"{place} is not a checkout of allomfree with an embedded broker")
-    return place
-
-
-@main.command()
-@_number("--reports", 20_000, "Reports published.")
-@_number("--connections", 20, "Connections that publish them.")
-@_runs(3)
-@_number("--values", 100, "Values of the attribute.", "k")
-@click.option(
-    "--against",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    callback=_check_checkout,
-    help="Checkout of another version to compare with, too.",
-)
-@reported
+@verb
 def live(
-    _run: Run, reports: int, connections: int, runs: int, k: int, against: Path | None
-) -> list[Measurement]:
+    _run: Run, reports: int = 20_000, connections: int = 20, runs: int = 3, values: int = 100
+) -> Rows:
     """Measure counting while devices publish: reports a second, and time until the receipts.
 
-    On NATS as it is embedded, and on mosquitto; both over TLS as well. With --against, the
-    collector and the embedded broker of another checkout get the same publishers.
-
-    \b
-    Examples:
-      python scripts/benchmark.py live
-      python scripts/benchmark.py live --reports 5000 --runs 1 --json
-      python scripts/benchmark.py live --against ../v0.1
+    On NATS as it is embedded, and on mosquitto; both over TLS as well.
     """
-    return live_benchmark.measure(live_benchmark.Effort(reports, connections, runs, k), against)
+    return live_benchmark.measure(live_benchmark.Effort(reports, connections, runs, values))
 
 
-@main.command()
-@_number("--reports", 50_000, "Reports that are published.")
-@_runs(3)
-@_number("--values", 41, "Values of the attribute.")
-@reported
-def brokers(_run: Run, reports: int, runs: int, values: int) -> list[Measurement]:
-    """Measure what a report costs the broker: NATS, three nodes of it, and mosquitto.
-
-    \b
-    Examples:
-      python scripts/benchmark.py brokers
-      python scripts/benchmark.py brokers --reports 5000 --runs 1 --json
-    """
+@verb
+def brokers(_run: Run, reports: int = 50_000, runs: int = 3, values: int = 41) -> Rows:
+    """Measure what a report costs the broker: NATS, three nodes of it, and mosquitto."""
     return live_benchmark.measure_brokers(reports, runs, values)
 
 
-@main.command()
-@_number("--devices", 1_000_000, "Devices simulated report by report.")
-@_number("--statistics", 100_000_000, "Devices simulated as counts alone.")
-@_runs(5)
-@click.option("--peer", is_flag=True, help="Also compare with multi-freq-ldpy, installed for it.")
-@PEER_PYTHON
-@reported
+@verb
 def simulate(
-    run: Run, devices: int, statistics: int, runs: int, peer: bool, peer_python: Path | None
-) -> list[Measurement]:
-    """Measure what the simulator costs at each depth, against a loop over users.
-
-    \b
-    Examples:
-      python scripts/benchmark.py simulate
-      python scripts/benchmark.py simulate --peer
-    """
+    run: Run, devices: int = 1_000_000, statistics: int = 100_000_000, runs: int = 5,
+    peer: bool = False, peer_python: Path | None = None,
+) -> Rows:  # fmt: skip
+    """Measure what the simulator costs at each depth, against a loop over users."""
     with run.peers(peer_python) if peer or peer_python else nullcontext() as driver:
         return peers_benchmark.measure_simulator(statistics, devices, runs, driver)
 
 
-@main.command()
-@_number("--devices", 1_000_000, "Devices in one round.")
-@_runs(5)
-@_number("--errors", 20, "Campaigns of multi-freq-ldpy for each budget.", least=2)
-@PEER_PYTHON
-@reported
+@verb
 def peers(
-    run: Run, devices: int, runs: int, errors: int, peer_python: Path | None
-) -> list[Measurement]:
+    run: Run, devices: int = 1_000_000, runs: int = 5, errors: int = 20,
+    peer_python: Path | None = None,
+) -> Rows:  # fmt: skip
     """Compare with multi-freq-ldpy and pure-ldp: speed, and error at equal budgets.
 
     They are installed into a temporary environment, which is removed at the end.
     """
-    with run.peers(peer_python) as driver:
-        return peers_benchmark.measure(driver, devices, runs, errors)
+    with run.peers(peer_python) as driver, tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(driver, Path(scratch), runs)
+        speed = peers_benchmark.measure_speed(bench, devices)
+        return speed + accuracy_benchmark.measure_errors(bench, errors)
 
 
-@main.command()
-@_number(
-    "--campaigns", 10, "Runs of multi-freq-ldpy for each budget; half as many for a day.", least=2
-)
-@PEER_PYTHON
-@reported
-def accuracy(run: Run, campaigns: int, peer_python: Path | None) -> list[Measurement]:
+@verb
+def accuracy(run: Run, campaigns: int = 10, peer_python: Path | None = None) -> Rows:
     """Compare the errors of the mechanisms, with each other and with multi-freq-ldpy.
 
     With --write, the picture of docs/pictures is drawn as well. Also called `mechanisms`.
     """
     run.name = "accuracy"
     with run.peers(peer_python) as driver:
-        picture = mechanisms_benchmark.PICTURE if run.write else None
-        return mechanisms_benchmark.measure(driver, campaigns, picture)
+        picture = accuracy_benchmark.PICTURE if run.write else None
+        return accuracy_benchmark.measure(driver, campaigns, picture)
 
 
 main.add_command(accuracy, "mechanisms")
 
 
-@main.command()
-@_number("--minutes", 20.0, "Length of the run.")
-@_number("--rate", 200, "Reports a second.")
-@reported
-def soak(run: Run, minutes: float, rate: int) -> list[Measurement]:
+@verb
+def soak(run: Run, minutes: float = 20.0, rate: int = 200) -> Rows:
     """Count at a constant rate over TLS with the page open: memory, files and sizes stay flat.
 
     With --write, docs/pictures/soak.svg is drawn as well.
     """
-    picture = soak_benchmark.PICTURE if run.write else None
-    return soak_benchmark.measure(soak_benchmark.Soak(60 * minutes, rate), picture)
+    return soak_benchmark.measure(60 * minutes, rate, soak_benchmark.PICTURE if run.write else None)
 
 
 @main.command("all")
-@PEER_PYTHON
+@option("peer_python", None)
 @click.option("--json", "in_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--write", is_flag=True, help="Write the numbers to docs/benchmarks.md.")
 @click.pass_context
 def run_all(context: click.Context, peer_python: Path | None, in_json: bool, write: bool) -> None:
     """Run all but `soak`, `workers`, `brokers` and `stores`. Takes half an hour."""
     broken = 0
-    for command, options in (
-        (agent, {}),
-        (startup, {}),
-        (ingest, {}),
-        (live, {}),
-        (ingest, WITH_READERS),
-        (simulate, {"peer_python": peer_python}),
-        (peers, {"peer_python": peer_python}),
-        (accuracy, {"peer_python": peer_python}),
-    ):
+    chosen: list[tuple[click.Command, dict[str, Any]]] = [
+        *((command, {}) for command in (agent, startup, ingest, live)),
+        (ingest, {"readers": 10, "reports": 300_000}),
+        *((command, {"peer_python": peer_python}) for command in (simulate, peers, accuracy)),
+    ]
+    for command, options in chosen:
         try:
             context.invoke(command, in_json=in_json, write=write, **options)
         except click.exceptions.Exit as end:

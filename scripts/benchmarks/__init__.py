@@ -8,5 +8,5 @@ ingest       durable counting: against bare paho, over TLS, into PostgreSQL, by 
 live         counting while devices publish; what a report costs the broker
 soak         a constant rate for a long time: nothing may grow
 peers        other libraries: speed and error; peer_driver runs inside their environment
-mechanisms   errors of the mechanisms
+accuracy     errors of the mechanisms
 """

@@ -29,7 +29,8 @@ from collector.health import Heartbeat, Status
 from edge_client import EdgeClient, Policy
 from edge_client.clock import SystemClock
 from edge_client.records import Queued
-from protocol_spec import BodyFormat, Manifest, Report
+from protocol_spec import BodyFormat, Report
+from protocol_spec.schedule import Schedule
 from testbed import processes
 from testbed.brokers import Nats, Tally
 from testbed.processes import find_program, resident_bytes
@@ -39,13 +40,11 @@ BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
 AGENT: Final = "import edge_client.__main__, edge_client.cli.report"
 LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the largest numbers there are
 ROOT: Final = Path(__file__).resolve().parents[2]
-NOTHING: Final = ("-c", "pass")
 STARTUP_LIMIT: Final = 10.0  # for --help and --version, and for what monitors run every few seconds
+SYNCS: Final = {"disk syncs before a report is sent": 2, "disk syncs of a round in all": 3}
 CALLS: Final = "pwrite64,write,fdatasync,fsync,sendto"
 _LINE: Final = re.compile(r"(?:\d+ +)?(\w+)\(\d+<(.*?)>(.*)", re.DOTALL)
 _ENDED: Final = ("+++ exited with", "+++ killed by")
-
-Words = tuple[str, ...]
 
 
 def measure(repeat: int = 7) -> list[Measurement]:
@@ -90,18 +89,15 @@ def running(directory: Path, environment: dict[str, str]) -> list[Measurement]:
 
 def disk_syncs(directory: Path, environment: dict[str, str]) -> list[Measurement]:
     """How often a round of the running agent waits for the disk."""
-    limits = {"disk syncs before a report is sent": 2, "disk syncs of a round in all": 3}
     if missing := why_not():
-        return [Measurement(name, None, "", limit, missing) for name, limit in limits.items()]
+        return [Measurement(name, None, "", limit, missing) for name, limit in SYNCS.items()]
     output = directory.with_suffix(".strace")
     with _agent(directory, environment, output) as (_, tally, state):
         tally.wait_for(ROUNDS)
     counts = syncs_per_round(calls(output), payloads(state))
-    medians = [statistics.median(column) for column in zip(*counts)]
-    note = f"median of {len(counts)} rounds"
     return [
-        Measurement(name, value, "", limit, note)
-        for (name, limit), value in zip(limits.items(), medians)
+        Measurement(name, statistics.median(column), "", limit, f"median of {len(counts)} rounds")
+        for (name, limit), column in zip(SYNCS.items(), zip(*counts))
     ]
 
 
@@ -137,7 +133,7 @@ def _agent(
     state, config = directory / "state", directory / "edge.toml"
     with Nats(directory / "nats") as nats, Tally(nats.port, asked) as tally:
         with EdgeClient(state, policy=Policy(min_period=1)) as client:
-            _join(client, asked, nats.url)
+            client.join(client.invitation(manifest=asked, broker=nats.url), device="device")
         policy = "[policy]\nmin_period = 1\n"
         config.write_text(f'state_dir = "{state}"\n{policy}[sources.a]\nvalue = "v0"\n')
         program = find_program("allomfree-edge")
@@ -151,13 +147,6 @@ def _agent(
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
-
-
-def _join(client: EdgeClient, asked: Manifest, broker: str) -> None:
-    client.join(
-        client.invitation(manifest=asked, broker=broker),
-        device="device",
-    )
 
 
 # --- what strace saw -----------------------------------------------------------------------------
@@ -213,11 +202,11 @@ def first(trace: list[Call], name: str, where: str, content: bytes = b"", *, aft
 def import_times(environment: dict[str, str], repeat: int) -> list[Measurement]:
     """The agent's imports against those of its libraries alone, in turns, in new processes."""
     pairs = [(_import_ms(BARE, environment), _import_ms(AGENT, environment)) for _ in range(repeat)]
-    bare, agent = (statistics.median(column) for column in zip(*pairs))
-    ratio = statistics.median(mine / theirs for theirs, mine in pairs)
+    bare, agent = zip(*pairs)
+    note = f"paho, msgpack, sqlite3 alone: {statistics.median(bare):.0f}"
     return [
-        Measurement("import time ÷ that of its libraries", ratio, "", None, f"median of {repeat}"),
-        Measurement("import time", agent, "ms", None, f"paho, msgpack, sqlite3 alone: {bare:.0f}"),
+        ratio_of("import time / that of its libraries", agent, bare, note=f"median of {repeat}"),
+        median_of("import time", agent, "ms", note=note),
     ]
 
 
@@ -228,54 +217,52 @@ def _import_ms(code: str, environment: dict[str, str]) -> float:
     return float(done.stdout) * 1000
 
 
-def wire_sizes() -> list[Measurement]:
+def wire_sizes() -> Iterator[Measurement]:
     """The longest payload there is for a domain of k values, and the same as JSON."""
-    grr = [_wire_size("L-GRR", BodyFormat(False, k), 20) for k in (2, 41, 256, 4096)]
-    return grr + [_wire_size("L-UE", BodyFormat(True, k), 20 + k / 8) for k in (8, 41, 256, 4096)]
-
-
-def _wire_size(protocol: str, form: BodyFormat, limit: float) -> Measurement:
-    body = form.encode(form.k - 1)
-    report = Report(bytes(range(200, 208)), LAST_ROUND, LAST_ATTRIBUTE, body)
-    fields = {
-        "v": 1,
-        "digest": report.digest8.hex(),
-        "round": report.round,
-        "attribute": report.attribute,
-        "body": body.hex() if form.unary else form.to_number(body),
-    }
-    text = json.dumps(fields, separators=(",", ":"))
-    name = f"payload, {protocol}, k = {form.k}"
-    return Measurement(name, len(report.encode()), "bytes", limit, f"as JSON: {len(text)}")
+    for form, limit in (
+        *((BodyFormat(False, k), 20.0) for k in (2, 41, 256, 4096)),
+        *((BodyFormat(True, k), 20 + k / 8) for k in (8, 41, 256, 4096)),
+    ):
+        body = form.encode(form.k - 1)
+        report = Report(bytes(range(200, 208)), LAST_ROUND, LAST_ATTRIBUTE, body)
+        fields = {
+            "v": 1,
+            "digest": report.digest8.hex(),
+            "round": report.round,
+            "attribute": report.attribute,
+            "body": body.hex() if form.unary else form.to_number(body),
+        }
+        name = f"payload, {'L-UE' if form.unary else 'L-GRR'}, k = {form.k}"
+        note = f"as JSON: {len(json.dumps(fields, separators=(',', ':')))}"
+        yield Measurement(name, len(report.encode()), "bytes", limit, note)
 
 
 def draw_time(directory: Path, draws: int = 200) -> Measurement:
     """One round's draw until it is durable, on this disk."""
     asked = manifest(4, period_seconds=60, rounds=1000)
-    clock = _RoundClock(asked)
+    clock = _RoundClock(asked.rounds)
     times = []
     with EdgeClient(directory, clock=clock, policy=Policy(min_period=1)) as client:
-        _join(client, asked, "mqtt://localhost")
+        client.join(client.invitation(manifest=asked, broker="mqtt://localhost"), device="device")
         for clock.round in range(draws):
             membership = client.find()
             begin = time.perf_counter()
             drawn = client.agent.draw(membership, lambda _: "v0")
-            times.append(time.perf_counter() - begin)
+            times.append(1000 * (time.perf_counter() - begin))
             if not isinstance(drawn, Queued):
                 raise TypeError(f"nothing was drawn: {drawn}")
-    note = f"drawn and committed, median of {draws}"
-    return Measurement("time per report", statistics.median(times) * 1000, "ms", None, note)
+    return median_of("time per report", times, "ms", note=f"drawn and committed, {draws} times")
 
 
 class _RoundClock(SystemClock):
     """A second into the round that `round` names."""
 
-    def __init__(self, asked: Manifest) -> None:
-        self._rounds = asked.rounds
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.round = 0
 
     def wall(self) -> float:
-        return self._rounds.opens(self.round) + 1.0
+        return self._schedule.opens(self.round) + 1.0
 
     def boot(self) -> str:
         return f"boot {self.round}"
@@ -288,7 +275,7 @@ def measure_startup(repeat: int = 9) -> list[Measurement]:
     """Every command in turns with Python doing nothing, in a temporary environment."""
     with tempfile.TemporaryDirectory(prefix="allomfree-benchmark-") as name:
         directory = Path(name)
-        python, commands = _bare_python(directory), {"": NOTHING, **_commands(directory)}
+        python, commands = _bare_python(directory), _commands(directory)
         for words in commands.values():
             _cpu_ms(python, words)  # compiled now, as installed packages are
         turns = [
@@ -297,16 +284,10 @@ def measure_startup(repeat: int = 9) -> list[Measurement]:
         ]
     columns = {name: [turn[name] for turn in turns] for name in turns[0]}
     bare = columns.pop("")
-    rows = [
-        ratio_of(
-            name,
-            spent,
-            bare,
-            limit=None if name.endswith("status") else STARTUP_LIMIT,
-            note=f"{repeat} starts",
-        )
-        for name, spent in columns.items()
-    ]
+    rows = []
+    for name, spent in columns.items():
+        limit = None if name.endswith("status") else STARTUP_LIMIT
+        rows.append(ratio_of(name, spent, bare, limit=limit, note=f"{repeat} starts"))
     return [*rows, median_of("python -c pass", bare, "ms")]
 
 
@@ -320,27 +301,26 @@ def _bare_python(directory: Path) -> Path:
     return directory / "venv" / "bin" / "python"
 
 
-def _commands(directory: Path) -> dict[str, Words]:
-    """On a small campaign with a service, and on a device that joined none."""
+def _commands(directory: Path) -> dict[str, list[str]]:
+    """On a small campaign with a service, and on a device that joined none; "" does nothing."""
     data, state = directory / "data", directory / "state"
     with closing(open_store(data)) as store:
         store.open_campaign(manifest(4), int(time.time()), b"")
     Heartbeat(data).beat(Status(connected=True, trouble=""))
     EdgeClient(state).close()
-    settings = ("--config", os.devnull)
-    collector, edge = ("-m", "collector"), ("-m", "edge_client")
-    return {
-        "allomfree-collector --help": (*collector, "--help"),
-        "allomfree-collector --version": (*collector, "--version"),
-        "allomfree-collector health": (*collector, "health", *settings, "--data-dir", str(data)),
-        "allomfree-collector status": (*collector, "status", *settings, "--data-dir", str(data)),
-        "allomfree-edge --help": (*edge, "--help"),
-        "allomfree-edge --version": (*edge, "--version"),
-        "allomfree-edge status": (*edge, "status", *settings, "--state-dir", str(state)),
-    }
+    places = {"collector": ("--data-dir", str(data)), "edge": ("--state-dir", str(state))}
+    modules = {"collector": "collector", "edge": "edge_client"}
+    found = {"": ["-c", "pass"]}
+    for program, words in (
+        *(("collector", word) for word in ("--help", "--version", "health", "status")),
+        *(("edge", word) for word in ("--help", "--version", "status")),
+    ):
+        settings = () if words.startswith("--") else ("--config", os.devnull, *places[program])
+        found[f"allomfree-{program} {words}"] = ["-m", modules[program], words, *settings]
+    return found
 
 
-def _cpu_ms(python: Path, words: Words) -> float:
+def _cpu_ms(python: Path, words: list[str]) -> float:
     """CPU time of one process, from its start to its end."""
     variables = {k: v for k, v in processes.environment().items() if not k.startswith("PYTHON")}
     compiled = sys.pycache_prefix or str(python.parent / "compiled")  # never in the checkout

@@ -1,8 +1,7 @@
 """Programs in processes of their own: `python -m benchmarks.children ROLE URL COUNT DIRECTORY …`.
 
-Readers print one line of JSON when they have read COUNT reports; `bare` and `live` print `attached`
-before. The directory holds the campaign's manifest and, for TLS, the broker's authority. With
-`live --against` the current directory, and so the collector, is another checkout's.
+Each prints one line of JSON when COUNT reports are read or published; `bare` and `live` print
+`attached` first. The directory holds the campaign's manifest and, for TLS, the broker's authority.
 """
 
 from __future__ import annotations
@@ -66,21 +65,15 @@ class _Stopwatch:
 
     def spent(self, count: int) -> dict[str, float]:
         wall, own, server = (b - a for a, b in zip(self._began or self._now(), self._now()))
-        return {
-            "per_second": count / wall,
-            "cpu_microseconds": own / count * 1e6,
-            "server_microseconds": server / count * 1e6,
-        }
+        rates = {"per_second": count / wall, "cpu": own / count * 1e6}
+        return {**rates, "server": server / count * 1e6} if self._server else rates
 
     def _now(self) -> tuple[float, float, float]:
-        return time.perf_counter(), time.process_time(), self._server_seconds()
-
-    def _server_seconds(self) -> float:
         total = 0.0
         for pid in (self._server, *child_pids(self._server)) if self._server else ():
             with suppress(OSError):  # it has ended
                 total += cpu_seconds(pid)
-        return total
+        return time.perf_counter(), time.process_time(), total
 
 
 def _count(service: Service, watch: _Stopwatch, count: int) -> dict[str, float]:
@@ -89,17 +82,13 @@ def _count(service: Service, watch: _Stopwatch, count: int) -> dict[str, float]:
         service.turn(0.5)
     spent = watch.spent(count)
     service.shut_down()
-    return {
-        **spent,
-        "largest_batch": service.status.largest_batch,
-        "memory_mib": peak_memory_mib(),
-    }
+    return {**spent, "batch": service.status.largest_batch, "memory": peak_memory_mib()}
 
 
 def _print_with_seal(spent: dict[str, float], store: Store, campaign: Campaign) -> None:
     before = time.perf_counter()
     sealing.seal(store, campaign, 0, int(time.time()))
-    print(json.dumps({**spent, "seal_seconds": time.perf_counter() - before}))
+    print(json.dumps({**spent, "seal": time.perf_counter() - before}))
 
 
 def _service(
@@ -110,11 +99,10 @@ def _service(
     directory.chmod(0o700)
     store = open_store(directory)
     campaign = store.open_campaign(_manifest(directory), int(time.time()))
-    credentials = _credentials(url, directory)
-    connect = PahoConnector(parse_broker(url), credentials, client_id=SESSION)
-    key = DeviceKey(directory / "key")
+    connect = PahoConnector(parse_broker(url), _credentials(url, directory), client_id=SESSION)
     links = Links(lambda will: Subscription(connect(will), DEFAULT_NAMESPACE))
-    return Service(store, key, links, Options(trace=trace)), store, campaign
+    service = Service(store, DeviceKey(directory / "key"), links, Options(trace=trace))
+    return service, store, campaign
 
 
 def own(url: str, count: int, directory: Path) -> None:
@@ -135,8 +123,9 @@ def shared(url: str, count: int, directory: Path, stream: str, store_url: str, s
         publisher = PahoConnector(parse_broker(url), Credentials(), client_id="leader")
         links = Links(lambda _: source(), publisher, whole=True)
         key = DeviceKey(directory / "key")
-        service = Service(store, key, links, Options("worker", trace=watch.trace))
-        spent = _count(service, watch, count)
+        spent = _count(
+            Service(store, key, links, Options("worker", trace=watch.trace)), watch, count
+        )
     with closing(open_shared(address)) as store:
         _print_with_seal(spent, store, campaign)
 
@@ -156,7 +145,7 @@ def live(url: str, count: int, directory: Path) -> None:
             done = True
             cpu = (time.process_time() - began) / count * 1e6
             again = service.status.received - service.status.accepted
-            facts = {"done_at": time.monotonic(), "cpu_microseconds": cpu, "again": again}
+            facts = {"done_at": time.monotonic(), "counting": cpu, "again": again}
             print(json.dumps(facts), flush=True)
     service.shut_down()
 
@@ -229,13 +218,12 @@ def publishers(url: str, count: int, directory: Path, connections: str, receipts
     began, began_cpu = time.monotonic(), time.process_time()
     with ThreadPoolExecutor(len(shares)) as pool:
         list(pool.map(lambda share: publish(url, share, ca_file=ca_file), shares))
-    cpu = (time.process_time() - began_cpu) / count * 1e6
+    facts = {"began_at": began, "publishing": (time.process_time() - began_cpu) / count * 1e6}
     if len(seen):
         listener.join(LONGEST_SECONDS)
-    took = seen - sent[: len(seen)]
-    p50, p99 = np.nanpercentile(took, [50, 99]).tolist() if len(seen) else (0.0, 0.0)
-    facts = {"began_at": began, "cpu_microseconds": cpu, "p50": p50, "p99": p99}
-    print(json.dumps({**facts, "unseen": int(np.isnan(seen).sum())}))
+        p50, p99 = np.nanpercentile(seen - sent[: len(seen)], [50, 99]).tolist()
+        facts |= {"p50": p50, "p99": p99, "unseen": int(np.isnan(seen).sum())}
+    print(json.dumps(facts))
 
 
 ROLES: Final[dict[str, Callable[..., None]]] = {

@@ -19,16 +19,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from benchmarks.children import SESSION
-from benchmarks.report import Measurement, in_turns, median_of, progress, ratio_of
+from benchmarks.report import Measurement, in_turns, median_of, medians, progress, ratio_of
 from benchmarks.workload import (
     RoomyMosquitto,
     UnsyncedNats,
@@ -60,8 +58,6 @@ from testbed.processes import (
     free_port,
 )
 
-B = TypeVar("B", bound=Broker)
-
 MEMORY_MIB: Final = 120.0  # with a million reports in the round
 WORKERS: Final = (1, 2, 4)
 AT_LEAST: Final = {2: 1.7, 4: 3.0}  # times the rate of one worker
@@ -70,31 +66,26 @@ LONGEST_SECONDS: Final = 900.0
 DAY_SECONDS: Final = 86_400
 SEALED: Final = 500  # reports of the round before, so that the page has a histogram to draw
 TIMING: Final = Timing(poll_seconds=0.02, ready_seconds=300.0, stop_seconds=30.0)
+ROWS: Final = {
+    "per_second": ("reports a second", "/s"),
+    "cpu": ("CPU time of a report", "µs"),
+    "broker": ("CPU time of the broker", "µs"),
+    "server": ("CPU time of the server", "µs"),
+    "seal": ("sealing the round", "s"),
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """What a reader took for the reports that waited for it."""
-
-    per_second: float
-    cpu_microseconds: float = 0.0
-    largest_batch: int = 0
-    memory_mib: float = 0.0
-    seal_seconds: float = 0.0
-    broker_microseconds: float = 0.0
-    server_microseconds: float = 0.0  # of a database server
-    done_at: float = 0.0
+Run = dict[str, float]
 
 
 def drained(
     role: str,
-    kind: type[B],
+    kind: type[Broker],
     count: int,
     k: int,
-    prepare: Callable[[B], Sequence[str]] | None = None,
-) -> Drained:
+    prepare: Callable[[Any], Sequence[str]] | None = None,
+) -> Run:
     """Run a child on reports that waited for it: in a session of its own, or wherever `prepare` has
-    them kept, which returns further arguments of the child."""
+    the broker keep them, which returns further arguments of the child."""
     campaign = manifest(k)
     with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
         (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
@@ -113,65 +104,54 @@ def drained(
             [sys.executable, *command], capture_output=True, text=True, check=True,
             env=environment(),
         )  # fmt: skip
-        broker_seconds = cpu_seconds(pid_of(broker)) - before
-    facts = json.loads(done.stdout.splitlines()[-1])
-    return Drained(**facts, broker_microseconds=broker_seconds / count * 1e6)
+        seconds = cpu_seconds(pid_of(broker)) - before
+    return {**json.loads(done.stdout.splitlines()[-1]), "broker": seconds / count * 1e6}
 
 
-def _rates(runs: Sequence[Drained]) -> list[float]:
-    return [run.per_second for run in runs]
+def _rates(runs: Sequence[Run]) -> list[float]:
+    return [run["per_second"] for run in runs]
 
 
 def measure(count: int, runs: int, large: int, k: int) -> list[Measurement]:
     """Several runs of `count` reports of one round, and one of `large`."""
 
-    def pair(size: int) -> tuple[Drained, Drained]:
+    def pair(size: int) -> tuple[Run, Run]:
         bare = drained("bare", UnsyncedNats, size, k)
         return drained("own", UnsyncedNats, size, k), bare
 
     ours, bare = zip(*(pair(count) for _ in range(runs)))
     rate = statistics.median(_rates(ours))
-    note = f"{runs} runs of {count:,} reports"
+    what, note = "durable ingest / bare paho subscriber", f"{runs} runs of {count:,} reports"
     rows = [
-        ratio_of(
-            "durable ingest / bare paho subscriber",
-            _rates(ours),
-            _rates(bare),
-            note=note,
-            at_least=2.8,
-        ),
+        ratio_of(what, _rates(ours), _rates(bare), note=note, at_least=2.8),
         *_details(ours[-1], count, rate),
-        *_compare_tls("NATS", UnsyncedNats, count, runs, k),
     ]
-    if find_program("mosquitto") is None:
-        progress("mosquitto is not installed: not measured")
-    else:
-        rows += _compare_tls("mosquitto", RoomyMosquitto, count, runs, k)
-    rows += measure_stores(count, runs, k)
     if large:
         one, other = pair(large)
-        ratio, kept = one.per_second / other.per_second, one.per_second / rate
+        ratio, kept = one["per_second"] / other["per_second"], one["per_second"] / rate
         note = f"{large:,} reports"
         rows += [
-            Measurement("the same ratio with a larger round", ratio, note=note, at_least=2.4),
-            Measurement(
-                "rate kept as the round fills", kept, note=f"{large:,} / {count:,} reports"
-            ),
-            *_details(one, large, one.per_second, MEMORY_MIB),
+            Measurement("the same ratio with a larger round", ratio, "x", note=note, at_least=2.4),
+            Measurement("rate kept as the round fills", kept, "x", note=note),
+            *_details(one, large, one["per_second"], MEMORY_MIB),
         ]
-    return rows
+    brokers: dict[str, type[Broker]] = {"NATS": UnsyncedNats, "mosquitto": RoomyMosquitto}
+    for name, kind in brokers.items():
+        if find_program("mosquitto") is None and name == "mosquitto":
+            progress("mosquitto is not installed: not measured")
+        else:
+            rows += _compare_tls(name, kind, count, runs, k)
+    return rows + measure_stores(count, runs, k)
 
 
-def _details(
-    run: Drained, count: int, rate: float, memory: float | None = None
-) -> list[Measurement]:
+def _details(run: Run, count: int, rate: float, memory: float | None = None) -> list[Measurement]:
     note = f"{count:,} reports"
     return [
         Measurement("reports committed and acknowledged", rate, "/s", note=note),
-        Measurement("CPU time of a report", run.cpu_microseconds, "µs", note=note, limit=15.0),
-        Measurement("largest batch", run.largest_batch, "messages", note=note, limit=4_000),
-        Measurement("memory of the collector", run.memory_mib, "MiB", note=note, limit=memory),
-        Measurement("sealing the round", run.seal_seconds, "s", note=note),
+        Measurement("CPU time of a report", run["cpu"], "µs", note=note, limit=15.0),
+        Measurement("largest batch", run["batch"], "messages", note=note, limit=4_000),
+        Measurement("memory of the collector", run["memory"], "MiB", note=note, limit=memory),
+        Measurement("sealing the round", run["seal"], "s", note=note),
     ]
 
 
@@ -183,22 +163,14 @@ def _compare_tls(name: str, kind: type[Broker], count: int, runs: int, k: int) -
         lambda _: drained("own", with_tls(kind), count, k),
         lambda _: drained("own", kind, count, k),
     )
-    rows = [
-        ratio_of(
-            f"{name}: ingest over TLS / in plain text",
-            _rates(tls),
-            _rates(plain),
-            note=f"{name}, {runs} runs of {count:,} reports",
-            at_least=0.8,
-        )
+    note = f"{runs} runs of {count:,} reports"
+    what = f"{name}: ingest over TLS / in plain text"
+    shown = {field: ROWS[field] for field in ("per_second", "cpu")}
+    return [
+        ratio_of(what, _rates(tls), _rates(plain), note=note, at_least=0.8),
+        *medians(shown, tls, of=f"{name}, TLS"),
+        *medians(shown, plain, of=f"{name}, plain text"),
     ]
-    for how, side in (("TLS", tls), ("plain text", plain)):
-        cpu = [run.cpu_microseconds for run in side]
-        rows += [
-            median_of(f"{name}: reports a second, {how}", _rates(side), "/s"),
-            median_of(f"{name}: CPU time of a report, {how}", cpu, "µs"),
-        ]
-    return rows
 
 
 # --- PostgreSQL ----------------------------------------------------------------------------------
@@ -212,39 +184,27 @@ def measure_stores(count: int, runs: int, k: int) -> list[Measurement]:
         progress(f"not measured: {HOW}")
         return []
 
-    def into_postgres(repeat: int) -> Drained:
+    def into_postgres(repeat: int) -> Run:
         url = _new_database(server, f"run_{repeat}").url
 
         def prepare(broker: UnsyncedNats) -> tuple[str, str, str]:
             """NATS keeps what is published for the consumer that workers share."""
             stream = f"nats://127.0.0.1:{broker.stream_port}"
             publish(broker.url, ())  # NATS makes its stream for the first MQTT client
-            connect = StreamConnector(
-                lambda: parse_streams(stream), Credentials(), DEFAULT_NAMESPACE
-            )
-            connect().close()
+            streams = parse_streams(stream)
+            StreamConnector(lambda: streams, Credentials(), DEFAULT_NAMESPACE)().close()
             return stream, url, str(server.pid)
 
         return drained("shared", UnsyncedNats, count, k, prepare)
 
     with _postgres() as server:
-        into_sqlite = partial(drained, "own", UnsyncedNats, count, k)
-        shared, own = in_turns(runs, into_postgres, lambda _: into_sqlite())
+        shared, own = in_turns(
+            runs, into_postgres, lambda _: drained("own", UnsyncedNats, count, k)
+        )
     note = f"one worker, {runs} runs of {count:,} reports"
     what = "ingest into PostgreSQL / into SQLite"
-    rows = [ratio_of(what, _rates(shared), _rates(own), note=note, at_least=0.8)]
-    for name, side in (("PostgreSQL", shared), ("SQLite", own)):
-        columns = {
-            "CPU time of a report": [run.cpu_microseconds for run in side],
-            "CPU time of the broker": [run.broker_microseconds for run in side],
-            "CPU time of the server": [run.server_microseconds for run in side],
-        }
-        rows += [
-            median_of(f"{name}: reports a second", _rates(side), "/s"),
-            *(median_of(f"{name}: {w}", c, "µs") for w, c in columns.items() if any(c)),
-            median_of(f"{name}: sealing the round", [run.seal_seconds for run in side], "s"),
-        ]
-    return rows
+    ratio = ratio_of(what, _rates(shared), _rates(own), note=note, at_least=0.8)
+    return [ratio, *medians(ROWS, shared, of="PostgreSQL"), *medians(ROWS, own, of="SQLite")]
 
 
 @contextmanager
@@ -281,8 +241,7 @@ def measure_workers(count: int, runs: int, share: float) -> list[Measurement]:
         ratio_of(f"{n} workers / one", rates[n], rates[1], note=note, at_least=AT_LEAST[n])
         for n in WORKERS[1:]
     ]
-    names = {n: f"{n} worker{'s' * (n > 1)}: reports a second" for n in WORKERS}
-    return ratios + [median_of(names[n], rates[n], "/s") for n in WORKERS]
+    return ratios + [median_of(f"reports a second, workers: {n}", rates[n], "/s") for n in WORKERS]
 
 
 def _workers_rate(
@@ -331,15 +290,6 @@ def _counted(store: Store, least: float) -> tuple[int, float]:
 # --- with the page open --------------------------------------------------------------------------
 
 
-class _WithReaders(NamedTuple):
-    per_second: float
-    ingest_cpu_seconds: float
-    page_cpu_seconds: float
-    pages: int
-    failures: int
-    slowest_seconds: float
-
-
 def measure_with_readers(count: int, runs: int, k: int, readers: int) -> list[Measurement]:
     """Ingest while people read the page, and while nobody does, in turns. The rate is by the clock,
     so whatever else the machine does disturbs it; CPU time is disturbed less."""
@@ -347,29 +297,21 @@ def measure_with_readers(count: int, runs: int, k: int, readers: int) -> list[Me
         runs, lambda _: _with_readers(count, k, readers), lambda _: _with_readers(count, k, 0)
     )
     note = f"{readers} readers, a refresh a second each, {count:,} reports, {runs} runs"
-    rates = [arm.per_second for arm in alone]
+    cpu = [[run["cpu"] for run in side] for side in (read, alone)]
+    what = "ingest with readers / without"
+    pages, failures = (sum(run[field] for run in read) for field in ("pages", "failures"))
     return [
-        ratio_of(
-            "ingest with readers / without",
-            [arm.per_second for arm in read],
-            rates,
-            at_least=0.9,
-            note=note,
-        ),
-        ratio_of(
-            "CPU time of ingest with readers / without",
-            [arm.ingest_cpu_seconds for arm in read],
-            [arm.ingest_cpu_seconds for arm in alone],
-        ),
-        median_of("CPU time of the page, read", [arm.page_cpu_seconds for arm in read], "s"),
-        median_of("ingest without readers", rates, "/s", note="wall time"),
-        Measurement("pages that readers got", sum(arm.pages for arm in read), note="in all runs"),
-        Measurement("pages that failed", sum(arm.failures for arm in read), limit=0),
-        median_of("slowest page of a run", [arm.slowest_seconds for arm in read], "s"),
+        ratio_of(what, _rates(read), _rates(alone), at_least=0.9, note=note),
+        ratio_of("CPU time of ingest with readers / without", *cpu),
+        median_of("CPU time of the page, read", [run["page_cpu"] for run in read], "s"),
+        median_of("ingest without readers", _rates(alone), "/s", note="wall time"),
+        Measurement("pages that readers got", pages, note="in all runs"),
+        Measurement("pages that failed", failures, limit=0),
+        median_of("slowest page of a run", [run["slowest"] for run in read], "s"),
     ]
 
 
-def _with_readers(count: int, k: int, readers: int) -> _WithReaders:
+def _with_readers(count: int, k: int, readers: int) -> Run:
     """The reports wait in a broker that is stopped. The collector starts and serves its page, and
     readers begin to refresh; then the broker starts, and the drain is timed."""
     asked = manifest(k, begun_seconds=DAY_SECONDS + 60)
@@ -385,14 +327,21 @@ def _with_readers(count: int, k: int, readers: int) -> _WithReaders:
         collector = stack.enter_context(process)
         # Without its broker the collector is not healthy yet: its page has to do.
         collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
-        seen = stack.enter_context(page_readers(port, asked, readers))
+        taken = stack.enter_context(page_readers(port, asked, readers))
         before = _ingest_and_page_cpu(collector.pid)
         broker.start()
         rate = _drain_rate(collector, count)
         ingest, page = (a - b for a, b in zip(_ingest_and_page_cpu(collector.pid), before))
         progress(f"{rate:,.0f} reports a second with {readers} readers")
-    slowest = max(seen.seconds, default=0.0)
-    return _WithReaders(rate, ingest, page, len(seen.seconds), seen.failures, slowest)
+    seconds = [second for second in taken if second is not None]
+    return {
+        "per_second": rate,
+        "cpu": ingest,
+        "page_cpu": page,
+        "pages": len(seconds),
+        "failures": len(taken) - len(seconds),
+        "slowest": max(seconds, default=0.0),
+    }
 
 
 def _seal_past_round(data: Path, asked: Manifest) -> None:

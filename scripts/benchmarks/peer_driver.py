@@ -14,31 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 WARM_UP: Final = 64
-LONGITUDINAL: Final = {
-    "L-GRR": "L_GRR",
-    "L-OUE": "L_OUE",
-    "L-SUE": "L_SUE",
-    "L-OSUE": "L_OSUE",
-    "L-SOUE": "L_SOUE",
-    "ALLOMFREE": "L_ADP",
-    "LOLOHA": "L_LH",
-}
-# A list of bits says by itself how many values it has.
-NEEDS_SIZE: Final = ("L-GRR", "ALLOMFREE", "LOLOHA")
+LONGITUDINAL: Final = {"L-GRR": "L_GRR", "L-OSUE": "L_OSUE", "LOLOHA": "L_LH"}
 
 Reports = Sequence[Any]
-
-
-class Oracle(NamedTuple):
-    """A peer's two halves: from values to reports, from reports to frequencies."""
-
-    randomise: Callable[[Any], Reports]
-    aggregate: Callable[[Reports], Any]
+Oracle = tuple[Callable[[Any], Reports], Callable[[Reports], Any]]  # randomise, aggregate
 
 
 def multi_freq_ldpy(task: dict[str, Any]) -> Oracle:
@@ -47,19 +31,18 @@ def multi_freq_ldpy(task: dict[str, Any]) -> Oracle:
     name = LONGITUDINAL[protocol]
     module = import_module(f"multi_freq_ldpy.long_freq_est.{name}")
     client, aggregator = (getattr(module, f"{name}_{half}") for half in ("Client", "Aggregator_MI"))
-    words = (k, *budget) if protocol in NEEDS_SIZE else budget
-    if protocol == "LOLOHA":  # with two cells, or with as many as it holds for best
+    if protocol == "LOLOHA":  # with two cells, or with as many as it considers best
         best = bool(task["best_cells"])
-        return Oracle(
+        return (
             lambda v: [client(int(value), k, *budget, best) for value in v],
-            lambda r: aggregator(r, *words, best),
+            lambda r: aggregator(r, k, *budget, best),
         )
+    # A list of bits says by itself how many values it has.
+    words = (k, *budget) if protocol == "L-GRR" else budget
     if task.get("compiled"):
         loop = compiled_loop(client)
-        return Oracle(lambda v: loop(v, k, *budget), lambda r: aggregator(r, *words))
-    return Oracle(
-        lambda v: [client(value, k, *budget) for value in v], lambda r: aggregator(r, *words)
-    )
+        return lambda v: loop(v, k, *budget), lambda r: aggregator(r, *words)
+    return lambda v: [client(value, k, *budget) for value in v], lambda r: aggregator(r, *words)
 
 
 def compiled_loop(client: Any) -> Any:
@@ -87,7 +70,7 @@ def pure_ldp(task: dict[str, Any]) -> Oracle:
         everything = range(1, k + 1)  # it counts values from 1
         return server.estimate_all(everything, suppress_warnings=True) / len(reports)
 
-    return Oracle(lambda v: [client.privatise(value + 1) for value in v], aggregate)
+    return lambda v: [client.privatise(value + 1) for value in v], aggregate
 
 
 def campaign(task: dict[str, Any]) -> Oracle:
@@ -95,7 +78,7 @@ def campaign(task: dict[str, Any]) -> Oracle:
     sizes, budget = task["sizes"], (task["eps_inf"], task["eps_1"])
     module = import_module("multi_freq_ldpy.long_mdim_freq_est.L_SMP_Solution")
     client, aggregator = module.SMP_L_ADP_Client, module.SMP_L_ADP_Aggregator_MI
-    return Oracle(
+    return (
         lambda users: [client(user, sizes, len(sizes), *budget) for user in users],
         lambda reports: aggregator(reports, sizes, len(sizes), *budget),
     )
@@ -108,17 +91,6 @@ ORACLES: Final[dict[str, Callable[[dict[str, Any]], Oracle]]] = {
 }
 
 
-def seed(number: int) -> None:
-    """All generators the peers draw from; numba's own is seeded only from compiled code."""
-    random.seed(number)
-    np.random.seed(number)
-    try:
-        numba: Any = import_module("numba")
-    except ModuleNotFoundError:
-        return
-    numba.njit(_seed_numpy)(number)
-
-
 def _seed_numpy(number: int) -> None:
     np.random.seed(number)
 
@@ -126,37 +98,32 @@ def _seed_numpy(number: int) -> None:
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds of both halves, and the frequencies that came out."""
     values = np.load(task["values"])
-    oracle = ORACLES[task["oracle"]](task)
-    seed(task["seed"])
-    oracle.aggregate(oracle.randomise(values[:WARM_UP]))
+    randomise, aggregate = ORACLES[task["oracle"]](task)
+    random.seed(task["seed"])
+    np.random.seed(task["seed"])
+    if "numba" in sys.modules:  # its own generator is seeded only from compiled code
+        import_module("numba").njit(_seed_numpy)(task["seed"])
+    aggregate(randomise(values[:WARM_UP]))
     begin = time.process_time()
-    reports = oracle.randomise(values)
+    reports = randomise(values)
     between = time.process_time()
-    frequencies = oracle.aggregate(reports)
+    frequencies = aggregate(reports)
     end = time.process_time()
     lists = [np.asarray(f, dtype=float).tolist() for f in frequencies]
     return {"randomise": between - begin, "aggregate": end - between, "frequencies": lists}
-
-
-def versions(task: dict[str, Any]) -> dict[str, Any]:
-    """What is installed here."""
-    return {name: metadata.version(name) for name in task["names"]}
 
 
 def answer(line: str) -> dict[str, Any]:
     """The answer to one task; a failure is an answer too."""
     try:
         task = json.loads(line)
-        return versions(task) if "names" in task else run(task)
+        if "names" in task:
+            return {name: metadata.version(name) for name in task["names"]}
+        return run(task)
     except Exception as error:  # noqa: BLE001 - whatever a peer raises is an answer
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def main() -> None:
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer(line)) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    for asked in sys.stdin:
+        print(json.dumps(answer(asked)), flush=True)

@@ -1,17 +1,12 @@
 """The same work by multi-freq-ldpy and pure-ldp, in turns, on the same inputs; and the simulator's
-cost at each depth.
-
-Speed is CPU time, which other programs on the machine disturb least; a ratio above 1 means that
-ours takes less. Error is the paper's metric: the squared error against the whole population,
-averaged over the values of an attribute and then over attributes; below 1 ours is smaller.
+cost at each depth. Speed is CPU time, which other programs on the machine disturb least; a ratio
+above 1 means that ours takes less.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,16 +26,15 @@ import numpy.typing as npt
 from benchmarks.report import Measurement, in_turns, median_of, progress, ratio_of
 from benchmarks.workload import manifest
 from collector.store.common import count_bodies
-from paper.gains import clip_and_renormalise
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate, calibrate_once
-from protocol_spec.estimation import Array, estimate, project_to_simplex
-from simulation import depths as report_depth
-from simulation import depths as statistics_depth
+from protocol_spec.estimation import Array, estimate
+from simulation import depths
 from simulation.bulk import BulkRandomiser, count
-from simulation.counts import one_round, sample_groups
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, Dataset, load
 from testbed.processes import peak_memory_mib
+
+Values = npt.NDArray[np.int64]
 
 
 class Budget(NamedTuple):
@@ -53,67 +47,7 @@ class Budget(NamedTuple):
         return f"eps_inf {self.eps_inf:g}, eps_1 {self.eps_1:g}"
 
 
-BUDGETS: Final = tuple(Budget(e, round(a * e, 2)) for a in (0.3, 0.6) for e in (1.0, 4.0))
-
-PROJECTED: Final = "exact, projected"
-POLISH: Final[dict[str, Callable[[Array], Array]]] = {
-    "exact, clipped as the peer does": clip_and_renormalise,
-    PROJECTED: project_to_simplex,
-}
-
-
-def truth(data: Dataset) -> list[Array]:
-    return [np.asarray(a.counts) / data.n for a in data.attributes]
-
-
-def squared_error(estimates: Sequence[npt.ArrayLike], true: Sequence[Array]) -> Array:
-    """The metric, for one run or for as many as the estimates' leading axis holds."""
-    errors = [np.mean((np.asarray(e) - f) ** 2, axis=-1) for e, f in zip(estimates, true)]
-    mean: Array = np.mean(errors, axis=0)
-    return mean
-
-
-def our_errors(data: Dataset, budget: Budget, runs: int, seed: int) -> dict[str, Array]:
-    """The metric of each run with the exact calibration, for each kind of post-processing."""
-    rng = np.random.default_rng(seed)
-    d = len(data.attributes)
-    sizes = rng.multinomial(data.n, [1 / d] * d, size=runs)
-    raw = []
-    for a, held in enumerate(sample_groups(rng, [a.counts for a in data.attributes], sizes)):
-        nominal = calibrate("ALLOMFREE", k=data.attributes[a].k, **budget._asdict())
-        calibration = as_drawn(nominal)
-        counts = one_round(rng, calibration, held)
-        raw.append((counts / sizes[:, a, np.newaxis] - calibration.qs) / calibration.gap)
-    true = truth(data)
-    return {how: squared_error([polish(r) for r in raw], true) for how, polish in POLISH.items()}
-
-
-class Ratio(NamedTuple):
-    """A ratio of two means and its standard error."""
-
-    value: float
-    error: float
-
-
-def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
-    """Of independent samples; the error to first order, from both samples' spread."""
-
-    def relative_error(sample: Sequence[float]) -> float:
-        return statistics.stdev(sample) / math.sqrt(len(sample)) / statistics.fmean(sample)
-
-    value = statistics.fmean(above) / statistics.fmean(below)
-    return Ratio(value, value * math.hypot(relative_error(above), relative_error(below)))
-
-
-def geometric_mean(ratios: Sequence[Ratio]) -> Ratio:
-    """Of independent ratios, with its standard error to first order."""
-    value = math.exp(statistics.fmean(math.log(r.value) for r in ratios))
-    relative = math.sqrt(sum((r.error / r.value) ** 2 for r in ratios)) / len(ratios)
-    return Ratio(value, value * relative)
-
-
 # --- the peers' environment ----------------------------------------------------------------------
-
 
 DRIVER: Final = Path(__file__).with_name("peer_driver.py")
 PEERS: Final = ("multi-freq-ldpy", "pure-ldp")
@@ -207,14 +141,6 @@ def _install(directory: Path) -> Path:
     return python
 
 
-# --- our side ------------------------------------------------------------------------------------
-# Both kinds of round draw a memo and then a report from it for every user, as the peers do; of a
-# one-time protocol the memo is the report.
-
-
-Values = npt.NDArray[np.int64]
-
-
 class Timed(NamedTuple):
     """CPU seconds of both halves, and the estimates that came out, one array an attribute."""
 
@@ -222,9 +148,40 @@ class Timed(NamedTuple):
     aggregate: float
     estimates: Sequence[Array]
 
-    @property
-    def both(self) -> float:
-        return self.randomise + self.aggregate
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The peers, where inputs are written for them, and how often everything is repeated."""
+
+    peers: Peers
+    scratch: Path
+    repeats: int
+
+    def ask(self, values: Path, seed: int, budget: Budget, **task: Any) -> Timed:
+        done = self.peers.ask(values=str(values), seed=seed, **budget._asdict(), **task)
+        return Timed(done["randomise"], done["aggregate"], done["frequencies"])
+
+    def inputs(self, name: str, values: Values) -> Path:
+        """The same values for the peers, as a file."""
+        path = self.scratch / f"{name}.npy"
+        np.save(path, values)
+        return path
+
+    def population(self, data: Dataset) -> Path:
+        return self.inputs("users", users_of(data))
+
+
+def users_of(data: Dataset) -> Values:
+    """A user a row, an attribute a column, with exactly the data set's counts in each column."""
+    rng = np.random.default_rng(data.n)
+    columns = [rng.permutation(np.repeat(np.arange(a.k), a.counts)) for a in data.attributes]
+    users: Values = np.stack(columns, axis=1)
+    return users
+
+
+# --- our side ------------------------------------------------------------------------------------
+# Both kinds of round draw a memo and then a report from it for every user, as the peers do; of a
+# one-time protocol the memo is the report.
 
 
 def simulated_round(calibration: Calibration, values: Values, seed: int) -> Timed:
@@ -254,76 +211,37 @@ def device_round(calibration: Calibration, values: Values, _seed: int) -> Timed:
 
 
 Round = Callable[[Calibration, Values, int], Timed]
-
-
-def our_campaign(
-    a_round: Round, users: Values, sizes: Sequence[int], budget: tuple[float, float], seed: int
-) -> Timed:
-    """ALLOMFREE over several attributes: every user draws one of them and reports its value."""
-    begin = time.process_time()
-    drawn = np.random.default_rng(seed).integers(0, len(sizes), len(users))
-    sample_groups = [users[drawn == a, a] for a in range(len(sizes))]
-    choices = [calibrate("ALLOMFREE", k=k, eps_inf=budget[0], eps_1=budget[1]) for k in sizes]
-    sampling = time.process_time() - begin
-    parts = [
-        a_round(c, held, seed + 1 + a) for a, (c, held) in enumerate(zip(choices, sample_groups))
-    ]
-    return Timed(
-        sampling + sum(part.randomise for part in parts),
-        sum(part.aggregate for part in parts),
-        [part.estimates[0] for part in parts],
-    )
-
-
-# --- speed and error against the peers -----------------------------------------------------------
-
-
-K: Final = 41  # native-country, the attribute of Adult with the most values
-BUDGET: Final = Budget(2.0, 0.6)
-OUR_RUNS: Final = 2000
-LARGEST_ERROR: Final = 0.88  # of the exact calibration, projected, over the peer's
-SPEED_UP: Final = 20.0  # what simulating a round must gain over multi-freq-ldpy
-FEWER: Final = 20  # a device's own randomiser is run for one user in 20
-SIMULATOR, DEVICE = "simulator", "devices and collector"
-COMPILED: Final = "multi-freq-ldpy in a compiled loop"
-BOTH: Final = "randomise + aggregate"
-HALVES: Final[dict[str, Callable[[Timed], float]]] = {
-    BOTH: lambda t: t.both,
-    "randomise a user": lambda t: t.randomise,
-    "aggregate a report": lambda t: t.aggregate,
+KINDS: Final[dict[str, Round]] = {
+    "simulator": simulated_round,
+    "devices and collector": device_round,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """The peers, where inputs are written for them, and how often everything is repeated."""
-
-    peers: Peers
-    scratch: Path
-    devices: int
-    repeats: int
-
-    def ask(self, values: Path, seed: int, budget: Budget, **task: Any) -> Timed:
-        done = self.peers.ask(values=str(values), seed=seed, **budget._asdict(), **task)
-        return Timed(done["randomise"], done["aggregate"], done["frequencies"])
-
-    def inputs(self, name: str, values: Values) -> Path:
-        """The same values for the peers, as a file."""
-        path = self.scratch / f"{name}.npy"
-        np.save(path, values)
-        return path
+def our_campaign(a_round: Round, users: Values, sizes: Sequence[int], seed: int) -> Timed:
+    """ALLOMFREE over several attributes: every user draws one of them and reports its value."""
+    begin = time.process_time()
+    drawn = np.random.default_rng(seed).integers(0, len(sizes), len(users))
+    groups = [users[drawn == a, a] for a in range(len(sizes))]
+    choices = [calibrate("ALLOMFREE", k=k, **BUDGET._asdict()) for k in sizes]
+    sampling = time.process_time() - begin
+    parts = [a_round(c, held, seed + 1 + a) for a, (c, held) in enumerate(zip(choices, groups))]
+    randomise, aggregate, estimates = zip(*parts)
+    return Timed(sampling + sum(randomise), sum(aggregate), [each[0] for each in estimates])
 
 
-def measure(peers: Peers, devices: int, repeats: int, runs: int) -> list[Measurement]:
-    """`runs` is the number of campaigns of the peer for each budget of the error."""
-    with tempfile.TemporaryDirectory(prefix="allomfree-inputs-") as scratch:
-        bench = Bench(peers, Path(scratch), devices, repeats)
-        return [
-            *rounds(bench),
-            *one_time(bench),
-            *whole_campaign(bench, load("adult")),
-            *errors(bench, load("adult"), runs),
-        ]
+# --- speed against the peers ---------------------------------------------------------------------
+
+K: Final = 41  # native-country, the attribute of Adult with the most values
+BUDGET: Final = Budget(2.0, 0.6)
+SPEED_UP: Final = 20.0  # what simulating a round must gain over multi-freq-ldpy
+FEWER: Final = 20  # a device's own randomiser and the loop are run for one user in 20
+PROTOCOLS: Final = ("L-OSUE", "L-GRR")
+BOTH: Final = "randomise + aggregate"
+HALVES: Final[dict[str, Callable[[Timed], float]]] = {
+    BOTH: lambda t: t.randomise + t.aggregate,
+    "randomise a user": lambda t: t.randomise,
+    "aggregate a report": lambda t: t.aggregate,
+}
 
 
 def values_of(n: int) -> Values:
@@ -333,27 +251,36 @@ def values_of(n: int) -> Values:
     return drawn
 
 
-def rounds(bench: Bench) -> list[Measurement]:
-    """One round of one attribute with each of the two protocols that ALLOMFREE chooses from."""
-    everyone = values_of(bench.devices)
-    rows = []
-    for protocol in ("L-OSUE", "L-GRR"):
+def measure_speed(bench: Bench, devices: int) -> list[Measurement]:
+    """One round of one attribute with each of the two protocols that ALLOMFREE chooses from, in
+    two kinds of round; pure-ldp's one-time protocols at eps_1, on fewer users, because it takes
+    much longer for each; and a whole campaign."""
+    everyone, rows = values_of(devices), list[Measurement]()
+    for protocol in PROTOCOLS:
         ours = calibrate(protocol, k=K, **BUDGET._asdict())
-        task = {"oracle": "multi-freq-ldpy", "protocol": protocol, "k": K}
-        rows += _round(bench, ours, everyone, task, at_least=SPEED_UP)
+        task = {"oracle": PEERS[0], "protocol": protocol, "k": K}
+        rows += _round(bench, ours, everyone, task, SPEED_UP)
     ours = calibrate("L-OSUE", k=K, **BUDGET._asdict())
-    fastest = {"oracle": "multi-freq-ldpy", "protocol": "L-OSUE", "k": K, "compiled": True}
+    fastest = {"oracle": PEERS[0], "protocol": "L-OSUE", "k": K, "compiled": True}
     pairs = _pairs(bench, simulated_round, ours, everyone, fastest)
-    return [*rows, *_rows("L-OSUE", f"{COMPILED} / {SIMULATOR}", pairs, len(everyone))]
-
-
-def one_time(bench: Bench) -> list[Measurement]:
-    """pure-ldp's one-time protocols at eps_1, on fewer users: it takes much longer for each."""
-    some = values_of(bench.devices // 5)
-    rows = []
+    rows += _rows("L-OSUE: multi-freq-ldpy in a compiled loop / simulator", pairs, devices)
     for protocol in ("OUE", "GRR"):
         ours = calibrate_once(protocol, k=K, epsilon=BUDGET.eps_1)
-        rows += _round(bench, ours, some, {"oracle": "pure-ldp", "protocol": protocol, "k": K})
+        task = {"oracle": PEERS[1], "protocol": protocol, "k": K}
+        rows += _round(bench, ours, everyone[: devices // 5], task)
+    data = load("adult")
+    users, sizes = users_of(data), [a.k for a in data.attributes]
+    given = bench.population(data)
+    for who, kind in KINDS.items():
+        progress(f"campaign of {data.title} by {who}")
+        our_campaign(kind, users, sizes, 0)  # a warm-up
+        pairs = in_turns(
+            bench.repeats,
+            partial(our_campaign, kind, users, sizes),
+            lambda repeat: bench.ask(given, repeat, BUDGET, oracle="campaign", sizes=sizes),
+        )
+        title = f"{data.title}, whole campaign: multi-freq-ldpy / {who}"
+        rows += _rows(title, pairs, len(users))[:1]
     return rows
 
 
@@ -363,15 +290,12 @@ def _round(
     values: Values,
     task: dict[str, Any],
     at_least: float | None = None,
-) -> list[Measurement]:
-    protocol, peer = task["protocol"], task["oracle"]
-    few = values[: max(1, len(values) // FEWER)]
-    simulated = _pairs(bench, simulated_round, calibration, values, task)
-    devices = _pairs(bench, device_round, calibration, few, task)
-    return [
-        *_rows(protocol, f"{peer} / {SIMULATOR}", simulated, len(values), at_least),
-        *_rows(protocol, f"{peer} / {DEVICE}", devices, len(few)),
-    ]
+) -> Iterator[Measurement]:
+    for who, kind in KINDS.items():
+        some = values if kind is simulated_round else values[: max(1, len(values) // FEWER)]
+        pairs = _pairs(bench, kind, calibration, some, task)
+        wanted = at_least if kind is simulated_round else None
+        yield from _rows(f"{task['protocol']}: {task['oracle']} / {who}", pairs, len(some), wanted)
 
 
 def _pairs(
@@ -389,7 +313,6 @@ def _pairs(
 
 def _rows(
     title: str,
-    sides: str,
     pairs: tuple[list[Timed], list[Timed]],
     users: int,
     at_least: float | None = None,
@@ -398,76 +321,10 @@ def _rows(
     rows = []
     for half, seconds in HALVES.items():
         mine, theirs = ([seconds(t) for t in side] for side in pairs)
-        each = [f"{np.median(side) / users * 1e6:.3g} µs" for side in (theirs, mine)]
-        note = f"{users:,} users, {' / '.join(each)} each"
-        wanted = at_least if half == BOTH else None
-        rows.append(ratio_of(f"{title}, {half}: {sides}", theirs, mine, note=note, at_least=wanted))
+        each = " / ".join(f"{np.median(side) / users * 1e6:.3g}" for side in (theirs, mine))
+        more = {"note": f"{each} µs", "at_least": at_least if half == BOTH else None, "of": half}
+        rows.append(ratio_of(f"{title}, {users:,} users", theirs, mine, **more))
     return rows
-
-
-def population(data: Dataset) -> Values:
-    """A user a row, an attribute a column, with exactly the data set's counts in each column."""
-    rng = np.random.default_rng(data.n)
-    columns = [rng.permutation(np.repeat(np.arange(a.k), a.counts)) for a in data.attributes]
-    users: Values = np.stack(columns, axis=1)
-    return users
-
-
-def whole_campaign(bench: Bench, data: Dataset) -> list[Measurement]:
-    """Everybody draws an attribute and reports it once; every histogram is estimated."""
-    users, sizes = population(data), [a.k for a in data.attributes]
-    given, title, rows = bench.inputs("users", users), f"{data.title}, whole campaign", []
-    kinds: dict[str, Round] = {SIMULATOR: simulated_round, DEVICE: device_round}
-    for who, ours in kinds.items():
-        progress(f"campaign of {data.title} by {who}")
-        our_campaign(ours, users, sizes, BUDGET, 0)  # a warm-up
-        pairs = in_turns(
-            bench.repeats,
-            partial(our_campaign, ours, users, sizes, BUDGET),
-            lambda repeat: bench.ask(given, repeat, BUDGET, oracle="campaign", sizes=sizes),
-        )
-        rows += _rows(title, f"multi-freq-ldpy / {who}", pairs, len(users))[:1]
-    return rows
-
-
-def errors(bench: Bench, data: Dataset, runs: int) -> list[Measurement]:
-    """Error of our estimates over that of the peer's at the same budget."""
-    sizes, true = [a.k for a in data.attributes], truth(data)
-    given = bench.inputs("users", population(data))
-    ratios: dict[str, list[Ratio]] = {how: [] for how in POLISH}
-    for number, budget in enumerate(BUDGETS):
-        progress(f"error of {data.title} at {budget}")
-        theirs = peer_campaign_errors(bench, given, sizes, true, budget, number, runs)
-        for how, mine in our_errors(data, budget, OUR_RUNS, number).items():
-            ratios[how].append(ratio_of_means(mine.tolist(), theirs))
-    return [row for how, found in ratios.items() for row in _error_rows(data, how, found, runs)]
-
-
-def peer_campaign_errors(
-    bench: Bench,
-    users: Path,
-    sizes: list[int],
-    true: Sequence[Array],
-    budget: Budget,
-    number: int,
-    runs: int,
-) -> list[float]:
-    """The metric of the peer's ALLOMFREE in `runs` campaigns; `number` selects their seeds."""
-    seeds = range(number * runs, (number + 1) * runs)
-    ask = partial(bench.ask, users, budget=budget, oracle="campaign", sizes=sizes)
-    return [float(squared_error(ask(seed).estimates, true)) for seed in seeds]
-
-
-def _error_rows(data: Dataset, how: str, found: Sequence[Ratio], runs: int) -> list[Measurement]:
-    mean = geometric_mean(found)
-    limit = LARGEST_ERROR if how == PROJECTED else None
-    rows = [Measurement(f"{data.title}, error, {how}: geometric mean", mean.value, "x", limit)]
-    rows += [
-        Measurement(f"{data.title}, error, {how}: {budget}", ratio.value, "x")
-        for budget, ratio in zip(BUDGETS, found)
-    ]
-    note = f"{runs} runs of the peer, {OUR_RUNS:,} of ours"
-    return [replace(m, note=f"± {r.error:.2g}, {note}") for m, r in zip(rows, (mean, *found))]
 
 
 # --- the simulator -------------------------------------------------------------------------------
@@ -475,92 +332,74 @@ def _error_rows(data: Dataset, how: str, found: Sequence[Ratio], runs: int) -> l
 # always there is a loop over users with numpy, as a first version would be written.
 
 
-PROTOCOLS: Final = ("L-OSUE", "L-GRR")
-LOOPED: Final = 20  # the loop is run for one user in 20
-
-
-class Cost(NamedTuple):
-    """CPU seconds, and MiB at the peak beyond what the imports take."""
-
-    cpu_seconds: float
-    peak_mib: float
-
-
 def measure_simulator(
     statistics: int, reports: int, repeats: int, peers: Peers | None
 ) -> list[Measurement]:
-    """One round at every depth with both protocols, and reports against the peers."""
+    """One round at every depth with both protocols, and reports against a loop and a peer."""
     rows = []
-    for depth, work, devices in (
-        ("statistics", as_statistics, statistics),
-        ("reports", as_reports, reports),
-    ):
+    for depth, devices in (("statistics", statistics), ("reports", reports)):
         for protocol in PROTOCOLS:
             progress(f"{depth}, {protocol}, {devices:,} devices")
-            costs = [alone(partial(work, protocol, devices, seed)) for seed in range(repeats)]
-            rows += _depth_rows(f"{depth}, {protocol}", devices, costs)
-    rows += [_compared_with_loop(protocol, reports, repeats) for protocol in PROTOCOLS]
+            works = [partial(simulate, depth, protocol, devices, seed) for seed in range(repeats)]
+            seconds, memory = zip(*map(_alone, works))
+            note = f"{devices:,} devices, k = {K}; {np.median(seconds) / devices * 1e9:.3g} ns each"
+            title = f"{depth}, {protocol}"
+            rows += [
+                median_of(f"{title}: one round", [s * 1000 for s in seconds], "ms", note=note),
+                median_of(f"{title}: memory at the peak", memory, "MiB"),
+            ]
+    few = max(1, reports // FEWER)
+    for protocol in PROTOCOLS:
+        progress(f"loop over users, {protocol}, {few:,} users")
+        ours, loop = in_turns(
+            repeats,
+            lambda seed, p=protocol: simulate("reports", p, reports, seed) / reports,  # type: ignore[misc]
+            lambda seed, p=protocol: _loop(p, few, seed) / few,  # type: ignore[misc]
+        )
+        note = f"for each user: {few:,} of them in the loop, {reports:,} at once"
+        what = f"reports, {protocol}: a loop over users / ours"
+        rows.append(ratio_of(what, loop, ours, note=note))
     if peers is not None:
         rows += [_compared_with_peer(peers, protocol, reports, repeats) for protocol in PROTOCOLS]
     return rows
 
 
-def alone(work: Callable[[], float]) -> Cost:
-    """The cost of some work in a fresh process."""
+def _alone(work: Callable[[], float]) -> tuple[float, float]:
+    """CPU seconds of some work in a fresh process, and MiB at the peak beyond its imports."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_measured, work).result()
 
 
-def _measured(work: Callable[[], float]) -> Cost:
+def _measured(work: Callable[[], float]) -> tuple[float, float]:
     before = peak_memory_mib()
-    return Cost(work(), peak_memory_mib() - before)
+    return work(), peak_memory_mib() - before
 
 
-def _depth_rows(title: str, devices: int, costs: Sequence[Cost]) -> list[Measurement]:
-    seconds = [cost.cpu_seconds for cost in costs]
-    each_ns = float(np.median(seconds)) / devices * 1e9
-    note = f"{devices:,} devices, k = {K}; {each_ns:.3g} ns each"
-    return [
-        median_of(f"{title}: one round", [s * 1000 for s in seconds], "ms", note=note),
-        median_of(f"{title}: memory at the peak", [cost.peak_mib for cost in costs], "MiB"),
-    ]
-
-
-def as_statistics(protocol: str, devices: int, seed: int) -> float:
-    """A round as counts alone."""
-    asked, held = manifest(K, protocol=protocol), _held(devices)
-    begin = time.process_time()
-    statistics_depth.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
-    return time.process_time() - begin
-
-
-def as_reports(protocol: str, devices: int, seed: int) -> float:
-    """A round as individual reports, drawn and counted."""
-    asked, held = manifest(K, protocol=protocol), _held(devices)
-    begin = time.process_time()
-    report_depth.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
-    return time.process_time() - begin
-
-
-def _held(devices: int) -> Values:
-    """The number of devices that hold each value."""
+def simulate(depth: str, protocol: str, devices: int, seed: int) -> float:
+    """CPU seconds of a round: as counts alone, or as individual reports, drawn and counted."""
+    asked = manifest(K, protocol=protocol)
     counts = np.asarray(next(a.counts for a in load("adult").attributes if a.k == K))
-    return np.random.default_rng(K).multinomial(devices, counts / counts.sum())
+    held = np.random.default_rng(K).multinomial(devices, counts / counts.sum())
+    begin = time.process_time()
+    if depth == "statistics":
+        depths.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
+    else:
+        depths.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
+    return time.process_time() - begin
 
 
-def as_loop(protocol: str, devices: int, seed: int) -> float:
+def _loop(protocol: str, devices: int, seed: int) -> float:
     """The same from user to user: both steps with numpy's generator, one row of bits at a time."""
     calibration = calibrate(protocol, k=K, **BUDGET._asdict())
-    values = values_of(devices)
-    rng = np.random.default_rng(seed)
+    values, rng = values_of(devices), np.random.default_rng(seed)
     begin = time.process_time()
     counts = np.zeros(calibration.k, dtype=np.int64)
     for value in values:
-        counts += loop_report(rng, calibration, value)
+        counts += _loop_report(rng, calibration, value)
     return time.process_time() - begin
 
 
-def loop_report(rng: np.random.Generator, c: Calibration, value: int) -> Values:
+def _loop_report(rng: np.random.Generator, c: Calibration, value: int) -> Values:
     """The values that one user's report supports."""
     if c.unary:
         probabilities = np.full(c.k, c.q1)
@@ -577,29 +416,16 @@ def loop_report(rng: np.random.Generator, c: Calibration, value: int) -> Values:
     return support
 
 
-def _compared_with_loop(protocol: str, devices: int, repeats: int) -> Measurement:
-    few = max(1, devices // LOOPED)
-    progress(f"loop over users, {protocol}, {few:,} users")
-    ours, loop = in_turns(
-        repeats,
-        lambda seed: as_reports(protocol, devices, seed) / devices,
-        lambda seed: as_loop(protocol, few, seed) / few,
-    )
-    note = f"for each user: {few:,} of them in the loop, {devices:,} at once"
-    return ratio_of(f"reports, {protocol}: a loop over users / ours", loop, ours, note=note)
-
-
 def _compared_with_peer(peers: Peers, protocol: str, devices: int, repeats: int) -> Measurement:
     progress(f"multi-freq-ldpy, {protocol}, {devices:,} users")
-    task = {"oracle": "multi-freq-ldpy", "protocol": protocol, "k": K}
+    task = {"oracle": PEERS[0], "protocol": protocol, "k": K}
     with tempfile.TemporaryDirectory(prefix="allomfree-inputs-") as scratch:
-        bench = Bench(peers, Path(scratch), devices, repeats)
+        bench = Bench(peers, Path(scratch), repeats)
         given = bench.inputs("values", values_of(devices))
         ours, theirs = in_turns(
             repeats,
-            lambda seed: as_reports(protocol, devices, seed),
-            lambda seed: bench.ask(given, seed, BUDGET, **task).both,
+            lambda seed: simulate("reports", protocol, devices, seed),
+            lambda seed: HALVES[BOTH](bench.ask(given, seed, BUDGET, **task)),
         )
-
     what = f"reports, {protocol}: multi-freq-ldpy / ours"
     return ratio_of(what, theirs, ours, at_least=SPEED_UP, note=f"{devices:,} users")

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from testbed.processes import Timing, child_pids, free_port, resident_bytes
 PICTURE: Final = DOCS / "pictures" / "soak.svg"
 READERS: Final = 2
 VALUES: Final = 16
+ROUND_SECONDS: Final = 20
 SAMPLES: Final = 600
 BLOCKS: Final = 20
 NORMAL_975: Final = 1.959964
@@ -59,12 +60,6 @@ PANELS: Final = (
 )
 
 
-class Soak(NamedTuple):
-    seconds: float
-    per_second: int
-    round_seconds: int = 20
-
-
 @dataclass(slots=True)
 class Samples:
     """What was sampled, and what became of the reports."""
@@ -74,98 +69,83 @@ class Samples:
     sent: int = 0
     accepted: int = 0
     events: int = 0
-    pages: int = 0
-    failures: int = 0
+    pages: Sequence[float | None] = ()
     rounds: int = 0
 
 
-def measure(soak: Soak, picture: Path | None = None) -> list[Measurement]:
+def measure(seconds: float, per_second: int, picture: Path | None = None) -> list[Measurement]:
     """A run, judged; with a picture, drawn into that file."""
-    samples = run(soak)
+    samples = run(seconds, per_second)
     if picture is not None:
         plot(samples.seconds, samples.series, picture)
-    note = f"{soak.seconds / 60:g} minutes at {soak.per_second} reports a second"
+    note = f"{seconds / 60:g} minutes at {per_second} reports a second"
+    growths = []
+    for name, (limit, unit) in LIMITS.items():
+        values = samples.series[name]
+        low, middle = growth(samples.seconds, values)
+        seen = f"growth that is certain; estimate {middle:.3g}, largest seen {max(values):.4g}"
+        growths.append(Measurement(f"{name}: growth", max(0.0, low), unit, limit, seen))
     return [
         Measurement("reports sent and not counted", samples.sent - samples.accepted, limit=0),
         Measurement("reports counted", samples.accepted, note=note),
         Measurement("rounds sealed", samples.rounds, at_least=1),
-        *(_growth_row(name, samples) for name in LIMITS),
+        *growths,
         Measurement("events that the open page received", samples.events, at_least=1),
-        Measurement("pages read", samples.pages),
-        Measurement("pages that failed", samples.failures, limit=0),
+        Measurement("pages read", len(samples.pages)),
+        Measurement("pages that failed", list(samples.pages).count(None), limit=0),
     ]
 
 
-def _growth_row(name: str, samples: Samples) -> Measurement:
-    limit, unit = LIMITS[name]
-    values = samples.series[name]
-    slope = growth(samples.seconds, values)
-    note = f"growth that is certain; estimate {slope.middle:.3g}, largest seen {max(values):.4g}"
-    return Measurement(f"{name}: growth", max(0.0, slope.low), unit, limit, note)
-
-
-class Slope(NamedTuple):
-    """Growth per hour: lower end of the interval, estimate, upper end."""
-
-    low: float
-    middle: float
-    high: float
-
-
-def growth(seconds: Sequence[float], values: Sequence[float]) -> Slope:
+def growth(seconds: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Growth per hour: the lower end of the interval, and the estimate."""
     first = len(seconds) // 2
     blocks = min(BLOCKS, len(seconds) - first)
     t = np.array([block[-1] for block in np.array_split(seconds[first:], blocks)])
     v = np.array([block.max() for block in np.array_split(values[first:], blocks)])
     i, j = np.triu_indices(len(t), 1)
     if not len(i):
-        return Slope(0.0, 0.0, 0.0)
+        return 0.0, 0.0
     slopes = np.sort((v[j] - v[i]) / (t[j] - t[i])) * HOUR_SECONDS
-    n, pairs = len(t), len(slopes)
+    n = len(t)
     half = NORMAL_975 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low = max(0, math.floor((pairs - half) / 2) - 1)
-    high = min(pairs - 1, math.ceil((pairs + half) / 2))
-    return Slope(float(slopes[low]), float(np.median(slopes)), float(slopes[high]))
+    low = max(0, math.floor((len(slopes) - half) / 2) - 1)
+    return float(slopes[low]), float(np.median(slopes))
 
 
-def run(soak: Soak) -> Samples:
+def run(seconds: float, per_second: int) -> Samples:
     """Real processes, from start to end."""
     samples = Samples()
     with tempfile.TemporaryDirectory(prefix="allomfree-soak-") as scratch, ExitStack() as stack:
         data, port = Path(scratch) / "data", free_port()
         broker = stack.enter_context(with_tls(Nats)(Path(scratch) / "broker"))
-        asked = _open_campaign(data, soak)
+        asked = manifest(
+            VALUES,
+            begun_seconds=0,
+            period_seconds=ROUND_SECONDS,
+            rounds=10 + int(seconds / ROUND_SECONDS),
+            grace_seconds=ROUND_SECONDS,
+        )
+        with closing(open_store(data)) as store:
+            store.open_campaign(asked, int(time.time()))
         flags = ("--listen", f"127.0.0.1:{port}", "--ca-file", str(broker.ca_file))
         process = CollectorProcess(data, *flags, broker=broker.url, timing=TIMING)
         collector = stack.enter_context(process)
         collector.wait_until_connected()
         collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
-        seen = stack.enter_context(page_readers(port, asked, READERS))
+        samples.pages = stack.enter_context(page_readers(port, asked, READERS))
         events = stack.enter_context(_event_stream(port))
         with ThreadPoolExecutor(1) as sender:
-            messages = paced(asked, soak)
+            messages = paced(asked, int(seconds * per_second), per_second)
             sending = sender.submit(publish, broker.url, messages, ca_file=broker.ca_file)
-            _sample(collector, soak, samples)
+            _sample(collector, seconds, samples)
             samples.sent = sending.result()
-        _wait_until_counted(collector, samples)
-        samples.events, samples.pages = events[0], len(seen.seconds)
-        samples.failures = seen.failures
         with collector.store() as store:
-            samples.rounds = 1 + (store.last_sealed(store.campaigns()[0].id) or -1)
+            collector.wait_for("all reports", lambda: store.received() >= samples.sent)
+            samples.accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
+            last = store.last_sealed(store.campaigns()[0].id)
+            samples.rounds = 0 if last is None else last + 1
+        samples.events = events[0]
     return samples
-
-
-def _open_campaign(data: Path, soak: Soak) -> Manifest:
-    asked = manifest(
-        VALUES,
-        begun_seconds=0,
-        period_seconds=soak.round_seconds,
-        rounds=10 + int(soak.seconds / soak.round_seconds),
-        grace_seconds=soak.round_seconds,
-    )
-    with closing(open_store(data)) as store:
-        store.open_campaign(asked, int(time.time()))
-    return asked
 
 
 @contextmanager
@@ -181,66 +161,47 @@ def _event_stream(port: int) -> Iterator[list[int]]:
     connection.request("GET", "/events", headers={"Accept": "text/event-stream"})
     answer = connection.getresponse()
     threading.Thread(target=listen, daemon=True).start()
-    try:
+    with closing(connection):
         yield events
-    finally:
-        connection.close()
 
 
-def paced(asked: Manifest, soak: Soak) -> Iterator[Message]:
+def paced(asked: Manifest, count: int, per_second: int) -> Iterator[Message]:
     """In every round one report from each device that there is time for."""
     topics, body = Topics(asked.campaign), bytes(asked.body_formats[0].length)
     began, number, device = time.monotonic(), -1, 0
-    for count in range(int(soak.seconds * soak.per_second)):
-        time.sleep(max(0.0, began + count / soak.per_second - time.monotonic()))
+    for sent in range(count):
+        time.sleep(max(0.0, began + sent / per_second - time.monotonic()))
         now = int((time.time() - asked.rounds.first) // asked.rounds.period)
         number, device = (number, device + 1) if now == number else (now, 0)
         yield topics.report(f"device-{device}"), make_report(asked, number, 0, body).encode()
 
 
-def _sample(collector: CollectorProcess, soak: Soak, samples: Samples) -> None:
-    began, every = time.monotonic(), max(0.2, soak.seconds / SAMPLES)
-    while (passed := time.monotonic() - began) < soak.seconds:
+def _sample(collector: CollectorProcess, seconds: float, samples: Samples) -> None:
+    began, every = time.monotonic(), max(0.2, seconds / SAMPLES)
+    database = collector.data / "collector.db"
+    log = database.with_name("collector.db-wal")
+    while (passed := time.monotonic() - began) < seconds:
         collector.check_running()
         samples.seconds.append(passed)
-        for name, value in zip(LIMITS, _sample_once(collector)):
+        pids = (collector.pid, child_pids(collector.pid)[0])  # the second is the page
+        values = (  # in the order of LIMITS
+            *(resident_bytes(pid) / MIB for pid in pids),
+            *(float(len(list(Path(f"/proc/{pid}/fd").iterdir()))) for pid in pids),
+            log.stat().st_size / MIB if log.exists() else 0.0,
+            database.stat().st_size / MIB,
+        )
+        for name, value in zip(LIMITS, values):
             samples.series[name].append(value)
         time.sleep(every)
 
 
-def _sample_once(collector: CollectorProcess) -> tuple[float, ...]:
-    """In the order of LIMITS."""
-    pids = (collector.pid, child_pids(collector.pid)[0])  # the second is the page
-    database = collector.data / "collector.db"
-    log = database.with_name("collector.db-wal")
-    return (
-        *(resident_bytes(pid) / MIB for pid in pids),
-        *(float(len(list(Path(f"/proc/{pid}/fd").iterdir()))) for pid in pids),
-        log.stat().st_size / MIB if log.exists() else 0.0,
-        database.stat().st_size / MIB,
-    )
-
-
-def _wait_until_counted(collector: CollectorProcess, samples: Samples) -> None:
-    def counted() -> bool:
-        samples.accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
-        return store.received() >= samples.sent
-
-    with collector.store() as store:
-        collector.wait_for("all reports", counted)
-
-
 def plot(seconds: Sequence[float], series: Mapping[str, Sequence[float]], path: Path) -> None:
     """Memory, open files and sizes next to each other; what is judged is right of the line."""
-    import matplotlib as mpl  # noqa: PLC0415 - half a second, only when drawing
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    from paper.figures import SETTINGS  # noqa: PLC0415
+    from paper.figures import drawing  # noqa: PLC0415 - half a second, only when drawing
 
     minutes = [second / 60 for second in seconds]
     names = list(series)
-    with mpl.rc_context({**SETTINGS, "font.size": 9}):
-        figure = Figure(figsize=(11.0, 3.4), layout="constrained")
+    with drawing(path, (11.0, 3.4), {"font.size": 9}) as figure:
         for place, axes in enumerate(figure.subplots(1, 3)):
             title, prefix = PANELS[place]
             for name, colour in zip(names[2 * place : 2 * place + 2], ("#0072B2", "#D55E00")):
@@ -250,4 +211,3 @@ def plot(seconds: Sequence[float], series: Mapping[str, Sequence[float]], path: 
             axes.set_xlabel("minutes")
             axes.set_title(title, loc="left", fontsize="medium")
             axes.legend(frameon=False, fontsize=7, loc="lower right")
-        figure.savefig(path, metadata={"Date": None, "Creator": None})

@@ -1,18 +1,15 @@
 """What several benchmarks use: the campaign and its reports, brokers, limited processor time, and
-people who read the analyst's page."""
+readers of the analyst's page."""
 
 from __future__ import annotations
 
 import http.client
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
@@ -23,12 +20,6 @@ from testbed.processes import cpu_seconds
 TICK_SECONDS: Final = 0.005
 REFRESH_SECONDS: Final = 1.0  # from one refresh of a page's reader to its next
 ANSWER_SECONDS: Final = 30.0
-PRINT_CONFIGURATION: Final = """
-import sys
-from pathlib import Path
-from collector.brokers.config import on_this_machine
-sys.stdout.write(on_this_machine(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
-"""
 
 
 def manifest(
@@ -40,34 +31,33 @@ def manifest(
     rounds: int = 2,
     grace_seconds: int = 86_400,
     receipt_pages: int = 1000,
+    first: int | None = None,
+    more: str = "eps_inf = 2.0\neps_1 = 0.6",
 ) -> Manifest:
-    """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago."""
-    first = int(time.time()) - begun_seconds
+    """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago. `more`
+    are the lines for budget and mechanism."""
     values = ", ".join(f'"v{i}"' for i in range(k))
-    return Manifest.from_toml(
-        f"""
-        format = 1
-        slug = "bench"
-        title = "Benchmark"
-        purpose = "Measure"
-        owner = "Nobody"
-        contact = "nobody@example.org"
-        eps_inf = 2.0
-        eps_1 = 0.6
-        receipt_pages = {receipt_pages}
-        [rounds]
-        first = {first}
-        period = {period_seconds}
-        count = {rounds}
-        grace = {grace_seconds}
-        [[attributes]]
-        name = "a"
-        question = "Which?"
-        protocol = "{protocol}"
-        values = [{values}]
-        otherwise = "v{k - 1}"
-        """
-    )
+    return Manifest.from_toml(f"""
+format = 1
+slug = "bench"
+title = "Benchmark"
+purpose = "Measure"
+owner = "Nobody"
+contact = "nobody@example.org"
+receipt_pages = {receipt_pages}
+{more}
+[rounds]
+first = {first or int(time.time()) - begun_seconds}
+period = {period_seconds}
+count = {rounds}
+grace = {grace_seconds}
+[[attributes]]
+name = "a"
+question = "Which?"
+protocol = "{protocol}"
+values = [{values}]
+otherwise = "v{k - 1}"
+""")
 
 
 def reports(campaign: Manifest, count: int, *, number: int = 0) -> Iterator[Message]:
@@ -80,11 +70,7 @@ def reports(campaign: Manifest, count: int, *, number: int = 0) -> Iterator[Mess
 class UnsyncedNats(Nats):
     """NATS that leaves syncing to the system: the broker's disk is not what is measured here."""
 
-    def command(self) -> list[str]:
-        made = super().command()
-        config = self.directory / "nats.conf"
-        config.write_text(config.read_text().replace(', sync_interval: "1s"', ""))
-        return made
+    sync = ""
 
 
 class RoomyMosquitto(Mosquitto):
@@ -102,26 +88,8 @@ class Embedded(Nats):
     def ports(self) -> list[int]:
         return [self.port]  # no workers pull from it
 
-    def command(self) -> list[str]:
-        made = super().command()
-        (self.directory / "nats.conf").write_text(self.configuration())
-        return made
-
     def configuration(self) -> str:
         return on_this_machine(self.directory, "127.0.0.1", self.port)
-
-
-def embedded_of(checkout: Path) -> type[Broker]:
-    """The embedded broker as the version in another checkout configures it."""
-
-    class EmbeddedElsewhere(Embedded):
-        def configuration(self) -> str:
-            words = (str(self.directory), "127.0.0.1", str(self.port))
-            command = [sys.executable, "-c", PRINT_CONFIGURATION, *words]
-            done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
-            return done.stdout
-
-    return EmbeddedElsewhere
 
 
 def pid_of(broker: Broker) -> int:
@@ -154,19 +122,13 @@ def limited(pids: Sequence[int], share: float) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-class PageStats:
-    """What the readers of the page got: how long each page took, and how many requests failed."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.failures = 0
-
-
 @contextmanager
-def page_readers(port: int, asked: Manifest, readers: int) -> Iterator[PageStats]:
+def page_readers(port: int, asked: Manifest, readers: int) -> Iterator[list[float | None]]:
     """Threads that each refresh one of the campaign's pages once a second, until the context ends.
-    They begin spread over a second, so that each finds the page changed."""
-    stats, done = PageStats(), threading.Event()
+    They begin spread over a second, so that each finds the page changed. Yields the seconds that
+    each page took; None is a request that failed."""
+    taken: list[float | None] = []
+    done = threading.Event()
     campaign = f"/campaigns/{asked.campaign}"
     attribute = f"{campaign}/attributes/{asked.attributes[0].name}"
     paths = ["/", campaign, attribute, f"{attribute}/rounds/latest", f"{campaign}.json"]
@@ -175,17 +137,16 @@ def page_readers(port: int, asked: Manifest, readers: int) -> Iterator[PageStats
         done.wait(reader / readers * REFRESH_SECONDS)
         while not done.is_set():
             begin = time.perf_counter()
-            if get(port, paths[reader % len(paths)]) == http.client.OK:
-                stats.seconds.append(time.perf_counter() - begin)
-            else:
-                stats.failures += 1
-            done.wait(max(0.0, REFRESH_SECONDS - (time.perf_counter() - begin)))
+            status = get(port, paths[reader % len(paths)])
+            seconds = time.perf_counter() - begin
+            taken.append(seconds if status == http.client.OK else None)
+            done.wait(max(0.0, REFRESH_SECONDS - seconds))
 
     threads = [threading.Thread(target=read, args=(reader,)) for reader in range(readers)]
     for thread in threads:
         thread.start()
     try:
-        yield stats
+        yield taken
     finally:
         done.set()
         for thread in threads:
@@ -195,12 +156,11 @@ def page_readers(port: int, asked: Manifest, readers: int) -> Iterator[PageStats
 def get(port: int, path: str) -> int | None:
     """The status of one page after reading all of it, or None without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-    except OSError:
-        return None
-    finally:
-        connection.close()
-    return answer.status
+    with closing(connection):
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+        except OSError:
+            return None
+        return answer.status

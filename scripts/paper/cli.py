@@ -15,50 +15,22 @@ import click
 
 from paper import gains, variance
 from paper.gains import Comparison, Experiment
-from paper.printed import HALVES, RUNS, TABLES, Half, Table
-from paper.variance import Comparison as VarianceComparison
+from paper.printed import HALVES, RUNS, VARIANCES, Half, PrintedVariance
+from paper.variance import Cell
 
-_FIGURES = {
+_PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
+# A checkout's own pages are written again; elsewhere everything goes to a directory of its own.
+OUTPUT: Final = _PAGES if (_PAGES / "reproduction.md").exists() else Path("reproduction")
+DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_FIGURES: Final = {
     "variance": "Variance of the unary protocols (the paper's Fig. `analysis_var`)",
     "nursery": "Nursery (`results_nursery`)",
     "adult": "Adult (`results_adults`)",
     "ms-fimu": "MS-FIMU (`results_vhs`)",
     "census-income": "Census-Income (`results_census`)",
 }
-_REMARK = """\
-Each has the two panels of the paper's. Both axes' quantities are the paper's too; the exact
-calibration with the projection is added. On Nursery, where most values are frequent, L-SUE has less
-error than L-OSUE at large budgets although its variance in the first figure is larger: that figure,
-as the paper's, is about a value that nobody holds.
-"""
-
-
-def compose(
-    tables: Sequence[VarianceComparison],
-    comparisons: Sequence[Comparison],
-    pictures: Sequence[Path],
-    seed: int,
-) -> str:
-    """The whole document; `pictures` are paths relative to its directory."""
-    parts = [
-        _opening(comparisons[0].runs, seed),
-        _method(),
-        "## Accuracy gains\n",
-        gains.as_markdown(comparisons, seed),
-        f"\n## Figures\n\n{_REMARK}",
-        *(
-            f"![{_FIGURES[picture.stem.removeprefix('paper-')]}]({picture.as_posix()})\n"
-            for picture in pictures
-        ),
-        "## Variance tables\n",
-        variance.as_markdown(tables),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _opening(runs: int, seed: int) -> str:
-    return f"""\
-# The paper, computed again
+_PAGE: Final = """\
+# The paper's results, reproduced
 
 This page was written by `allomfree-sim reproduce-paper all --runs {runs} --seed {seed}`. Do not
 edit it: run the command again, which gives the same page.
@@ -66,50 +38,79 @@ edit it: run the command again, which gives the same page.
 The paper is Arcolezi, Couchot, Al Bouna and Xiao, "Improving the utility of locally differentially
 private protocols for longitudinal and multidimensional frequency estimates". Its two variance
 tables follow from closed forms, so they are compared digit by digit. Its two tables of accuracy
-gains are averages over {RUNS} random runs, so they are compared in standard deviations. Each number
-of the paper is followed by what this project gets at the same eps_inf and eps_1.
-"""
+gains are averages over {printed_runs} random runs, so they are compared in standard deviations.
 
-
-def _method() -> str:
-    legend = "\n".join(f"| {name} | {text} |" for name, text in gains.LEGEND.items())
-    return f"""\
 ## How the gains were measured
 
-One run: the n devices of a data set are split into d groups of equal size, each group reports one
-attribute once, and MSE_avg is the mean over the attributes of the mean squared error over their
+In one run the n devices of a data set are split into d groups of equal size, and each group reports
+one attribute once. MSE_avg is the mean over the attributes of the mean squared error over their
 values. A gain is 1 - MSE_avg of ALLOMFREE / MSE_avg of L-SUE or L-OUE, both averaged over the runs.
 
-The printed numbers come out only with what the authors' code does and the paper's text leaves out:
-negative estimates are set to 0 and the rest are divided by their sum. The column "rms z, text only"
-shows how far off the unbiased estimates of the text would be. The projection on the simplex, which
-collectors of this project publish, replaces that step in the column "both". It gains most where
-many values are rare; on Nursery, whose attributes are nearly uniform, the calibration does it all.
+The printed gains need a step that is in the authors' code and not in the paper's text: negative
+estimates are set to 0, and the rest are divided by their sum. The column "rms z, text only" shows
+how far off the unbiased estimates of the text are. In the column "both" the projection on the
+simplex, which collectors of this project publish, replaces that step. It gains most where many
+values are rare; on Nursery, whose attributes are nearly uniform, the calibration does it all.
 
-Reports are drawn as counts (hypergeometric, binomial, multinomial); for each attribute they have
-exactly the distribution that simulating every device would give. The counts of Census-Income are
-those of its test split, scaled to the full number of rows: its numbers of rows, attributes and
-values are the paper's, its frequencies are only close to them.
+Reports are drawn as counts (hypergeometric, binomial, multinomial), with exactly the distribution
+that simulating every device would give for each attribute. The counts of Census-Income are those of
+its test split, scaled to the full number of rows: rows, attributes and values are as many as in the
+paper, but the frequencies are only close to its own.
 
 | column | meaning |
 | --- | --- |
 {legend}
+
+## Gains
+
+{gains}
+
+## Figures
+
+Each figure has the two panels and the axes of the paper's; the exact calibration with the
+projection is added. On Nursery, where most values are frequent, L-SUE has less error than L-OSUE at
+large budgets although its variance in the first figure is larger: that figure, like the paper's, is
+about a value that nobody holds.
+
+{figures}
+
+## Variance tables
+
+{variance}
 """
 
 
-# --- commands ------------------------------------------------------------------------------------
-
-_PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
-# A checkout's own pages are written again; elsewhere everything goes to a directory of its own.
-OUTPUT: Final = _PAGES if (_PAGES / "reproduction.md").exists() else Path("reproduction")
+def compose(
+    cells: Sequence[Cell], comparisons: Sequence[Comparison], pictures: Sequence[Path], seed: int
+) -> str:
+    """The whole document; `pictures` are paths relative to its directory."""
+    names = [(picture, picture.stem.removeprefix("paper-")) for picture in pictures]
+    return _PAGE.format(
+        runs=comparisons[0].runs,
+        seed=seed,
+        printed_runs=RUNS,
+        legend="\n".join(f"| {name} | {text} |" for name, text in gains.LEGEND.items()),
+        gains="\n".join(gains.as_lines(comparisons, seed, markdown=True)),
+        figures="\n\n".join(f"![{_FIGURES[name]}]({path.as_posix()})" for path, name in names),
+        variance="\n".join(variance.as_lines(cells, markdown=True)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
     """What the paper printed, and what is compared with it."""
 
-    tables: Sequence[Table] = TABLES
+    variances: Sequence[PrintedVariance] = VARIANCES
     halves: Sequence[Half] = HALVES
+
+    def experiments(self, runs: int, seed: int) -> list[Experiment]:
+        """Run them all, with progress on standard error."""
+        ran: list[Experiment] = []
+        for place, half in enumerate(self.halves, start=1):
+            what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"
+            click.echo(f"{place} of {len(self.halves)}: {what}", err=True)
+            ran += gains.experiments(half, runs=runs, seed=seed)
+        return ran
 
 
 Command = Callable[..., None]
@@ -162,9 +163,10 @@ def variance_tables(context: click.Context, form: str | None) -> None:
       allomfree-sim reproduce-paper variance | less
       allomfree-sim reproduce-paper variance --json | jq '.tables[].verdicts'
     """
-    comparisons = variance.compare_all(context.obj.tables)
-    click.echo(variance.FORMS[form or "text"](comparisons))
-    context.exit(0 if variance.reproduced(comparisons) else 1)
+    cells = variance.compare(context.obj.variances)
+    lines = variance.as_lines(cells, markdown=form == "markdown")
+    click.echo(variance.as_json(cells) if form == "json" else "\n".join(lines))
+    context.exit(0 if variance.reproduced(cells) else 1)
 
 
 @main.command("gains")
@@ -182,9 +184,9 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
       allomfree-sim reproduce-paper gains | less
       allomfree-sim reproduce-paper gains --runs 200 --json | jq '.halves[].rms_z'
     """
-    experiments = _experiments(context.obj, runs, seed)
-    comparisons = gains.compare_all(experiments, context.obj.halves)
-    click.echo(gains.FORMS[form or "text"](comparisons, seed))
+    comparisons = gains.compare_all(context.obj.experiments(runs, seed), context.obj.halves)
+    lines = gains.as_lines(comparisons, seed, markdown=form == "markdown")
+    click.echo(gains.as_json(comparisons, seed) if form == "json" else "\n".join(lines))
     context.exit(0 if gains.reproduced(comparisons) else 1)
 
 
@@ -193,7 +195,7 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
 @click.option("--format", "form", type=click.Choice(["svg", "png"]), default="svg")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     default=OUTPUT / "pictures",
     help=f"Directory to write to.  [default: {OUTPUT.name}/pictures]",
 )
@@ -208,7 +210,7 @@ def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) 
     """
     from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
-    for path in figures.draw_all(_experiments(paper, runs, seed), output, form):
+    for path in figures.draw_all(paper.experiments(runs, seed), output, form):
         click.echo(path)
 
 
@@ -216,7 +218,7 @@ def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) 
 @_simulation
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     default=OUTPUT,
     help=f"Directory for reproduction.md and pictures/.  [default: {OUTPUT.name}]",
 )
@@ -232,26 +234,15 @@ def everything(context: click.Context, runs: int, seed: int, output: Path) -> No
     """
     from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
-    tables = variance.compare_all(context.obj.tables)
-    experiments = _experiments(context.obj, runs, seed)
+    cells = variance.compare(context.obj.variances)
+    experiments = context.obj.experiments(runs, seed)
     comparisons = gains.compare_all(experiments, context.obj.halves)
     drawn = figures.draw_all(experiments, output / "pictures")
-    pictures = [path.relative_to(output) for path in drawn]
     page = output / "reproduction.md"
-    text = compose(tables, comparisons, pictures, seed)
+    text = compose(cells, comparisons, [path.relative_to(output) for path in drawn], seed)
     page.write_text(text, encoding="utf-8")
-    for line in (*variance.summary(tables), *gains.summary(comparisons)):
+    for line in (*variance.summary(cells), *gains.summary(comparisons)):
         click.echo(line)
     for path in (page, *drawn):
         click.echo(f"wrote {path}")
-    context.exit(0 if variance.reproduced(tables) and gains.reproduced(comparisons) else 1)
-
-
-def _experiments(paper: Printed, runs: int, seed: int) -> list[Experiment]:
-    """Run them all, with progress on standard error."""
-    ran: list[Experiment] = []
-    for place, half in enumerate(paper.halves, start=1):
-        what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"
-        click.echo(f"{place} of {len(paper.halves)}: {what}", err=True)
-        ran += gains.experiments(half, runs=runs, seed=seed)
-    return ran
+    context.exit(0 if variance.reproduced(cells) and gains.reproduced(comparisons) else 1)

@@ -8,6 +8,7 @@ always give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from protocol_spec import calibrate
 from simulation.population import Dataset, load
 
 RATIOS: Final = ("0.3", "0.6")
-BUDGETS: Final = tuple(row.eps_inf for row in HALVES[0].rows)
+BUDGETS: Final = tuple(HALVES[0].gains)
 
 Series = Mapping[str, Sequence[float]]
 
@@ -51,25 +52,36 @@ SETTINGS: Final[dict[Any, Any]] = {
 }
 
 
+@contextmanager
+def drawing(
+    path: Path, size: tuple[float, float], settings: Mapping[Any, Any] | None = None
+) -> Iterator[Figure]:
+    """A figure that is written to the path at the end, without the date and the versions that the
+    libraries would write into the file."""
+    with mpl.rc_context({**SETTINGS, **(settings or {})}):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+        figure.savefig(path, metadata=absent[path.suffix[1:]], dpi=120)
+
+
 def draw_all(experiments: Sequence[Experiment], directory: Path, form: str = "svg") -> list[Path]:
     """Write every figure whose experiments are there, and the variance; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(SETTINGS):
-        return [
-            _saved(figure, directory / f"paper-{name}.{form}")
-            for name, figure in _figures(experiments)
-        ]
-
-
-def _figures(experiments: Sequence[Experiment]) -> Iterator[tuple[str, Figure]]:
     title = f"Variance of an estimated frequency, n = {N:,}, f = 0"
-    yield "variance", _two_panels(title, "variance", {ratio: _variances(ratio) for ratio in RATIOS})
+    pages = [("variance", title, "variance", {ratio: _variances(ratio) for ratio in RATIOS})]
     for name in DATA_SETS:
         found = [experiment for experiment in experiments if experiment.data_set == name]
         if found:
             panels = {ratio: _errors(found, ratio) for ratio in RATIOS}
             title = f"{_described(load(name))}, mean of {found[0].runs:,} runs"
-            yield name.replace("_", "-"), _two_panels(title, "MSE_avg", panels)
+            pages.append((name.replace("_", "-"), title, "MSE_avg", panels))
+    paths = []
+    for name, title, quantity, panels in pages:
+        paths.append(directory / f"paper-{name}.{form}")
+        with drawing(paths[-1], (6.4, 7.0)) as figure:
+            _two_panels(figure, title, quantity, panels)
+    return paths
 
 
 def _variances(ratio: str) -> Series:
@@ -93,8 +105,7 @@ def _described(data: Dataset) -> str:
     return f"{data.title} (n = {data.n:,}, d = {len(data.attributes)}{approximate})"
 
 
-def _two_panels(title: str, quantity: str, panels: Mapping[str, Series]) -> Figure:
-    figure = Figure(figsize=(6.4, 7.0), layout="constrained")
+def _two_panels(figure: Figure, title: str, quantity: str, panels: Mapping[str, Series]) -> None:
     figure.suptitle(title, fontsize="medium", fontweight="bold")
     axes: Sequence[Axes] = figure.subplots(len(panels), 1, sharex=True)
     for panel, (ratio, series) in zip(axes, panels.items(), strict=True):
@@ -105,7 +116,6 @@ def _two_panels(title: str, quantity: str, panels: Mapping[str, Series]) -> Figu
     axes[-1].set(xlabel="eps_inf", xticks=[float(eps_inf) for eps_inf in BUDGETS])
     axes[0].legend(frameon=False)
     figure.align_ylabels()
-    return figure
 
 
 def _curves(panel: Axes, series: Series) -> None:
@@ -120,10 +130,3 @@ def _curves(panel: Axes, series: Series) -> None:
             **_STYLES[name],
         )
     panel.grid(color="0.9", linewidth=0.6)
-
-
-def _saved(figure: Figure, path: Path) -> Path:
-    """Without the date and the versions that the libraries would write into the file."""
-    absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-    figure.savefig(path, metadata=absent[path.suffix[1:]], dpi=120)
-    return path

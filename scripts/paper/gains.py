@@ -21,15 +21,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from statistics import fmean, geometric_mean
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from paper.printed import HALVES, REFERENCES, RUNS, Half
+from paper.variance import table
 from protocol_spec import ADAPTIVE, Calibration, Method, calibrate
 from protocol_spec.estimation import project_to_simplex
 from simulation.counts import one_round, sample_groups
@@ -37,7 +37,6 @@ from simulation.population import Dataset, load
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-Measure = Callable[[np.random.Generator, Dataset, float, float, int], Mapping[str, Array]]
 
 _STREAMS: Final = [(half.data_set, half.ratio) for half in HALVES]  # of random numbers
 
@@ -50,11 +49,6 @@ def clip_and_renormalise(raw: Array) -> Array:
     return shares
 
 
-def unprocessed(raw: Array) -> Array:
-    """The unbiased estimates that the paper's text describes."""
-    return raw
-
-
 @dataclass(frozen=True, slots=True)
 class Arm:
     """A protocol, its calibration, and the post-processing of its estimates."""
@@ -65,6 +59,11 @@ class Arm:
 
     def calibrate(self, k: int, eps_inf: float, eps_1: float) -> Calibration:
         return _calibrated(self.protocol, k, eps_inf, eps_1, self.method)
+
+
+def _unprocessed(raw: Array) -> Array:
+    """The unbiased estimates that the paper's text describes."""
+    return raw
 
 
 @lru_cache(maxsize=1024)  # attributes of an experiment often have the same number of values
@@ -80,9 +79,9 @@ ARMS: Final[Mapping[str, Arm]] = {
     "ALLOMFREE": Arm(ADAPTIVE, "paper", clip_and_renormalise),
     "exact": Arm(ADAPTIVE, "exact", clip_and_renormalise),
     "exact + projection": Arm(ADAPTIVE, "exact", project_to_simplex),
-    "L-SUE unprocessed": Arm("L-SUE", "paper", unprocessed),
-    "L-OUE unprocessed": Arm("L-OUE", "paper", unprocessed),
-    "ALLOMFREE unprocessed": Arm(ADAPTIVE, "paper", unprocessed),
+    "L-SUE unprocessed": Arm("L-SUE", "paper", _unprocessed),
+    "L-OUE unprocessed": Arm("L-OUE", "paper", _unprocessed),
+    "ALLOMFREE unprocessed": Arm(ADAPTIVE, "paper", _unprocessed),
 }
 """The paper's five, the two improvements, and what the paper's text without its code would give."""
 
@@ -124,17 +123,14 @@ def average_errors(
     return total
 
 
-def experiments(
-    half: Half, *, runs: int, seed: int, measure: Measure = mean_squared_errors
-) -> Iterator[Experiment]:
+def experiments(half: Half, *, runs: int, seed: int) -> Iterator[Experiment]:
     """One data set and ratio at every eps_inf; each has a random stream of its own."""
     data = load(half.data_set)
     stream = _STREAMS.index((half.data_set, half.ratio))
-    for place, row in enumerate(half.rows):
-        rng = np.random.default_rng([seed, stream, place])
-        eps_inf = float(row.eps_inf)
-        errors = measure(rng, data, eps_inf, float(half.ratio) * eps_inf, runs)
-        yield Experiment(half.data_set, half.ratio, row.eps_inf, errors)
+    for place, budget in enumerate(half.gains):
+        rng, eps_inf = np.random.default_rng([seed, stream, place]), float(budget)
+        errors = mean_squared_errors(rng, data, eps_inf, float(half.ratio) * eps_inf, runs)
+        yield Experiment(half.data_set, half.ratio, budget, errors)
 
 
 def group_sizes(n: int, d: int) -> list[int]:
@@ -156,15 +152,11 @@ def estimates(
         calibration = arm.calibrate(group.shape[-1], eps_inf, eps_1)
         key = calibration.protocol, calibration.p2
         if key not in drawn:
-            drawn[key] = _unbiased(one_round(rng, calibration, group), group, calibration)
+            supports = one_round(rng, calibration, group)
+            size = group.sum(axis=-1, keepdims=True)
+            drawn[key] = (supports / size - calibration.qs) / calibration.gap
         found[name] = drawn[key]
     return found
-
-
-def _unbiased(supports: Counts, group: Counts, calibration: Calibration) -> Array:
-    size = group.sum(axis=-1, keepdims=True)
-    estimates: Array = (supports / size - calibration.qs) / calibration.gap
-    return estimates
 
 
 # --- measured gains against printed ones ---------------------------------------------------------
@@ -172,8 +164,7 @@ def _unbiased(supports: Counts, group: Counts, calibration: Calibration) -> Arra
 LARGEST_RMS_Z: Final = 1.5
 """Beyond this a half table does not agree with the printed one."""
 
-EXACT: Final = "exact"
-PROJECTED: Final = "exact + projection"
+IMPROVED: Final = ("exact", "exact + projection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +219,12 @@ class Comparison:
     @property
     def rms_z(self) -> float:
         """Root mean square of all z: near 1 when only chance separates both experiments."""
-        return _rms(cell.z for cell in self.cells)
-
-    @property
-    def largest_z(self) -> float:
-        return max((cell.z for cell in self.cells), key=abs)
+        return math.sqrt(fmean(cell.z**2 for cell in self.cells))
 
     @property
     def rms_z_unprocessed(self) -> float:
         """The same if the unbiased estimates are taken as they are, as the paper's text says."""
-        return _rms(cell.unprocessed.z(cell.printed) for cell in self.cells)
+        return math.sqrt(fmean(cell.unprocessed.z(cell.printed) ** 2 for cell in self.cells))
 
     @property
     def agrees(self) -> bool:
@@ -247,6 +234,10 @@ class Comparison:
     def improved(self) -> bool:
         """True when the exact calibration with the projection beats the paper's ALLOMFREE."""
         return self.projected < 1
+
+    @property
+    def heading(self) -> str:
+        return f"{load(self.half.data_set).title}, eps_1 = {self.half.ratio} eps_inf"
 
     def mean(self, reference: str) -> Cell:
         """The last line of the printed table."""
@@ -266,26 +257,29 @@ def compare_all(
     experiments: Iterable[Experiment], halves: Iterable[Half] = HALVES
 ) -> tuple[Comparison, ...]:
     """Every half table that the experiments belong to, in the order of the paper."""
-    ran = list(experiments)
-    together = [
-        (half, [x for x in ran if (x.data_set, x.ratio) == (half.data_set, half.ratio)])
-        for half in halves
-    ]
-    return tuple(compare(half, found) for half, found in together if found)
+    ran: dict[tuple[str, str], list[Experiment]] = {}
+    for x in experiments:
+        ran.setdefault((x.data_set, x.ratio), []).append(x)
+    known = [half for half in halves if (half.data_set, half.ratio) in ran]
+    return tuple(compare(half, ran[half.data_set, half.ratio]) for half in known)
 
 
 def compare(half: Half, experiments: Sequence[Experiment]) -> Comparison:
     """One half table with the experiments at each of its budgets, in its order."""
-    cells = tuple(
-        _cell(experiment, reference, printed)
-        for row, experiment in zip(half.rows, experiments, strict=True)
-        for reference, printed in zip(REFERENCES, row.gains, strict=True)
+    cells = []
+    for (eps_inf, gains), experiment in zip(half.gains.items(), experiments, strict=True):
+        for reference, printed in zip(REFERENCES, gains, strict=True):
+            ours = measure(experiment, "ALLOMFREE", reference)
+            text = measure(experiment, "ALLOMFREE unprocessed", f"{reference} unprocessed")
+            exact, both = (measure(experiment, arm, reference).gain for arm in IMPROVED)
+            cells.append(Cell(eps_inf, reference, printed, ours, text, exact, both))
+    relative = (
+        geometric_mean(
+            float(x.errors[arm].mean() / x.errors["ALLOMFREE"].mean()) for x in experiments
+        )
+        for arm in IMPROVED
     )
-    exact, projected = (
-        geometric_mean(_relative(experiment, arm) for experiment in experiments)
-        for arm in (EXACT, PROJECTED)
-    )
-    return Comparison(half, cells, exact, projected)
+    return Comparison(half, tuple(cells), *relative)
 
 
 def reproduced(comparisons: Iterable[Comparison]) -> bool:
@@ -304,113 +298,82 @@ def measure(experiment: Experiment, arm: str, reference: str) -> Measured:
     return Measured(100 * float(1 - ratio), 100 * float(spread) / math.sqrt(RUNS), errors.size)
 
 
-def _cell(experiment: Experiment, reference: str, printed: str) -> Cell:
-    return Cell(
-        experiment.eps_inf,
-        reference,
-        printed,
-        measure(experiment, "ALLOMFREE", reference),
-        measure(experiment, "ALLOMFREE unprocessed", f"{reference} unprocessed"),
-        measure(experiment, EXACT, reference).gain,
-        measure(experiment, PROJECTED, reference).gain,
-    )
-
-
-def _relative(experiment: Experiment, arm: str) -> float:
-    errors = experiment.errors
-    return float(errors[arm].mean() / errors["ALLOMFREE"].mean())
-
-
 def _mean(measured: Sequence[Measured]) -> Measured:
     """Of gains measured independently of one another, as those at different budgets are."""
-    return Measured(
-        fmean(each.gain for each in measured),
-        math.hypot(*(each.sd for each in measured)) / len(measured),
-        measured[0].runs,
-    )
-
-
-def _rms(values: Iterable[float]) -> float:
-    return math.sqrt(fmean(value * value for value in values))
+    sd = math.hypot(*(each.sd for each in measured)) / len(measured)
+    return Measured(fmean(each.gain for each in measured), sd, measured[0].runs)
 
 
 # --- as text, Markdown and JSON ------------------------------------------------------------------
 
-_COLUMNS: Final = ("printed", "ours", "sd", "z", "exact", "both")
-_HEADER: Final = ("eps_inf", *_COLUMNS, *_COLUMNS)
-_FIELD: Final = "{:>7} {:>6} {:>5} {:>5} {:>6} {:>6}"
-_LINE: Final = "  {:<7}  " + _FIELD + "   " + _FIELD
-
 LEGEND: Final = {
-    "printed": "the gain in the paper, in percent: 1 - MSE of ALLOMFREE / MSE of the other",
+    "L-SUE, L-OUE": "the printed gain of ALLOMFREE over that protocol, in percent: 1 - MSE / MSE",
     "ours": "the same measured again with the authors' pipeline",
     "sd": f"standard deviation that the gain has in an experiment of {RUNS} runs, as the paper's",
     "z": "printed - ours, in standard deviations of that difference",
     "exact": "our gain when ALLOMFREE uses the exact calibration of L-GRR",
     "both": "our gain with the exact calibration and the projection on the simplex",
 }
-
-_SUMMARY: Final = (
-    "data set",
-    "eps_1/eps_inf",
-    "rms z",
-    "largest z",
-    "rms z, text only",
-    "error, exact",
-    "error, both",
-)
-_SUMMARY_LINE: Final = "{:<13}  {:>13}  {:>5}  {:>9}  {:>16}  {:>12}  {:>11}"
 SUMMARY_LEGEND: Final = {
     "rms z": f"root mean square of the 16 z; {LARGEST_RMS_Z} or less counts as agreement",
     "rms z, text only": "the same if estimates are not clipped and renormalised: the paper's text",
     "error, exact": "MSE relative to the paper's ALLOMFREE, geometric mean over the eight budgets",
     "error, both": "the same with the projection too; below 1 is better than the paper",
 }
+_COLUMNS: Final = ("ours", "sd", "z", "exact", "both")
 
 
-def as_text(comparisons: Sequence[Comparison], seed: int) -> str:
-    """For a terminal, at most 100 columns wide."""
-    lines = [
-        f"Accuracy gains of ALLOMFREE: the paper's tables against {_ran(comparisons, seed)}.",
-        "",
-    ]
-    lines += [f"  {name:<8} {meaning}" for name, meaning in LEGEND.items()]
+def as_lines(comparisons: Sequence[Comparison], seed: int, *, markdown: bool) -> list[str]:
+    """For a terminal or for a document: what follows, the summary, and every half table."""
+    lines = [f"Accuracy gains of ALLOMFREE from {comparisons[0].runs:,} runs, seed {seed}:", ""]
+    lines += summary(comparisons, markdown=markdown)
+    if not markdown:
+        lines += ["", *(f"{name:<12} {meaning}" for name, meaning in LEGEND.items())]
     for comparison in comparisons:
-        lines += ["", heading(comparison.half), ""]
-        lines += wrap(note(comparison.half), 98, initial_indent="  ", subsequent_indent="  ")
-        lines += ["", *_text_table(comparison)]
-    lines += ["", "Summary", "", *(f"  {line}" for line in summary(comparisons))]
-    return "\n".join(line.rstrip() for line in lines)
+        mark = "### " if markdown else ""
+        note = load(comparison.half.data_set).note
+        lines += ["", f"{mark}{comparison.heading}", "", *([note] if markdown else wrap(note, 98))]
+        lines += ["", *table(_rows(comparison), markdown=markdown)]
+    return lines
 
 
-def summary(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """One line for each half table, what its columns mean, and what follows."""
-    header, *rows = (_SUMMARY_LINE.format(*fields) for fields in _summary_rows(comparisons))
-    yield from (header, "-" * len(header), *rows, "")
-    yield from (f"{name:<16} {meaning}" for name, meaning in SUMMARY_LEGEND.items())
-    yield from ("", *conclusions(comparisons))
+def summary(comparisons: Sequence[Comparison], *, markdown: bool = False) -> Iterator[str]:
+    """What follows, one line for each half table, and what its columns mean."""
+    item = "- " if markdown else ""
+    yield from (f"{item}{line}" for line in _conclusions(comparisons))
+    rows = [["data set", "eps_1/eps_inf", "rms z", "largest z", *list(SUMMARY_LEGEND)[1:]]]
+    for c in comparisons:
+        largest = max((cell.z for cell in c.cells), key=abs)
+        scores = f"{c.rms_z:.2f}", f"{largest:z.1f}", f"{c.rms_z_unprocessed:.1f}"
+        errors = f"{c.exact:.3f}", f"{c.projected:.3f}"
+        rows.append([load(c.half.data_set).title, c.half.ratio, *scores, *errors])
+    yield from ("", *table(rows, markdown=markdown), "")
+    yield from (f"{item}{name}: {meaning}" for name, meaning in SUMMARY_LEGEND.items())
 
 
-def _text_table(comparison: Comparison) -> Iterator[str]:
-    over = [f"over {reference}" for reference in REFERENCES]
-    yield "  {:<7}  {:<40}   {}".format("", *over)
-    header = _LINE.format(*_HEADER)
-    yield header
-    yield "  " + "-" * (len(header) - 2)
-    yield from (_LINE.format(*fields) for fields in _fields(comparison))
+def _conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    count = len(comparisons)
+    agree = sum(comparison.agrees for comparison in comparisons)
+    better = sum(comparison.improved for comparison in comparisons)
+    yield f"{agree} of {count} half tables agree with the paper's (rms z at most {LARGEST_RMS_Z})"
+    yield f"{better} of {count} have less error than the paper's ALLOMFREE with exact + projection"
+    means = [(half, half.mean(reference)) for half in comparisons for reference in REFERENCES]
+    worst, mean = max(means, key=lambda pair: abs(pair[1].z))
+    where = f"{worst.heading}, over {mean.reference}"
+    yield f"of the {len(means)} printed means {where} is furthest from ours: z = {mean.z:z.1f}"
 
 
-def as_markdown(comparisons: Sequence[Comparison], seed: int) -> str:
-    """The same tables and summary, for a document."""
-    lines = [f"From {_ran(comparisons, seed)}:", ""]
-    lines += [*(f"- {line}" for line in conclusions(comparisons)), ""]
-    lines += [*_markdown_table(_summary_rows(comparisons)), ""]
-    lines += [f"- {name}: {meaning}" for name, meaning in SUMMARY_LEGEND.items()]
-    for comparison in comparisons:
-        lines += ["", f"### {heading(comparison.half)}", "", note(comparison.half), ""]
-        over = [(f"{reference}: printed", *_COLUMNS[1:]) for reference in REFERENCES]
-        lines += _markdown_table(chain([("eps_inf", *over[0], *over[1])], _fields(comparison)))
-    return "\n".join(lines)
+def _rows(comparison: Comparison) -> list[list[str]]:
+    """Both columns of the paper's table, and their means."""
+    rows = [["eps_inf", *(name for over in REFERENCES for name in (over, *_COLUMNS))]]
+    cells = [*comparison.cells, *(comparison.mean(reference) for reference in REFERENCES)]
+    for pair in zip(cells[::2], cells[1::2], strict=True):
+        row = [pair[0].eps_inf]
+        for c in pair:
+            numbers = (c.ours.gain, c.ours.sd, c.z, c.exact, c.projected)
+            row += [c.printed, *(f"{number:z.1f}" for number in numbers)]  # z: never "-0.0"
+        rows.append(row)
+    return rows
 
 
 def as_json(comparisons: Sequence[Comparison], seed: int) -> str:
@@ -420,7 +383,7 @@ def as_json(comparisons: Sequence[Comparison], seed: int) -> str:
             "data_set": comparison.half.data_set,
             "ratio": float(comparison.half.ratio),
             "label": comparison.half.label,
-            "note": note(comparison.half),
+            "note": load(comparison.half.data_set).note,
             "rms_z": comparison.rms_z,
             "rms_z_text_only": comparison.rms_z_unprocessed,
             "relative_error": {"exact": comparison.exact, "both": comparison.projected},
@@ -433,28 +396,7 @@ def as_json(comparisons: Sequence[Comparison], seed: int) -> str:
     return json.dumps(how | {"halves": halves}, indent=2)
 
 
-def heading(half: Half) -> str:
-    return f"{load(half.data_set).title}, eps_1 = {half.ratio} eps_inf"
-
-
-def note(half: Half) -> str:
-    """How faithful the counts of the data set are."""
-    return load(half.data_set).note
-
-
-def conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    count = len(comparisons)
-    agree = sum(comparison.agrees for comparison in comparisons)
-    better = sum(comparison.improved for comparison in comparisons)
-    yield f"{agree} of {count} half tables agree with the paper's (rms z at most {LARGEST_RMS_Z})"
-    yield f"{better} of {count} have less error than the paper's ALLOMFREE with exact + projection"
-    means = [(half, half.mean(reference)) for half in comparisons for reference in REFERENCES]
-    worst, mean = max(means, key=lambda pair: abs(pair[1].z))
-    where = f"{heading(worst.half)}, over {mean.reference}"
-    yield f"of the {len(means)} printed means {where} is furthest from ours: z = {mean.z:z.1f}"
-
-
-def _json_cell(cell: Cell) -> dict[str, object]:
+def _json_cell(cell: Cell) -> dict[str, Any]:
     return {
         "eps_inf": None if cell.eps_inf == "mean" else float(cell.eps_inf),
         "over": cell.reference,
@@ -465,46 +407,3 @@ def _json_cell(cell: Cell) -> dict[str, object]:
         "exact": cell.exact,
         "both": cell.projected,
     }
-
-
-def _fields(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The texts of each line: both columns of the paper's table, and their means."""
-    cells = [*comparison.cells, *(comparison.mean(reference) for reference in REFERENCES)]
-    for first, second in zip(cells[::2], cells[1::2], strict=True):
-        yield first.eps_inf, *_cell_fields(first), *_cell_fields(second)
-
-
-def _cell_fields(cell: Cell) -> tuple[str, ...]:
-    numbers = (cell.ours.gain, cell.ours.sd, cell.z, cell.exact, cell.projected)
-    return cell.printed, *(f"{number:z.1f}" for number in numbers)  # z: never "-0.0"
-
-
-def _summary_rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
-    yield _SUMMARY
-    for comparison in comparisons:
-        yield (
-            load(comparison.half.data_set).title,
-            comparison.half.ratio,
-            f"{comparison.rms_z:.2f}",
-            f"{comparison.largest_z:z.1f}",
-            f"{comparison.rms_z_unprocessed:.1f}",
-            f"{comparison.exact:.3f}",
-            f"{comparison.projected:.3f}",
-        )
-
-
-def _markdown_table(rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    header = next(rows)
-    rule = ("---", *("--:" for _ in header[1:]))
-    yield from (f"| {' | '.join(fields)} |" for fields in (header, rule, *rows))
-
-
-def _ran(comparisons: Sequence[Comparison], seed: int) -> str:
-    return f"{comparisons[0].runs:,} runs, seed {seed}"
-
-
-FORMS: Final[dict[str, Callable[[Sequence[Comparison], int], str]]] = {
-    "text": as_text,
-    "markdown": as_markdown,
-    "json": as_json,
-}

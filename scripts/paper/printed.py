@@ -1,15 +1,22 @@
-"""The numbers of the paper's two variance tables, as text, digit for digit as printed.
+"""The numbers of the paper's four tables, as text, digit for digit as printed.
 
 Text and not floats, because how many digits were printed is part of what is compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+# --- the two variance tables ---------------------------------------------------------------------
+
 N: Final = 10_000
 """Number of devices in both tables; the variance is that of a value nobody holds, f = 0."""
+
+LONGITUDINAL, ONE_TIME = "Longitudinal", "One-time"
+LABELS: Final = {LONGITUDINAL: "tab:analysis_var", ONE_TIME: "tab:analysis_var_non_long"}
+"""The tables' names in the paper's LaTeX source."""
 
 
 class Budget(NamedTuple):
@@ -20,50 +27,23 @@ class Budget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One protocol; `k` is None for unary encodings, whose variance does not depend on it."""
+class PrintedVariance:
+    """One cell. `label` is the budget in the margin, `budget` the one that the number was computed
+    for; `k` is None for unary encodings, whose variance does not depend on it."""
 
+    table: str
+    label: Budget
+    budget: Budget
     protocol: str
-    k: int | None = None
+    k: int | None
+    text: str
 
-    def __str__(self) -> str:
+    @property
+    def column(self) -> str:
         return self.protocol if self.k is None else f"{self.protocol} k={self.k}"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`label` is the budget in the margin, `budget` the one that the numbers were computed for."""
-
-    label: Budget
-    budget: Budget
-    cells: tuple[str, ...]
-
-    @property
-    def mislabelled(self) -> bool:
-        """True for the two rows whose label is a misprint."""
-        return self.label != self.budget
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Rows under one heading."""
-
-    heading: str
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """`label` is the table's name in the paper's LaTeX source."""
-
-    title: str
-    label: str
-    columns: tuple[Column, ...]
-    blocks: tuple[Block, ...]
-
-
-# Columns as in the paper: L-GRR with k = 2, 32, 1024, then L-OSUE, L-SUE, L-SOUE, L-OUE. The keys
-# are the ratio eps_1 / eps_inf of a block.
+# The keys are the ratio eps_1 / eps_inf of a block.
 _LONGITUDINAL: Final = {
     "0.6": """
         0.5 0.30 | 0.001103  0.980969    26706 | 0.004411 0.004436 0.005306 0.005549
@@ -110,7 +90,6 @@ CORRECTED: Final = {
     ("0.3", Budget("2.0", "1.20")): Budget("4.0", "1.20"),
 }
 
-# GRR with k = 2, 32, 1024, then OUE, SUE.
 _ONE_TIME: Final = """
     0.5 | 0.000392 0.007520 0.243240 | 0.001567 0.001592
     1.0 | 0.000092 0.001108 0.034707 | 0.000368 0.000392
@@ -119,41 +98,28 @@ _ONE_TIME: Final = """
 """
 
 
-def _rows(text: str, ratio: str = "") -> tuple[Row, ...]:
-    rows = []
+def _variances(table: str, text: str, columns: str, ratio: str = "") -> Iterator[PrintedVariance]:
     for line in text.strip().splitlines():
-        label, *groups = line.split("|")
-        printed = Budget(*label.split())
-        cells = tuple(cell for group in groups for cell in group.split())
-        rows.append(Row(printed, CORRECTED.get((ratio, printed), printed), cells))
-    return tuple(rows)
+        margin, *groups = line.split("|")
+        label = Budget(*margin.split())
+        budget = CORRECTED.get((ratio, label), label)
+        for column, cell in zip(columns.split(), " ".join(groups).split(), strict=True):
+            protocol, _, k = column.partition(":")
+            yield PrintedVariance(table, label, budget, protocol, int(k) if k else None, cell)
 
 
-LONGITUDINAL: Final = Table(
-    title="Longitudinal",
-    label="tab:analysis_var",
-    columns=(
-        *(Column("L-GRR", k) for k in (2, 32, 1024)),
-        *(Column(protocol) for protocol in ("L-OSUE", "L-SUE", "L-SOUE", "L-OUE")),
-    ),
-    blocks=tuple(
-        Block(f"eps_1 = {ratio} eps_inf", _rows(text, ratio))
+_COLUMNS: Final = "L-GRR:2 L-GRR:32 L-GRR:1024 L-OSUE L-SUE L-SOUE L-OUE"
+VARIANCES: Final = (
+    *(
+        cell
         for ratio, text in _LONGITUDINAL.items()
+        for cell in _variances(LONGITUDINAL, text, _COLUMNS, ratio)
     ),
+    *_variances(ONE_TIME, _ONE_TIME, "GRR:2 GRR:32 GRR:1024 OUE SUE"),
 )
 
-ONE_TIME: Final = Table(
-    title="One-time",
-    label="tab:analysis_var_non_long",
-    columns=(*(Column("GRR", k) for k in (2, 32, 1024)), Column("OUE"), Column("SUE")),
-    blocks=(Block("a single randomisation", _rows(_ONE_TIME)),),
-)
 
-TABLES: Final = (LONGITUDINAL, ONE_TIME)
-
-
-# --- The numbers of the paper's two tables of accuracy gains, as text, digit for digit as printed.
-
+# --- the two tables of accuracy gains ------------------------------------------------------------
 
 RUNS: Final = 100
 """Every printed gain comes from errors averaged over this many runs."""
@@ -165,21 +131,14 @@ DATA_SETS: Final = ("nursery", "adult", "ms_fimu", "census_income")
 
 
 @dataclass(frozen=True, slots=True)
-class GainRow:
-    """The gains over L-SUE and L-OUE at one eps_inf."""
-
-    eps_inf: str
-    gains: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Half:
-    """One data set in one of the tables; `label` is the table's name in the LaTeX source."""
+    """One data set in one of the tables: by eps_inf the gains over L-SUE and L-OUE, and their
+    means. `label` is the table's name in the LaTeX source."""
 
     data_set: str
     ratio: str
     label: str
-    rows: tuple[GainRow, ...]
+    gains: Mapping[str, tuple[str, ...]]
     means: tuple[str, ...]
 
 
@@ -209,16 +168,14 @@ _GAINS: Final = {
         Mean | 30.38 54.96 | 22.26 38.72 | 20.08 37.62 | 24.08 36.70
     """,
 }
-_LABELS: Final = {"0.3": "tab:utility_results_03", "0.6": "tab:utility_results_06"}
 
 
 def _half(ratio: str, column: int) -> Half:
-    rows = []
-    for line in _GAINS[ratio].strip().splitlines():
-        label, *groups = line.split("|")
-        rows.append(GainRow(label.strip(), tuple(groups[column].split())))
-    *budgets, mean = rows
-    return Half(DATA_SETS[column], ratio, _LABELS[ratio], tuple(budgets), mean.gains)
+    lines = [line.split("|") for line in _GAINS[ratio].strip().splitlines()]
+    gains = {groups[0].strip(): tuple(groups[1 + column].split()) for groups in lines}
+    means = gains.pop("Mean")
+    label = f"tab:utility_results_{ratio.replace('.', '')}"
+    return Half(DATA_SETS[column], ratio, label, gains, means)
 
 
 HALVES: Final = tuple(_half(ratio, column) for ratio in _GAINS for column in range(len(DATA_SETS)))

@@ -125,6 +125,7 @@ class Nats(Broker):
     extra = ""
     listener = ""
     clients = ""  # further settings of NATS's own port
+    sync = ', sync_interval: "1s"'
 
     @cached_property
     def stream_port(self) -> int:
@@ -137,22 +138,22 @@ class Nats(Broker):
         return [self.port, self.stream_port]
 
     def command(self) -> list[str]:
-        program = need_program("nats-server")
         config = self.directory / "nats.conf"
+        config.write_text(self.configuration())
+        return [need_program("nats-server"), "-c", str(config)]
+
+    def configuration(self) -> str:
         pair = self.server_files
         tls = f'tls {{ cert_file: "{pair.certificate}", key_file: "{pair.key}" }}'
-        config.write_text(
-            f"""
+        return f"""
             server_name: {self.server_name}
             listen: 127.0.0.1:{self.stream_port}
             {self.clients}
-            jetstream {{ store_dir: "{self.directory}/js", sync_interval: "1s" }}
+            jetstream {{ store_dir: "{self.directory}/js"{self.sync} }}
             mqtt {{ listen: 127.0.0.1:{self.port}, max_ack_pending: 20000, {self.listener}
               {tls if self.tls else ""} }}
             {self.extra}
             """
-        )
-        return [program, "-c", str(config)]
 
 
 class Mosquitto(Broker):
