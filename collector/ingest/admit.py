@@ -77,13 +77,19 @@ def admit(
 def _check_report(
     payload: bytes, device: str, campaign: Campaign, key: DeviceKey, now: float
 ) -> Candidate | Refusal:
-    report = decode_report(payload)
+    """A round must have begun. Only its sealing decides whether it is too late: what a broker kept
+    while the collector was away was not sent too late."""
+    manifest, report = campaign.manifest, decode_report(payload)
     if isinstance(report, Rejected):
         return Refusal(campaign.id, NO_ROUND, report.outcome)
-    manifest = campaign.manifest
-    fault = report_fault(report, manifest) or _clock_fault(report.round, campaign, now)
+    fault = report_fault(report, manifest)
     if fault is not None:
         return Refusal(campaign.id, NO_ROUND, fault.outcome)
+    opens = manifest.rounds.opens(report.round)
+    if now < opens:
+        return Refusal(campaign.id, NO_ROUND, Outcome.EARLY)
+    if campaign.closed is not None and opens > campaign.closed:
+        return Refusal(campaign.id, NO_ROUND, Outcome.UNKNOWN_CAMPAIGN)
     return Candidate(
         campaign.id,
         report.round,
@@ -95,24 +101,13 @@ def _check_report(
     )
 
 
-def _clock_fault(number: int, campaign: Campaign, now: float) -> Rejected | None:
-    """A round must have begun. Only its sealing decides whether it is too late: what a broker kept
-    while the collector was away was not sent too late."""
-    opens = campaign.manifest.rounds.opens(number)
-    if now < opens:
-        return Rejected(Outcome.EARLY, f"round {number}")
-    if campaign.closed is not None and opens > campaign.closed:
-        return Rejected(Outcome.UNKNOWN_CAMPAIGN, f"closed before round {number}")
-    return None
-
-
-def counted_body(body: bytes, way: Mechanism, device: str) -> bytes:
+def counted_body(body: bytes, mechanism: Mechanism, device: str) -> bytes:
     """What the store counts, and subtracts if the device withdraws, when its name is gone: the
     supported values, behind the number of their channel where there are several."""
-    if way.reporting == "memoized":  # the most frequent, and the least to do
-        return body[: way.answer_bytes]
-    channel, supported = way.supported(body, device)
-    return bytes((channel,)) + supported if len(way.channels) > 1 else supported
+    if mechanism.reporting == "memoized":  # the most frequent, and the least to do
+        return body[: mechanism.answer_bytes]
+    channel, supported = mechanism.supported(body, device)
+    return bytes((channel,)) + supported if len(mechanism.channels) > 1 else supported
 
 
 # --- reports like those admitted before --------------------------------------------------------
@@ -243,15 +238,20 @@ class ReportPrefixCache:
     def _read(self, topics: Iterable[str | None]) -> dict[str | None, Sender]:
         """Devices that may report, by their topics; other topics are left out."""
         groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        known, revoked = self._known, self._revoked
+        all_known, revoked = self._known, self._revoked
         for topic in topics:
             root, name = split_report(topic or "")
-            if name and root in known and name not in revoked:
+            if name and root in all_known and name not in revoked:
                 groups[root].append((topic or "", name))
         made: dict[str | None, Sender] = {}
         for root, pairs in groups.items():
+            known = all_known[root]
             of, names = zip(*pairs)
-            made.update(zip(of, _numbered(names, known[root])))
+            in_ascii = [name.encode("ascii") for name in names]
+            numbers = np.frombuffer(b"".join(map(known.number, in_ascii)), ">u8") >> 1
+            pages = _first_words(map(known.page, in_ascii)) % known.campaign.manifest.receipt_pages
+            rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
+            made.update(zip(of, map(_new, repeat(Sender), rows)))
         return made
 
 
@@ -294,15 +294,6 @@ class _SenderCache:
             self._older, self._young, self._again = self._young, {}, 0
 
 
-def _numbered(names: Sequence[str], known: _Known) -> Iterable[Sender]:
-    """Devices of one campaign, with number and page."""
-    in_ascii = [name.encode("ascii") for name in names]
-    numbers = np.frombuffer(b"".join(map(known.number, in_ascii)), ">u8") >> 1
-    pages = _first_words(map(known.page, in_ascii)) % known.campaign.manifest.receipt_pages
-    rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
-    return map(_new, repeat(Sender), rows)
-
-
 def _fill(
     candidates: list[Candidate | None],
     prefix: _Prefix,
@@ -331,19 +322,19 @@ def _first_words(hashes: Iterable[bytes]) -> np.ndarray[tuple[int], np.dtype[np.
     return np.frombuffer(b"".join(hashes), ">u4")[::8]
 
 
-def _reader(way: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
+def _reader(mechanism: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
     """What is counted of a report whose body begins at `cut`; None if its body has a fault."""
-    end = cut + way.answer_bytes
+    end = cut + mechanism.answer_bytes
     zeros = bytes(cut + length - end)
-    mask = way.counted.padding_mask
+    mask = mechanism.counted.padding_mask
 
     def bits(payload: bytes, _device: str) -> bytes | None:
         faulty = payload[end - 1] & mask or payload[end:] != zeros
         return None if faulty else payload[cut:end]
 
     def anything(payload: bytes, device: str) -> bytes | None:
-        if payload[end:] != zeros or way.fault(payload[cut:end]) is not None:
+        if payload[end:] != zeros or mechanism.fault(payload[cut:end]) is not None:
             return None
-        return counted_body(payload[cut:], way, device)
+        return counted_body(payload[cut:], mechanism, device)
 
-    return bits if way.reporting == "memoized" and way.counted.unary else anything
+    return bits if mechanism.reporting == "memoized" and mechanism.counted.unary else anything

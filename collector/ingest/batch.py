@@ -10,9 +10,9 @@ Claims:
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import compress, islice
 from typing import Final, NamedTuple
 
 from collector.health import Status
@@ -63,22 +63,6 @@ class Decided:
     refusals: list[Refusal] = field(default_factory=list)
     refused: list[Message] = field(default_factory=list)
 
-    def counted(self, outcomes: Sequence[Outcome]) -> Sequence[str]:
-        """Devices whose reports are counted now."""
-        if outcomes.count(Outcome.ACCEPTED) == len(self.names):  # nearly always
-            return self.names
-        return [name for name, o in zip(self.names, outcomes) if o is Outcome.ACCEPTED]
-
-    def useless(self, outcomes: Sequence[Outcome]) -> Iterator[Message]:
-        """Messages that changed nothing. A revoked device is shut out already."""
-        if outcomes.count(Outcome.ACCEPTED) < len(self.names):
-            for message, outcome in zip(self.admitted, outcomes):
-                if outcome is not Outcome.ACCEPTED:
-                    yield message
-        for message, refusal in zip(self.refused, self.refusals):
-            if refusal.outcome is not Outcome.REVOKED:
-                yield message
-
 
 def decide(
     messages: Sequence[Message],
@@ -89,6 +73,9 @@ def decide(
     """Match what is like a report admitted before; admit or refuse the rest, and learn from it."""
     prefixes, suspended = campaigns.prefixes, guard.suspended if guard else frozenset[str]()
     senders, matched = prefixes.match(messages, now, suspended)
+    if all(matched):  # nearly always, and then there is nothing else to do for each
+        names = [sender.name for sender in senders if sender is not None]
+        return Decided([c for c in matched if c is not None], names, list(messages))
     dropped: dict[str | None, Refusal] = {}  # a flood on one topic is not even parsed twice
     decided = Decided()
     for message, sender, candidate in zip(messages, senders, matched):
@@ -113,7 +100,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What became of a batch: each candidate's outcome in order, and how many were refused."""
+    """The result of a batch: each candidate's outcome in order, and how many were refused."""
 
     candidates: Sequence[Candidate]
     outcomes: Sequence[Outcome]
@@ -151,13 +138,26 @@ def count(
 
 
 def count_decided(decided: Decided, store: Store, guard: FloodGuard | None = None) -> Counted:
-    candidates, refusals = decided.candidates, decided.refusals
-    outcomes = store.commit(candidates, refusals)
+    """Count a batch. For the guard, whatever changed nothing is waste, except from a revoked
+    device, which is shut out already."""
+    names, refusals = decided.names, decided.refusals
+    outcomes = store.commit(decided.candidates, refusals)
+    counted = Counted(
+        decided.candidates,
+        outcomes,
+        len(refusals),
+        sum(refusal.outcome is Outcome.EARLY for refusal in refusals),
+    )
     if guard is not None:
-        guard.credit(decided.counted(outcomes))
-        guard.waste(decided.useless(outcomes))
-    early = sum(refusal.outcome is Outcome.EARLY for refusal in refusals)
-    return Counted(candidates, outcomes, len(refusals), early)
+        wasted: list[Message] = []
+        if counted.accepted < len(names):
+            good = [outcome is Outcome.ACCEPTED for outcome in outcomes]
+            names = list(compress(names, good))
+            wasted = [m for m, is_good in zip(decided.admitted, good) if not is_good]
+        guard.credit(names)
+        of_others = zip(decided.refused, refusals)
+        guard.waste(wasted + [m for m, r in of_others if r.outcome is not Outcome.REVOKED])
+    return counted
 
 
 # --- requests to be forgotten -------------------------------------------------------------------
@@ -169,11 +169,6 @@ class Asked(NamedTuple):
     campaign: Campaign
     device: str
     request: Request
-
-
-def is_request(message: Message) -> bool:
-    """Whether a message claims to be a request rather than a report."""
-    return message.topic is not None and message.topic.endswith("/request")
 
 
 def forget(messages: Sequence[Message], store: Store, campaigns: OpenCampaigns) -> list[Answer]:
@@ -189,16 +184,22 @@ def forget(messages: Sequence[Message], store: Store, campaigns: OpenCampaigns) 
         if asked is not None:
             latest[message.topic] = asked
             valid += 1
-    requests = list(latest.values())
     withdrawals = store.withdraw(
-        [(a.campaign.id, campaigns.key.number(a.campaign.manifest, a.device)) for a in requests],
-        repeated=valid - len(requests),
+        [
+            (campaign.id, campaigns.key.number(campaign.manifest, device))
+            for campaign, device, _ in latest.values()
+        ],
+        repeated=valid - len(latest),
         invalid=len(messages) - valid,
     )
-    return [
-        _answer(asked, len(done.reports), campaigns.namespace)
-        for asked, done in zip(requests, withdrawals)
-    ]
+    answers = []
+    for (campaign, device, request), done in zip(latest.values(), withdrawals):
+        response = Response(
+            request.digest8, request.kind, request.nonce, ResponseStatus.DONE, len(done.reports)
+        )
+        topic = Topics(campaign.name, campaigns.namespace).response(device)
+        answers.append((topic, response.encode()))
+    return answers
 
 
 def _read_request(message: Message, campaigns: OpenCampaigns) -> Asked | None:
@@ -207,15 +208,8 @@ def _read_request(message: Message, campaigns: OpenCampaigns) -> Asked | None:
     campaign = campaigns.by_name.get(origin.campaign) if origin else None
     if origin is None or campaign is None or isinstance(request, Rejected) or message.retained:
         return None
-    if request.digest8 != digest8(campaign.manifest):
-        return None
-    return Asked(campaign, origin.device, request)
-
-
-def _answer(asked: Asked, rounds: int, namespace: str) -> Answer:
-    request = asked.request
-    done = Response(request.digest8, request.kind, request.nonce, ResponseStatus.DONE, rounds)
-    return Topics(asked.campaign.name, namespace).response(asked.device), done.encode()
+    is_for_it = request.digest8 == digest8(campaign.manifest)
+    return Asked(campaign, origin.device, request) if is_for_it else None
 
 
 # --- what a connection delivers -----------------------------------------------------------------
@@ -339,6 +333,8 @@ class Ingest:
 
 
 def _sort(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """Reports, and requests."""
-    requests = [message for message in messages if is_request(message)]
-    return [m for m in messages if not is_request(m)] if requests else messages, requests
+    """Reports, and requests to be forgotten."""
+    asks = [m.topic is not None and m.topic.endswith("/request") for m in messages]
+    if not any(asks):
+        return messages, ()
+    return [m for m, ask in zip(messages, asks) if not ask], list(compress(messages, asks))
