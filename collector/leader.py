@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 from collector.health import SHOWN, Status, Waiting
 from collector.ingest.admit import OpenCampaigns
 from collector.ingest.receipts import ReceiptPages, ReceiptPublisher
-from collector.links import BrokerWatch, Link, Links, Reconnector, Will
+from collector.links import BrokerWatch, Link, Links, Publisher, Reconnector, Will
 from collector.records import Campaign
 from collector.rounds.publishing import Announcer, ResultPublisher
 from collector.rounds.sealing import Drain, delete_expired, due, seal
@@ -136,14 +137,15 @@ class Leader:
         self._publisher: Reconnector[Link] | None = None
         if publisher is not None:  # no last will: another worker may lead by then
             self._publisher = Reconnector(lambda: publisher(None), self._clock, self._timing)
-        self._link: Link | None = None
+        self._link: Publisher | None = None
         self._broker = BrokerWatch(
             options.namespace, self._clock, self._timing, links.restart_broker
         )
         self._stuck = ""
         self._epoch: int | None = None
         self._until = self._next_renewal = 0.0
-        self._answers: dict[int, int] = {}  # publish: queued answer
+        self._answers: set[int] = set()  # queued answers that were published
+        self._delivered: list[int] = []
         self._forget_published()
 
     def _forget_published(self) -> None:
@@ -176,7 +178,7 @@ class Leader:
         link = self._publisher.current
         if link is not None:
             link.step(0.0)
-            self.hear(link.answers())
+            self.hear()
             if link.lost:
                 self._publisher.ended(link.lost)
                 self.disconnected()
@@ -208,7 +210,7 @@ class Leader:
         self._receipts.load(self._campaigns.all.values())
         self.drain.begin()
         if self._link is not None:
-            self.connected(self._link)
+            self.connected(self._link.link)
 
     def step_down(self) -> None:
         """Publish no more: another worker does, or this one does again with a new lease."""
@@ -239,15 +241,14 @@ class Leader:
 
     def connected(self, link: Link) -> None:
         """A new connection: the broker may have forgotten everything."""
-        self._link = link
+        self._link = Publisher(link)
         self._answers.clear()
         self._broker.connected()
-        self._announcer.connected()
         for campaign in self._campaigns.all.values():
             if campaign.closed is None:
-                self._announcer.announce(link, campaign)
+                self._announcer.announce(self._link, campaign)
             else:  # perhaps closed while no broker could be reached
-                self._announcer.withdraw(link, campaign)
+                self._announcer.withdraw(self._link, campaign)
         self._receipts.connected()
         self._results.connected(link)
         if self._alone:
@@ -256,15 +257,14 @@ class Leader:
     def disconnected(self) -> None:
         self._link = None
 
-    def hear(self, answers: Mapping[int, str | None]) -> None:
-        """The broker's answers to publishes. Those to markers prove nothing."""
-        if answers:
-            self._results.answered(answers)
-            self._receipts.answered(answers)
-            self._announcer.answered(answers)
-            mine = [self._answers.pop(n) for n in self._answers.keys() & answers.keys()]
-            if mine:
-                self._store.drop_answers(mine)
+    def hear(self) -> None:
+        """Take the broker's answers to publishes."""
+        if self._link is not None:
+            self._link.hear()
+        if self._delivered:
+            self._store.drop_answers(self._delivered)
+            self._answers.difference_update(self._delivered)
+            self._delivered = []
 
     def changed(self, change: Change) -> None:
         """Campaigns were opened or closed."""
@@ -290,7 +290,7 @@ class Leader:
             self.answer_requests()
             self._results.publish(link, self._campaigns.all)
             self._receipts.publish(link, self._campaigns.all)
-            self._stuck = self._broker.tick(link)
+            self._stuck = self._broker.tick(link.link)
         final = [c for c in self._campaigns.all.values() if c.id not in waiting]
         delete_expired(self._store, final, self._clock.now())
 
@@ -300,11 +300,14 @@ class Leader:
         link = self._link
         if link is None or not self.leads:
             return
-        sent = set(self._answers.values())
-        for queued in self._store.queued_answers(link.free + len(sent)):
-            if queued.number not in sent and link.free:
-                number = link.publish(queued.topic, queued.payload, retain=False)
-                self._answers[number] = queued.number
+        for queued in self._store.queued_answers(link.free + len(self._answers)):
+            if queued.number not in self._answers and link.free:
+                self._answers.add(queued.number)
+                then = partial(self._answer_delivered, queued.number)
+                link.publish(queued.topic, queued.payload, retain=False, then=then)
+
+    def _answer_delivered(self, number: int, _refusal: str | None) -> None:
+        self._delivered.append(number)
 
     def _seal_due(self) -> Mapping[int, Waiting]:
         """Seal what can be sealed, in order; the campaigns with a due round that is still open.
@@ -346,7 +349,7 @@ class Leader:
         until = None if self._link is None else self._clock.now() + left
         return {"round": number, "until": until, "why": why}
 
-    def _seal(self, link: Link, campaign: Campaign, number: int) -> None:
+    def _seal(self, link: Publisher, campaign: Campaign, number: int) -> None:
         self._options.trace("sealing")
         results = seal(self._store, campaign, number, int(self._clock.now()))
         if not self.drain.is_drained((campaign.id, number)):

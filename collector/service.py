@@ -205,7 +205,7 @@ class Service:
         if len(self._ahead) < BATCH:
             came = source.step(0.0 if self._ahead else wait_seconds)
             if self._alone and source.link is not None:
-                self._leader.hear(source.link.answers())
+                self._leader.hear()
         if source.lost:  # what was read before is redelivered on another connection
             self._ahead = []
         if not self._ahead:
@@ -396,7 +396,7 @@ def publish_invitation(settings: Settings, campaign: Campaign, signature: bytes)
     try:
         link.connect()
         topics = Topics(campaign.name, settings.namespace)
-        return _answer(link, publish_manifest(link, topics, campaign.manifest, signature))
+        return _answer(link, publish_manifest(link.publish, topics, campaign.manifest, signature))
     except BrokerUnreachable as error:
         return str(error)
     finally:

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from collector.links import Link
+from collector.links import Publisher
 from collector.records import Campaign
 from collector.store import ReceiptBatch, ReceiptKind, Store
 from collector.timing import Clock, Timing
@@ -101,7 +103,7 @@ class ReceiptPages:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._pages: dict[Place, _Page] = {}
+        self._pages: defaultdict[Place, _Page] = defaultdict(_Page)
         self._new: dict[Round, list[_PagesAndTags]] = {}  # not on their pages yet
         self._changed: dict[Place, None] = {}  # those that wait longest first
         self._repeated: set[Place] = set()
@@ -112,9 +114,14 @@ class ReceiptPages:
             if batch.kind is ReceiptKind.COUNTED:
                 self.add(batch.campaign, batch.round, batch.pages, batch.tags)
                 continue
-            change = self._repeat if batch.kind is ReceiptKind.REPEATED else self._remove
+            self._sort_in()
             for page, tag in zip(batch.pages.tolist(), batch.tags.tolist()):
-                change((batch.campaign, batch.round, page), tag)
+                place = (batch.campaign, batch.round, page)
+                if batch.kind is ReceiptKind.REPEATED:
+                    self._pages[place].repeated.add(tag)
+                    self._repeated.add(place)
+                elif place in self._pages and self._pages[place].remove(tag):
+                    self._changed[place] = None
 
     def load(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
         """Rebuild a round's pages: (page, tag) of each report."""
@@ -140,27 +147,9 @@ class ReceiptPages:
             starts = np.flatnonzero(np.diff(pages, prepend=-1)).tolist()
             for start, end in zip(starts, [*starts[1:], len(pages)]):
                 place = (campaign, number, int(pages[start]))
-                self._page(place).fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
+                self._pages[place].fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
                 self._changed[place] = None
         self._new.clear()
-
-    def _page(self, place: Place) -> _Page:
-        page = self._pages.get(place)
-        if page is None:
-            page = self._pages[place] = _Page()
-        return page
-
-    def _repeat(self, place: Place, tag: int) -> None:
-        """A counted report came again: its tag is published again unless it is on the page."""
-        self._page(place).repeated.add(tag)
-        self._repeated.add(place)
-
-    def _remove(self, place: Place, tag: int) -> None:
-        """A report was withdrawn: its tag leaves its page, which may be empty then."""
-        self._sort_in()
-        page = self._pages.get(place)
-        if page is not None and page.remove(tag):
-            self._changed[place] = None
 
     def forget(self, campaign: int, number: int) -> None:
         """Drop a round's pages from memory."""
@@ -200,18 +189,14 @@ class ReceiptPages:
         due = (place for place in list(self._changed) if self._pages[place].is_due(now))
         for place in islice(due, limit):
             del self._changed[place]
-            if place[0] in campaigns:
-                topic, message = self._encode(campaigns[place[0]], place)
-                self._pages[place].next_at = now + len(message) / bytes_per_second
-                yield place, topic, message
-
-    def _encode(self, campaign: Campaign, place: Place) -> tuple[str, bytes]:
-        _, number, page = place
-        tags = self._pages[place].turn()
-        if self._pages[place].fresh:
-            self._changed[place] = None  # there is more than one page can hold
-        message = pack_receipts(digest8(campaign.manifest), number, page, tags)
-        return Topics(campaign.name, self.namespace).receipt(number, page), message
+            campaign, page = campaigns.get(place[0]), self._pages[place]
+            if campaign is not None:
+                tags = page.turn()
+                if page.fresh:
+                    self._changed[place] = None  # there is more than one page can hold
+                message = pack_receipts(digest8(campaign.manifest), *place[1:], tags)
+                page.next_at = now + len(message) / bytes_per_second
+                yield place, Topics(campaign.name, self.namespace).receipt(*place[1:]), message
 
 
 class ReceiptPublisher:
@@ -223,7 +208,7 @@ class ReceiptPublisher:
         self._clock = clock
         self._timing = timing
         self._clearer = ReceiptClearer(pages.namespace, store, clock, timing)
-        self._unanswered: dict[int, Place] = {}
+        self._refused: list[str] = []
         self._next = 0.0
 
     def load(self, campaigns: Iterable[Campaign]) -> None:
@@ -234,34 +219,33 @@ class ReceiptPublisher:
                 self.pages.load(campaign.id, number, tags)
 
     def connected(self) -> None:
-        """A new connection: the broker may have lost every page."""
-        self._unanswered.clear()
-        self._clearer.connected()
+        """A new connection: the broker may have lost every page, and what the last connection left
+        unanswered."""
+        self._clearer = ReceiptClearer(self.pages.namespace, self._store, self._clock, self._timing)
         self.pages.publish_again()
 
-    def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
+    def publish(self, link: Publisher, campaigns: Mapping[int, Campaign]) -> None:
         """Publish what changed, if it is time, as far as publishes may be unanswered; and clear
         some pages of rounds that are over."""
+        if self._refused:
+            pause = self._timing.refused_pause_seconds
+            log.warning(REFUSED, len(self._refused), self._refused[0], pause)
+            self._refused.clear()
         self._clearer.clear(link)
         now, rate = self._clock.monotonic(), self._timing.receipt_bytes_per_second
         if now >= self._next:
             self._next = now + self._timing.receipts_every_seconds
             for place, topic, payload in self.pages.take(campaigns, link.free, now, rate):
-                self._unanswered[link.publish(topic, payload)] = place
-        self._clearer.finish()
+                link.publish(topic, payload, then=partial(self._answered, place))
         for campaign, number in self._clearer.begin(campaigns.values()):
             self.pages.forget(campaign, number)
 
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Take the broker's answers: a page that it refused is published again after a while."""
-        self._clearer.answered(answers)
-        pause = self._timing.refused_pause_seconds
-        mine = {n: self._unanswered.pop(n) for n in self._unanswered.keys() & answers.keys()}
-        refused = [n for n in mine if answers[n] is not None]
-        for n in refused:
-            self.pages.postpone(mine[n], self._clock.monotonic() + pause)
-        if refused:
-            log.warning(REFUSED, len(refused), answers[refused[0]], pause)
+    def _answered(self, place: Place, refusal: str | None) -> None:
+        """A page that the broker refused is published again after a while."""
+        if refusal is not None:
+            self._refused.append(refusal)
+            until = self._clock.monotonic() + self._timing.refused_pause_seconds
+            self.pages.postpone(place, until)
 
 
 # --- clearing -----------------------------------------------------------------------------------
@@ -271,37 +255,27 @@ AT_ONCE: Final = 100  # rounds
 
 @dataclass(slots=True)
 class _Clearing:
-    """A round whose pages are being cleared: which come next, and which are unanswered."""
+    """A round whose pages are being cleared: which come next, and how many are unanswered."""
 
     campaign: Campaign
     number: int
     next_page: int = 0
     refused: list[int] = field(default_factory=list)
-    unanswered: dict[int, int] = field(default_factory=dict)  # publish: page
-
-    @property
-    def _left(self) -> int:
-        return self.campaign.manifest.receipt_pages - self.next_page
+    unanswered: int = 0
 
     @property
     def is_done(self) -> bool:
         """Whether the broker has taken every page."""
-        return not (self._left or self.refused or self.unanswered)
+        left = self.campaign.manifest.receipt_pages - self.next_page
+        return not (left or self.refused or self.unanswered)
 
     def pages(self, limit: int) -> list[int]:
         """Up to `limit` pages, those first that were refused before."""
         again, self.refused = self.refused[:limit], self.refused[limit:]
         first = self.next_page
-        self.next_page += min(self._left, limit - len(again))
+        end = first + limit - len(again)
+        self.next_page = min(end, self.campaign.manifest.receipt_pages)
         return [*again, *range(first, self.next_page)]
-
-    def take(self, answers: Mapping[int, str | None]) -> bool:
-        """Note the broker's answers; whether it refused a page."""
-        of_ours = self.unanswered.keys() & answers.keys()
-        pages = {sent: self.unanswered.pop(sent) for sent in of_ours}
-        refused = [page for sent, page in pages.items() if answers[sent] is not None]
-        self.refused += refused
-        return bool(refused)
 
 
 class ReceiptClearer:
@@ -321,14 +295,13 @@ class ReceiptClearer:
         self._rounds: dict[Round, _Clearing] = {}
         self._paused_until = 0.0
 
-    def connected(self) -> None:
-        """A new connection: what the last one left unanswered may not have arrived."""
-        self._rounds.clear()
-        self._paused_until = 0.0
-
     def begin(self, campaigns: Iterable[Campaign]) -> Iterator[Round]:
-        """Rounds that are to be cleared from now on: a round's pages stay one period beyond its
-        deadline, for devices that were asleep."""
+        """Record which rounds are cleared, and return those that are to be cleared from now on: a
+        round's pages stay one period beyond its deadline, for devices that were asleep."""
+        for place, each in list(self._rounds.items()):
+            if each.is_done:
+                self._store.mark_receipts_cleared(*place)
+                del self._rounds[place]
         for campaign, number in islice(self._over(campaigns), AT_ONCE):
             if (campaign.id, number) not in self._rounds:
                 self._rounds[campaign.id, number] = _Clearing(campaign, number)
@@ -341,7 +314,7 @@ class ReceiptClearer:
                 if schedule.deadline(number) + schedule.period <= self._clock.now():
                     yield campaign, number
 
-    def clear(self, link: Link) -> None:
+    def clear(self, link: Publisher) -> None:
         """Clear some pages: half as many as publishes may be unanswered, since others have to
         publish as well."""
         if self._clock.monotonic() < self._paused_until:
@@ -349,19 +322,12 @@ class ReceiptClearer:
         for each in self._rounds.values():
             topics = Topics(each.campaign.name, self._namespace)
             for page in each.pages((link.free + 1) // 2):
-                sent = link.publish(topics.receipt(each.number, page), b"")
-                each.unanswered[sent] = page
+                each.unanswered += 1
+                then = partial(self._answered, each, page)
+                link.publish(topics.receipt(each.number, page), b"", then=then)
 
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Take the broker's answers, some of which may be to other publishes."""
-        for each in self._rounds.values():
-            if each.take(answers):
-                pause = self._timing.refused_pause_seconds
-                self._paused_until = self._clock.monotonic() + pause
-
-    def finish(self) -> None:
-        """Record which rounds are cleared."""
-        for place, each in list(self._rounds.items()):
-            if each.is_done:
-                self._store.mark_receipts_cleared(*place)
-                del self._rounds[place]
+    def _answered(self, clearing: _Clearing, page: int, refusal: str | None) -> None:
+        clearing.unanswered -= 1
+        if refusal is not None:
+            clearing.refused.append(page)
+            self._paused_until = self._clock.monotonic() + self._timing.refused_pause_seconds

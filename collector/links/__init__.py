@@ -29,8 +29,8 @@ from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import marker
 
 __all__ = [
-    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Link", "Links", "Message", "Reconnector",
-    "Source", "Will", "refusal",
+    "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Link", "Links", "Message", "Publisher",
+    "Reconnector", "Source", "Will", "refusal",
 ]  # fmt: skip
 
 log = logging.getLogger("allomfree.collector")
@@ -157,6 +157,37 @@ class Links:
     @property
     def alone(self) -> bool:
         return self.publisher is None
+
+
+class Publisher:
+    """Publishes on a link, and calls `then` with the broker's answer: None, or why it refused."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._waiting: dict[int, Callable[[str | None], None]] = {}
+
+    @property
+    def free(self) -> int:
+        return self.link.free
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = True,
+        then: Callable[[str | None], None] | None = None,
+    ) -> None:
+        number = self.link.publish(topic, payload, retain=retain)
+        if then is not None:
+            self._waiting[number] = then
+
+    def hear(self) -> None:
+        """Pass on the answers that have come; those to markers prove nothing."""
+        for number, refusal in self.link.answers().items():
+            then = self._waiting.pop(number, None)
+            if then is not None:
+                then(refusal)
 
 
 # --- reconnecting ----------------------------------------------------------------------------

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
-from collector.links import Link, Will
+from collector.links import Link, Publisher, Will
 from collector.records import POOLED, Campaign, UnpublishedResult
 from collector.rounds.results import result_json
-from collector.store import Store
+from collector.store import Store, read_result
 from collector.timing import Clock, Timing
 from protocol_spec import (
     Manifest,
     Presence,
-    Result,
     Signature,
     State,
     Topics,
-    decode_result,
     digest8,
     published_thresholds,
 )
 from protocol_spec.limits import MIN_PUBLISHED_EPS_1
 
 log = logging.getLogger("allomfree.collector")
+
+Sent = TypeVar("Sent")
 
 REFUSED_DISCOVERY: Final = (
     "the broker refused %s, so Home Assistant cannot find the campaign. Let the collector's user "
@@ -39,15 +39,16 @@ REFUSED_DISCOVERY: Final = (
 )
 
 
-def publish_manifest(link: Link, topics: Topics, manifest: Manifest, signature: bytes) -> list[int]:
-    """Publish a manifest and, before it, what belongs to it; the numbers of the messages."""
+def publish_manifest(
+    publish: Callable[[str, bytes], Sent], topics: Topics, manifest: Manifest, signature: bytes
+) -> list[Sent]:
+    """Publish a manifest and, before it, what belongs to it; what each `publish` returned."""
     sent = []
     if signature:
-        message = Signature(digest8(manifest), signature).encode()
-        sent.append(link.publish(topics.signature, message))
+        sent.append(publish(topics.signature, Signature(digest8(manifest), signature).encode()))
     if manifest.eps_1 >= MIN_PUBLISHED_EPS_1:
-        sent.append(link.publish(topics.thresholds, published_thresholds(manifest).encode()))
-    return [*sent, link.publish(topics.manifest, manifest.to_bytes())]
+        sent.append(publish(topics.thresholds, published_thresholds(manifest).encode()))
+    return [*sent, publish(topics.manifest, manifest.to_bytes())]
 
 
 class Announcer:
@@ -57,17 +58,17 @@ class Announcer:
         self._store = store
         self._namespace = namespace
         self._home_assistant = home_assistant
-        self._discoveries: set[int] = set()  # what the broker has not answered yet
 
-    def announce(self, link: Link, campaign: Campaign) -> None:
+    def announce(self, link: Publisher, campaign: Campaign) -> None:
         """Publish what devices need to know of an open campaign."""
         topics = Topics(campaign.name, self._namespace)
-        publish_manifest(link, topics, campaign.manifest, self._store.signature(campaign.id))
+        signature = self._store.signature(campaign.id)
+        publish_manifest(link.publish, topics, campaign.manifest, signature)
         self.publish_state(link, campaign, Presence.ONLINE)
         self._publish_discovery(link, campaign, discovery(campaign, topics))
         log.info("collecting for %s", campaign.name)
 
-    def withdraw(self, link: Link, campaign: Campaign) -> None:
+    def withdraw(self, link: Publisher, campaign: Campaign) -> None:
         """A campaign was closed: publish that, and take back its manifest."""
         topics = Topics(campaign.name, self._namespace)
         self.publish_state(link, campaign, Presence.CLOSED)
@@ -79,18 +80,7 @@ class Announcer:
         self._publish_discovery(link, campaign, b"")
         log.info("%s is closed", campaign.name)
 
-    def connected(self) -> None:
-        """A new connection: nothing that was sent on the last one is answered."""
-        self._discoveries.clear()
-
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Log what the broker refused: Home Assistant would wait for it in vain."""
-        mine = answers.keys() & self._discoveries
-        self._discoveries -= mine
-        for refused in {answers[number] for number in mine} - {None}:
-            log.warning(REFUSED_DISCOVERY, refused, self._home_assistant)
-
-    def publish_state(self, link: Link, campaign: Campaign, presence: Presence) -> None:
+    def publish_state(self, link: Publisher, campaign: Campaign, presence: Presence) -> None:
         """Publish whether the collector is there, and which round was sealed last."""
         topics = Topics(campaign.name, self._namespace)
         link.publish(topics.state, self._state(campaign, presence))
@@ -107,10 +97,14 @@ class Announcer:
         last = self._store.last_sealed(campaign.id)
         return State(digest8(campaign.manifest), presence, last).encode()
 
-    def _publish_discovery(self, link: Link, campaign: Campaign, message: bytes) -> None:
+    def _publish_discovery(self, link: Publisher, campaign: Campaign, message: bytes) -> None:
         if self._home_assistant is not None:
             topic = discovery_topic(self._home_assistant, campaign)
-            self._discoveries.add(link.publish(topic, message))
+            link.publish(topic, message, then=self._discovery_answered)
+
+    def _discovery_answered(self, refusal: str | None) -> None:
+        if refusal is not None:
+            log.warning(REFUSED_DISCOVERY, refusal, self._home_assistant)
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -131,60 +125,54 @@ class ResultPublisher:
         self._namespace = namespace
         self._clock = clock
         self._timing = timing
-        self._in_flight: dict[int, tuple[UnpublishedResult, list[Form]]] = {}
-        self._answers: dict[int, str | None] = {}
+        self._in_flight: set[UnpublishedResult] = set()
+        self._taken: list[UnpublishedResult] = []
         self._paused_until = 0.0
         self._broker_forgot = False
 
     def connected(self, link: Link) -> None:
         """A new connection: nothing is in flight, and the broker may have lost everything."""
         self._in_flight.clear()
-        self._answers.clear()
+        self._taken.clear()
         self._broker_forgot = not link.session_present
 
-    def answered(self, answers: Mapping[int, str | None]) -> None:
-        """Keep the broker's answers until they can be recorded."""
-        self._answers |= {n: answers[n] for n in answers.keys() & self._in_flight.keys()}
-
-    def publish(self, link: Link, campaigns: Mapping[int, Campaign]) -> None:
+    def publish(self, link: Publisher, campaigns: Mapping[int, Campaign]) -> None:
         """Record what the broker has taken, then publish what is still unpublished."""
         if self._broker_forgot:
             self._store.publish_again()
             self._broker_forgot = False
-        for number in list(self._answers):
-            self._answered(link, number, self._answers[number])
-            del self._answers[number]
+        while self._taken:
+            self._store.mark_published(self._taken[0])
+            self._in_flight.discard(self._taken.pop(0))
         if self._clock.monotonic() < self._paused_until:
             return
-        waiting = {result for result, _ in self._in_flight.values()}
         for result in self._store.unpublished(link.free):
-            if result not in waiting:
+            if result not in self._in_flight:
+                self._in_flight.add(result)
                 self._send(link, result, self._forms(result, campaigns[result.campaign]))
 
-    def _answered(self, link: Link, number: int, refusal: str | None) -> None:
-        result, rest = self._in_flight[number]
-        if refusal is not None:
-            pause = self._timing.refused_pause_seconds
-            self._paused_until = self._clock.monotonic() + pause
-            log.warning(REFUSED_RESULT, refusal)
-        elif rest:
-            self._send(link, result, rest)
-        else:
-            self._store.mark_published(result)
-        del self._in_flight[number]
-
-    def _send(self, link: Link, result: UnpublishedResult, forms: list[Form]) -> None:
+    def _send(self, link: Publisher, result: UnpublishedResult, forms: list[Form]) -> None:
         (topic, payload), *rest = forms
-        self._in_flight[link.publish(topic, payload)] = result, rest
+
+        def then(refusal: str | None) -> None:
+            if refusal is not None:
+                pause = self._timing.refused_pause_seconds
+                self._paused_until = self._clock.monotonic() + pause
+                self._in_flight.discard(result)
+                log.warning(REFUSED_RESULT, refusal)
+            elif rest:
+                self._send(link, result, rest)
+            else:
+                self._taken.append(result)
+
+        link.publish(topic, payload, then=then)
 
     def _forms(self, stored: UnpublishedResult, campaign: Campaign) -> list[Form]:
         topics = Topics(campaign.name, self._namespace)
         name = campaign.manifest.attributes[stored.attribute].name
         if stored.round != POOLED:
             return [(topics.result(name, stored.round), stored.message)]
-        result = decode_result(stored.message)
-        if not isinstance(result, Result):
-            raise AssertionError("a stored result does not decode")
+        result = read_result(stored.message)
         in_json = topics.result_json(name), result_json(campaign, result)
         return [(topics.result(name), stored.message), in_json]
 
