@@ -21,7 +21,7 @@ from starlette.routing import Route
 from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
-from collector.health import Health, examine
+from collector.health import examine
 from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
@@ -119,16 +119,19 @@ class Pages:
             Route("/metrics", self._metrics),
             Route("/static/{name:asset}", asset),
         ]
-        handlers: dict[Any, Any] = {HTTPException: _not_found, Exception: _broken}
+        handlers: dict[Any, Any] = {
+            HTTPException: _not_found,
+            Exception: lambda _request, error: _fault(error, "html").response(),
+        }
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def store(self) -> closing[Store]:
         """The database, for as long as one answer takes."""
         return closing(self._open_store(self.directory))
 
-    def health(self) -> Health:
-        """The service's health, at the top of every page."""
-        return examine(self.directory)
+    def page(self, template: str, **shown: Any) -> Answer:
+        """A page for people, with the service's health at its top."""
+        return page(template, examine(self.directory), **shown)
 
     def _shown(self, make: Make) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -147,12 +150,10 @@ class Pages:
         """The answer, or in one sentence why there is none."""
         try:
             return make(self, words, query, form)
-        except UnknownCampaign as error:
-            return refusal(404, _sentence(error), form)
-        except ParameterError as error:
-            return refusal(400, _sentence(error), form)
-        except (CollectorError, OSError) as error:
-            return refusal(503, _sentence(error), form)
+        except (CollectorError, ParameterError, OSError) as error:
+            known = UnknownCampaign, ParameterError
+            status = next((s for kind, s in zip(known, (404, 400)) if isinstance(error, kind)), 503)
+            return refusal(status, str(error).rstrip(".") + ".", form)
         except Exception as error:  # noqa: BLE001 - a fault here is a sentence, never a traceback
             return _fault(error, form)
 
@@ -179,17 +180,9 @@ class Pages:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _sentence(error: Exception) -> str:
-    return str(error).rstrip(".") + "."
-
-
 def _not_found(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     return refusal(status, "There is no such page; the first page lists the campaigns.").response()
-
-
-def _broken(_request: Request, error: Exception) -> Response:
-    return _fault(error, "html").response()
 
 
 def _fault(error: Exception, form: str) -> Answer:
@@ -209,7 +202,7 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Ans
         return as_json(shown)
     if form == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(shown))
-    return page("home.html", pages.health(), facts=shown, cards=cards)
+    return pages.page("home.html", facts=shown, cards=cards)
 
 
 def _first_bars(store: Store, campaign: Campaign) -> tuple[charts.Chart, str] | None:
@@ -245,7 +238,7 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> A
         return as_json(shown)
     if form == "csv":
         return table(facts.ROUND_COLUMNS, facts.round_rows(shown))
-    return page("campaign.html", pages.health(), facts=shown, drawn=drawn)
+    return pages.page("campaign.html", facts=shown, drawn=drawn)
 
 
 def _sparkline(
@@ -281,9 +274,8 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         return as_json(shown)
     chosen, (pooled, rounds) = _value(query, shown), latest
     lines = charts.panels(found, rounds, pooled, shown["truth"])
-    return page(
+    return pages.page(
         "over_time.html",
-        pages.health(),
         facts=shown,
         chosen=chosen,
         panels=lines,
@@ -304,12 +296,11 @@ def _line_figure(
     if not rounds:
         return ""
     drawn = charts.line(found, rounds, latest.pooled, chosen, shown["truth"], floor)
+    if not drawn.points:
+        return ""
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
-    return (
-        figure(charts.over_time(drawn, label, MECHANISM_TEXTS[found.manifest.reporting].together))
-        if drawn.points
-        else ""
-    )
+    together = MECHANISM_TEXTS[found.manifest.reporting].together
+    return figure(charts.over_time(drawn, label, together))
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -323,16 +314,14 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
     if form == "csv":
         return Answer(content(found, results, "csv"), "csv")
     shown = [facts.result_facts(found, result, sealed) for result in results]
-    compared = _compared(found, results, query)
+    a, b = query.get("a"), query.get("b")  # is A above B?
+    compared = [compare(found.manifest, result, a, b) for result in results] if a and b else []
     if form == "json":
         return as_json(compared or shown)
-    every, truth = (
-        query.get("intervals") == "all",
-        facts.truth_of(pages.directory, found, attribute),
-    )
-    return page(
+    every = query.get("intervals") == "all"
+    truth = facts.truth_of(pages.directory, found, attribute)
+    return pages.page(
         "round.html",
-        pages.health(),
         facts=shown[0],
         compared=compared[0] if compared else None,
         every=every,
@@ -374,11 +363,10 @@ def _last(query: Query) -> int:
 
 def _until(query: Query) -> int | None:
     """The newest round that is wanted; without it the newest there is."""
-    if "until" not in query:
-        return None
-    number = _whole(query["until"])
-    if number is None:
-        raise ParameterError("until", query["until"][:40], "must be a round's number")
+    text = query.get("until", "")
+    number = _whole(text)
+    if number is None and "until" in query:
+        raise ParameterError("until", text[:40], "must be a round's number")
     return number
 
 
@@ -395,14 +383,6 @@ def _value(query: Query, shown: Facts) -> int | charts.Number:
     if wanted not in values:
         raise ParameterError("value", wanted[:40], "is not one of this attribute's values")
     return cast(list[str], values).index(wanted)
-
-
-def _compared(found: Campaign, results: list[Result], query: Query) -> list[Facts]:
-    """Is A above B? Nothing unless both are named."""
-    a, b = query.get("a"), query.get("b")
-    if not a or not b:
-        return []
-    return [compare(found.manifest, result, a, b) for result in results]
 
 
 # --- the planner --------------------------------------------------------------------------------
@@ -451,9 +431,8 @@ def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> A
         return table(PLAN_COLUMNS, plan_rows(planned))
     label = "Half-widths by number of pooled rounds, and their floor; the numbers are in the tables"
     drawn = figure(charts.plan_curves(planned, label))
-    return page(
+    return pages.page(
         "planner.html",
-        pages.health(),
         facts=planned,
         asked=asked,
         query=urlencode(query),

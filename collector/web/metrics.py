@@ -69,41 +69,38 @@ class _Source:
     clock: Callable[[], float]
 
     def collect(self) -> Iterator[Metric]:
-        families = {name: _family(name) for name in METRICS}
         with closing(self.open_store(self.directory)) as store:
             samples = [*_stored(store, self.clock()), *self._service()]
-        for name, labels, value in samples:
-            families[name].add_metric(labels, value)
-        # Without a broker's certificate there is no date that it expires on.
-        yield from (
-            family for name, family in families.items() if family.samples or name in _LABELS
-        )
+        for name, help_text in METRICS.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(name, help_text, labels=_LABELS.get(name, ()))
+            for _, labels, value in (sample for sample in samples if sample[0] == name):
+                family.add_metric(labels, value)
+            if family.samples or name in _LABELS:  # a certificate's date only if there is one
+                yield family
 
     def _service(self) -> Iterator[Sample]:
         health = examine(self.directory, self.clock)
         beat = health.beat or Beat(0, 0.0, 0, Status(since=0.0))
         status, disk = beat.status, os.statvfs(self.directory)
         values: dict[str, float | None] = {
-            "allomfree_suspended_devices": status.suspended,
-            "allomfree_connected": float(status.connected),
-            "allomfree_healthy": float(health.well),
-            "allomfree_batches_total": status.batches,
-            "allomfree_largest_batch": status.largest_batch,
-            "allomfree_last_commit_timestamp_seconds": status.last_commit,
-            "allomfree_storage_failures_total": status.storage_failures,
-            "allomfree_resident_memory_bytes": beat.memory,
-            "allomfree_leads": float(status.leads),
-            "allomfree_start_timestamp_seconds": status.since,
-            "allomfree_disk_free_bytes": disk.f_bavail * disk.f_frsize,
-            "allomfree_disk_size_bytes": disk.f_blocks * disk.f_frsize,
-            "allomfree_certificate_expiry_timestamp_seconds": server_expires(self.broker / "tls"),
+            "suspended_devices": status.suspended,
+            "connected": float(status.connected),
+            "healthy": float(health.well),
+            "batches_total": status.batches,
+            "largest_batch": status.largest_batch,
+            "last_commit_timestamp_seconds": status.last_commit,
+            "storage_failures_total": status.storage_failures,
+            "resident_memory_bytes": beat.memory,
+            "leads": float(status.leads),
+            "start_timestamp_seconds": status.since,
+            "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+            "disk_size_bytes": disk.f_blocks * disk.f_frsize,
+            "certificate_expiry_timestamp_seconds": server_expires(self.broker / "tls"),
         }
-        yield from ((name, (), value) for name, value in values.items() if value is not None)
-
-
-def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily:
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    return kind(name, METRICS[name], labels=_LABELS.get(name, ()))
+        for name, value in values.items():
+            if value is not None:
+                yield f"allomfree_{name}", (), value
 
 
 def _stored(store: Store, now: float) -> Iterator[Sample]:

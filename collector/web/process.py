@@ -94,25 +94,21 @@ class PageProcess:
 
 def page_command(settings: Settings, address: Address, descriptor: int) -> list[str]:
     """The command, with every setting it needs resolved: no file is read again."""
-    token = settings.page_token_file
-    return [
-        *(sys.executable, "-P", "-m", "collector", "page"),
-        *("--config", os.devnull, "--data-dir", str(settings.data_dir.absolute())),
-        *("--broker-dir", str(settings.broker_dir.absolute())),
-        *("--socket", str(descriptor), "--listen", str(address)),
-        *("--log-level", settings.log_level),
-        *(() if token is None else ("--page-token-file", str(token.absolute()))),
-        *_store(settings),
-    ]
-
-
-def _store(settings: Settings) -> tuple[str, ...]:
     store = settings.store
-    if store is None:
-        return ()
-    file = store.password_file
-    secret = () if file is None else ("--store-password-file", str(file.absolute()))
-    return "--store", store.url, *secret
+    options = {
+        "--config": os.devnull,
+        "--data-dir": settings.data_dir.absolute(),
+        "--broker-dir": settings.broker_dir.absolute(),
+        "--socket": descriptor,
+        "--listen": address,
+        "--log-level": settings.log_level,
+        "--page-token-file": settings.page_token_file and settings.page_token_file.absolute(),
+        "--store": store and store.url,
+        "--store-password-file": store and store.password_file and store.password_file.absolute(),
+    }
+    given = [(name, str(value)) for name, value in options.items() if value is not None]
+    words = [sys.executable, "-P", "-m", "collector", "page"]
+    return [*words, *(word for option in given for word in option)]
 
 
 def page_process(settings: Settings) -> PageProcess | None:
@@ -136,11 +132,6 @@ FILE: Final = "page.token"
 SHORTEST: Final = 16
 
 
-def new_token() -> str:
-    """192 random bits as text."""
-    return secrets.token_urlsafe(24)
-
-
 def needed(settings: Settings, address: Address) -> str | None:
     """The token, or None where only this machine can connect."""
     if address.is_loopback:
@@ -152,37 +143,29 @@ def page_token(
     directory: Path,
     file: Path | None,
     environ: Mapping[str, str] = os.environ,
-    make: Callable[[], str] = new_token,
+    make: Callable[[], str] = lambda: secrets.token_urlsafe(24),
 ) -> str:
     """The token from its file or the environment, else one made once and kept with the data."""
-    if file is not None:
-        return _checked(_read(file), str(file))
-    if environ.get(VARIABLE):
-        return _checked(environ[VARIABLE], VARIABLE)
-    kept = directory / FILE
-    if not kept.exists():
+    if file is None and environ.get(VARIABLE):
+        token, where = environ[VARIABLE], VARIABLE
+    else:
+        kept = file or directory / FILE
+        if file is None and not kept.exists():
+            try:
+                create_durably(kept, make())  # of several processes that do, the first one's stays
+            except OSError as error:
+                raise SettingsError(
+                    f"{kept} cannot be created: {error.strerror}. Nothing was served; name a token "
+                    "file with --page-token-file"
+                ) from None
         try:
-            create_durably(kept, make())  # of several processes that do, the first one's stays
-        except OSError as error:
+            token, where = kept.read_text(encoding="utf-8").strip(), str(kept)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise SettingsError(
-                f"{kept} cannot be created: {error.strerror}. Nothing was served; name a token "
-                "file with --page-token-file"
+                f"the page's token {kept} cannot be read: {reason}. Nothing was served; correct "
+                "the file, or name another with --page-token-file"
             ) from None
-    return _checked(_read(kept), str(kept))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(
-            f"the page's token {path} cannot be read: {reason}. Nothing was served; correct the "
-            "file, or name another with --page-token-file"
-        ) from None
-
-
-def _checked(token: str, where: str) -> str:
     if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
         raise SettingsError(
             f"{where} holds no usable token: it must be {SHORTEST} or more printable ASCII "

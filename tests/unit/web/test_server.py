@@ -19,7 +19,7 @@ from collector.records import Campaign
 from collector.settings import Address, resolve
 from collector.store.sqlite_database import APPLICATION_ID
 from collector.web.live import Limits, origin
-from collector.web.process import needed, new_token, page_token
+from collector.web.process import needed, page_token
 from collector.web.server import COOKIE, LONGEST_ADDRESS, LONGEST_HEAD
 from protocol_spec.programs.settings import SettingsError
 from tests.support.campaigns import manifest
@@ -442,7 +442,7 @@ def test_of_two_that_make_one_at_once_both_have_the_same(tmp_path: Path) -> None
 
     def slowly() -> str:
         others.append(page_token(tmp_path, None, {}))
-        return new_token()
+        return "a-token-of-sixteen-or-more"
 
     assert [page_token(tmp_path, None, {}, slowly)] == others
     assert [file.name for file in tmp_path.iterdir()] == ["page.token"]
