@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from collector.records import NO_COUNTS, Campaign, Counts, Participation, RoundSum, Tally
-from protocol_spec import RESULT_SERIES, HalfWidths, Mechanism, Outcome, Result
+from protocol_spec import RESULT_SERIES, Mechanism, Outcome, Result
 from protocol_spec.estimation import (
     Array,
     Channel,
@@ -223,7 +223,7 @@ def _result(
         withheld,
         device_bound=evidence.device_bound(made.raw),
         counts=tuple(evidence.counts.tolist()),
-        difference=HalfWidths(*smallest_difference(made, CONFIDENCE)),
+        difference=smallest_difference(made, CONFIDENCE),
         numbers=numbers_of(made, attribute, CONFIDENCE),
         **series,
     )

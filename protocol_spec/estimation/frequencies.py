@@ -22,15 +22,13 @@ from protocol_spec.estimation.intervals import (
     Moments,
     critical_value,
     device_noise,
-    moments,
     project_to_simplex,
     shift_to_one,
     skew_corrected_interval,
     skew_corrected_intervals,
     within_one,
 )
-from protocol_spec.estimation.intervals import device_noise as noise_of
-from protocol_spec.estimation.intervals import moments as moments_of
+from protocol_spec.estimation.intervals import moments as moments_of_groups
 from protocol_spec.mechanisms.base import Channel
 
 Weights = Literal["equal", "reports", "blue"]
@@ -66,17 +64,15 @@ class Estimate:
     def n_eff(self) -> float:
         """Effective devices: 1 over the sum of squared device weights; n if all weigh the same.
 
-        A few devices that reported far more often than the rest make it small, and the result
-        one about those few.
+        It is small where a few devices reported far more often than the rest: the result is then
+        about those few.
         """
         return self.moments.n_eff
 
     @property
     def shifted(self) -> Array:
         """Unbiased and summing to one. For unary protocols it also has (1 - 1/k) of the error."""
-        if self.sums_to_one:
-            return self.raw
-        return shift_to_one(self.raw)
+        return self.raw if self.sums_to_one else shift_to_one(self.raw)
 
     @property
     def projected(self) -> Array:
@@ -86,12 +82,11 @@ class Estimate:
     @property
     def privacy_error(self) -> Array:
         """Standard error from the noise devices add (target: the devices that reported)."""
-        held = within_one(self.raw)
-        return np.sqrt(self.moments.without_sampling().variance(held))
+        return np.sqrt(self.moments.without_sampling().variance(within_one(self.raw)))
 
     @property
     def sampling_error(self) -> Array:
-        """Standard error from having heard these devices and not others of the same fleet."""
+        """Standard error from having reports of these devices and not of the rest of the fleet."""
         held = within_one(self.raw)
         return np.sqrt(held * (1.0 - held) * self.dilution)
 
@@ -108,7 +103,7 @@ class Estimate:
         `simultaneous` makes them hold for all values at once (Sidak), which is what a reader who
         picks the tallest bar needs. `sampling=False` is about the devices that reported, weighed
         as they are, rather than the fleet they come from: with weights by reports, about the mean
-        over reports. For the plain share of these devices estimate with `fleet` = their number.
+        over reports. For the plain share of these devices, set `fleet` to their number.
         """
         z = critical_value(confidence, self.raw.shape[-1] if simultaneous else 1)
         about = self.moments if sampling else self.moments.without_sampling()
@@ -134,7 +129,7 @@ def estimate(
     if (counts > n).any():
         largest = int(counts.max())
         raise ParameterError("counts", largest, f"no value has more support than n = {n}")
-    noise = noise_of(calibration.exact, calibration.unary)
+    noise = device_noise(calibration.exact, calibration.unary)
     raw = (counts / n - noise.qs) / noise.gap
     return Estimate(raw, _moments_of_one_round(noise, n, fleet), not calibration.unary)
 
@@ -142,8 +137,12 @@ def estimate(
 @lru_cache(maxsize=256)
 def _moments_of_one_round(noise: DeviceNoise, n: int, fleet: int | None) -> Moments:
     """Known as soon as the number of reports is."""
-    group = Group(noise, *(np.array([x], dtype=np.float64) for x in (n, 1.0, 1.0 / n)))
-    return moments_of([group], fleet)
+    return moments_of_groups([_group(noise, n, 1.0 / n)], fleet)
+
+
+def _group(noise: DeviceNoise, size: float, weight: float) -> Group:
+    """Devices with one report each, of equal weight."""
+    return Group(noise, *(np.array([x], dtype=np.float64) for x in (size, 1.0, weight)))
 
 
 def estimate_pooled(
@@ -168,7 +167,7 @@ def estimate_pooled(
     """
     m, size = _participation(reports, devices)
     table = np.atleast_2d(_checked_counts(counts, calibration))
-    noise = noise_of(calibration.exact, calibration.unary)
+    noise = device_noise(calibration.exact, calibration.unary)
     weight = _device_weights(weights, m, noise)
     weight = weight / (weight * size).sum()
     if weights == "reports":
@@ -179,15 +178,15 @@ def estimate_pooled(
         support = (weight / m) @ table
     raw = (support - noise.qs) / noise.gap
     group = Group(noise, size, m, weight)
-    return Estimate(raw, moments_of([group], fleet), not calibration.unary)
+    return Estimate(raw, moments_of_groups([group], fleet), not calibration.unary)
 
 
 def effective_devices(reports: npt.ArrayLike, devices: npt.ArrayLike) -> float:
     """`Estimate.n_eff` of rounds pooled with weights by reports, before there is an estimate.
 
-    What a pooled result's number of devices is to be judged by: 4 devices with 365 reports each
-    and 196 with one are not 200 devices but 5. None at all are 0. The float64 nearest to the exact
-    ratio, so that it is never below a whole number that the ratio reaches.
+    4 devices with 365 reports each and 196 with one count as 5 devices, not 200; none at all as 0.
+    The float64 nearest to the exact ratio, so that it is never below a whole number that the ratio
+    reaches.
     """
     if np.sum(devices) == 0:
         return 0.0
@@ -210,10 +209,10 @@ def _device_weights(weights: Weights, m: Array, noise: DeviceNoise) -> Array:
         return np.ones_like(m)
     if weights == "reports":
         return m
-    if weights == "blue":
-        between, within = noise.variance
-        return 1.0 / (between + within / m)
-    raise ParameterError("weights", weights, "choose 'equal', 'reports' or 'blue'")
+    if weights != "blue":
+        raise ParameterError("weights", weights, "choose 'equal', 'reports' or 'blue'")
+    between, within = noise.variance
+    return 1.0 / (between + within / m)
 
 
 def _checked_counts(counts: npt.ArrayLike, calibration: Channel) -> npt.NDArray[Any]:
@@ -233,10 +232,10 @@ def _checked_counts(counts: npt.ArrayLike, calibration: Channel) -> npt.NDArray[
 def estimate_window(
     counts: npt.ArrayLike, n: npt.ArrayLike, calibration: Channel, *, each: int = 1
 ) -> Estimate:
-    """Rounds in which every answer was drawn afresh: `counts[r]` of the `n[r]` reports of round r.
+    """Rounds in which every answer was drawn again: `counts[r]` of the `n[r]` reports of round r.
 
     With `each` = 1 no device is in two rounds. With more, a device may be in up to `each` of
-    them, and sampling error is stated for that: an upper bound.
+    them, and the sampling error is that of the worst case: an upper bound.
     """
     table, answers = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
     if answers.shape != table.shape[:1]:
@@ -266,18 +265,15 @@ def estimate_levels(
     table, devices = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
     if not len(table) == len(devices) == len(levels):
         raise ParameterError("n", devices.shape, "one row of counts and one n for each level")
-    heard = [i for i, size in enumerate(devices) if size]
-    if not heard:
+    used = [i for i, size in enumerate(devices) if size]
+    if not used:
         raise ParameterError("n", n, "an estimate needs at least one report")
-    parts = [estimate(table[i], int(devices[i]), levels[i]) for i in heard]
+    parts = [estimate(table[i], int(devices[i]), levels[i]) for i in used]
     precision = np.array([1.0 / part.v0 for part in parts])
     share = precision / precision.sum()
     groups = [
-        Group(
-            device_noise(levels[i].exact, levels[i].unary),
-            *(np.array([x], dtype=np.float64) for x in (devices[i], 1.0, weight / devices[i])),
-        )
-        for i, weight in zip(heard, share)
+        _group(device_noise(levels[i].exact, levels[i].unary), devices[i], weight / devices[i])
+        for i, weight in zip(used, share)
     ]
     raw = share @ np.stack([part.raw for part in parts])
-    return Estimate(raw, moments(groups, fleet), parts[0].sums_to_one)
+    return Estimate(raw, moments_of_groups(groups, fleet), parts[0].sums_to_one)

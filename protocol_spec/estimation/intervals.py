@@ -5,15 +5,15 @@ f, for devices drawn at random from a large fleet, from a finite one, or not dra
 any weights of devices; and with them the exact variance of any linear function of a histogram.
 
 One device sends m reports of one memo. Its debiased mean, given whether it holds the value, has
-cumulants that are polynomials in 1/m; the coefficients follow from p1, q1, p2, q2 and are worked
-out once in 80-digit decimals. What remains is sums over devices with their weights.
+cumulants that are polynomials in 1/m; the coefficients follow from p1, q1, p2, q2 and are
+calculated once in 80-digit decimals. What remains is sums over devices with their weights.
 
 Claim: a nominal 95 % interval of `skew_corrected_interval` holds in 95 % of cases up to what the
 discreteness of counts allows, for one value and, with the critical value of all, for all at once.
 
 A score interval is all f whose own variance would not make the estimate surprising. "Surprising"
-is a number of standard deviations. The normal one is wrong in the tails of a skewed count, and a
-simultaneous interval lives in the tails: it is corrected by the first term of Cornish and Fisher.
+is a number of standard deviations. The normal one is wrong in the tails of a skewed count, where
+simultaneous intervals end: it is corrected by the first term of Cornish and Fisher.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DeviceNoise(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Devices with the same noise: how many sent how many reports each, and weigh how much."""
+    """Devices with the same noise: sizes, numbers of reports each, and weights, as arrays."""
 
     noise: DeviceNoise
     size: Array
@@ -87,15 +87,16 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What is known of an estimate's error before its value is looked at.
+    """What is known of an estimate's error before its value is.
 
     variance   v0 + f slope + f (1-f) dilution
     third      third0 + f third_slope + 3 f (1-f) coupled + f (1-f) (1-2f) third_dilution
     linear     variance of sum c_v raw_v: base Q + base_slope Qf + dilution (Qf - t^2), where
                sum c_v = 0, Q = sum c_v^2, Qf = sum f_v c_v^2, t = sum f_v c_v
 
-    The terms with f (1-f) are sampling error: of having heard these devices and not others.
-    `n_eff` is 1 over the sum of squared weights: that many devices of equal weight say as much.
+    The terms with f (1-f) are sampling error: of having reports of these devices and not of others.
+    `n_eff` is 1 over the sum of squared weights: the number of devices of equal weight that would
+    give the same sampling error.
     """
 
     v0: float
@@ -109,30 +110,20 @@ class Moments:
     coupled: float
     third_dilution: float
 
-    def variance(self, f: Array) -> Array:
-        """Variance of the estimate of a value of frequency f."""
-        return self._variance(f, f * (1.0 - f))
-
-    def third(self, f: Array) -> Array:
-        """Third cumulant of the same estimate."""
-        return self._third(f, f * (1.0 - f))
-
     def variance_and_third(self, f: Array) -> tuple[Array, Array]:
-        """Both, a little faster, for whoever asks again and again."""
+        """Variance and third cumulant of the estimate of a value of frequency f."""
         spread = f * (1.0 - f)
-        return self._variance(f, spread), self._third(f, spread)
-
-    def _variance(self, f: Array, spread: Array) -> Array:
-        return self.v0 + f * self.slope + spread * self.dilution
-
-    def _third(self, f: Array, spread: Array) -> Array:
         sampled = 3.0 * self.coupled + (1.0 - 2.0 * f) * self.third_dilution
-        third: Array = self.third0 + f * self.third_slope + spread * sampled
-        return third
+        variance: Array = self.v0 + f * self.slope + spread * self.dilution
+        return variance, self.third0 + f * self.third_slope + spread * sampled
+
+    def variance(self, f: Array) -> Array:
+        return self.variance_and_third(f)[0]
 
     def skewness(self, f: Array) -> Array:
         """Third cumulant over the 3/2th power of the variance."""
-        skewness: Array = self.third(f) / self.variance(f) ** 1.5
+        variance, third = self.variance_and_third(f)
+        skewness: Array = third / variance**1.5
         return skewness
 
     def without_sampling(self) -> Moments:
@@ -145,16 +136,21 @@ class Moments:
 def device_noise(exact: Probabilities, unary: bool) -> DeviceNoise:
     """The coefficients, rounded once."""
     p1, q1, p2, q2 = exact
+    d1, d2 = p1 - q1, p2 - q2
+    gap = d1 * d2
     absent, held = _cumulants(q1, exact), _cumulants(p1, exact)
     slopes = [[h - a for h, a in zip(*pair)] for pair in zip(held, absent)]
-    base, base_slope = (absent[0], slopes[0]) if unary else _generalised(exact)
+    base, base_slope = absent[0], slopes[0]
+    if not unary:  # a report supports exactly one value: estimates of two values are correlated
+        base = [q1 / d1**2, (q2 + d2 * (1 - d2) * q1) / gap**2]
+        base_slope = [(1 - d1) / d1, (1 - d2) / gap]
     terms = (absent[0], slopes[0], absent[1], slopes[1], base, base_slope)
-    qs, gap = q1 * p2 + (1 - q1) * q2, (p1 - q1) * (p2 - q2)
+    qs = q1 * p2 + (1 - q1) * q2
     return DeviceNoise(float(qs), float(gap), *(tuple(map(float, t)) for t in terms))
 
 
 def _cumulants(kept: Decimal, exact: Probabilities) -> tuple[list[Decimal], list[Decimal]]:
-    """Variance and third cumulant if the memo supports the value with that chance.
+    """Variance and third cumulant if the memo supports the value with that probability.
 
     A mixture of Bin(m, p2) and Bin(m, q2), by the laws of total variance and cumulance.
     """
@@ -171,19 +167,14 @@ def _cumulants(kept: Decimal, exact: Probabilities) -> tuple[list[Decimal], list
     return [term / gap**2 for term in variance], [term / gap**3 for term in third]
 
 
-def _generalised(exact: Probabilities) -> tuple[list[Decimal], list[Decimal]]:
-    """Exactly one value is supported by each report: estimates of two values are correlated."""
-    p1, q1, p2, q2 = exact
-    d1, d2 = p1 - q1, p2 - q2
-    gap = d1 * d2
-    base = [q1 / d1**2, (q2 + d2 * (1 - d2) * q1) / gap**2]
-    return base, [(1 - d1) / d1, (1 - d2) / gap]
-
-
 def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
     """Of the weighted sum over all devices, whose weights sum to one.
 
-    `fleet` is the number of devices that those were drawn from without replacement.
+    `fleet` is the number N of devices that those were drawn from without replacement. Devices
+    without reports weigh 0, and weights count from 1/N: for weights w of all N devices, the sum of
+    w x over a random assignment of the x has variance f (1-f) times sum (w - 1/N)^2 N/(N-1), and
+    third cumulant f (1-f) (1-2f) times sum (w - 1/N)^3 N^2/((N-1)(N-2)). For a large fleet, 1/N is
+    0 and both factors are 1.
     """
     size, weight = _joined([g.size for g in groups]), _joined([g.weight for g in groups])
     square, cube = size * weight**2, size * weight**3
@@ -192,8 +183,17 @@ def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
         each = [_at(getattr(group.noise, name), group.reports) for group in groups]
         return float(weights @ _joined(each))
 
-    draw = _Draw.of(fleet, round(float(size.sum())))
-    apart = weight - draw.share
+    share, silent, second, third = 0.0, 0, 1.0, 1.0
+    if fleet is not None:
+        reporting = round(float(size.sum()))
+        if fleet < reporting:
+            remedy = f"the fleet is at least the n = {reporting} that reported"
+            raise ParameterError("fleet", fleet, remedy)
+        share, silent = 1.0 / fleet, fleet - reporting
+        second = fleet / (fleet - 1) if fleet > 1 else 0.0
+        third = second * fleet / (fleet - 2) if fleet > 2 else 0.0
+    apart = weight - share
+    relative = weight / weight.max()  # so that n_eff is exactly n if all weigh the same
     return Moments(
         v0=total(square, "variance"),
         slope=total(square, "variance_slope"),
@@ -201,22 +201,16 @@ def moments(groups: Sequence[Group], fleet: int | None = None) -> Moments:
         third_slope=total(cube, "third_slope"),
         base=total(square, "base"),
         base_slope=total(square, "base_slope"),
-        n_eff=_effective(size, weight),
-        dilution=draw.second * (float(size @ apart**2) + draw.unheard * draw.share**2),
-        coupled=draw.second * total(square * apart, "variance_slope"),
-        third_dilution=draw.third * (float(size @ apart**3) - draw.unheard * draw.share**3),
+        n_eff=float((size @ relative) ** 2 / (size @ relative**2)),
+        dilution=second * (float(size @ apart**2) + silent * share**2),
+        coupled=second * total(square * apart, "variance_slope"),
+        third_dilution=third * (float(size @ apart**3) - silent * share**3),
     )
 
 
 def _joined(parts: Sequence[Array]) -> Array:
     """There is nearly always one group only."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _effective(size: Array, weight: Array) -> float:
-    """1 over the sum of squared weights; exactly the number of devices if all weigh the same."""
-    relative = weight / weight.max()
-    return float((size @ relative) ** 2 / (size @ relative**2))
 
 
 def _at(terms: Terms, reports: Array) -> Array:
@@ -227,40 +221,15 @@ def _at(terms: Terms, reports: Array) -> Array:
     return value
 
 
-class _Draw(NamedTuple):
-    """Sampling without replacement: devices not heard weigh 0, and weights are seen from 1/N.
-
-    For weights w of all N devices, the sum of w x over a random assignment of the x has variance
-    f (1-f) times sum (w - 1/N)^2 N/(N-1), and third cumulant f (1-f) (1-2f) times
-    sum (w - 1/N)^3 N^2/((N-1)(N-2)). A large fleet: 1/N is 0 and both factors are 1.
-    """
-
-    share: float
-    unheard: int
-    second: float
-    third: float
-
-    @classmethod
-    def of(cls, fleet: int | None, heard: int) -> _Draw:
-        if fleet is None:
-            return cls(0.0, 0, 1.0, 1.0)
-        if fleet < heard:
-            remedy = f"the fleet is at least the n = {heard} that reported"
-            raise ParameterError("fleet", fleet, remedy)
-        second = fleet / (fleet - 1) if fleet > 1 else 0.0
-        third = second * fleet / (fleet - 2) if fleet > 2 else 0.0
-        return cls(1.0 / fleet, fleet - heard, second, third)
-
-
 # --- intervals ------------------------------------------------------------------------------------
 
 
 GRID: Final = np.linspace(0.0, 1.0, 401)
 _NEAR: Final = 2.0**-50  # ends that are as near as this have met
 _TURNS: Final = 400  # far more than there ever are: every eighth halves the width
-_LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not run off
-_ORIGIN: Final = np.array([0.0, 1.0])[:, None, None]  # the end that f is seen from,
-_UP: Final = np.array([1.0, -1.0])[:, None, None]  # and where it lies from there
+_LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not diverge
+_ORIGIN: Final = np.array([0.0, 1.0])[:, None, None]  # the end that f is measured from,
+_UP: Final = np.array([1.0, -1.0])[:, None, None]  # and the direction
 
 
 @lru_cache(maxsize=256)
@@ -280,7 +249,7 @@ def skew_corrected_interval(
     """The smallest and the largest f in [0, 1] that do not make the estimate surprising.
 
     Centred on the estimate clipped to [0, 1], which can only raise coverage. Moments depend on f
-    only, so equal estimates have equal intervals and are worked out once.
+    only, so equal estimates have equal intervals, which are calculated once.
     """
     (interval,) = skew_corrected_intervals(raw, moments, [z])
     return interval
@@ -301,8 +270,8 @@ def skew_corrected_intervals(
 class _Curve:
     """How far an estimate can be from 0 (or 1) by chance, if f is at g.
 
-    Of every g there are two blocks: the first looks up from g = f, the second down from g = 1 - f.
-    In each there is a row for every critical value.
+    For every g there are two blocks: the first counts up from g = f, the second down from
+    g = 1 - f. In each there is a row for every critical value.
     """
 
     def __init__(self, moments: Moments, z: Sequence[float]) -> None:
@@ -326,10 +295,7 @@ def _scan(moments: Moments, z: tuple[float, ...]) -> Array:
 
 
 def _ends(centre: Array, moments: Moments, z: Sequence[float]) -> Array:
-    """Lower ends seen from 0, and upper ends seen from 1: smallest g where g + reach is enough.
-
-    All are found at once.
-    """
+    """Lower ends from 0, upper ends from 1: smallest g where g + reach is enough, all at once."""
     target = np.repeat(_ORIGIN + _UP * centre, len(z), axis=1)
     scan = _scan(moments, tuple(z))
     rows = zip(scan, target.reshape(len(scan), -1))
@@ -341,8 +307,8 @@ def _ends(centre: Array, moments: Moments, z: Sequence[float]) -> Array:
 def _crossing(curve: Callable[[Array], Array], target: Array, ends: Array) -> Array:
     """Where the curve reaches the target between the first end, where it does not, and the second.
 
-    The secant's crossing, again and again, never leaving the two ends. The value at an end that
-    stayed twice is halved, so that it moves next (Illinois), and now and then it is the middle, so
+    The secant's crossing, repeatedly, never leaving the two ends. The value at an end that stayed
+    twice is halved, so that it moves next (Illinois), and every eighth time it is the middle, so
     that the ends always meet.
     """
     under, over = curve(ends) - target

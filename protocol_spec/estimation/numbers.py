@@ -1,12 +1,12 @@
 """Differences of frequencies, and any other weighted sum of them, with their exact error.
 
-Claim: estimates of one result are correlated; the variance of a weighted sum here knows that. Two
-bars whose intervals overlap may well differ, and the half-width of one bar is not the half-width
-of a difference.
+Claim: estimates of one result are correlated, and the variance of a weighted sum accounts for it.
+Two bars whose intervals overlap may well differ, and the half-width of one bar is not the
+half-width of a difference.
 
 For weights c_v, centred by their mean, the estimate is mean(c) + sum (c_v - mean(c)) raw_v: the
 sum over the shifted histogram, unbiased, and never worse than the sum over the raw one. Its
-variance needs the frequencies, for which the raw ones are put in, clipped and divided by their sum.
+variance is calculated for the raw frequencies, clipped and divided by their sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
 from protocol_spec.estimation.intervals import (
     Array,
-    Moments,
     critical_value,
     project_to_simplex,
     within_one,
@@ -37,17 +36,6 @@ class Covariance(NamedTuple):
 
     privacy: float
     sampling: float
-
-
-class SmallestDifference(NamedTuple):
-    """How far apart two bars must be to be told apart, for the pair with the largest error.
-
-    `named` is for a pair chosen before looking; `any_pair` holds for all pairs at once, which is
-    what "which is the tallest?" asks.
-    """
-
-    named: float
-    any_pair: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,7 @@ class Contrast:
     def half_width(
         self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
     ) -> float:
-        """Of the interval, before its ends are clipped; `comparisons` are to hold all at once."""
+        """Of the interval, before its ends are clipped; all `comparisons` hold at once."""
         return critical_value(confidence, comparisons) * self.standard_error(sampling=sampling)
 
     def interval(
@@ -91,38 +79,19 @@ def plausible(estimated: Estimate) -> Array:
 
 def covariance(estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike) -> Covariance:
     """Of the weighted sums with these weights per value."""
-    return covariances(estimated, first, second)[1]
-
-
-def covariances(
-    estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike
-) -> tuple[Covariance, Covariance, Covariance]:
-    """Variances of two weighted sums, and between them their covariance."""
     f, known = plausible(estimated), estimated.moments
     a, b = (c - c.mean() for c in (_checked(estimated, w) for w in (first, second)))
-    return _covariance(known, f, a, a), _covariance(known, f, a, b), _covariance(known, f, b, b)
-
-
-def _covariance(known: Moments, f: Array, a: Array, b: Array) -> Covariance:
-    """Of centred weights."""
     privacy = known.base * (a @ b) + known.base_slope * (f @ (a * b))
     sampling = known.dilution * (f @ ((a - f @ a) * (b - f @ b)))
     return Covariance(float(privacy), float(sampling))
 
 
-def weighted_sum(estimated: Estimate, weights: npt.ArrayLike) -> float:
-    """The estimate alone."""
-    c = _checked(estimated, weights)
-    mean = float(c.mean())
-    return mean + float((c - mean) @ estimated.raw)
-
-
 def contrast(estimated: Estimate, weights: npt.ArrayLike) -> Contrast:
     """The weighted sum of frequencies, with one finite weight for each value."""
     c = _checked(estimated, weights)
-    centred = c - c.mean()
-    error = _covariance(estimated.moments, plausible(estimated), centred, centred)
-    return Contrast(weighted_sum(estimated, c), *error, float(c.min()), float(c.max()))
+    mean = float(c.mean())
+    value = mean + float((c - mean) @ estimated.raw)
+    return Contrast(value, *covariance(estimated, c, c), float(c.min()), float(c.max()))
 
 
 def difference(estimated: Estimate, u: int, v: int) -> Contrast:
@@ -144,22 +113,16 @@ def difference(estimated: Estimate, u: int, v: int) -> Contrast:
 
 def smallest_difference(
     estimated: Estimate, confidence: float = 0.95, *, sampling: bool = True
-) -> SmallestDifference:
-    """The largest half-width of a difference over all pairs of values."""
+) -> HalfWidths:
+    """The largest half-width of a difference over all pairs of values.
+
+    The largest slope (f_u + f_v) - dilution (f_u - f_v)^2 over pairs of the sorted f: for each u it
+    is concave in f_v with its top at f_u + slope / (2 dilution), so the best of the others is next
+    to that, on one side or the other.
+    """
     f, known = np.sort(plausible(estimated)), estimated.moments
     dilution = known.dilution if sampling else 0.0
-    worst = 2.0 * known.base + _largest_pair(f, known.base_slope + dilution, dilution)
-    pairs = math.comb(f.size, 2)
-    named, any_pair = (critical_value(confidence, n) * math.sqrt(worst) for n in (1, pairs))
-    return SmallestDifference(named, any_pair)
-
-
-def _largest_pair(f: Array, slope: float, dilution: float) -> float:
-    """Largest slope (f_u + f_v) - dilution (f_u - f_v)^2 over pairs of the sorted f.
-
-    For each u it is concave in f_v with its top at f_u + slope / (2 dilution): the best of the
-    others is next to that, on one side or the other.
-    """
+    slope = known.base_slope + dilution
     if dilution > 0.0:
         tops = np.searchsorted(f, f + slope / (2.0 * dilution))
     else:
@@ -167,7 +130,9 @@ def _largest_pair(f: Array, slope: float, dilution: float) -> float:
     u = np.arange(f.size)[:, None]
     v = np.clip(tops[:, None] + np.arange(-2, 2), 0, f.size - 1)
     reached = slope * (f[u] + f[v]) - dilution * (f[u] - f[v]) ** 2
-    return float(reached[u != v].max())
+    error = math.sqrt(2.0 * known.base + float(reached[u != v].max()))
+    pairs = math.comb(f.size, 2)
+    return HalfWidths(*(critical_value(confidence, n) * error for n in (1, pairs)))
 
 
 def _checked(estimated: Estimate, weights: npt.ArrayLike) -> Array:
@@ -180,22 +145,18 @@ def _checked(estimated: Estimate, weights: npt.ArrayLike) -> Array:
     return c
 
 
-# --- ratios: "among whoever gave a number" --------------------------------------------------------
-# The interval of a ratio holds as often as that of a difference, also where the share below the
-# line is small. It is Fieller's: all r for which the sum less r times the share, itself a weighted
-# sum with a known error, could be 0 by chance. If the share could be 0, that is all there is.
+# --- ratios: "among the devices that gave a number" -----------------------------------------------
+# The interval of a ratio holds as often as that of a difference, also where the denominator is
+# small. It is Fieller's: all r for which the sum less r times the share, itself a weighted sum with
+# a known error, could be 0 by chance. If the share could be 0, that is every r.
 
 
 class Parts(NamedTuple):
-    """Variance above the line, covariance with what is below it, variance below it."""
+    """Variance of the numerator, covariance with the denominator, variance of the denominator."""
 
     above: Array
     both: Array
     below: float
-
-    def plus(self, other: Parts) -> Parts:
-        """Of errors from both sources, which are independent."""
-        return Parts(self.above + other.above, self.both + other.both, self.below + other.below)
 
     def of_sum(self, ratio: Array) -> Array:
         """Variance of the sum less `ratio` times the share."""
@@ -205,7 +166,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """One or several ratios with the same share below the line, and where their error comes from.
+    """One or several ratios with the same share as denominator, and where their error comes from.
 
     The true ratio lies between `smallest` and `largest`.
     """
@@ -229,7 +190,7 @@ class Ratio:
         return np.minimum(np.maximum(self.sums, self.smallest * share), self.largest * share)
 
     def is_certain(self, confidence: float = 0.95, comparisons: int = 1) -> bool:
-        """Whether the share below the line could not be 0 by chance."""
+        """Whether the denominator could not be 0 by chance."""
         z = critical_value(confidence, comparisons)
         return self.share > z * float(np.sqrt(self.privacy.below + self.sampling.below))
 
@@ -243,9 +204,12 @@ class Ratio:
     def interval(
         self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
     ) -> tuple[Array, Array]:
-        """Limits, clipped to what is possible; `comparisons` are to hold all at once."""
+        """Limits, clipped to what is possible; all `comparisons` hold at once."""
         zz = critical_value(confidence, comparisons) ** 2
-        above, both, below = self.privacy if not sampling else self.privacy.plus(self.sampling)
+        above, both, below = self.privacy
+        if sampling:  # the two errors are independent
+            more = self.sampling
+            above, both, below = above + more.above, both + more.both, below + more.below
         sums = self._sums
         lead = self.share**2 - zz * below
         if lead <= 0.0 or self.share <= 0.0:
@@ -253,17 +217,16 @@ class Ratio:
         middle = (sums * self.share - zz * both) / lead
         reach = middle**2 - (sums**2 - zz * above) / lead
         half = np.sqrt(np.maximum(reach, 0.0))
-        return self._clip(middle - half), self._clip(middle + half)
-
-    def _clip(self, ends: Array) -> Array:
-        return np.minimum(np.maximum(ends, self.smallest), self.largest)
+        ends = (middle - half, middle + half)
+        low, high = (np.minimum(np.maximum(x, self.smallest), self.largest) for x in ends)
+        return low, high
 
 
 # --- numeric attributes: mean, distribution function and quantiles --------------------------------
 # All errors come from the same covariance as those of differences. The band of a distribution
 # function holds for all edges at once; the interval of a quantile is between edges of bins, because
 # a report says nothing about where in its bin a number lies. A histogram may have one value more
-# than there are bins: its last value is then no number, and everything here is about the devices
+# than there are bins: its last value is then not a number, and everything here is about the devices
 # that gave one.
 
 
@@ -275,30 +238,28 @@ class Distribution:
 
     @property
     def values(self) -> Array:
-        """One share for each inner edge; need not rise."""
+        """One share for each inner edge; they need not rise."""
         return self.ratio.sums / self.ratio.share
 
     @property
     def privacy_variance(self) -> Array:
-        """From the noise that devices add."""
         return self.ratio.variance(self.ratio.privacy)
 
     @property
     def sampling_variance(self) -> Array:
-        """From having heard these devices and not others."""
         return self.ratio.variance(self.ratio.sampling)
 
     def band(
         self, confidence: float = 0.95, *, simultaneous: bool = True, sampling: bool = True
     ) -> tuple[Array, Array]:
-        """Lower and upper limits, clipped to [0, 1]; for all edges at once unless told."""
+        """Lower and upper limits, clipped to [0, 1]; for all edges at once by default."""
         comparisons = max(self.ratio.sums.size, 1) if simultaneous else 1
         return self.ratio.interval(confidence, comparisons=comparisons, sampling=sampling)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """Below which number a share of the devices lies.
+    """The number that a share `tau` of the devices lies below.
 
     `low` and `high` are edges of bins, and infinite where an outer bin is. `value` interpolates
     in its bin; there is none in a bin without an end.
@@ -332,31 +293,27 @@ def mean(estimated: Estimate, representatives: npt.ArrayLike) -> Contrast:
         return contrast(estimated, at)
     bins = _bins(estimated, at.size)
     weights, inside = np.append(at, 0.0), np.append(np.ones(bins), 0.0)
+    pairs = ((weights, weights), (weights, inside), (inside, inside))
     privacy, sampling = (
         Parts(np.array([above]), np.array([both]), below)
-        for above, both, below in zip(*covariances(estimated, weights, inside))
+        for above, both, below in zip(*(covariance(estimated, a, b) for a, b in pairs))
     )
-    total, share = (weighted_sum(estimated, c) for c in (weights, inside))
+    total, share = (contrast(estimated, c).value for c in (weights, inside))
     ends = float(at.min()), float(at.max())
     ratio = Ratio(np.array([total]), share, privacy, sampling, *ends)
-    return PartialMean(
-        value=float(ratio.values[0]),
-        privacy_variance=float(ratio.variance(privacy)[0]),
-        sampling_variance=float(ratio.variance(sampling)[0]),
-        smallest=ends[0],
-        largest=ends[1],
-        ratio=ratio,
-    )
+    variances = [float(ratio.variance(parts)[0]) for parts in (privacy, sampling)]
+    return PartialMean(float(ratio.values[0]), variances[0], variances[1], *ends, ratio)
 
 
 def midpoints(edges: Sequence[float]) -> Array:
     """A representative for each bin, if the outer bins have ends."""
-    return (_finite(edges)[:-1] + _finite(edges)[1:]) / 2.0
+    at = _increasing(edges, finite=True)
+    return (at[:-1] + at[1:]) / 2.0
 
 
 def binning_bias(edges: Sequence[float]) -> float:
     """The furthest that the mean of midpoints can be from the mean of the numbers."""
-    return float(np.diff(_finite(edges)).max()) / 2.0
+    return float(np.diff(_increasing(edges, finite=True)).max()) / 2.0
 
 
 def cdf(estimated: Estimate, bins: int | None = None) -> Distribution:
@@ -443,26 +400,17 @@ def _bins(estimated: Estimate, bins: int) -> int:
     return bins
 
 
-def _increasing(edges: Sequence[float]) -> Array:
+def _increasing(edges: Sequence[float], *, finite: bool = False) -> Array:
     at = np.asarray(edges, dtype=np.float64)
-    if at.ndim != 1 or at.size < 2 or not (np.diff(at) > 0.0).all():
+    good = at.ndim == 1 and at.size >= 2 and (np.diff(at) > 0.0).all()
+    if finite and not (good and np.isfinite(at).all()):
+        raise ParameterError("edges", edges, "must increase and have finite ends for a mean")
+    if not good:
         raise ParameterError("edges", edges, "must be increasing numbers, one more than bins")
     return at
 
 
-def _finite(edges: Sequence[float]) -> Array:
-    at = np.asarray(edges, dtype=np.float64)
-    if at.ndim != 1 or at.size < 2 or not np.isfinite(at).all() or not (np.diff(at) > 0.0).all():
-        raise ParameterError("edges", edges, "must increase and have finite ends for a mean")
-    return at
-
-
 # --- what a result says besides its bars ----------------------------------------------------------
-
-
-def half_widths(estimated: Estimate, confidence: float = 0.95) -> HalfWidths:
-    """How far apart two bars must be to be told apart."""
-    return HalfWidths(*smallest_difference(estimated, confidence))
 
 
 def numbers_of(
@@ -478,28 +426,27 @@ def numbers_of(
     if not function.ratio.is_certain(confidence):
         return None
     low, high = function.band(confidence)
-    found = (quantile(estimated, attribute.edges, tau, confidence) for tau in RESULT_QUANTILES)
+    quantiles = []
+    for tau in RESULT_QUANTILES:
+        found = quantile(estimated, attribute.edges, tau, confidence)
+        ends = (end if math.isfinite(end) else None for end in (found.low, found.high))
+        quantiles.append(ResultQuantile(tau, found.value, *ends))
     return Numbers(
         *_mean(estimated, attribute, confidence),
         cdf=tuple(function.ratio.values.tolist()),
         cdf_low=tuple(low.tolist()),
         cdf_high=tuple(high.tolist()),
-        quantiles=tuple(_stated(each) for each in found),
+        quantiles=tuple(quantiles),
     )
 
 
 def _mean(
     estimated: Estimate, attribute: Attribute, confidence: float
 ) -> tuple[float | None, float | None, float | None, float | None]:
-    """Value, limits, and how far numbers can be from their bins' middles; if there are middles."""
+    """Value, limits, and the bias of taking each bin's middle; None if a bin has no middle."""
     edges = attribute.finite_edges
     if edges is None:
         return None, None, None, None
     found = mean(estimated, midpoints(edges))
     value = min(max(found.value, found.smallest), found.largest)
     return value, *found.interval(confidence), binning_bias(edges)
-
-
-def _stated(found: Quantile) -> ResultQuantile:
-    low, high = (end if math.isfinite(end) else None for end in (found.low, found.high))
-    return ResultQuantile(found.tau, found.value, low, high)

@@ -152,9 +152,9 @@ def test_the_smallest_difference_is_that_of_the_worst_pair(
     c = as_drawn(calibrate(protocol, k=k, eps_inf=4.0, eps_1=2.0))
     e = estimate(counts, 2000, c)
     got = smallest_difference(e, sampling=sampling)
-    assert got.named == pytest.approx(brute_force(e, sampling))
+    assert got.pair == pytest.approx(brute_force(e, sampling))
     ratio = critical_value(0.95, k * (k - 1) // 2) / critical_value(0.95)
-    assert got.any_pair == pytest.approx(got.named * ratio)
+    assert got.tallest == pytest.approx(got.pair * ratio)
 
 
 def test_all_estimates_below_zero_are_taken_as_equal_bars() -> None:
@@ -167,7 +167,7 @@ def test_all_estimates_below_zero_are_taken_as_equal_bars() -> None:
 def test_many_values_do_not_take_the_square_of_their_number() -> None:
     c = as_drawn(calibrate("L-OSUE", k=50_000, eps_inf=2.0, eps_1=0.6))
     e = estimate(np.full(50_000, 300), 1000, c)
-    assert smallest_difference(e).named > 0
+    assert smallest_difference(e).pair > 0
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [[1.0, 2.0, 3.0]], [1.0, 2.0, math.inf], []])

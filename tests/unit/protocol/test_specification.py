@@ -44,7 +44,7 @@ from protocol_spec import (
     receipt_tag,
     report_fault,
 )
-from protocol_spec.estimation import effective_devices, estimate_pooled, half_widths
+from protocol_spec.estimation import effective_devices, estimate_pooled, smallest_difference
 from protocol_spec.fields import Kind, Wrong, text
 from protocol_spec.manifest import unpack_manifest
 from tests.support.protocol.asyncapi import COMPONENTS, SCHEMAS, fits, nodes, resolved
@@ -224,7 +224,7 @@ def test_the_result_in_json_is_what_the_counts_make() -> None:
         assert [row[name] for row in shown["histogram"]] == pytest.approx(found.tolist()), name
     assert [row["value"] for row in shown["histogram"]] == list(MANIFEST.attributes[0].values)
     assert shown["n_eff"] == effective_devices([2], [3]) == 3.0
-    assert shown["difference"] == pytest.approx(half_widths(estimated)._asdict())
+    assert shown["difference"] == pytest.approx(smallest_difference(estimated)._asdict())
     assert (shown["campaign"], shown["digest"]) == (MANIFEST.campaign, MANIFEST.digest.hex())
     assert shown["device_bound"] == pytest.approx(2 / (6 * drawn.gap))
 
