@@ -156,7 +156,6 @@ class Line:
 
     @property
     def dates(self) -> tuple[str, str]:
-        """The first and the last moment, as short as still distinguishes them."""
         begins, _, ends = _moments(self.times)
         return begins, ends
 
@@ -203,28 +202,20 @@ def charts(
     made = []
     for attribute in campaign.manifest.attributes:
         mine = [r for r in results if r.attribute == attribute.name]
-        pooled = mine[0] if mine and mine[0].round is None else None  # the pooled one is first
+        if not mine:
+            continue
+        pooled = mine[0] if mine[0].round is None else None  # the pooled one is first
         rounds = mine[1:] if pooled is not None else mine
-        if mine:
-            rows = rounds if len(rounds) > 1 else mine[:1]
-            made.append(_chart(campaign, rows, pooled, (truth or {}).get(attribute.name)))
+        rows, true = rounds if len(rounds) > 1 else mine[:1], (truth or {}).get(attribute.name)
+        shown = [r for r in rows if not r.withheld]
+        if not shown:
+            made.append(Chart(attribute.question, f"{_note(rows)}; too few reports, withheld"))
+        elif len(shown) == 1:
+            made.append(bar_chart(campaign, shown[0], true))
+        else:
+            lines = tuple(panels(campaign, shown, pooled, true))
+            made.append(Chart(attribute.question, _note(shown), lines=lines, values=attribute.k))
     return made
-
-
-def _chart(
-    campaign: Campaign,
-    results: Sequence[Result],
-    pooled: Result | None,
-    true: Sequence[float] | None,
-) -> Chart:
-    attribute = attribute_of(campaign, results[0])
-    shown = [r for r in results if not r.withheld]
-    if not shown:
-        return Chart(attribute.question, f"{_note(results)}; too few reports, withheld")
-    if len(shown) > 1:
-        lines = tuple(panels(campaign, shown, pooled, true))
-        return Chart(attribute.question, _note(shown), lines=lines, values=attribute.k)
-    return bar_chart(campaign, shown[0], true)
 
 
 def bar_chart(
@@ -294,28 +285,23 @@ def line(
 
 def _point(campaign: Campaign, result: Result, chosen: int | Number) -> Point | None:
     """None where it is withheld, or the number cannot be known."""
-    ends = _estimate(result, chosen)
-    if ends is None:
-        return None
-    rounds, first, last = campaign.manifest.rounds, result.first, result.last
-    return Point(*ends, first, last, rounds.opens(first), rounds.closes(last))
-
-
-def _estimate(result: Result, chosen: int | Number) -> tuple[float, float, float] | None:
+    known = result.numbers
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     if result.withheld:
         return None
     if isinstance(chosen, int):
-        return 100 * result.raw[chosen], 100 * result.low[chosen], 100 * result.high[chosen]
-    if result.numbers is None:
-        return None
-    known = result.numbers
-    value, low, high = known.mean, known.mean_low, known.mean_high
-    if chosen == "median":
-        middle = next(q for q in known.quantiles if q.tau == 0.5)
-        value, low, high = middle.value, middle.low, middle.high
+        value, low, high = (100 * row[chosen] for row in (result.raw, result.low, result.high))
+    elif known is not None and chosen == "median":
+        _, value, low, high = next(q for q in known.quantiles if q.tau == 0.5)
+    elif known is not None:
+        value, low, high = known.mean, known.mean_low, known.mean_high
     if value is None:
         return None
-    return value, value if low is None else low, value if high is None else high
+    low, high = value if low is None else low, value if high is None else high
+    rounds, first, last = campaign.manifest.rounds, result.first, result.last
+    return Point(value, low, high, first, last, rounds.opens(first), rounds.closes(last))
 
 
 def _note(results: Sequence[Result]) -> str:
@@ -404,7 +390,7 @@ def spectrum(bars: Sequence[Bar], label: str) -> str:
 
     drawn = []
     for i, bar in enumerate(bars):
-        left, middle, width = _f(i * step), _f((i + 0.5) * step), _f(0.7 * step)
+        left, middle, width = (f"{x * step:.3f}" for x in (i, i + 0.5, 0.7))
         drawn.append(
             f'<g><title>{escape(bar.title)}</title><path class="bar" '
             f'd="M{left} {y(0.0)}V{y(bar.raw)}h{width}V{y(0.0)}z"/>'
@@ -665,22 +651,17 @@ def _steps(low: float, high: float) -> list[float]:
     return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _moments(times: Span) -> tuple[str, str, str]:
+def _moments(times: Span) -> list[str]:
+    """Begin, middle and end, as short as still distinguishes them."""
     begins, ends = times
     form = "%Y-%m-%d" if ends - begins >= 3 * _DAY else "%d %b %H:%M"
-    first, middle, last = (
-        datetime.fromtimestamp(t, UTC).strftime(form) for t in (begins, (begins + ends) / 2, ends)
-    )
-    return first, middle, last
+    moments = (begins, (begins + ends) / 2, ends)
+    return [datetime.fromtimestamp(moment, UTC).strftime(form) for moment in moments]
 
 
 def _n(number: float) -> str:
     """A coordinate to a tenth of a pixel, so that the last bits of a float do not show."""
     return f"{number:.1f}".removesuffix(".0")
-
-
-def _f(number: float) -> str:
-    return f"{number:.3f}".rstrip("0").removesuffix(".")
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -744,17 +725,13 @@ def _drawn(chart: Chart) -> tuple[str, float]:
     bottom = 48 + -(-len(rows) // 3) * _PANEL[1]
     if chart.bars:
         span, bottom = _bar_span(chart.bars), 52 + len(chart.bars) * _ROW
-        rows = [_bar_row(bar, 52 + i * _ROW, span) for i, bar in enumerate(chart.bars)]
+        place = f'x="{_LABEL + 16}" width="{WIDTH - _LABEL - _NUMBERS - 32}" height="{_ROW}"'
+        for i, bar in enumerate(chart.bars):
+            y = 52 + i * _ROW
+            rows.append(_text(_LABEL + 6, y + 17, _short(bar.name), "", anchor="end"))
+            rows.append(f'<svg {place} y="{y}">{_bar(bar, span)}</svg>')
+            rows.append(_text(WIDTH - 16, y + 17, bar.numbers, "soft", anchor="end"))
     return head + "".join(rows) + _text(16, bottom + 16, chart.legend, "soft"), bottom + 20
-
-
-def _bar_row(bar: Bar, y: float, span: Span) -> str:
-    place = f'x="{_LABEL + 16}" y="{y}" width="{WIDTH - _LABEL - _NUMBERS - 32}" height="{_ROW}"'
-    return (
-        _text(_LABEL + 6, y + 17, _short(bar.name), "", anchor="end")
-        + f"<svg {place}>{_bar(bar, span)}</svg>"
-        + _text(WIDTH - 16, y + 17, bar.numbers, "soft", anchor="end")
-    )
 
 
 def _panel(chart: Chart, i: int) -> str:
@@ -895,11 +872,9 @@ def plot_text(
     facts: Facts, *, width: int, ink: Ink = UNICODE, true: Sequence[float] | None = None
 ) -> str:
     """One result as a picture that is no wider than the terminal."""
-    lines = heading(facts)
+    lines = [ink.write(line) for line in heading(facts)]
     if facts["withheld"]:
-        return "\n".join(
-            ink.write(line) for line in [*lines, f"  {withheld_text(facts)}; withheld"]
-        )
+        return "\n".join([*lines, ink.write(f"  {withheld_text(facts)}; withheld")])
     truths: Sequence[float | None] = true or [None] * len(facts["histogram"])
     bars = [
         Bar(ink.write(row["value"]), row["raw"], row["low"], row["high"], t)
@@ -909,7 +884,8 @@ def plot_text(
     longest = min(int(LONGEST_LABEL * width), max(SHORTEST_LABEL, space - NARROWEST))
     label = min(longest, max(_columns(bar.name) for bar in bars))
     drawn = draw_bars(bars, cells=max(NARROWEST, space - label), label=label, ink=ink)
-    return "\n".join([*map(ink.write, lines), *drawn, "", f"  {_legend(ink, true is not None)}"])
+    truth = "" if true is None else f"   {ink.true} truth of the simulation"
+    return "\n".join([*lines, *drawn, "", f"  {ink.bar} raw estimate   [ ] 95 % interval{truth}"])
 
 
 def draw_bars(
@@ -945,11 +921,6 @@ def _numbers(bar: Bar, ink: Ink) -> str:
     if bar.true is not None:
         more = f"true {100 * bar.true:5.1f} %"
     return f"  {100 * bar.raw:5.1f} %  {more}"
-
-
-def _legend(ink: Ink, with_truth: bool) -> str:
-    truth = f"   {ink.true} truth of the simulation" if with_truth else ""
-    return f"{ink.bar} raw estimate   [ ] 95 % interval{truth}"
 
 
 def _columns(text: str) -> int:
