@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -118,8 +117,7 @@ class Cache(Generic[T]):
             slot.made, slot.size, slot.began = None, 0, self._clock()
             if self._threads is None:  # it belongs to the loop, which runs only now
                 self._threads = CapacityLimiter(THREADS)
-            work = partial(self._timed, make)
-            made, spent = await run_sync(work, limiter=self._threads)
+            made, spent = await run_sync(self._timed, make, limiter=self._threads)
             slot.made, slot.size, now = made, self._size(made), self._clock()
             slot.until = now + max(self._keep_seconds, CACHE_FACTOR * spent, now - slot.began)
             if slot.size > MOST_BYTES and self._slots.get(key) is slot:
@@ -185,7 +183,13 @@ class Hub:
             self._watching = asyncio.create_task(self._watch())
         try:
             yield "retry: 3000\n\n"
-            while (event := await self._next(mailbox)) is not None:
+            while True:
+                try:
+                    event = await asyncio.wait_for(mailbox.get(), self._limits.alive_seconds)
+                except TimeoutError:
+                    event = ": still here\n\n"
+                if event is None:
+                    return
                 yield event
         finally:
             self._forget(mailbox)
@@ -227,7 +231,6 @@ class Hub:
             await asyncio.sleep(self._limits.event_seconds)
 
     def _read(self, wanted: set[str]) -> dict[str, str]:
-        """The event of each campaign, as JSON."""
         found = {name: self._event(name) for name in wanted}
         return {name: facts for name, facts in found.items() if facts is not None}
 
@@ -260,12 +263,6 @@ class Hub:
             "last_sealed": store.last_sealed(found.id),
             "filling": [filling(store, found, n) for n in store.open_rounds(found.id)],
         }
-
-    async def _next(self, mailbox: _Mailbox) -> str | None:
-        try:
-            return await asyncio.wait_for(mailbox.get(), self._limits.alive_seconds)
-        except TimeoutError:
-            return ": still here\n\n"
 
 
 def _put(mailbox: _Mailbox, event: str | None) -> None:
