@@ -77,20 +77,17 @@ def access(role: Role, name: str, namespace: str, *, home_assistant: str | None 
     if role is Role.DEVICE:
         return device_access(name, namespace)
     if role is Role.AUDITOR:
-        probed = (CANARY_CAMPAIGN, NO_CAMPAIGN)
-        everything = tuple(everything_of(campaign, namespace) for campaign in probed)
+        everything = tuple(everything_of(c, namespace) for c in (CANARY_CAMPAIGN, NO_CAMPAIGN))
         return Access(everything, everything)
-    if role is Role.READER:
-        if not home_assistant:
-            return Access((), (everyone,))
-        # Some brokers refuse the whole connection if they refuse Home Assistant's last will.
-        written = dict.fromkeys((f"{home_assistant}/status", BIRTH))
-        return Access(tuple(written), (everyone, f"{home_assistant}/#"))
-    discovery = (f"{home_assistant}/device/+/config",) if home_assistant else ()
-    return Access(
-        (everyone, to_device("+", namespace), marker(namespace), *discovery),
-        (everyone, *from_all_devices(namespace)),
-    )
+    if role is Role.COLLECTOR:
+        discovery = (f"{home_assistant}/device/+/config",) if home_assistant else ()
+        written = (everyone, to_device("+", namespace), marker(namespace), *discovery)
+        return Access(written, (everyone, *from_all_devices(namespace)))
+    if not home_assistant:
+        return Access((), (everyone,))
+    # Some brokers refuse the whole connection if they refuse Home Assistant's last will.
+    births = tuple(dict.fromkeys((f"{home_assistant}/status", BIRTH)))
+    return Access(births, (everyone, f"{home_assistant}/#"))
 
 
 def device_access(name: str, namespace: str, campaigns: Sequence[str] = EVERY_CAMPAIGN) -> Access:
@@ -169,11 +166,10 @@ class BrokerPlan:
         nodes = tuple(host_name(node, "--cluster") for node in self.nodes)
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "hosts", tuple(host_name(host) for host in self.hosts))
-        if self.bind:
-            object.__setattr__(self, "bind", _bind_address(self.bind))
-        problem = next(self._problems(), None)
-        if problem is not None:
+        for problem in self._problems():
             raise SettingsError(problem)
+        if self.bind:
+            object.__setattr__(self, "bind", str(ipaddress.ip_address(self.bind)))
 
     def _problems(self) -> Iterator[str]:
         nodes = self.nodes
@@ -206,6 +202,8 @@ class BrokerPlan:
             )
         if not str(self.root).isprintable():
             yield f"invalid path {str(self.root)!r}; nothing was written"
+        if self.bind and not _is_address(self.bind):
+            yield f"invalid address {self.bind!r} in --bind; nothing was written"
 
     @property
     def url(self) -> BrokerUrl:
@@ -293,11 +291,10 @@ def this_user() -> str | None:
 
 def host_name(text: str, option: str = "--host") -> str:
     """A host name, or an address in its canonical form."""
-    try:
+    if _is_address(text):
         return str(ipaddress.ip_address(text))
-    except ValueError:
-        if len(text) <= 253 and _HOST.fullmatch(text):
-            return text
+    if len(text) <= 253 and _HOST.fullmatch(text):
+        return text
     raise SettingsError(
         f"invalid host name or address {text!r} in {option}; nothing was written. Write it like "
         "broker.example or 192.168.1.10 (an internationalised name in its xn-- form)"
@@ -313,22 +310,23 @@ def address_of(hosts: Sequence[str]) -> str:
     return hosts[0] if len(hosts) == 1 and _is_ours(hosts[0]) else ""
 
 
-def _is_ours(host: str) -> bool:
+def _is_address(text: str) -> bool:
     try:
-        address = ipaddress.ip_address(host)
-        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-        with socket.socket(family) as probe:
-            probe.bind((str(address), 0))
-    except (ValueError, OSError):
+        ipaddress.ip_address(text)
+    except ValueError:
         return False
     return True
 
 
-def _bind_address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        raise SettingsError(f"invalid address {text!r} in --bind; nothing was written") from None
+def _is_ours(host: str) -> bool:
+    if not _is_address(host):
+        return False
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -338,20 +336,18 @@ _HEAD: Final = "# Written by allomfree-collector, again at every change: do not 
 
 def files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
     """Every file that the broker reads, by its name in the broker's directory."""
-    if plan.kind == "mosquitto":
-        return mosquitto_files(plan, users)
-    return cluster_files(plan, users) if plan.nodes else nats_files(plan, users)
-
-
-# --- mosquitto -------------------------------------------------------------------------------
-
-
-def mosquitto_files(plan: BrokerPlan, users: Sequence[User]) -> dict[str, str]:
+    if plan.nodes:
+        return cluster_files(plan, users)
+    if plan.kind == "nats":
+        return nats_files(plan, users)
     written = {"mosquitto.conf": _mosquitto_conf(plan), "acl": _access_list(plan, users)}
     if plan.auth == "password":
         rows = (f"{user.name}:{user.password}\n" for user in users if not user.revoked)
         written["passwords"] = "".join(rows)
     return written
+
+
+# --- mosquitto -------------------------------------------------------------------------------
 
 
 def _mosquitto_conf(plan: BrokerPlan) -> str:
@@ -402,17 +398,18 @@ def _access_list(plan: BrokerPlan, users: Sequence[User]) -> str:
         if user.revoked:  # also for a connection that is already open
             sections.append(f"user {user.name}\ntopic deny #")
         elif user.role is not Role.DEVICE:
-            allowed = plan.access(user)
             granted = device_access(user.name, plan.namespace, campaigns).write  # by the patterns
-            lines = [f"user {user.name}"]
-            lines += [f"topic deny {name}" for name in granted]
-            lines += [f"topic write {name}" for name in allowed.write]
-            lines += [f"topic read {name}" for name in allowed.read]
+            denied = [f"topic deny {name}" for name in granted]
+            lines = [f"user {user.name}", *denied, *_lines("topic", plan.access(user))]
             sections.append("\n".join(lines))
     device = device_access("%u", plan.namespace, campaigns)
-    patterns = [f"pattern write {name}" for name in device.write]
-    patterns += [f"pattern read {name}" for name in device.read]
-    return _HEAD + "\n\n".join([*sections, "\n".join(patterns)]) + "\n"
+    patterns = "\n".join(_lines("pattern", device))
+    return _HEAD + "\n\n".join([*sections, patterns]) + "\n"
+
+
+def _lines(word: str, allowed: Access) -> list[str]:
+    written = [f"{word} write {name}" for name in allowed.write]
+    return written + [f"{word} read {name}" for name in allowed.read]
 
 
 # --- NATS ------------------------------------------------------------------------------------

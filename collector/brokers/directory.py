@@ -187,14 +187,16 @@ class BrokerDirectory:
     @property
     def enrolled(self) -> list[str]:
         """The devices that may connect, without doctor's own."""
-        users = self.users.values()
-        return [u.name for u in users if is_device(u.name) and u.name != PROBE and not u.revoked]
+        return self._valid(Role.DEVICE, PROBE)
 
     @property
     def readers(self) -> list[str]:
         """The readers that may connect, without doctor's own."""
-        found = (user for user in self.users.values() if user.role is Role.READER)
-        return [user.name for user in found if not user.revoked and user.name != READER_PROBE]
+        return self._valid(Role.READER, READER_PROBE)
+
+    def _valid(self, role: Role, doctors: str) -> list[str]:
+        found = (user for user in self.users.values() if user.role is role and not user.revoked)
+        return [user.name for user in found if user.name != doctors]
 
     def enrol(self, names: Iterable[str], role: Role = Role.DEVICE) -> list[Path]:
         """Create credentials for devices or readers; returns the directories to copy to them."""

@@ -117,11 +117,16 @@ def checked_program(
             f"the embedded broker {shown(program)} cannot be read: {error.strerror}; nothing was "
             f"started. Run: {sys.executable} -m pip install --force-reinstall {_WHEEL}"
         ) from None
-    if digest == KNOWN_PROGRAMS.get(machine) or digest in _trusted(directory):
+    try:  # as `sha256sum` writes it: the first word of each line
+        lines = (directory / TRUSTED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    trusted = {line.split()[0].lower() for line in lines if line.strip()}
+    if digest in {KNOWN_PROGRAMS.get(machine), *trusted}:
         return program
-    said = record(Path(program).resolve())
-    ours = said is not None and said.version == NATS_VERSION and machine in KNOWN_PROGRAMS
-    if said is None or said.sha256 != digest or ours:
+    wheel = record(Path(program).resolve())
+    ours = wheel is not None and wheel.version == NATS_VERSION and machine in KNOWN_PROGRAMS
+    if wheel is None or wheel.sha256 != digest or ours:
         raise SettingsError(
             f"the embedded broker {shown(program)} is neither the tested nats-server "
             f"{NATS_VERSION} nor what its wheel installed (SHA-256 {digest}); nothing was started. "
@@ -130,19 +135,10 @@ def checked_program(
         )
     log.warning(
         "the embedded broker is nats-server %s; this version was tested with %s",
-        shown(said.version, 40),
+        shown(wheel.version, 40),
         NATS_VERSION,
     )
     return program
-
-
-def _trusted(directory: Path) -> set[str]:
-    """As `sha256sum` writes it: the first word of each line."""
-    try:
-        lines = (directory / TRUSTED).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return set()
-    return {line.split()[0].lower() for line in lines if line.strip()}
 
 
 # --- the process -----------------------------------------------------------------------------
@@ -184,11 +180,6 @@ class EmbeddedBroker:
         else:
             self.url = self._configured.plan.local_url
             self._listens_on = self._configured.plan.bind
-
-    @property
-    def public_url(self) -> BrokerUrl:
-        """What devices connect to; the same as `url` while only this machine can."""
-        return self.url if self._configured is None else self._configured.plan.url
 
     @property
     def streams(self) -> tuple[StreamAddress, ...] | None:
@@ -256,7 +247,7 @@ class EmbeddedBroker:
         return checked
 
     def restart(self) -> None:
-        """Stop it, so that `supervise` starts it again."""
+        """Stop it; `supervise` starts it again."""
         log.warning("the embedded broker stopped responding; restarting it")
         self._child.stop()
 
@@ -270,11 +261,11 @@ class EmbeddedBroker:
 
             limit_nats(self._configured)
         log.info("embedded broker on %s, log in %s", self.url, self.log_file)
-        if is_loopback(self._listens_on):
+        if self._configured is not None and not is_loopback(self._listens_on):
+            log.info("other machines reach it at %s", self._configured.plan.url)
+        else:
             command = completed("allomfree-collector broker-config nats --host NAME")
             log.info("only this machine can reach it; for others: %s", command)
-        else:
-            log.info("other machines reach it at %s", self.public_url)
 
     def _start_child(self) -> bool:
         """The only place where the program is started, at first and again after it has ended.
@@ -392,7 +383,7 @@ def _remembered_port(directory: Path) -> int:
 
 
 def _chosen_port(file: Path) -> int:
-    """MQTT's own port, or the next free one; which one and why is logged, because it stays."""
+    """MQTT's own port, or the next free one; which one and why is logged, because it is kept."""
     port = next((port for port in PORTS if is_free(port)), None)
     if port is None:
         raise SettingsError(

@@ -46,7 +46,11 @@ def read(
         documents = _page_documents(source, campaign, attribute, token)
         found: Iterator[Found] = (row for each in documents for row in rows_of(each))
     elif isinstance(source, str) and source.startswith(SHARED):
-        found = _store_rows(lambda: read_store(Path(), _address(source)), campaign, attribute)
+        try:
+            address = StoreAddress(source)
+        except ValueError as error:
+            raise UnreadableResults(f"{shown(source, 200)}: {error}") from None
+        found = _store_rows(lambda: read_store(Path(), address), campaign, attribute)
     elif Path(source).is_dir() or Path(source).name == DATABASE:
         path = Path(source)
         directory = path.parent if path.name == DATABASE else path
@@ -62,13 +66,6 @@ def read(
 
 
 # --- a store ------------------------------------------------------------------------------------
-
-
-def _address(text: str) -> StoreAddress:
-    try:
-        return StoreAddress(text)
-    except ValueError as error:
-        raise UnreadableResults(f"{shown(text, 200)}: {error}") from None
 
 
 def _store_rows(
@@ -107,17 +104,13 @@ def _file_rows(path: Path) -> Iterator[Found]:
     except UnicodeDecodeError:
         raise UnreadableResults(f"{path} is not text; {_KINDS}") from None
     try:
-        yield from rows_of(_parsed(text))
+        try:
+            document = json.loads(text)
+        except ValueError:  # perhaps one in each line
+            document = [json.loads(line) for line in text.splitlines() if line.strip()]
+        yield from rows_of(document)
     except ValueError:
         raise UnreadableResults(f"{path} does not hold results; {_KINDS}") from None
-
-
-def _parsed(text: str) -> Any:
-    """One JSON document, or one in each line."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def rows_of(document: Any, question: Found | None = None) -> Iterator[Found]:

@@ -219,7 +219,6 @@ def _cell(name: str, kind: Kind, value: Any) -> Any:
 
 
 def to_pandas(columns: Columns) -> Any:
-    """A pandas.DataFrame."""
     pandas = needed("pandas", "a table for pandas")
     makers: dict[Kind, Callable[[list[Any]], Any]] = {
         "text": pandas.Series,
@@ -233,7 +232,6 @@ def to_pandas(columns: Columns) -> Any:
 
 
 def to_polars(columns: Columns) -> Any:
-    """A polars.DataFrame."""
     polars = needed("polars", "a table for polars")
     types = {
         "text": polars.String,
@@ -246,7 +244,6 @@ def to_polars(columns: Columns) -> Any:
 
 
 def to_arrow(columns: Columns) -> Any:
-    """A pyarrow.Table."""
     arrow = needed("pyarrow", "an Arrow table")
     types = {
         "text": arrow.string(),
