@@ -112,8 +112,8 @@ class Bar:
     def title(self) -> str:
         """All that is known of it, for a tooltip."""
         more = (("projected", self.projected), ("simulated truth", self.true))
-        said = [f"{name} {in_percent(x)} %" for name, x in more if x is not None]
-        return "; ".join([f"{self.name}: {self.numbers}", *said])
+        known = [f"{name} {in_percent(x)} %" for name, x in more if x is not None]
+        return "; ".join([f"{self.name}: {self.numbers}", *known])
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,7 @@ def spectrum(bars: Sequence[Bar], label: str) -> str:
 class Curve:
     """Points from left to right, and a band of (x, low, high); `kind` is a class of `style`.
 
-    `name` and `band_name` stand in the legend; each title belongs to a dot.
+    `name` and `band_name` are in the legend; each title belongs to a dot.
     """
 
     kind: str
@@ -430,14 +430,14 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
     made, pooled = [], drawn.pooled
     if pooled is not None:
         band = [(x, pooled.low, pooled.high) for x in (begins, ends)]
-        said = f"95 % interval, {together}"
-        made.append(Curve("pooled", (), band=band, band_kind="pooled-band", band_name=said))
+        band_name = f"95 % interval, {together}"
+        made.append(Curve("pooled", (), band=band, band_kind="pooled-band", band_name=band_name))
         made.append(level("pooled", pooled.value, together))
         if drawn.floor is not None:
             ends_of_floor = (pooled.value - drawn.floor, pooled.value + drawn.floor)
             made += [level("floor", end, "floor of first-stage noise") for end in ends_of_floor]
     windows = any(p.first != p.last for p in drawn.points)
-    said = f"95 % interval of a {'window' if windows else 'round'}"
+    band_name = f"95 % interval of a {'window' if windows else 'round'}"
     name = "raw" if drawn.unit == "%" else drawn.name
     for run in unbroken(drawn.points):
         edges = [
@@ -447,7 +447,7 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
         ]
         titles = [_point_title(p, drawn.unit) for p in run] if dots or len(run) == 1 else ()
         middles = [(p.at, p.value) for p in run]
-        made.append(Curve("line", middles, name, edges, "band", said, titles))
+        made.append(Curve("line", middles, name, edges, "band", band_name, titles))
     if drawn.true is not None:
         made.append(level("true", drawn.true, "simulated truth"))
     return made
@@ -485,8 +485,10 @@ def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> st
     low, share, high = (percent(numbers[n]) for n in ("cdf_low", "cdf", "cdf_high"))
     titles = [f"below {quantity(e, numbers['unit'])}: {s:.1f} %" for e, s in zip(edges, share)]
     band = list(zip(edges, low, high))
-    said = "95 % band for all edges"
-    curves = [Curve("line", list(zip(edges, share)), "share below", band, "band", said, titles)]
+    band_name = "95 % band for all edges"
+    curves = [
+        Curve("line", list(zip(edges, share)), "share below", band, "band", band_name, titles)
+    ]
     median = next(q for q in numbers["quantiles"] if q["tau"] == 0.5)
     if median["value"] is not None:
         ends = (
@@ -595,8 +597,8 @@ def _framed(
     for number in _steps(*y):
         line_y = _n(12 + height * (y[1] - number) / (y[1] - y[0]))
         grid.append(f'<line class="grid" x1="0" x2="100%" y1="{line_y}" y2="{line_y}"/>')
-        said = f"{before}{number:g}{after}"
-        texts.append(f'<text x="2" y="{line_y}" dy="-3">{said}</text>')
+        label_text = f"{before}{number:g}{after}"
+        texts.append(f'<text x="2" y="{line_y}" dy="-3">{label_text}</text>')
     for at, name in ticks:
         share = round(100 * at / WIDTH, 2)
         anchor = "start" if share < 5 else "end" if share > 95 else "middle"
@@ -862,7 +864,7 @@ ASCII: Final = Ink("#", "-", "o", "to")
 
 
 def ink_of(stream: TextIO, environ: Mapping[str, str]) -> Ink:
-    """What a stream can show: ASCII unless it is UTF-8, colours only where somebody looks."""
+    """What a stream can show: ASCII unless it is UTF-8, colours only on a terminal."""
     encoding = (stream.encoding or "ascii").lower().replace("-", "")
     colour = stream.isatty() and not environ.get("NO_COLOR")
     return replace(UNICODE if encoding == "utf8" else ASCII, colour=colour)

@@ -127,7 +127,7 @@ def _configured(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     configured = BrokerDirectory.load(path)
     plan = configured.plan
     running = examine(settings.data_dir).running
-    # NATS tells sessions apart by their own names, so there the collector's is not disturbed.
+    # NATS distinguishes sessions by their names, so there the collector's is not disturbed.
     free = not running or plan.kind == "nats"
     yield from AccessProbe(configured, broker).examine(collector_free=free)
     # Some limits show only after days or gigabytes: at least the files must be right.

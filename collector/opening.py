@@ -200,7 +200,7 @@ def join_link(directory: Path, manifest: Manifest) -> str | None:
 
 
 def is_for_others(link: str) -> bool:
-    """Whether other machines can use a link: one to this machine is of no use to them."""
+    """Whether other machines can use a link: a link to this machine is useless to them."""
     try:
         return not parse_broker(link).is_loopback
     except SettingsError:

@@ -172,7 +172,7 @@ class BrokerDirectory:
                 self.load(self.path).write()
 
     def name_campaigns(self, campaigns: Iterable[str]) -> None:
-        """Let devices report to these campaigns, and to no others where the broker can tell."""
+        """Let devices report to these campaigns, and to no others where access names campaigns."""
         self.plan = replace(self.plan, campaigns=tuple(sorted(campaigns)))
         self.write()
 
@@ -343,12 +343,12 @@ def has_reloaded(log: Path, size: int, seconds: float = RELOAD_SECONDS) -> bool:
         try:
             with log.open("rb") as file:
                 file.seek(size if log.stat().st_size >= size else 0)
-                said = file.read()
+                lines = file.read()
         except OSError:
-            said = b""
-        if b"Failed to reload server configuration" in said:
+            lines = b""
+        if b"Failed to reload server configuration" in lines:
             return False
-        if b"Reloaded server configuration" in said:
+        if b"Reloaded server configuration" in lines:
             return True
         time.sleep(0.05)
     return False

@@ -116,7 +116,7 @@ def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
     yield from (f"  advice: {line}" for line in a.advice)
     if a.suggestions:
         read = a.verdict[-1].rounds
-        yield f"  for ±{100 * a.target:g} with {rounds_name(read)}, one of these would do:"
+        yield f"  for ±{100 * a.target:g} with {rounds_name(read)}, one of these is enough:"
         yield from (f"    {each.sentence}" for each in a.suggestions)
     yield from (f"  {line}" for line in mechanisms_table(a.mechanisms))
     for choice in a.choices:
@@ -368,7 +368,7 @@ def _for_others(settings: Settings) -> list[str]:
 def close(settings: Settings, campaign: str | None, yes: bool) -> None:
     """End a campaign.
 
-    Further reports are refused, its rounds are sealed and the devices are told.
+    Further reports are refused, its rounds are sealed and the devices are notified.
 
     \b
     allomfree-collector close home-heat

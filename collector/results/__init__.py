@@ -36,7 +36,7 @@ class _Group(NamedTuple):
 
 
 def _groups(columns: Columns) -> Iterator[_Group]:
-    """Rows of one result stand together; a value that comes again begins another."""
+    """Rows of one result are adjacent; a value that is repeated begins another result."""
     names = ("campaign", "attribute", "round", "first", "last", "withheld")
     keys, values = list(zip(*(columns[name] for name in names))), columns["value"]
     start, seen = 0, set[str]()

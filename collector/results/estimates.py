@@ -53,8 +53,8 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
 def _pooled(channel: Channel, result: Result, squares: float) -> Estimate:
     """Reports of memos: noise of memos by the sum of squared weights, fresh noise by another sum.
 
-    That other sum, of squared weights each divided by the device's reports, is what the privacy
-    error of a bar tells.
+    That other sum, of squared weights each divided by the device's reports, follows from the
+    privacy error of a bar.
     """
     nothing = np.zeros(len(result.raw), dtype=np.int64)
     once, twice = (estimate_pooled(nothing, [m], [1], channel, weights="reports") for m in (1, 2))
@@ -77,7 +77,7 @@ def _parts(one: Array, two: Array) -> tuple[Array, Array]:
 
 
 def _mixed(mechanism: Mechanism, result: Result) -> Estimate:
-    """Devices at several levels: the privacy errors of two bars tell the mixture of their noise."""
+    """Devices at several levels: two bars' privacy errors determine the mixture of their noise."""
     some = estimate(np.zeros(mechanism.k, dtype=np.int64), 1, mechanism.channels[-1])
     held = np.clip(result.raw, 0.0, 1.0)
     v0, slope = _line(held, np.square(result.privacy_error))

@@ -149,7 +149,7 @@ class _Page:
     token: str | None
 
     def get(self, path: str, **query: object) -> Any:
-        """What an address gives as JSON; what went wrong is said in one sentence."""
+        """What an address gives as JSON; an error says what went wrong in one sentence."""
         address = f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
@@ -158,8 +158,8 @@ class _Page:
             raise _refused(address, error) from None
         except OSError as error:
             reason = getattr(error, "reason", error)
-            said = getattr(reason, "strerror", None) or reason
-            raise UnreadableResults(f"{address} cannot be read: {said}") from None
+            explanation = getattr(reason, "strerror", None) or reason
+            raise UnreadableResults(f"{address} cannot be read: {explanation}") from None
         except ValueError:
             raise UnreadableResults(f"{address} is not a page of allomfree-collector") from None
 
@@ -229,7 +229,7 @@ def _begins(answer: Any) -> int:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """A token is for the address it was given for: nobody else is asked instead."""
+    """Follows no redirect: a token is for the address it was given for."""
 
     def redirect_request(self, *_words: Any) -> None:
         return None
@@ -255,8 +255,8 @@ def _refused(address: str, error: urllib.error.HTTPError) -> UnreadableResults |
             "--link` prints, or token=…"
         )
     try:
-        said = str(json.loads(error.read(4096))["error"])
+        explanation = str(json.loads(error.read(4096))["error"])
     except (ValueError, KeyError, TypeError, OSError):
-        said = f"HTTP status {error.code}"
+        explanation = f"HTTP status {error.code}"
     kind = UnknownCampaign if error.code == 404 else UnreadableResults
-    return kind(f"{address}: {shown(said, 600)}")
+    return kind(f"{address}: {shown(explanation, 600)}")

@@ -70,8 +70,8 @@ def rounds_name(rounds: int) -> str:
 
 def quantity(number: float | None, unit: str = "", missing: str = "?") -> str:
     """A number of a numeric question with four digits, and its unit."""
-    said = missing if number is None else f"{number:.4g}"
-    return f"{said} {unit}".rstrip()
+    text = missing if number is None else f"{number:.4g}"
+    return f"{text} {unit}".rstrip()
 
 
 def median_between(low: float | None, high: float | None, unit: str) -> str:

@@ -186,9 +186,11 @@ def _not_found(_request: Request, error: Exception) -> Response:
 
 
 def _fault(error: Exception, form: str) -> Answer:
-    """An error nobody foresaw; the log says no more than its type."""
+    """An unexpected error; the log has only its type."""
     log.error("a page failed: %s", type(error).__name__)
-    return refusal(503, "This cannot be shown just now; counting goes on. Try again soon.", form)
+    return refusal(
+        503, "This cannot be shown at the moment; counting continues. Try again soon.", form
+    )
 
 
 # --- campaigns ----------------------------------------------------------------------------------
@@ -343,8 +345,8 @@ def _bars_figure(found: Campaign, result: Result, true: list[float] | None, ever
     bars = charts.histogram(result, values, true, every=every, projected=True)
     label = "Bars of the raw estimates with their intervals; the numbers are in the table below"
     drawn = charts.bar_list(bars) if len(bars) <= charts.MOST_BARS else charts.spectrum(bars, label)
-    said = "95 % interval for all at once" if every else "95 % interval"
-    return figure(charts.bar_legend(bars, said) + drawn)
+    intervals = "95 % interval for all at once" if every else "95 % interval"
+    return figure(charts.bar_legend(bars, intervals) + drawn)
 
 
 def _distribution_figure(shown: Facts, true: list[float] | None) -> str:

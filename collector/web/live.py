@@ -48,7 +48,7 @@ class Limits:
     connections: int = 256  # at once
     connections_of_one: int = 128  # of these, from one address
     request_seconds: float = 10.0  # from the connection, or the last answer, to a whole request
-    reading_seconds: float = 20.0  # how long an answer waits for somebody who does not read it
+    reading_seconds: float = 20.0  # how long an answer waits for a reader that does not read it
     rows: int = 50_000  # values times rounds in one answer, for its memory
 
 
@@ -201,7 +201,7 @@ class Hub:
         self._thread.shutdown(wait=False)
 
     def _make_room(self, newcomer: str) -> None:
-        """End the oldest stream of whoever has too many."""
+        """End the oldest stream of the address that has too many."""
         held = Counter(reader.origin for reader in self._readers.values())
         if held[newcomer] >= self._limits.readers_of_one:
             crowd = newcomer
@@ -242,7 +242,7 @@ class Hub:
             return json.dumps(self._facts(self._store, name))
         except UnknownCampaign:
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other readers go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other readers continue
             log.debug("no events just now: %s", type(error).__name__)
             # A connection that failed once may fail for ever; the next read opens another.
             store, self._store = self._store, None

@@ -1,8 +1,8 @@
 """The page as a child process of the service, its socket and its token.
 
 The service keeps the listening socket, so that the address stays while a new child starts, and
-never waits for the child: the page gives way to counting, and its failures cost no report. Nothing
-here loads the web server.
+never waits for the child: the page has a lower priority than counting, and its failures cost no
+report. Nothing here loads the web server.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ log = logging.getLogger("allomfree.page")
 class PageProcess:
     """`allomfree-collector page` on a socket that the service holds."""
 
-    trouble: Final = ""  # whatever happens to the page, counting goes on
+    trouble: Final = ""  # whatever happens to the page, counting continues
 
     def __init__(self, settings: Settings, address: Address, timing: Timing = TIMING) -> None:
         self._socket = listening(address)

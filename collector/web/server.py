@@ -2,8 +2,8 @@
 
 Connections (A9): opening one costs nothing, so holding one gains nothing. A request must be
 complete within seconds, an answer must be read, and where no place is left, the connection that
-has waited longest gives way, first one of the address that holds most. What is being answered
-never gives way. So whoever sends a whole request is answered, whatever others leave half sent.
+has waited longest is closed, first one of the address that holds most. A request that is being
+answered is never cut off. So a complete request is answered, however many are left half sent.
 uvicorn's own limit counts idle connections too, and would lock the owner out.
 
 Reading: the page can change nothing, so the guard is about reading. Only GET and HEAD; on loopback
@@ -262,9 +262,9 @@ def _equal(offered: str, token: str) -> bool:
 
 
 def _remember(path: str, query: list[tuple[str, str]], token: str) -> Response:
-    """Keep the token in a cookie and go on without it in the address.
+    """Keep the token in a cookie, and load the page without it in the address.
 
-    A page that goes on by itself, not a redirect: after one, a browser that followed a link from
+    A page that reloads, not a redirect: after a redirect, a browser that followed a link from
     another site would still withhold a SameSite=Strict cookie.
     """
     there = "/" + quote(path.lstrip("/")) + (f"?{urlencode(query)}" if query else "")
