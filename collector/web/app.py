@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlencode
@@ -197,24 +197,21 @@ def _fault(error: Exception, form: str) -> Answer:
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
+    cards: dict[str, tuple[charts.Chart, str]] = {}
     with pages.store() as store:
         shown = facts.overview(store, pages.directory, time.time())
-        cards = {c.name: _first_bars(store, c) for c in store.campaigns()} if form == "html" else {}
+        for campaign in store.campaigns() if form == "html" else ():
+            for i, attribute in enumerate(campaign.manifest.attributes):
+                chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
+                if chart is not None:  # the first question that has something to show
+                    at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
+                    cards[campaign.name] = chart, at
+                    break
     if form == "json":
         return as_json(shown)
     if form == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(shown))
     return pages.page("home.html", facts=shown, cards=cards)
-
-
-def _first_bars(store: Store, campaign: Campaign) -> tuple[charts.Chart, str] | None:
-    """The first question that has something to show, and the address of its own page."""
-    for i, attribute in enumerate(campaign.manifest.attributes):
-        chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
-        if chart is not None:
-            at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
-            return chart, at
-    return None
 
 
 def _pooled_bars(
@@ -269,8 +266,7 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         latest = latest_results(store, found, index, min(last, most), until)
         if form == "csv":
             return Answer(content(found, latest.results, "csv"), "csv")
-        sealed = store.last_sealed(found.id)
-        cut = most < min(last, 0 if sealed is None else sealed + 1)
+        cut = most < min(last, facts.sealed_rounds(store, found))
         shown = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
     if form == "json":
         return as_json(shown)
@@ -373,7 +369,7 @@ def _until(query: Query) -> int | None:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
 
 
 def _value(query: Query, shown: Facts) -> int | charts.Number:
@@ -445,17 +441,19 @@ def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> A
 
 def read_parameters(query: Query) -> Parameters:
     """The parameters in an address; what is not named has its default."""
-    given: dict[str, Any] = {}
-    for field in fields(Parameters):
-        text = query.get(field.name, "").strip()
-        if text:
-            given[field.name] = _parameter(field.name, text)
-    return Parameters(**given)
+    given = {name: query.get(name, "").strip() for name in Parameters.__slots__}
+    return Parameters(**{name: _parameter(name, text) for name, text in given.items() if text})
 
 
 def _parameter(name: str, text: str) -> Any:
     if name in LARGEST:
-        return _count(name, text)
+        number = _whole(text)
+        if number is None:
+            raise ParameterError(name, text[:40], "must be a whole number")
+        if not 1 <= number <= LARGEST[name]:
+            remedy = f"must be at most {LARGEST[name]:,}" if number else "must be 1 or more"
+            raise ParameterError(name, text, remedy)
+        return number
     choices = {
         "protocol": ("auto", *LONGITUDINAL),
         "reporting": tuple(MECHANISMS),
@@ -471,16 +469,6 @@ def _parameter(name: str, text: str) -> Any:
         return float(text)
     except ValueError:
         raise ParameterError(name, text[:40], "must be a number") from None
-
-
-def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise ParameterError(name, text[:40], "must be a whole number")
-    if int(text) > LARGEST[name]:
-        raise ParameterError(name, text, f"must be at most {LARGEST[name]:,}")
-    if int(text) < 1:
-        raise ParameterError(name, text, "must be 1 or more")
-    return int(text)
 
 
 def make_plan(asked: Parameters) -> Plan:

@@ -342,7 +342,7 @@ def test_a_database_that_is_none_gives_a_sentence(tmp_path: Path) -> None:
         for path in ("/", "/index.json", "/campaigns/x.csv", "/metrics"):
             reply = site.get(path)
             assert reply.status == 503, path
-            assert "cannot be shown just now" in reply.text
+            assert "cannot be shown at the moment" in reply.text
         assert site.get("/index.json").headers["content-type"] == "application/json"
         assert site.get("/planner").status == 200
 
