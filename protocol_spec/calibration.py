@@ -181,7 +181,7 @@ def calibrate(
     k = _check_domain(k)
     eps_inf, eps_1 = _check_epsilon("eps_inf", eps_inf), _check_epsilon("eps_1", eps_1)
     if eps_1 >= eps_inf:
-        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
+        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report discloses less than all"
         raise ParameterError("eps_1", eps_1, remedy)
     return _calibrate(protocol, k, eps_inf, eps_1, method)
 

@@ -44,24 +44,31 @@ class Kind:
 
 
 def parse_duration(text: str) -> int | None:
-    """Seconds of a duration such as "6h" (s, m, h, d, w), or None when the text is none."""
+    """Seconds of a duration such as "6h" (s, m, h, d, w), or None when the text is not one."""
     match = _DURATION.fullmatch(text)
     return int(match[1]) * _SECONDS[match[2]] if match else None
 
 
-def constant(number: int) -> Kind:
-    """The version of the format."""
+def _only(sound: Callable[[Any], object], remedy: str) -> Callable[[Any], Any]:
+    """A value as it is, if it is sound."""
 
-    def parse(value: Any) -> int:
-        if type(value) is not int or value != number:
-            raise Wrong(f"must be {number}: this version reads no other format")
+    def parse(value: Any) -> Any:
+        if not sound(value):
+            raise Wrong(remedy)
         return value
 
-    return Kind("format", parse, number, number)
+    return parse
+
+
+def constant(number: int) -> Kind:
+    """The version of the format."""
+    remedy = f"must be {number}: this version reads no other format"
+    sound = _only(lambda value: type(value) is int and value == number, remedy)
+    return Kind("format", sound, number, number)
 
 
 def text(longest: int, shortest: int = 1) -> Kind:
-    """One line of text that is seen as it is; its length is counted in code points."""
+    """One line of text without hidden characters; its length is counted in code points."""
 
     def parse(value: Any) -> str:
         if not isinstance(value, str) or value != value.strip(" ") or _found(CONTROLS, value):
@@ -82,13 +89,8 @@ def _found(characters: str, text: str) -> re.Match[str] | None:
 
 def name(pattern: re.Pattern[str], remedy: str) -> Kind:
     """A text that matches a pattern as a whole; the remedy says the pattern in words."""
-
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise Wrong(remedy)
-        return value
-
-    return Kind("name", parse, pattern=pattern)
+    sound = _only(lambda value: isinstance(value, str) and pattern.fullmatch(value), remedy)
+    return Kind("name", sound, pattern=pattern)
 
 
 def one_of(*allowed: str) -> Kind:
@@ -104,23 +106,16 @@ def one_of(*allowed: str) -> Kind:
 
 
 def whole(low: int, high: int) -> Kind:
-    def parse(value: Any) -> int:
-        if type(value) is not int or not low <= value <= high:
-            raise Wrong(f"must be a whole number from {low} to {high}")
-        return value
-
-    return Kind("int", parse, low, high)
+    remedy = f"must be a whole number from {low} to {high}"
+    sound = _only(lambda value: type(value) is int and low <= value <= high, remedy)
+    return Kind("int", sound, low, high)
 
 
 def number(low: float, high: float) -> Kind:
     """A number within bounds; the author may write it without a point."""
-
-    def parse(value: Any) -> float:
-        if type(value) not in (int, float) or not low <= value <= high:
-            raise Wrong(f"must be a number from {low:g} to {high:g}")
-        return float(value)
-
-    return Kind("float", parse, low, high)
+    remedy = f"must be a number from {low:g} to {high:g}"
+    sound = _only(lambda value: type(value) in (int, float) and low <= value <= high, remedy)
+    return Kind("float", lambda value: float(sound(value)), low, high)
 
 
 def duration(low: int, high: int) -> Kind:
@@ -169,12 +164,6 @@ def _finite(value: Any) -> float | None:
     return float(value) + 0.0  # there is one zero
 
 
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise Wrong("must be true or false")
-    return value
-
-
 def _key(value: Any) -> bytes:
     written = isinstance(value, str) and _HEX.fullmatch(value) is not None
     key = bytes.fromhex(value) if written else value
@@ -183,10 +172,7 @@ def _key(value: Any) -> bytes:
     return key
 
 
-def _table(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Wrong("must be a table")
-    return value
+_table: Final = _only(lambda value: isinstance(value, Mapping), "must be a table")
 
 
 def _listed(value: Any, low: int, high: int, what: str) -> list[Any]:
@@ -240,7 +226,7 @@ def _levels(value: Any) -> tuple[float, ...]:
 _VALUE: Final = text(limits.MAX_VALUE_LENGTH)
 EPSILON: Final = number(limits.MIN_EPSILON, limits.MAX_EPS_INF)
 FINITE: Final = Kind("finite", _finite)
-FLAG: Final = Kind("flag", _flag)
+FLAG: Final = Kind("flag", _only(lambda value: type(value) is bool, "must be true or false"))
 KEY: Final = Kind("key", _key, 0, limits.KEY_BYTES)
 TABLE: Final = Kind("table", _table)
 TABLES: Final = Kind("tables", _tables, 1, limits.MAX_ATTRIBUTES)

@@ -2,11 +2,11 @@
 
 The analyst writes TOML; the wire carries canonical msgpack; the SHA-256 of those bytes names the
 campaign. A changed manifest is another campaign with other topics, so nothing that a device agreed
-to can change under it.
+to can change later.
 
-Claim: a `Manifest` that exists is valid. Both ways in, `from_toml` and `from_bytes`, pass the same
-checks, and `from_bytes` accepts only the one canonical encoding. All problems of a manifest are
-collected before it is refused, so that its author fixes them in one go.
+Claim: a `Manifest` that exists is valid. `from_toml` and `from_bytes` apply the same checks, and
+`from_bytes` accepts only the one canonical encoding. All problems of a manifest are collected
+before it is refused, so that its author can fix them together.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Manifest:
         """
         try:
             document = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # also numbers and nesting beyond all reason
+        except (ValueError, RecursionError) as error:  # also absurd numbers and nesting
             raise _refused(f"is not TOML: {error}") from None
         return cls.from_authored(document, now=now)
 
@@ -197,7 +197,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Manifest:
-        """Read canonical bytes as they came from the broker or a device's store."""
+        """Read canonical bytes from the broker or a device's store."""
         if len(payload) > limits.MAX_MANIFEST_BYTES:
             raise _refused(f"must be at most {limits.MAX_MANIFEST_BYTES} bytes", len(payload))
         document = unpack_manifest(payload)
@@ -227,7 +227,7 @@ class Manifest:
 
     @property
     def full_name(self) -> str:
-        """The slug and all of the digest: what an invitation names the campaign by."""
+        """The slug and all of the digest, as in an invitation."""
         return f"{self.slug}-{self.digest.hex()}"
 
     @cached_property
@@ -245,12 +245,12 @@ class Manifest:
 
     @cached_property
     def body_formats(self) -> tuple[BodyFormat, ...]:
-        """How what each attribute's reports support is counted, in order."""
+        """How the values that each attribute's reports support are written, in order."""
         return tuple(mechanism.counted for mechanism in self.mechanisms)
 
     @cached_property
     def answer_lengths(self) -> tuple[int, ...]:
-        """Bytes of the answer in a body, for each attribute; zeros may stand behind it."""
+        """Bytes of the answer in a body, for each attribute; zeros may follow it."""
         return tuple(mechanism.answer_bytes for mechanism in self.mechanisms)
 
     @cached_property
@@ -282,8 +282,7 @@ def _written(attribute: Attribute) -> dict[str, Any]:
     named = ("values",) if attribute.edges is None else ("edges", "unit", "low", "high")
     levels = ("levels",) if attribute.levels else ()
     names = ("name", "question", *named, "changes", "protocol", "calibration", *levels)
-    held = {"calibration": attribute.method}
-    return {name: held[name] if name in held else getattr(attribute, name) for name in names}
+    return {name: getattr(attribute, "method" if name == "calibration" else name) for name in names}
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -297,16 +296,15 @@ def read_manifest(document: Mapping[str, Any], *, authored: bool = False) -> dic
     fields, problems = read_fields(document, authored=authored)
     _check_together(fields, problems)
     if problems:
-        places = [*FIELDS.manifest]
-        order = {_top(p): places.index(_top(p)) for p in problems if _top(p) in places}
-        raise ManifestError(sorted(problems, key=lambda p: order.get(_top(p), len(places))))
+        order = {name: i for i, name in enumerate(FIELDS.manifest)}
+        raise ManifestError(sorted(problems, key=lambda p: order.get(_top(p), len(order))))
     return fields
 
 
 def read_fields(
     document: Mapping[str, Any], *, authored: bool = False
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Each field by itself: checked or a stand-in, and every problem found."""
+    """Each field by itself: checked or a placeholder, and every problem found."""
     problems: list[Problem] = []
     top = _Table(FIELDS.manifest, document, "", problems)
     if "format" in document:
@@ -323,9 +321,16 @@ def read_fields(
         # that all answers together stay within eps_inf.
         known = isinstance(fields["eps_inf"], float) and rounds
         share = fields["eps_inf"] / (rounds.each or 1) if known and rounds else 1.0
+    devices, pages = fields["devices"], _MISSING
+    if isinstance(devices, int) and devices:
+        pages = min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
     fields["eps_1"] = top.read("eps_1", share)
-    fields["receipt_pages"] = top.read("receipt_pages", _pages(fields["devices"]))
-    fields["attributes"] = _attributes(top, authored)
+    fields["receipt_pages"] = top.read("receipt_pages", pages)
+    tables = top.read("attributes")
+    fields["attributes"] = tuple(
+        _attribute(top.inner(FIELDS.attribute, table, f"attributes[{i}]."), authored)
+        for i, table in enumerate(tables if isinstance(tables, list) else ())
+    )
     fields["created"] = top.read("created", rounds.first if rounds else None)
     fields["expires"] = top.read("expires", rounds.end if rounds else None)
     top.finish()
@@ -333,6 +338,7 @@ def read_fields(
 
 
 def _top(problem: Problem) -> str:
+    """The top-level field that a problem is in."""
     return re.split(r"[.\[]", problem.field, maxsplit=1)[0]
 
 
@@ -347,14 +353,13 @@ class _Table:
         problems: list[Problem],
     ) -> None:
         self._fields = fields
-        self._document = document
+        self.document = document
         self._path = path
         self.problems = problems
         self._asked: dict[str, None] = {}
 
     def read(self, name: str, default: object = _MISSING) -> Any:
-        """The checked field, its default when absent, or a stand-in after noting a problem."""
-        self._asked[name] = None
+        """The checked field, its default when absent, or a placeholder after noting a problem."""
         field, value = self._fields[name], self.take(name, _MISSING)
         default = field.default if default is _MISSING else default
         if value is _MISSING:
@@ -370,7 +375,7 @@ class _Table:
     def take(self, name: str, default: object = None) -> Any:
         """A field as it is, without a check."""
         self._asked[name] = None
-        return self._document.get(name, default)
+        return self.document.get(name, default)
 
     def inner(self, fields: Mapping[str, Field], document: Mapping[str, Any], path: str) -> _Table:
         return _Table(fields, document, path, self.problems)
@@ -378,33 +383,33 @@ class _Table:
     def note(self, name: str, value: object, remedy: str) -> None:
         self.problems.append(Problem(f"{self._path}{name}", value, remedy))
 
-    def has(self, name: str) -> bool:
-        return name in self._document
-
     def finish(self) -> None:
         """Refuse unknown fields: a misspelt one must not silently be a default."""
         table = self._path.partition(".")[0].partition("[")[0]
-        here = _TABLES.get(table, _TABLES[""])
-        for name in self._document:
+        for name in self.document:
             if name not in self._asked:
-                near = nearest(str(name), self._asked) or _elsewhere(str(name), here)
-                self.note(str(name), self._document[name], f"is not a field {here}{near}")
+                near = nearest(str(name), self._asked) or _elsewhere(str(name), table)
+                remedy = f"is not a field {_TABLES[table][0]}{near}"
+                self.note(str(name), self.document[name], remedy)
 
 
-_TABLES: Final = {"": "of a manifest", "rounds": "of [rounds]", "attributes": "of [[attributes]]"}
+_TABLES: Final = {
+    "": ("of a manifest", FIELDS.manifest, "before [rounds] and [[attributes]]"),
+    "rounds": ("of [rounds]", FIELDS.rounds, "below [rounds]"),
+    "attributes": (
+        "of [[attributes]]",
+        {**FIELDS.attribute, "otherwise": None},
+        "below [[attributes]]",
+    ),
+}
 
 
 def _elsewhere(name: str, here: str) -> str:
     """The same name in another table, or with another kind of question."""
-    places = {
-        "of a manifest": (FIELDS.manifest, "before [rounds] and [[attributes]]"),
-        "of [rounds]": (FIELDS.rounds, "below [rounds]"),
-        "of [[attributes]]": ({**FIELDS.attribute, "otherwise": None}, "below [[attributes]]"),
-    }
-    if name in places[here][0]:
+    if name in _TABLES[here][1]:
         return "; it is for another kind of question"
     return next(
-        (f"; it belongs {where}" for fields, where in places.values() if name in fields), ""
+        (f"; it belongs {where}" for _, fields, where in _TABLES.values() if name in fields), ""
     )
 
 
@@ -423,25 +428,8 @@ def _rounds(top: _Table, *, draws_rounds: bool) -> Schedule | None:
     return Schedule(first, period, count, grace, each, drain)
 
 
-def _pages(devices: object) -> object:
-    """About a thousand devices on each page of receipts, if their number is stated."""
-    if not isinstance(devices, int) or devices == 0:
-        return _MISSING
-    return min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
-
-
-def _attributes(top: _Table, authored: bool) -> tuple[Attribute, ...]:
-    documents = top.read("attributes")
-    if not isinstance(documents, list):
-        return ()
-    return tuple(
-        _attribute(top.inner(FIELDS.attribute, document, f"attributes[{i}]."), authored)
-        for i, document in enumerate(documents)
-    )
-
-
 def _attribute(table: _Table, authored: bool) -> Attribute:
-    numeric = table.has("edges")
+    numeric = "edges" in table.document
     name, question = table.read("name"), table.read("question")
     domain = _bins(table) if numeric else {"values": _named_values(table, authored)}
     attribute = Attribute(
@@ -463,7 +451,7 @@ def _named_values(table: _Table, authored: bool) -> Any:
     if not authored:
         return values
     if not isinstance(values, tuple):
-        if table.has("values"):
+        if "values" in table.document:
             table.take("otherwise")  # it may be one of them, once they are sound
         return values
     named = table.take("otherwise")
@@ -478,46 +466,36 @@ def _named_values(table: _Table, authored: bool) -> Any:
 
 
 def _bins(table: _Table) -> dict[str, Any]:
-    """Bins, and behind them the value for what is outside finite ends, or no number."""
+    """Bins, followed by the value for what is outside finite ends, or not a number."""
     read, unit = table.read("edges", None), table.read("unit")
     edges = read or (0.0, 1.0, 2.0)
-    if table.has("values"):
+    if "values" in table.document:
         table.note("values", None, "give either values or edges, not both")
-    ends = {"low": table.read("low"), "high": table.read("high")}
-    if read:
-        _check_ends(table, edges, **ends)
-    values = bin_labels(edges, unit)
-    if not (math.isinf(edges[0]) and math.isinf(edges[-1])):
-        if len(values) == limits.MAX_VALUES:
-            remedy = f'"{NOT_KNOWN}" is one more value; use fewer bins, or -inf and inf at the ends'
-            table.note("edges", len(edges), remedy)
-        values = (*values, NOT_KNOWN)
-    return {"values": values, "edges": edges, "unit": unit, **ends}
-
-
-def _check_ends(
-    table: _Table, edges: tuple[float, ...], low: float | None, high: float | None
-) -> None:
-    """`low` and `high` stand for infinite ends, and lie outside the other edges."""
-    for name, given, end, inner in (
-        ("low", low, edges[0], edges[1]),
-        ("high", high, edges[-1], edges[-2]),
-    ):
+    low, high = table.read("low"), table.read("high")
+    ends = (("low", low, edges[0], edges[1]), ("high", high, edges[-1], edges[-2]))
+    for name, given, end, inner in ends if read else ():
         if given is None:
             continue
         if not math.isinf(end):
             table.note(name, given, f"the bins end at {end:g} already; leave it out")
         elif not (given < inner if name == "low" else given > inner):
             table.note(name, given, f"must lie beyond the outermost inner edge, {inner:g}")
+    values = bin_labels(edges, unit)
+    if not (math.isinf(edges[0]) and math.isinf(edges[-1])):
+        if len(values) == limits.MAX_VALUES:
+            remedy = f'"{NOT_KNOWN}" is one more value; use fewer bins, or -inf and inf at the ends'
+            table.note("edges", len(edges), remedy)
+        values = (*values, NOT_KNOWN)
+    return {"values": values, "edges": edges, "unit": unit, "low": low, "high": high}
 
 
-# --- fields next to each other --------------------------------------------------------------------
+# --- fields that depend on each other -------------------------------------------------------------
 
 Found = Mapping[str, Any]
 
 
 def _check_together(fields: dict[str, Any], problems: list[Problem]) -> None:
-    """Note every problem; give nested questions without levels those that follow.
+    """Note every problem; give nested questions without levels the default ones.
 
     Fields that are not sound by themselves are left out, so that the others are still checked.
     """
@@ -532,7 +510,12 @@ def _check_together(fields: dict[str, Any], problems: list[Problem]) -> None:
     ruled = list(_rules_of_the_mechanism(fields))
     problems += ruled
     if not ruled:
-        fields["attributes"] = tuple(_with_levels(fields))
+        if MECHANISMS[fields["reporting"]].rules.has_levels:
+            eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
+            fields["attributes"] = tuple(
+                replace(each, levels=each.levels or default_levels(each.k, eps_inf, eps_1))
+                for each in fields["attributes"]
+            )
         problems += _infeasible(fields)
 
 
@@ -556,7 +539,7 @@ def _times(fields: Found) -> Iterator[Problem]:
 
 
 def _instant(seconds: int) -> datetime | int:
-    """As its author wrote it; a number where no date can say it."""
+    """As its author wrote it; a number where it is not a date."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -597,23 +580,23 @@ def _rules_of_the_mechanism(fields: Found) -> Iterator[Problem]:
     if fields["choose_for"] != "round" and not (rules.memo_per_value and automatic):
         remedy = 'only for reporting = "memoized" and an attribute of protocol "auto"; leave it out'
         yield Problem("choose_for", fields["choose_for"], remedy)
-    yield from _rounds_and_eps_1(fields, chosen, draws_rounds=rules.draws_rounds)
+    if rules.draws_rounds:
+        yield from _drawn_rounds(fields, chosen)
+    else:
+        if fields["rounds"].each:
+            remedy = f'{chosen} answers in every round; leave it out, or choose "once"'
+            yield Problem("rounds.each", fields["rounds"].each, remedy)
+        yield from _eps_1_too_large(fields)
     for i, attribute in enumerate(fields["attributes"]):
         for name, value, remedy in _of_attribute(fields, attribute, chosen):
             yield Problem(f"attributes[{i}].{name}", value, remedy)
 
 
-def _rounds_and_eps_1(fields: Found, chosen: str, *, draws_rounds: bool) -> Iterator[Problem]:
-    rounds, eps_inf, eps_1 = fields["rounds"], fields["eps_inf"], fields["eps_1"]
-    each = rounds.each
-    if not draws_rounds:
-        if each:
-            remedy = f'{chosen} answers in every round; leave it out, or choose "once"'
-            yield Problem("rounds.each", each, remedy)
-        yield from _eps_1_too_large(fields)
-        return
-    if not 1 <= each <= rounds.count:
-        remedy = f"must be from 1 to rounds.count = {rounds.count}, for {chosen}"
+def _drawn_rounds(fields: Found, chosen: str) -> Iterator[Problem]:
+    each, count = fields["rounds"].each, fields["rounds"].count
+    eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
+    if not 1 <= each <= count:
+        remedy = f"must be from 1 to rounds.count = {count}, for {chosen}"
         yield Problem("rounds.each", each, remedy)
     if each and eps_1 != eps_inf / each:
         remedy = f"must be eps_inf / rounds.each = {eps_inf / each!r}; leave it out"
@@ -627,7 +610,7 @@ def _eps_1_too_large(fields: Found) -> Iterator[Problem]:
     """This needs no other field than the two, and the mechanism."""
     eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
     if not MECHANISMS[fields["reporting"]].rules.draws_rounds and eps_1 >= eps_inf:
-        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report tells less than all"
+        remedy = f"must be smaller than eps_inf = {eps_inf!r}: one report discloses less than all"
         yield Problem("eps_1", eps_1, remedy)
 
 
@@ -642,23 +625,14 @@ def _of_attribute(
         yield "calibration", attribute.method, f"{chosen} is always exact; leave it out"
     levels, ends = attribute.levels, (fields["eps_1"], fields["eps_inf"])
     if levels and not rules.has_levels:
-        yield "levels", levels, f'{chosen} has no levels; leave it out, or say "nested"'
+        yield "levels", levels, f'{chosen} has no levels; leave it out, or choose "nested"'
     elif levels and (levels[0], levels[-1]) != ends:
         remedy = f"must begin with eps_1 = {ends[0]!r} and end with eps_inf = {ends[1]!r}"
         yield "levels", levels, remedy
 
 
-def _with_levels(fields: Found) -> Iterator[Attribute]:
-    for attribute in fields["attributes"]:
-        if MECHANISMS[fields["reporting"]].rules.has_levels and not attribute.levels:
-            levels = default_levels(attribute.k, fields["eps_inf"], fields["eps_1"])
-            yield replace(attribute, levels=levels)
-        else:
-            yield attribute
-
-
 def _infeasible(fields: Found) -> Iterator[Problem]:
-    """Questions for which the budget gives no noise to draw with."""
+    """Questions for which the budget allows no noise to draw with."""
     budget = _budget(fields)
     for i, attribute in enumerate(fields["attributes"]):
         try:
