@@ -256,7 +256,7 @@ class EdgeClient(Device):
         try:
             answer = ask_to_forget(self.connector, membership, self._entropy(8), timeout)
         except (BrokerUnreachable, SettingsError) as error:
-            answer = f"was not told: {error}"
+            answer = f"could not be asked: {error}"
         self.store.forget(membership, int(self.clock.wall()))
         if membership.broker not in (m.broker for m in self.memberships()):
             self.remembered.forget(membership.broker)

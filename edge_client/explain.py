@@ -114,7 +114,7 @@ def how_often(manifest: Manifest) -> str:
 def bound(manifest: Manifest) -> str:
     """The most that can ever be booked, and why."""
     why, epsilon = words(manifest, 0).bound, number(manifest.lifetime_epsilon)
-    return say("never more than epsilon {bound}: {why}", bound=epsilon, why=why)
+    return say("at most epsilon {bound}: {why}", bound=epsilon, why=why)
 
 
 def _odds(text: str, odds: Odds, value: str, **more: object) -> str:
@@ -172,10 +172,10 @@ def _warning(most: int) -> str:
 def _once(manifest: Manifest, index: int) -> Words:
     attribute, each = manifest.attributes[index], manifest.rounds.each
     if each == 1:
-        bound = say("for the one answer, whatever changes, how often")
+        bound = say("for the one answer, however often your value changes")
     else:
         bound = say(
-            "{epsilon} for each of at most {most} answers, whatever changes, how often",
+            "{epsilon} for each of at most {most} answers, however often your value changes",
             epsilon=number(manifest.eps_1),
             most=number(each, ",d"),
         )
@@ -278,14 +278,14 @@ def _nested(manifest: Manifest, index: int) -> Words:
         bound=say("for the one value, all reports together"),
         booked=say(
             "The whole is booked with the first report, because all later ones are drawn with it; "
-            "each that is sent tells a step more."
+            "each report that is sent reveals a little more."
         ),
         not_hidden=(
             say(FIRST_ONLY),
             say(
-                "What grows: each report tells more than the one before. The first tells epsilon "
-                "{first}; a late report alone tells as much as all before it together, up to "
-                "epsilon {last}.",
+                "What grows: each report reveals more than the one before. The first reveals "
+                "epsilon {first}; a late report alone reveals as much as all before it together, "
+                "up to epsilon {last}.",
                 first=number(manifest.eps_1),
                 last=number(manifest.eps_inf),
             ),

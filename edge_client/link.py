@@ -169,7 +169,7 @@ class Connector:
         """Refuse an invited broker while no setting says which one the credentials are for."""
         if self.credentials.identify and self.brokers() is None and not self._remembers(broker):
             raise SettingsError(
-                "it is not said which broker your user name, password or certificate is for; "
+                "no setting says which broker your user name, password or certificate is for; "
                 f"nothing was drawn or sent. If they are for {broker}, add this to the command: "
                 f"--credentials-for {broker}; or this line to the configuration file: "
                 f'credentials_for = "{broker}"'

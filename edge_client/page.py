@@ -33,12 +33,12 @@ from edge_client.text import (
     booked_text,
     budget_text,
     first_charge,
-    in_all,
     memos_text,
     none_joined,
     reports_text,
     rounds_text,
     shifts_text,
+    total_text,
 )
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.cli import typed
@@ -185,11 +185,11 @@ STOPPING: Final = {
     ),
 }
 A_COPY: Final = message(
-    "As it stood at {at}. This page is a copy for you alone; it does not change by itself, and "
+    "As of {at}. This page is a copy for you alone; it does not change by itself, and "
     "`forget` does not remove it."
 )
 SERVED: Final = message(
-    "As it stood at {at}; load it again to see the present. It is for you alone, and gone when "
+    "As of {at}; reload the page to see the current state. It is for you alone, and gone when "
     "`allomfree-edge page` ends."
 )
 
@@ -307,7 +307,7 @@ def _revealed(facts: Facts) -> str:
             "Nothing was drawn yet; the first report books epsilon {epsilon}.",
             epsilon=first_charge(facts),
         )
-        return _paragraphs(nothing, in_all(facts))
+        return _paragraphs(nothing, total_text(facts))
     drawn = reports_text(facts["reports"])
     if facts["memos"]:
         drawn = say("{reports} of {memos}", reports=drawn, memos=memos_text(facts["memos"]))
@@ -320,7 +320,7 @@ def _revealed(facts: Facts) -> str:
     big = f'<span class="big">{number(facts["epsilon_exact"], ".4f")}</span>'
     marked, booked = escape(text).replace("\0", big), facts["drawn_attribute"]["booked"]
     climbs = say("The curve climbs to its ceiling and never beyond.")
-    return f"<p>{marked}</p>{_paragraphs(f'{booked} {climbs}', in_all(facts))}"
+    return f"<p>{marked}</p>{_paragraphs(f'{booked} {climbs}', total_text(facts))}"
 
 
 def _reports(facts: Facts) -> str:

@@ -52,9 +52,9 @@ def and_more(text: str, of: Sequence[object], most: int) -> str:
     return say("{shown} and {count} more", shown=text, count=len(of) - most)
 
 
-def in_all(facts: Facts) -> str:
+def total_text(facts: Facts) -> str:
     """The most that can ever be booked, as a sentence."""
-    return say("In all, {bound}.", bound=facts["bound"])
+    return say("The total cost is {bound}.", bound=facts["bound"])
 
 
 def first_charge(facts: Facts) -> str:
@@ -118,7 +118,7 @@ def invitation_text(facts: Facts) -> str:
         f"    {facts['topic']}",
         *_credentials_lines(facts),
         *_limits_lines(facts, facts["attributes"]),
-        *_wrap(say("All of it together can cost {bound}.", bound=facts["bound"])),
+        *_wrap(total_text(facts)),
         say("You can `pause`, `leave` or `forget` at any time."),
     ]
     return "\n".join(lines)
@@ -244,7 +244,7 @@ def _report_lines(rows: list[Facts]) -> list[str]:
 
 
 def _spent_lines(facts: Facts) -> list[str]:
-    ever = _wrap(in_all(facts))
+    ever = _wrap(total_text(facts))
     if not facts["reports"]:
         first = say(
             "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",

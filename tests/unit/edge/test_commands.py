@@ -125,7 +125,7 @@ def test_forget_asks_wipes_and_keeps_the_ledger(cli: Cli, joined_state: Path) ->
     assert "Nothing was changed." in refused.stderr
     result = cli("forget", "--yes", *here)
     assert result.exit_code == 0
-    assert "no trace is left. The collector was not told: the broker" in result.stdout
+    assert "no trace is left. The collector could not be asked: the broker" in result.stdout
     assert (rows(joined_state)["memo"], len(rows(joined_state)["ledger"])) == ([], 1)
     assert [line["epsilon"] for line in facts_of(cli("show", *here, "--json"))["ledger"]] == [2.0]
     nothing = cli("forget", *here, answer="y\n")
@@ -568,5 +568,5 @@ def test_forget_sends_no_password_in_plain_text(state: Path, campaign: Manifest)
         client.join(client.invitation(manifest=campaign, broker="mqtt://192.0.2.1"))
     with EdgeClient(state, credentials=Credentials("me", "hunter2")) as client:
         _, answer = client.forget(timeout=0.3)
-        assert answer.startswith("was not told: mqtt://192.0.2.1:1883 is not encrypted")
+        assert answer.startswith("could not be asked: mqtt://192.0.2.1:1883 is not encrypted")
         assert client.memberships() == []

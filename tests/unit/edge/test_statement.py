@@ -206,26 +206,26 @@ TOLD: dict[Reporting, tuple[str, ...]] = {
     "memoized": (
         "answers only that one, once every day, with noise",
         "Only the first value is ever answered for",
-        "never more than epsilon 2: for the one value that is answered for",
+        "The total cost is at most epsilon 2: for the one value that is answered for",
     ),
     "once": (
         "in 3 of 365 rounds, drawn at random when you join, and is silent in others",
         "At most 3 reports ever leave, each about the value of its own round only.",
         "by at most 1.95, all together by at most 7.39",
         "cannot be read in such a round, it is answered for as “pump”",
-        "never more than epsilon 2: 0.666667 for each of at most 3 answers, whatever changes",
+        "at most epsilon 2: 0.666667 for each of at most 3 answers, however often",
     ),
     "hashed": (
         "divides the answers into two groups; only the group is reported",
         "see the pattern of its changes between the two groups, though not the values",
         "by at most 54.6 between histories with the same changes",
-        "never more than epsilon 4: 2 for each of the two groups",
+        "The total cost is at most epsilon 4: 2 for each of the two groups",
     ),
     "nested": (
         "by at most 1.82 if it is the first, by at most 7.39 if it is a late one",
-        "The first tells epsilon 0.6; a late report alone tells as much as all before it together",
+        "The first reveals epsilon 0.6; a late report alone reveals as much as all before it",
         "Only the first value is ever answered for",
-        "never more than epsilon 2: for the one value, all reports together",
+        "The total cost is at most epsilon 2: for the one value, all reports together",
     ),
 }
 
@@ -295,7 +295,7 @@ def test_what_was_spent_is_shown_exactly_with_its_bound(
     booked = 2 * campaign.eps_1 if reporting == "once" else campaign.eps_inf
     text = shown_text(agent.store.directory, clock)
     assert f"Revealed so far at most epsilon {exact:.4f}; booked {booked:g}, " in text
-    assert f"In all, never more than epsilon {bound:g}" in text
+    assert f"The total cost is at most epsilon {bound:g}" in text
     if reporting == "hashed":  # status says the most it can be: how many groups were visited tells
         exact_or_more, booked_or_more = bound, bound
     else:
@@ -304,7 +304,7 @@ def test_what_was_spent_is_shown_exactly_with_its_bound(
     with EdgeClient(state, clock=clock, exclusive=False) as client:
         html = statement_page(client, client.memberships())
     assert f'<span class="big">{exact:.4f}</span> of at most {booked:g}, in epsilon' in html
-    assert f"In all, never more than epsilon {bound:g}" in html
+    assert f"The total cost is at most epsilon {bound:g}" in html
     assert f"{exact:.4f} after 2" in html, "and on the curve"
 
 
