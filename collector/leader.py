@@ -11,8 +11,8 @@ round was due; a silent worker is fenced first, and then commits nothing more (W
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,14 +59,6 @@ class Options:
 # --- which campaigns there are ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Campaigns that were opened and closed since the last refresh."""
-
-    opened: list[Campaign] = field(default_factory=list)
-    closed: list[Campaign] = field(default_factory=list)
-
-
 class CampaignCache:
     """All campaigns of a store, and those that reports are still taken for."""
 
@@ -78,8 +70,8 @@ class CampaignCache:
         self._closing: Set[int] = frozenset()
         self._version: int | None = None
 
-    def refresh(self, now: float) -> Change | None:
-        """What another process changed; None if it changed nothing."""
+    def refresh(self, now: float) -> tuple[list[Campaign], list[Campaign]] | None:
+        """Campaigns that another process opened and closed; None if it changed nothing."""
         version = self._store.changed_elsewhere()
         if version == self._version:
             return None
@@ -90,10 +82,8 @@ class CampaignCache:
         closed = [c for c in self.all.values() if c.closed is not None]
         closing = {c.id for c in closed if next(due(self._store, c, now), None) is not None}
         self._admit(closing, self._store.revoked())
-        return Change(
-            [self.open[name] for name in self.open.keys() - before.keys()],
-            [before[name] for name in before.keys() - self.open.keys()],
-        )
+        opened = [self.open[name] for name in self.open.keys() - before.keys()]
+        return opened, [before[name] for name in before.keys() - self.open.keys()]
 
     def set_waiting(self, waiting: Set[int]) -> None:
         """Only these campaigns have a round that is due and not sealed."""
@@ -266,12 +256,11 @@ class Leader:
             self._answers.difference_update(self._delivered)
             self._delivered = []
 
-    def changed(self, change: Change) -> None:
-        """Campaigns were opened or closed."""
+    def changed(self, opened: Iterable[Campaign], closed: Iterable[Campaign]) -> None:
         if self.leads and self._link is not None:
-            for campaign in change.opened:
+            for campaign in opened:
                 self._announcer.announce(self._link, campaign)
-            for campaign in change.closed:
+            for campaign in closed:
                 self._announcer.withdraw(self._link, campaign)
 
     # --- what only a leader does ---------------------------------------------------------------
@@ -343,10 +332,10 @@ class Leader:
     def _waiting(self, campaign: Campaign, number: int) -> Waiting:
         this = (campaign.id, number)
         left = self.drain.seconds_left(this, campaign.manifest.rounds.drain)
-        why = self.drain.why(alone=self._alone)
-        if self.drain.is_drained(this):
-            why = "the clock was set ahead, and nothing confirms it"
         until = None if self._link is None else self._clock.now() + left
+        why = "the clock was set ahead, and nothing confirms it"
+        if not self.drain.is_drained(this):
+            why = self.drain.why(alone=self._alone)
         return {"round": number, "until": until, "why": why}
 
     def _seal(self, link: Publisher, campaign: Campaign, number: int) -> None:

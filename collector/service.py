@@ -26,7 +26,7 @@ from collector.ingest.admit import OpenCampaigns
 from collector.ingest.batch import Ingest
 from collector.ingest.flood import FloodGuard
 from collector.leader import CampaignCache, Leader, Options
-from collector.links import BATCH, Connect, Link, Links, Message, Reconnector, Source
+from collector.links import BATCH, Connect, Links, Message, Reconnector, Source
 from collector.links.mqtt import SHARED_SESSION_SECONDS, PahoConnector, PahoLink, Subscription
 from collector.links.stream import StreamConnector
 from collector.records import Campaign
@@ -107,14 +107,18 @@ class Service:
         except NotLeading:
             self._leader.step_down()
         except StorageFailure as error:
-            self._storage_failed(error)
+            if self._storage_trouble != str(error):
+                log.error("%s", error)
+            self._storage_trouble = str(error)
+            self.status.storage_failures += 1
             self._clock.sleep(self._timing.storage_retry_seconds)
         else:
             drain.counts_time = self._leader.leads and self._source.current is not None
             if self._storage_trouble:
                 log.info("the storage takes writes again; counting goes on")
             self._storage_trouble = ""
-        self._update_status()
+        self.status.connected = self._source.current is not None
+        self.status.trouble = self._storage_trouble or self._source.trouble or self._leader.trouble
 
     def shut_down(self) -> None:
         """Let others take over, or, as the last worker, publish that nobody collects. The broker
@@ -159,7 +163,7 @@ class Service:
         change = self._campaigns.refresh(self._clock.now())
         if change is not None:
             self._ingest.campaigns = self._campaigns.admitted
-            self._leader.changed(change)
+            self._leader.changed(*change)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -168,7 +172,10 @@ class Service:
 
         A `StorageFailure` leaves the batch where it is, unacknowledged.
         """
-        source = self._connected()
+        made = self._source.attempt()
+        if made is not None and self._alone and made.link is not None:
+            self._leader.connected(made.link)
+        source = self._source.current
         if source is None:
             self._clock.sleep(min(wait_seconds, self._source.seconds_left))
             return
@@ -181,12 +188,6 @@ class Service:
                 self._ahead = []
                 if self._alone:
                     self._leader.disconnected()
-
-    def _connected(self) -> Source | None:
-        made = self._source.attempt()
-        if made is not None and self._alone and made.link is not None:
-            self._leader.connected(made.link)
-        return self._source.current
 
     def _take(self, source: Source, wait_seconds: float) -> bool:
         """Count a batch; whether there was one."""
@@ -261,16 +262,6 @@ class Service:
             self._source.current.mark(self._time.moment())
         self._store.wipe_log()
 
-    def _update_status(self) -> None:
-        self.status.connected = self._source.current is not None
-        self.status.trouble = self._storage_trouble or self._source.trouble or self._leader.trouble
-
-    def _storage_failed(self, error: StorageFailure) -> None:
-        if self._storage_trouble != str(error):
-            log.error("%s", error)
-        self._storage_trouble = str(error)
-        self.status.storage_failures += 1
-
 
 # --- connecting, by the settings -----------------------------------------------------------------
 
@@ -301,47 +292,41 @@ def service_for(
         home_assistant=settings.home_assistant or None,
         clock_dir=settings.data_dir,
     )
-    links = _for_one if settings.store is None else _for_several
-    return Service(store, key, links(settings, store, options, embedded), options)
+    return Service(store, key, _links(settings, store, options, embedded), options)
 
 
-def _for_one(
-    settings: Settings, _store: Store, options: Options, embedded: EmbeddedBroker | None
-) -> Links:
-    connect = _connector(settings, client_id(settings), embedded)
-    return Links(
-        lambda will: Subscription(
-            connect(will), settings.namespace, clock=options.clock, timing=options.timing
-        ),
-        restart_broker=_restart(embedded),
-    )
-
-
-def _for_several(
+def _links(
     settings: Settings, store: Store, options: Options, embedded: EmbeddedBroker | None
 ) -> Links:
-    """Reports from NATS's own stream where its address is known, else by shared subscription."""
-    publisher = _connector(settings, _named(settings, store.leader_session()), embedded)
+    """A worker alone has one connection. Several take reports from NATS's own stream where its
+    address is known, else by shared subscription."""
+    namespace, clock, timing = settings.namespace, options.clock, options.timing
+    restart = (lambda: None) if embedded is None else embedded.restart
+    if settings.store is None:
+        connect = _connector(settings, client_id(settings), embedded)
+        return Links(
+            lambda will: Subscription(connect(will), namespace, clock=clock, timing=timing),
+            restart_broker=restart,
+        )
+
+    def named(name: str) -> str:
+        """Every session has a name of its own, though workers may have one configuration."""
+        return name if settings.client_id is None else f"{settings.client_id}-{name}"
+
+    publisher = _connector(settings, named(store.leader_session()), embedded)
     if settings.stream is not None or embedded is not None:
         stream = _stream(settings, embedded)
-        return Links(lambda _: stream(), publisher, whole=True, restart_broker=_restart(embedded))
-    own = _named(settings, session_name(settings.data_dir))
-    connect = _connector(settings, own, None, session_seconds=SHARED_SESSION_SECONDS)
+        return Links(lambda _: stream(), publisher, whole=True, restart_broker=restart)
+    own = _connector(
+        settings,
+        named(session_name(settings.data_dir)),
+        None,
+        session_seconds=SHARED_SESSION_SECONDS,
+    )
     return Links(
-        lambda _: Subscription(
-            connect(None),
-            settings.namespace,
-            shared=True,
-            clock=options.clock,
-            timing=options.timing,
-        ),
+        lambda _: Subscription(own(None), namespace, shared=True, clock=clock, timing=timing),
         publisher,
     )
-
-
-def _named(settings: Settings, name: str) -> str:
-    """Every session has a name of its own, though workers may have one configuration."""
-    return name if settings.client_id is None else f"{settings.client_id}-{name}"
 
 
 def _stream(settings: Settings, embedded: EmbeddedBroker | None) -> StreamConnector:
@@ -362,21 +347,13 @@ def _stream(settings: Settings, embedded: EmbeddedBroker | None) -> StreamConnec
 def _connector(
     settings: Settings, name: str, embedded: EmbeddedBroker | None, **options: int
 ) -> Connect:
-    broker = settings.required_broker()
+    broker, keepalive = settings.required_broker(), settings.keepalive
     connect = PahoConnector(
-        broker,
-        settings.credentials(),
-        client_id=name,
-        keepalive=settings.keepalive,
-        **options,
+        broker, settings.credentials(), client_id=name, keepalive=keepalive, **options
     )
     if embedded is not None:
         return embedded.connecting(connect)
     return limiting(settings.broker_dir, broker, connect)
-
-
-def _restart(embedded: EmbeddedBroker | None) -> Callable[[], None]:
-    return (lambda: None) if embedded is None else embedded.restart
 
 
 def publish_invitation(settings: Settings, campaign: Campaign, signature: bytes) -> str | None:
@@ -396,19 +373,15 @@ def publish_invitation(settings: Settings, campaign: Campaign, signature: bytes)
     try:
         link.connect()
         topics = Topics(campaign.name, settings.namespace)
-        return _answer(link, publish_manifest(link.publish, topics, campaign.manifest, signature))
+        sent = publish_manifest(link.publish, topics, campaign.manifest, signature)
+        limit, answers = time.monotonic() + ANSWER_SECONDS, dict[int, str | None]()
+        while time.monotonic() < limit and not link.lost:
+            link.step(0.1)
+            answers |= link.answers()
+            if answers.keys() >= set(sent):
+                return next((answers[number] for number in sent if answers[number]), None)
+        return link.lost or "the broker did not answer in time"
     except BrokerUnreachable as error:
         return str(error)
     finally:
         link.close()
-
-
-def _answer(link: Link, sent: list[int]) -> str | None:
-    """The first refusal, or None when all were taken."""
-    limit, answers = time.monotonic() + ANSWER_SECONDS, dict[int, str | None]()
-    while time.monotonic() < limit and not link.lost:
-        link.step(0.1)
-        answers |= link.answers()
-        if answers.keys() >= set(sent):
-            return next((answers[number] for number in sent if answers[number]), None)
-    return link.lost or "the broker did not answer in time"
