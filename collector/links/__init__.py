@@ -3,7 +3,6 @@
     mqtt.py    an MQTT connection (paho), and a subscription on it as a source of reports
     nats.py    the client protocol of NATS
     stream.py  NATS's own stream as a source of reports
-    memory.py  a broker in this process, for tests, notebooks and simulations
 
 A `Link` is one MQTT connection. A `Source` brings a worker its part of the reports; it may be made
 of a link.
@@ -30,7 +29,7 @@ from protocol_spec.topics import marker
 
 __all__ = [
     "BATCH", "STUCK", "WINDOW", "BrokerWatch", "Connect", "Link", "Links", "Message", "Publisher",
-    "Reconnector", "Source", "Will", "refusal",
+    "Reconnector", "Source", "Will",
 ]  # fmt: skip
 
 log = logging.getLogger("allomfree.collector")
@@ -45,11 +44,6 @@ class Will:
 
     topic: str
     payload: bytes
-
-
-def refusal(topic: str, reason: str) -> str:
-    """Why the broker did not take a message, and which."""
-    return f"{topic}: {reason}"
 
 
 class Connection(Protocol):
@@ -308,14 +302,9 @@ class BrokerWatch:
             self._probe = link.publish(self._topic, secrets.token_bytes(16), retain=False)
         if self._silent < self._timing.stuck_seconds:
             return ""
-        if self._silent >= self._patience:
-            self._give_up()
+        if self._silent >= self._patience:  # restart it, if it is ours, and later the next time
+            log.error("%s", STUCK.format(self._silent))
+            longer = min(2 * self._patience, self._timing.stuck_longest_seconds)
+            self._patience = self._silent + longer
+            self._restart()
         return STUCK.format(self._silent)
-
-    def _give_up(self) -> None:
-        """Restart it, if it is ours, and wait longer before the next time."""
-        log.error("%s", STUCK.format(self._silent))
-        self._patience = min(
-            self._silent + 2 * self._patience, self._silent + self._timing.stuck_longest_seconds
-        )
-        self._restart()

@@ -12,13 +12,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence, Sized
+from functools import partial
 from typing import Any, Final
 
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from collector.links import BATCH, WINDOW, Link, Message, Will, refusal
+from collector.links import BATCH, WINDOW, Link, Message, Will
 from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
 from protocol_spec.programs.mqtt import MQTT_5, BufferedClient, ClientLink, Version
 from protocol_spec.programs.packets import acknowledgement
@@ -182,7 +183,10 @@ class PahoLink(ClientLink):
         self.session_present = bool(flags.session_present)
         # NATS, which speaks 3.1.1, waits for its `ack_wait` first; brokers of MQTT 5 do not.
         self.redelivers_later = self.version != MQTT_5
-        self.sharing = _sharing(self.version, properties)
+        if self.version != MQTT_5:
+            self.sharing = "it speaks MQTT 3.1.1 only"
+        elif not getattr(properties, "SharedSubscriptionAvailable", 1):
+            self.sharing = "it says that they are not available"
 
     def _on_subscribe(
         self, _client: Any, _data: Any, _mid: int, codes: list[ReasonCode], _properties: Any
@@ -194,47 +198,22 @@ class PahoLink(ClientLink):
             self.lost = f"the broker refused a subscription ({refused[0]})"
 
     def _refusal(self, topic: str, reason: str) -> str:
-        return refusal(topic, reason)
-
-
-def _sharing(version: Version, properties: Any) -> str | None:
-    """Why the broker has no shared subscriptions; None if it has."""
-    if version != MQTT_5:
-        return "it speaks MQTT 3.1.1 only"
-    available = getattr(properties, "SharedSubscriptionAvailable", 1)
-    return None if available else "it says that they are not available"
+        return f"{topic}: {reason}"
 
 
 class PahoConnector:
     """Connects to one broker under one name, again and again."""
 
     def __init__(
-        self,
-        broker: BrokerUrl,
-        credentials: Credentials,
-        *,
-        client_id: str,
-        keepalive: int = 60,
-        session_seconds: int = SESSION_SECONDS,
+        self, broker: BrokerUrl, credentials: Credentials, *, client_id: str, **options: int
     ) -> None:
-        self._broker = broker
-        self._credentials = credentials
-        self._client_id = client_id
-        self._keepalive = keepalive
-        self._session_seconds = session_seconds
+        """`options` are keepalive and session_seconds of `PahoLink`."""
+        self._connect = partial(PahoLink, broker, credentials, client_id=client_id, **options)  # type: ignore[arg-type]
         self._version: Version = MQTT_5
 
     def __call__(self, will: Will | None) -> PahoLink:
         """A new connection. What the broker answered to MQTT 5 once is not asked again."""
-        link = PahoLink(
-            self._broker,
-            self._credentials,
-            client_id=self._client_id,
-            keepalive=self._keepalive,
-            version=self._version,
-            will=will,
-            session_seconds=self._session_seconds,
-        )
+        link = self._connect(version=self._version, will=will)
         link.connect()
         self._version = link.version
         return link
@@ -327,19 +306,15 @@ class Subscription:
         self._last_step = now
         messages = self.link.step(timeout_seconds)
         self._unacknowledged += len(messages)
-        if len(messages) >= BACKLOG:
-            self._note_backlog(messages)
+        if len(messages) >= BACKLOG and self.link.redelivers_later:
+            if self._reading < self._settled_at:  # redelivery is postponed by it
+                calm = self._reading + self._timing.calm_seconds
+                self._settled_at = max(self._settled_at, calm)
+            if any((message.topic or "").endswith("/request") for message in messages):
+                self._settled_at = self._reading + self._timing.settle_seconds
         if self._shared:
             self.link.answers()  # to markers; they prove nothing
         return messages
-
-    def _note_backlog(self, messages: Sequence[Message]) -> None:
-        if self._reading < self._settled_at:  # redelivery is postponed by it
-            calm = self._reading + self._timing.calm_seconds
-            self._settled_at = max(self._settled_at, calm)
-        requests = any((m.topic or "").endswith("/request") for m in messages)
-        if self.link.redelivers_later and requests:
-            self._settled_at = self._reading + self._timing.settle_seconds
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """A marker among them proves that all before it is committed."""

@@ -71,10 +71,14 @@ def cut(buffer: bytes, at: int, most: int, patterns: Patterns) -> tuple[list[Fra
         if usual is not None:
             subject, reply, head, total = usual.groups()
             pattern = _pattern(head, total, patterns)
-            alike, after = _cut_alike(buffer, at, pattern, most - len(frames))
-            if alike:
-                frames += alike
-                at = after
+            before = len(frames)
+            while pattern is not None and len(frames) < most:  # as reports of a campaign are
+                found = pattern.match(buffer, at)
+                if found is None:
+                    break
+                frames.append(_new(Frame, found.groups()))
+                at = found.end()
+            if len(frames) > before:
                 continue
             frame, after = _whole(buffer, usual.end(), subject, reply, int(head), int(total))
         else:
@@ -83,20 +87,6 @@ def cut(buffer: bytes, at: int, most: int, patterns: Patterns) -> tuple[list[Fra
             break
         frames.append(frame)
         at = after
-    return frames, at
-
-
-def _cut_alike(
-    buffer: bytes, at: int, pattern: re.Pattern[bytes] | None, most: int
-) -> tuple[list[Frame], int]:
-    """Consecutive messages of the same length, as reports of a campaign are."""
-    frames: list[Frame] = []
-    while pattern is not None and len(frames) < most:
-        found = pattern.match(buffer, at)
-        if found is None:
-            break
-        frames.append(_new(Frame, found.groups()))
-        at = found.end()
     return frames, at
 
 
@@ -497,12 +487,12 @@ def read_json(frame: Frame) -> dict[str, Any] | None:
 
 
 def _refused(text: str) -> str:
-    lower, said = text.lower(), shown(text)
+    lower, text = text.lower(), shown(text)
     if "authorization" in lower or "authentication" in lower:
-        return f"it refused the user ({said}). Check --username, --password-file or --cert-file"
+        return f"it refused the user ({text}). Check --username, --password-file or --cert-file"
     if "permissions violation" in lower:
         return (
-            f"its user lacks a right ({said}); nothing was lost. Workers need what broker-config "
+            f"its user lacks a right ({text}); nothing was lost. Workers need what broker-config "
             "nats --stream-port writes for the collector's user"
         )
-    return f"the server ended the connection ({said})"
+    return f"the server ended the connection ({text})"

@@ -31,15 +31,34 @@ from protocol_spec.topics import from_all_devices
 STREAM: Final = "$MQTT_msgs"
 PREFIX: Final = "$MQTT.msgs."
 ACK_SECONDS: Final = 30
+LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
 IN_FLIGHT: Final = 16 * BATCH  # delivered to some worker and not acknowledged yet
 SECOND: Final = 10**9  # in nanoseconds
-NO_CONSUMER: Final = 10014
+PULL_SECONDS: Final = 15.0  # until a pull request expires at the server
+PULL_BYTES: Final = 1 << 22
+LATE_SECONDS: Final = 5.0  # an answer that is later than this is not waited for
+PAUSE_SECONDS: Final = 1.0  # before asking a server again that cannot answer now
+_NO_CONSUMER: Final = 10014
 _NO_STREAM: Final = 10059
+_STREAM_INFO: Final = f"$JS.API.STREAM.INFO.{STREAM}"
+_new: Final = tuple.__new__  # makes a named tuple in a third of the time
+_ACK_END: Final = b" 0\r\n\r\n"  # an acknowledgement has no payload
+_ACK_NEXT: Final = _ACK_END + b"PUB "
+
+log = logging.getLogger("allomfree.collector")
+
+
+# --- stream and consumer --------------------------------------------------------------------------
 
 
 def consumer_name(namespace: str) -> str:
     """The durable consumer that the workers of a namespace share."""
     return f"{namespace}-collectors"
+
+
+def _on_consumer(action: str, namespace: str) -> str:
+    """The subject of a request about the consumer."""
+    return f"$JS.API.CONSUMER.{action}.{STREAM}.{consumer_name(namespace)}"
 
 
 def inbox(namespace: str) -> str:
@@ -49,15 +68,16 @@ def inbox(namespace: str) -> str:
 
 def needed(namespace: str) -> tuple[list[str], list[str]]:
     """Subjects that a worker's user must be allowed to publish to, and to subscribe to."""
-    consumer = consumer_name(namespace)
-    api = (
-        f"STREAM.INFO.{STREAM}",
-        f"CONSUMER.CREATE.{STREAM}.{consumer}",
-        f"CONSUMER.INFO.{STREAM}.{consumer}",
-        f"CONSUMER.MSG.NEXT.{STREAM}.{consumer}",
-    )
-    write = [*(f"$JS.API.{each}" for each in api), f"$JS.ACK.{STREAM}.{consumer}.>"]
-    return write, [f"{inbox(namespace)}.>"]
+    of_consumer = [_on_consumer(action, namespace) for action in ("CREATE", "INFO", "MSG.NEXT")]
+    acknowledged = f"$JS.ACK.{STREAM}.{consumer_name(namespace)}.>"
+    return [_STREAM_INFO, *of_consumer, acknowledged], [f"{inbox(namespace)}.>"]
+
+
+def subjects_of_devices(namespace: str) -> list[str]:
+    """What devices publish, as NATS names it."""
+    return [
+        PREFIX + name.replace("/", ".").replace("+", "*") for name in from_all_devices(namespace)
+    ]
 
 
 def consumer_settings(namespace: str) -> dict[str, Any]:
@@ -70,23 +90,16 @@ def consumer_settings(namespace: str) -> dict[str, Any]:
     return {"ack_policy": "explicit", "max_deliver": -1, "filter_subjects": [wanted]}
 
 
-def subjects_of_devices(namespace: str) -> list[str]:
-    """What devices publish, as NATS names it."""
-    return [
-        PREFIX + name.replace("/", ".").replace("+", "*") for name in from_all_devices(namespace)
-    ]
-
-
 def stream_fault(info: dict[str, Any]) -> str | None:
     """Why a stream cannot be used, from the server's description of it."""
-    code = code_of(info)
+    code = _code_of(info)
     if code == _NO_STREAM:
         return (
             f"it has no stream {STREAM}. NATS makes it for the first MQTT client of the same "
             "account: has the leader connected, and is its MQTT port switched on?"
         )
     if code:
-        return refused(info, "stream")
+        return _refused(info, "stream")
     config = info.get("config")
     if (config.get("subjects") if isinstance(config, dict) else None) != [f"{PREFIX}>"]:
         return (
@@ -98,11 +111,12 @@ def stream_fault(info: dict[str, Any]) -> str | None:
 
 def consumer_fault(info: dict[str, Any], namespace: str) -> str | None:
     """Why a consumer cannot be used, from the server's description of it."""
-    if code_of(info):
-        return refused(info, "consumer")
+    if _code_of(info):
+        return _refused(info, "consumer")
     found = info.get("config")
     known = found if isinstance(found, dict) else {}
-    known = known | {"filter_subjects": filters_of(known)}
+    if known.get("filter_subject") and not known.get("filter_subjects"):
+        known = known | {"filter_subjects": [known["filter_subject"]]}
     wanted = consumer_settings(namespace)
     other = [name for name, value in wanted.items() if known.get(name) != value]
     if known.get("deliver_subject"):
@@ -116,66 +130,46 @@ def consumer_fault(info: dict[str, Any], namespace: str) -> str | None:
     )
 
 
-def refused(info: dict[str, Any], what: str) -> str:
+def _refused(info: dict[str, Any], what: str) -> str:
     """The error that the server returned."""
     error = info["error"]
-    said = shown(str(error.get("description", "") if isinstance(error, dict) else error))
-    return f"it refused the {what} ({said})"
+    text = shown(str(error.get("description", "") if isinstance(error, dict) else error))
+    return f"it refused the {what} ({text})"
 
 
-def filters_of(config: object) -> object:
-    """What a consumer delivers; a single filter may have another key."""
-    known = config if isinstance(config, dict) else {}
-    one = known.get("filter_subject")
-    return known.get("filter_subjects") or ([one] if one else None)
-
-
-def code_of(info: dict[str, Any]) -> int:
+def _code_of(info: dict[str, Any]) -> int:
     """The code of an error; 0 without one."""
-    error = info.get("error")
-    if not isinstance(error, dict):
-        return 0 if error is None else 1
-    return number_of(error, "err_code") or 1
+    if info.get("error") is None:
+        return 0
+    return _number_of(info, "error", "err_code") or 1
 
 
-def number_of(info: object, *names: str) -> int | None:
+def _number_of(info: object, *names: str) -> int | None:
     """A number in a server's answer; None without it."""
     for name in names:
         info = info.get(name) if isinstance(info, dict) else None
     return info if isinstance(info, int) else None
 
 
-# --- for `doctor`: nothing is made or changed --------------------------------------------------
-
-LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
-
-
 def inspect_stream(address: StreamAddress, credentials: Credentials, namespace: str) -> Finding:
-    """Whether workers can share the reports of this server."""
+    """Whether workers can share the reports of this server, for `doctor`: changes nothing."""
     replies = f"{inbox(namespace)}.{random_client_id('d')}"
     connection = NatsConnection(address, credentials, inbox=replies)
+    name, info = consumer_name(namespace), dict[str, Any]()
     try:
         connection.connect()
         with closing(connection):
             connection.subscribe(f"{replies}.>")
-            stream = connection.demand(f"$JS.API.STREAM.INFO.{STREAM}")
-            fault = stream_fault(stream)
-            if fault is not None:
-                return _bad(address, fault)
-            subject = f"{STREAM}.{consumer_name(namespace)}"
-            info = connection.demand(f"$JS.API.CONSUMER.INFO.{subject}")
+            fault = stream_fault(connection.demand(_STREAM_INFO))
+            if fault is None:
+                info = connection.demand(_on_consumer("INFO", namespace))
     except BrokerUnreachable as error:
         return Finding("stream", False, str(error))
-    return _consumer(address, info, namespace)
-
-
-def _consumer(address: StreamAddress, info: dict[str, Any], namespace: str) -> Finding:
-    name = consumer_name(namespace)
-    if code_of(info) == NO_CONSUMER:
+    if fault is None and _code_of(info) == _NO_CONSUMER:
         return Finding("stream", True, f"{address} answers; the first worker makes {name}")
-    fault = consumer_fault(info, namespace) or _limits(name, info)
+    fault = fault or consumer_fault(info, namespace) or _limits(name, info)
     if fault is not None:
-        return _bad(address, fault)
+        return Finding("stream", False, f"{address} cannot be used by workers: {fault}")
     waiting, unacknowledged = (info.get(key) for key in ("num_pending", "num_ack_pending"))
     text = f"{waiting} reports wait and {unacknowledged} are not acknowledged yet"
     return Finding("stream", True, f"{address} answers; of {name}, {text}")
@@ -183,13 +177,13 @@ def _consumer(address: StreamAddress, info: dict[str, Any], namespace: str) -> F
 
 def _limits(name: str, info: dict[str, Any]) -> str | None:
     """An operator may change these, but not to everything."""
-    wait = (number_of(info, "config", "ack_wait") or 0) / SECOND
+    wait = (_number_of(info, "config", "ack_wait") or 0) / SECOND
     if wait < LEAST_ACK_SECONDS:
         return (
             f"its consumer {name} delivers again after {wait:g} s (ack_wait), before a batch is "
             f"counted; set it to 30 s"
         )
-    flying = number_of(info, "config", "max_ack_pending") or 0
+    flying = _number_of(info, "config", "max_ack_pending") or 0
     if 0 < flying < BATCH:
         return (
             f"its consumer {name} lets only {flying} reports be unacknowledged (max_ack_pending), "
@@ -198,21 +192,7 @@ def _limits(name: str, info: dict[str, Any]) -> str | None:
     return None
 
 
-def _bad(address: StreamAddress, fault: str) -> Finding:
-    return Finding("stream", False, f"{address} cannot be used by workers: {fault}")
-
-
 # --- the source ---------------------------------------------------------------------------------
-
-PULL_SECONDS: Final = 15.0  # until a pull request expires at the server
-PULL_BYTES: Final = 1 << 22
-LATE_SECONDS: Final = 5.0  # an answer that is later than this is not waited for
-PAUSE_SECONDS: Final = 1.0  # before asking a server again that cannot answer now
-_new: Final = tuple.__new__  # makes a named tuple in a third of the time
-_ACK_END: Final = b" 0\r\n\r\n"  # an acknowledgement has no payload
-_ACK_NEXT: Final = _ACK_END + b"PUB "
-
-log = logging.getLogger("allomfree.collector")
 
 
 class ReportStream:
@@ -231,8 +211,6 @@ class ReportStream:
         self.drained = 0.0
         self._connection = connection
         self._namespace = namespace
-        self._consumer = consumer_name(namespace)
-        self._settings = consumer_settings(namespace)
         self._kinds = tuple(
             f".{name.rpartition('.')[2]}".encode() for name in subjects_of_devices(namespace)
         )
@@ -247,28 +225,35 @@ class ReportStream:
         self._paused_until = 0.0
         self._count = 0
         self._replies: dict[int, bytes] = {}
-        self._proof = _Proof(connection, self._consumer, monotonic)
+        self._moment: float | None = None  # up to which it is being proven that all is committed
+        self._last: int | None = None  # the stream's last number at that moment, or after it
+        self._question: int | None = None
+        self._asked_at = 0.0
 
     def open(self) -> None:
         """Find the stream, and find or make the consumer. Raises `BrokerUnreachable`."""
-        self._connection.subscribe(f"{self._reply}.>")
-        info = self._connection.demand(f"$JS.API.STREAM.INFO.{STREAM}")
-        self._require(stream_fault(info))
-        settings = {
-            **self._settings,
-            "durable_name": self._consumer,
-            "deliver_policy": "all",
-            "replay_policy": "instant",
-            "ack_wait": self._ack_seconds * SECOND,
-            "max_ack_pending": IN_FLIGHT,
-        }
-        subject = f"{STREAM}.{self._consumer}"
-        info = self._connection.demand(f"$JS.API.CONSUMER.INFO.{subject}")
-        if code_of(info) == NO_CONSUMER:
+        connection, namespace = self._connection, self._namespace
+        connection.subscribe(f"{self._reply}.>")
+        self._require(stream_fault(connection.demand(_STREAM_INFO)))
+        info = connection.demand(_on_consumer("INFO", namespace))
+        if _code_of(info) == _NO_CONSUMER:
+            settings = {
+                **consumer_settings(namespace),
+                "durable_name": consumer_name(namespace),
+                "deliver_policy": "all",
+                "replay_policy": "instant",
+                "ack_wait": self._ack_seconds * SECOND,
+                "max_ack_pending": IN_FLIGHT,
+            }
             body = {"stream_name": STREAM, "config": settings, "action": "create"}
-            info = self._connection.demand(f"$JS.API.CONSUMER.CREATE.{subject}", body)
-            log.info("made the consumer %s of the stream %s", self._consumer, STREAM)
-        self._require(consumer_fault(info, self._namespace))
+            info = connection.demand(_on_consumer("CREATE", namespace), body)
+            log.info("made the consumer %s of the stream %s", consumer_name(namespace), STREAM)
+        self._require(consumer_fault(info, namespace))
+
+    def _require(self, fault: str | None) -> None:
+        if fault is not None:
+            self._connection.close()
+            raise BrokerUnreachable(f"the stream at {self.name} cannot be used: {fault}")
 
     @property
     def name(self) -> str:
@@ -281,10 +266,8 @@ class ReportStream:
     def step(self, timeout_seconds: float) -> list[Message]:
         """Up to a batch of what the stream holds; the next one is requested already."""
         self._pull()
-        frames = self._connection.turn(timeout_seconds, BATCH)
-        messages = self._read(frames)
-        self._proof.listen()
-        self.drained = max(self.drained, self._proof.proven)
+        messages = self._read(self._connection.turn(timeout_seconds, BATCH))
+        self._take_answer()
         self._pull()
         self._connection.flush()
         return messages
@@ -299,9 +282,6 @@ class ReportStream:
         if replies:
             self._connection.send(b"PUB " + _ACK_NEXT.join(replies) + _ACK_END)
 
-    def mark(self, moment: float) -> None:
-        self._proof.mark(moment)
-
     def retire(self, moment: float) -> None:  # noqa: ARG002 - the stream is everybody's
         self._retired = True
 
@@ -311,21 +291,20 @@ class ReportStream:
     # --- pulling -------------------------------------------------------------------------------
 
     def _pull(self) -> None:
-        if self._retired:
-            return
         now = self._monotonic()
         answered = self._wanted <= 0 and now >= self._paused_until
-        if not answered and now < self._pulled_at + PULL_SECONDS + LATE_SECONDS:
+        late = now >= self._pulled_at + PULL_SECONDS + LATE_SECONDS
+        if self._retired or not (answered or late):
             return
         self._pulls += 1
         self._wanted, self._pulled_at = BATCH, now
-        largest = 2 * self._connection.largest_message
-        body = (
-            b'{"batch":%d,"expires":%d,"max_bytes":%d}'
-            % (BATCH, PULL_SECONDS * SECOND, max(PULL_BYTES, largest))
-        )  # fmt: skip
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
-        self._connection.publish(subject, body, f"{self._reply}.next.{self._pulls}")
+        most = max(PULL_BYTES, 2 * self._connection.largest_message)
+        terms = (BATCH, PULL_SECONDS * SECOND, most)
+        self._connection.publish(
+            _on_consumer("MSG.NEXT", self._namespace),
+            b'{"batch":%d,"expires":%d,"max_bytes":%d}' % terms,
+            f"{self._reply}.next.{self._pulls}",
+        )
 
     def _read(self, frames: Iterable[Frame]) -> list[Message]:
         """What devices sent; messages of other kinds are acknowledged."""
@@ -350,70 +329,44 @@ class ReportStream:
         if frame.subject != f"{self._reply}.next.{self._pulls}".encode():
             return
         self._wanted = 0
-        said = frame.headers[:200].partition(b"\r\n")[0].decode("utf-8", "replace")
-        if frame.status == 409 and ("Deleted" in said or "Push Based" in said):
-            self._trouble = f"somebody deleted or changed the consumer {self._consumer}"
+        text = frame.headers[:200].partition(b"\r\n")[0].decode("utf-8", "replace")
+        if frame.status == 409 and ("Deleted" in text or "Push Based" in text):
+            name = consumer_name(self._namespace)
+            self._trouble = f"somebody deleted or changed the consumer {name}"
         elif frame.status == 503:
             self._trouble = "no server serves the stream now"
-        elif frame.status not in (404, 408) and "Batch Completed" not in said:
+        elif frame.status not in (404, 408) and "Batch Completed" not in text:
             self._paused_until = self._monotonic() + PAUSE_SECONDS
 
-    def _require(self, fault: str | None) -> None:
-        if fault is not None:
-            self._connection.close()
-            raise BrokerUnreachable(f"the stream at {self.name} cannot be used: {fault}")
-
-
-class _Proof:
-    """How far the consumer must be, and whether it is."""
-
-    def __init__(
-        self, connection: NatsConnection, consumer: str, monotonic: Callable[[], float]
-    ) -> None:
-        self.proven = 0.0
-        self._connection = connection
-        self._consumer = consumer
-        self._monotonic = monotonic
-        self._moment: float | None = None  # that is being proven
-        self._last: int | None = None  # the stream's last number at that moment, or after it
-        self._question: int | None = None
-        self._asked_at = 0.0
+    # --- proving that it is drained ------------------------------------------------------------
 
     def mark(self, moment: float) -> None:
         """Begin with this moment, unless an earlier one is still being proven."""
         if self._moment is None:
             self._moment, self._last = moment, None
-        late = self._monotonic() > self._asked_at + LATE_SECONDS
-        if self._question is None or late:
+        if self._question is None or self._monotonic() > self._asked_at + LATE_SECONDS:
             self._ask()
 
     def _ask(self) -> None:
         self._asked_at = self._monotonic()
-        if self._last is None:
-            self._question = self._connection.ask(f"$JS.API.STREAM.INFO.{STREAM}")
-        else:
-            subject = f"$JS.API.CONSUMER.INFO.{STREAM}.{self._consumer}"
-            self._question = self._connection.ask(subject)
+        subject = _STREAM_INFO if self._last is None else _on_consumer("INFO", self._namespace)
+        self._question = self._connection.ask(subject)
 
-    def listen(self) -> None:
-        """Take an answer, if one has come."""
+    def _take_answer(self) -> None:
         frame = None if self._question is None else self._connection.answer(self._question)
         if frame is None:
             return
         self._question = None
         info = read_json(frame) or {}
         if self._last is None:
-            self._last = number_of(info, "state", "last_seq")
+            self._last = _number_of(info, "state", "last_seq")
             if self._last is not None:
                 self._ask()
-        elif _is_reached(info, self._last):
-            self.proven, self._moment = self._moment or 0.0, None
-
-
-def _is_reached(info: dict[str, Any], last: int) -> bool:
-    floor = number_of(info, "ack_floor", "stream_seq")
-    idle = info.get("num_pending") == 0 and info.get("num_ack_pending") == 0
-    return idle or (floor is not None and floor >= last)
+            return
+        floor = _number_of(info, "ack_floor", "stream_seq")
+        idle = info.get("num_pending") == 0 and info.get("num_ack_pending") == 0
+        if idle or (floor is not None and floor >= self._last):
+            self.drained, self._moment = max(self.drained, self._moment or 0.0), None
 
 
 def _topic(subject: bytes) -> str | None:
