@@ -101,54 +101,44 @@ def plan_text(plan: Plan) -> str:
     ]
     if plan.receipts_warning is not None:
         lines.append(f"careful: {plan.receipts_warning}")
-    for attribute in plan.attributes:
-        lines += ["", *_attribute_lines(attribute, plan)]
+    for a in plan.attributes:
+        lines += ["", f"{a.name} ({a.k} values): {a.protocol} ({a.why})"]
+        lines += [f"  {line}" for line in _attribute_lines(a, plan)]
     return "\n".join(lines)
 
 
 def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
-    yield f"{a.name} ({a.k} values): {a.protocol} ({a.why})"
-    yield from (f"  careful: {warning}" for warning in a.warnings)
+    yield from (f"careful: {warning}" for warning in a.warnings)
     for judged in a.verdict:
-        yield f"  verdict, {rounds_name(judged.rounds)}: {judged.sentence}"
-    yield from _widths(a, plan)
-    yield from (f"  {line}" for line in numbers_lines(a.numbers, a.unit))
-    yield from (f"  advice: {line}" for line in a.advice)
-    if a.suggestions:
-        read = a.verdict[-1].rounds
-        yield f"  for ±{100 * a.target:g} with {rounds_name(read)}, one of these is enough:"
-        yield from (f"    {each.sentence}" for each in a.suggestions)
-    yield from (f"  {line}" for line in mechanisms_table(a.mechanisms))
-    for choice in a.choices:
-        yield (
-            f'  choose_for = "{choice.choose_for}": {choice.protocol}, '
-            f"±{100 * choice.half_width:.2f} in one round, "
-            f"±{100 * choice.half_width_pooled:.2f} over {plan.rounds:,} rounds"
-        )
-
-
-def _widths(a: AttributePlan, plan: Plan) -> Iterator[str]:
-    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
+        yield f"verdict, {rounds_name(judged.rounds)}: {judged.sentence}"
     yield (
-        f"  one round of {a.verdict[0].reports:,.0f} devices   ±{100 * a.half_width:.2f}"
+        f"one round of {a.verdict[0].reports:,.0f} devices   ±{100 * a.half_width:.2f}"
         f"   all values at once ±{100 * a.half_width_all:.2f}"
     )
-    yield (
-        f"  a difference in one round   ±{100 * a.difference:.2f}"
-        f"   any pair ±{100 * a.difference_all:.2f}"
-    )
-    yield f"  pooled over rounds          {pooled}"
+    apart, any_pair = 100 * a.difference, 100 * a.difference_all
+    yield f"a difference in one round   ±{apart:.2f}   any pair ±{any_pair:.2f}"
+    pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
+    yield f"pooled over rounds          {pooled}"
     reason = MECHANISM_TEXTS[a.reporting].floor
-    yield f"  floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
-    if a.split_budget_ratio is not None and a.split_budget_ratio > 1.0:
-        yield (
-            f"  if every device answered all questions instead of one: "
-            f"{a.split_budget_ratio:.2f} times wider"
-        )
+    yield f"floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
+    ratio = a.split_budget_ratio
+    if ratio is not None and ratio > 1.0:
+        yield f"if every device answered all questions instead of one: {ratio:.2f} times wider"
     if plan.precision is not None:
+        needed = f"{a.devices_for_precision:,} devices in all"
+        yield f"for ±{100 * plan.precision:g} in one round: {needed}"
+    yield from numbers_lines(a.numbers, a.unit)
+    yield from (f"advice: {line}" for line in a.advice)
+    if a.suggestions:
+        read = rounds_name(a.verdict[-1].rounds)
+        yield f"for ±{100 * a.target:g} with {read}, one of these is enough:"
+        yield from (f"  {each.sentence}" for each in a.suggestions)
+    yield from mechanisms_table(a.mechanisms)
+    for choice in a.choices:
         yield (
-            f"  for ±{100 * plan.precision:g} in one round: "
-            f"{a.devices_for_precision:,} devices in all"
+            f'choose_for = "{choice.choose_for}": {choice.protocol}, '
+            f"±{100 * choice.half_width:.2f} in one round, "
+            f"±{100 * choice.half_width_pooled:.2f} over {plan.rounds:,} rounds"
         )
 
 

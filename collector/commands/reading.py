@@ -19,7 +19,6 @@ from collector import charts
 from collector.charts import ink_of, plot_text
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
-from collector.records import Campaign
 from collector.results import tables
 from collector.results.estimates import compare
 from collector.results.facts import (
@@ -29,7 +28,6 @@ from collector.results.facts import (
     role_of,
     status_facts,
 )
-from collector.results.tables import Row
 from collector.results.words import (
     Facts,
     answer_text,
@@ -41,7 +39,7 @@ from collector.results.words import (
 )
 from collector.settings import PAGE, Settings
 from collector.web import process
-from protocol_spec import OUTCOME_HELP, Outcome, Result
+from protocol_spec import OUTCOME_HELP, Outcome
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import allow_colours, clear_screen, json_escaped, shown
 from protocol_spec.programs.settings import SettingsError
@@ -106,7 +104,12 @@ def watched(
 def status_text(facts: Facts) -> str:
     """The service, then every campaign."""
     lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
-    lines += map(_worker_line, facts["workers"])
+    for w in facts["workers"]:
+        drained = "" if w["drained"] is None else f", drained {w['drained']:.0f} s ago"
+        lines.append(
+            f"  worker {w['number']} on {shown(w['name'])} {role_of(w)}: seen {w['silent']:.0f} s "
+            f"ago{drained}; {w['received']:,} messages since it started"
+        )
     for campaign in facts["campaigns"]:
         lines += ["", *_campaign_lines(campaign)]
     if facts["elsewhere"]:
@@ -121,14 +124,6 @@ def status_text(facts: Facts) -> str:
             f"If it continues: allomfree-collector revoke {name}",
         ]
     return "\n".join(lines)
-
-
-def _worker_line(worker: Facts) -> str:
-    drained = "" if worker["drained"] is None else f", drained {worker['drained']:.0f} s ago"
-    return (
-        f"  worker {worker['number']} on {shown(worker['name'])} {role_of(worker)}: seen "
-        f"{worker['silent']:.0f} s ago{drained}; {worker['received']:,} messages since it started"
-    )
 
 
 def _campaign_lines(c: Facts) -> Iterator[str]:
@@ -192,61 +187,43 @@ def estimate(
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
-    if pair is not None:
-        results = _with_values(found, results, pair)
+    if pair is not None:  # of attributes that have both values; of all if there is none, to say so
+        having = {a.name for a in found.manifest.attributes if {*pair} <= {*a.values}}
+        results = [result for result in results if result.attribute in having] or results
     facts = [result_facts(found, result, last) for result in results]
     if pair is not None:
         compared = [compare(found.manifest, result, *pair) for result in results]
         show(compared, as_json, lambda compared: _comparisons_text(facts, compared))
         return
-    draw = _plotter(settings, found) if plot else result_text
-    show(facts, as_json, lambda facts: "\n\n".join(map(draw, facts)))
-
-
-def _with_values(campaign: Campaign, results: list[Result], pair: tuple[str, str]) -> list[Result]:
-    """Results of attributes that have both values; all of them if there is none, to say so."""
-    having = {a.name for a in campaign.manifest.attributes if {*pair} <= {*a.values}}
-    return [result for result in results if result.attribute in having] or results
-
-
-def _plotter(settings: Settings, campaign: Campaign) -> Callable[[Facts], str]:
-    """What draws a result so that this terminal can show it."""
+    if not plot:
+        show(facts, as_json, lambda facts: "\n\n".join(map(result_text, facts)))
+        return
     ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
     if ink.colour:
         allow_colours()  # a manifest's texts hold no control characters
-    truth = read_truth(settings.data_dir, campaign.name) or {}
-    return lambda f: plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"]))
+    truth = read_truth(settings.data_dir, found.name) or {}
+    drawn = (plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"])) for f in facts)
+    show(facts, as_json, lambda _: "\n\n".join(drawn))
 
 
 def result_text(facts: Facts) -> str:
     """A histogram as a table."""
-    head = [*heading(facts), *(f"  careful: {warning}" for warning in facts["warnings"])]
+    lines = [*heading(facts), *(f"  careful: {warning}" for warning in facts["warnings"])]
     if facts["device_bound"] is None:
-        return "\n".join([*head, f"  {withheld_text(facts)}; withheld"])
+        return "\n".join([*lines, f"  {withheld_text(facts)}; withheld"])
     width = max(5, *(len(row["value"]) for row in facts["histogram"]))
+    lines.append(f"  {'value':<{width}}      raw   95 % interval     for all at once   projected")
+    for row in facts["histogram"]:
+        one = f"{100 * row['low']:5.1f} … {100 * row['high']:5.1f}"
+        every = f"{100 * row['low_all']:5.1f} … {100 * row['high_all']:5.1f}"
+        lines.append(
+            f"  {row['value']:<{width}}  {100 * row['raw']:6.1f}%  {one}     {every}     "
+            f"{100 * row['projected']:6.1f}%"
+        )
     numbers = [] if facts["numbers"] is None else numbers_lines(facts["numbers"])
-    return "\n".join(
-        [
-            *head,
-            f"  {'value':<{width}}      raw   95 % interval     for all at once   projected",
-            *(_row(row, width) for row in facts["histogram"]),
-            *(f"  {line}" for line in numbers),
-            *(f"  {line}" for line in difference_lines(facts)),
-            (
-                "  one dishonest device can move a raw bar by at most "
-                f"{100 * facts['device_bound']:.3g} points"
-            ),
-        ]
-    )
-
-
-def _row(row: Row, width: int) -> str:
-    one = f"{100 * row['low']:5.1f} … {100 * row['high']:5.1f}"
-    every = f"{100 * row['low_all']:5.1f} … {100 * row['high_all']:5.1f}"
-    return (
-        f"  {row['value']:<{width}}  {100 * row['raw']:6.1f}%  {one}     {every}     "
-        f"{100 * row['projected']:6.1f}%"
-    )
+    lines += [f"  {line}" for line in (*numbers, *difference_lines(facts))]
+    bound = f"{100 * facts['device_bound']:.3g} points"
+    return "\n".join([*lines, f"  one dishonest device can move a raw bar by at most {bound}"])
 
 
 _SHORT_ANSWERS: Final = {
@@ -286,27 +263,25 @@ def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
     facts, first = compared[0]
     a, b = first["a"], first["b"]
     width = max(6, *(len(which(each)) for each, _ in compared))
-    columns = (
-        f"{'reports':>10}  {'difference':>10}   {'95 % interval':<15}  {'answer':<9}  if picked"
-    )
-    return "\n".join(
-        [
-            f"{facts['attribute']}: {facts['question']}",
-            f"  is {a} above {b}? {a} minus {b}, in points",
-            f"  {'rounds':<{width}}  {columns}",
-            *(_comparison_row(which(each), width, c) for each, c in compared),
-            "  if picked: the answer for two values that you picked because of their bars",
-        ]
-    )
-
-
-def _comparison_row(rounds: str, width: int, c: Facts) -> str:
-    difference, interval = "", ""
-    if c["difference"] is not None and c["low"] is not None and c["high"] is not None:
-        difference = f"{100 * c['difference']:.1f}"
-        interval = f"{100 * c['low']:6.1f} … {100 * c['high']:6.1f}"
-    answers = f"{_SHORT_ANSWERS[c['answer']]:<9}  {_SHORT_ANSWERS[c['answer_all']]}"
-    return f"  {rounds:<{width}}  {c['n']:>10,}  {difference:>10}   {interval:<15}  {answers}"
+    lines = [
+        f"{facts['attribute']}: {facts['question']}",
+        f"  is {a} above {b}? {a} minus {b}, in points",
+        (
+            f"  {'rounds':<{width}}  {'reports':>10}  {'difference':>10}   {'95 % interval':<15}  "
+            f"{'answer':<9}  if picked"
+        ),
+    ]
+    for each, c in compared:
+        difference, interval = "", ""
+        if c["difference"] is not None:
+            difference = f"{100 * c['difference']:.1f}"
+            interval = f"{100 * c['low']:6.1f} … {100 * c['high']:6.1f}"
+        answers = f"{_SHORT_ANSWERS[c['answer']]:<9}  {_SHORT_ANSWERS[c['answer_all']]}"
+        lines.append(
+            f"  {which(each):<{width}}  {c['n']:>10,}  {difference:>10}   {interval:<15}  {answers}"
+        )
+    note = "  if picked: the answer for two values that you picked because of their bars"
+    return "\n".join([*lines, note])
 
 
 # --- export ----------------------------------------------------------------------------------
