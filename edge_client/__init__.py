@@ -43,7 +43,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """What is public is loaded when it is asked for: `--version` need not wait for it."""
+        """Load public names on first use: `--version` need not wait for them."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_PLACES[name]), name)

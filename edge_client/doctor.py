@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from edge_client.cli.common import open_client
 from edge_client.client import EdgeClient
 from edge_client.clock import doubt, first_round_to_come, is_impossible
 from edge_client.errors import SourceFailure
@@ -21,14 +22,7 @@ from protocol_spec.programs.settings import parse_broker
 def examine(settings: Settings) -> list[Finding]:
     """All checks. Nothing is drawn, and no value is sent or shown."""
     try:
-        client = EdgeClient(
-            settings.state_dir,
-            policy=settings.policy,
-            credentials=settings.credentials(),
-            credentials_for=settings.credentials_for,
-            allow_plaintext=settings.allow_plaintext,
-            exclusive=False,
-        )
+        client = open_client(settings)
     except AllomfreeError as error:
         return [Finding("state", False, str(error))]
     with client:

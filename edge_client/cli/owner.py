@@ -9,47 +9,28 @@ from pathlib import Path
 
 import click
 
+from edge_client.cli import COMMANDS
 from edge_client.cli.common import CAMPAIGN, agree_or_exit, command, open_client, open_device
 from edge_client.language import ENGLISH, say, speaking
 from edge_client.settings import Settings
 from protocol_spec.programs.cli import AS_JSON, print_facts
 
 
-@command
-@CAMPAIGN
-def pause(settings: Settings, campaign: str | None) -> None:
-    """Draw and send nothing until resumed.
+def _decision(verb: str, done: str) -> click.Command:
+    """A command that calls the client's method of the same name for one campaign."""
 
-    \b
-    allomfree-edge pause home-heat
-    """
-    with open_client(settings) as client:
-        click.echo(f"Paused {client.pause(campaign).name}; nothing is drawn or sent until resumed.")
+    def decide(settings: Settings, campaign: str | None) -> None:
+        with open_client(settings) as client:
+            click.echo(done.format(getattr(client, verb)(campaign).name))
 
-
-@command
-@CAMPAIGN
-def resume(settings: Settings, campaign: str | None) -> None:
-    """Go on after pause or leave.
-
-    \b
-    allomfree-edge resume home-heat
-    """
-    with open_client(settings) as client:
-        click.echo(f"Resumed {client.resume(campaign).name}.")
+    decide.__name__ = verb
+    decide.__doc__ = f"{COMMANDS.lines[verb]}\n\n\b\nallomfree-edge {verb} home-heat"
+    return command(CAMPAIGN(decide))
 
 
-@command
-@CAMPAIGN
-def leave(settings: Settings, campaign: str | None) -> None:
-    """Stop for good, keeping the memory so that rejoining reveals nothing new.
-
-    \b
-    allomfree-edge leave home-heat
-    """
-    with open_client(settings) as client:
-        name = client.leave(campaign).name
-        click.echo(f"Left {name}. What was spent stays spent; joining again costs nothing more.")
+pause = _decision("pause", "Paused {}; nothing is drawn or sent until resumed.")
+resume = _decision("resume", "Resumed {}.")
+leave = _decision("leave", "Left {}. What was spent stays spent; joining again costs nothing more.")
 
 
 @command
