@@ -16,7 +16,6 @@ language/       what the owner reads, in other languages
 status.py       what the running agent is doing, for other processes
 settings.py     flags, variables and the configuration file
 cli/            the command line; __main__.py is its entry
-doctor.py       checks, each with the next step
 records.py      what the modules pass to each other
 errors.py       the tree of errors and their exit codes
 """

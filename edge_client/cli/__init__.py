@@ -30,7 +30,11 @@ COMMANDS: Final = Verbs(
         "owner",
         "Withdraw what can be withdrawn, wipe the memory, and verify; the ledger keeps its line.",
     ),
-    ("doctor", "owner", "Check state, clock, sources, brokers and policy, and name the next step."),
+    (
+        "doctor",
+        "doctor",
+        "Check state, clock, sources, brokers and policy, and name the next step.",
+    ),
 )
 
 

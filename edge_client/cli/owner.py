@@ -1,10 +1,8 @@
-"""What owners decide (pause, resume, leave, forget) and inspect (show, status, doctor, page)."""
+"""What owners decide (pause, resume, leave, forget) and inspect (show, status, page)."""
 
 from __future__ import annotations
 
 import signal
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -69,7 +67,7 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     click.echo(f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}.")
 
 
-# --- show, status, doctor ------------------------------------------------------------------------
+# --- show, status --------------------------------------------------------------------------------
 
 
 @command
@@ -117,23 +115,6 @@ def status(settings: Settings, as_json: bool) -> None:
 
     with open_device(settings) as device:
         print_facts(statement.status_facts(device), as_json, text.status_text)
-
-
-@command
-@AS_JSON
-def doctor(settings: Settings, as_json: bool) -> None:
-    """Check state, clock, sources, brokers and policy, and name the next step.
-
-    \b
-    allomfree-edge doctor
-    """
-    from edge_client.doctor import examine  # noqa: PLC0415 - only when asked for
-    from protocol_spec.programs.cli import completed  # noqa: PLC0415
-
-    findings = [replace(f, text=completed(f.text)) for f in examine(settings)]
-    print_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
-    if any(not f.ok for f in findings):
-        sys.exit(1)
 
 
 # --- page ----------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -183,13 +182,11 @@ def open_database(
         if not replacing and any(each.exists() for each in left):
             raise lost(path, "is missing")
         _create(path)
-    db = _connect_or_explain(path, connect)
-    try:
-        if not replacing:
-            _check_mark(path, db, mark)
-    except BaseException:
+    _refuse_other_versions(path)
+    db = _connect(path, connect)
+    if not replacing and (why := _rolled_back(db, mark)):
         db.close()
-        raise
+        raise lost(path, why)
     return db, mark
 
 
@@ -205,7 +202,7 @@ def lost(path: Path, what: str) -> StateLost:
 def _create(path: Path) -> None:
     """An empty database, whole or not at all; one that another process has just made stays."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        db.deserialize(_empty_tables())
+        db.executescript(SCHEMA)
         db.execute("INSERT INTO meta VALUES ('store', ?)", (os.urandom(8).hex(),))
         db.execute("INSERT INTO meta VALUES ('sequence', 0)")
         content = db.serialize()
@@ -221,37 +218,14 @@ def _create(path: Path) -> None:
         ) from None
 
 
-@cache
-def _empty_tables() -> bytes:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        db.executescript(SCHEMA)
-        return db.serialize()
-
-
-def _check_mark(path: Path, db: sqlite3.Connection, mark: Mark | None) -> None:
-    store, sequence = meta(db, "store"), meta(db, "sequence")
+def _rolled_back(db: sqlite3.Connection, mark: Mark | None) -> str:
+    """Why this may not be the database that the mark belongs to; empty if it is."""
+    sequence = meta(db, "sequence")
     if mark is None:
-        if sequence > 0:
-            raise lost(path, "has lost its high-water mark, so it may be an old copy")
-    elif mark.store != store:
-        raise lost(path, "is not the one this device used")
-    elif mark.sequence > sequence:
-        raise lost(path, "is an old copy: the device had come further")
-
-
-def _connect_or_explain(path: Path, connect: Connect) -> sqlite3.Connection:
-    _refuse_other_versions(path)
-    try:
-        return _connect(path, connect)
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", 1) == sqlite3.SQLITE_ERROR:  # not our tables
-            raise lost(path, "is damaged") from None
-        raise StorageFailure(
-            f"{path} cannot be opened: {error}; nothing was drawn or sent. "
-            "Free some space or correct its permissions, and start again"
-        ) from None
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
-        raise lost(path, "is damaged") from None
+        return "has lost its high-water mark, so it may be an old copy" if sequence else ""
+    if mark.store != meta(db, "store"):
+        return "is not the one this device used"
+    return "is an old copy: the device had come further" if mark.sequence > sequence else ""
 
 
 def _refuse_other_versions(path: Path) -> None:
@@ -275,19 +249,30 @@ def _refuse_other_versions(path: Path) -> None:
 
 
 def _connect(path: Path, connect: Connect) -> sqlite3.Connection:
-    db = connect(path, isolation_level=None, timeout=5.0)
+    """Open the database; one that is not ours or is damaged is refused, and not changed."""
     try:
-        db.row_factory = sqlite3.Row
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA secure_delete = ON")
-        application = db.execute("PRAGMA application_id").fetchone()[0]
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        is_ours = (application, version) == (APPLICATION_ID, SCHEMA_VERSION)
-        if not is_ours or db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError  # somebody else's, empty or damaged: it is not changed
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-    except BaseException:
-        db.close()
-        raise
-    return db
+        db = connect(path, isolation_level=None, timeout=5.0)
+        try:
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA secure_delete = ON")
+            application = db.execute("PRAGMA application_id").fetchone()[0]
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            is_ours = (application, version) == (APPLICATION_ID, SCHEMA_VERSION)
+            if not is_ours or db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            db.close()
+            raise
+        return db
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 1) == sqlite3.SQLITE_ERROR:  # not our tables
+            raise lost(path, "is damaged") from None
+        raise StorageFailure(
+            f"{path} cannot be opened: {error}; nothing was drawn or sent. "
+            "Free some space or correct its permissions, and start again"
+        ) from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        raise lost(path, "is damaged") from None

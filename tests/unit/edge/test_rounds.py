@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent import Agent, Wait, due
+from edge_client.cli.doctor import clock_finding
 from edge_client.client import EdgeClient, accept_loss
 from edge_client.clock import (
     UNSYNCHRONISED,
@@ -19,7 +20,6 @@ from edge_client.clock import (
     is_ahead_of,
     is_impossible,
 )
-from edge_client.doctor import clock_finding
 from edge_client.policy import Policy
 from edge_client.records import Membership, Queued
 from edge_client.statement import show_facts

@@ -1,12 +1,14 @@
-"""One check after the other, each with its finding and, where it failed, the next step."""
+"""`doctor`: checks, each with its finding and, where it failed, the next step."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from edge_client.cli.common import open_client
+from edge_client.cli.common import command, open_client
 from edge_client.client import EdgeClient
 from edge_client.clock import doubt, first_round_to_come, is_impossible
 from edge_client.errors import SourceFailure
@@ -15,8 +17,22 @@ from edge_client.records import Membership
 from edge_client.settings import Settings
 from edge_client.sources import build_all, reader
 from protocol_spec import AllomfreeError, UnknownValue
-from protocol_spec.programs.cli import Finding
+from protocol_spec.programs.cli import AS_JSON, Finding, completed, print_facts
 from protocol_spec.programs.settings import parse_broker
+
+
+@command
+@AS_JSON
+def doctor(settings: Settings, as_json: bool) -> None:
+    """Check state, clock, sources, brokers and policy, and name the next step.
+
+    \b
+    allomfree-edge doctor
+    """
+    findings = [replace(f, text=completed(f.text)) for f in examine(settings)]
+    print_facts([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
+    if any(not f.ok for f in findings):
+        sys.exit(1)
 
 
 def examine(settings: Settings) -> list[Finding]:
