@@ -180,22 +180,9 @@ def _once(manifest: Manifest, index: int) -> Words:
             most=number(each, ",d"),
         )
     if attribute.otherwise is None:
-        unreadable = say_count(
-            each,
-            "If your value cannot be read in that round, it is answered for as one of the answers, "
-            "drawn at random. Nothing makes up for a round that is missed.",
-            "If your value cannot be read in such a round, it is answered for as one of the "
-            "answers, drawn at random. Nothing makes up for a round that is missed.",
-        )
+        stand_in = say("one of the answers, drawn at random")
     else:
-        unreadable = say_count(
-            each,
-            "If your value cannot be read in that round, it is answered for as “{value}”. Nothing "
-            "makes up for a round that is missed.",
-            "If your value cannot be read in such a round, it is answered for as “{value}”. "
-            "Nothing makes up for a round that is missed.",
-            value=attribute.values[attribute.otherwise],
-        )
+        stand_in = say("“{value}”", value=attribute.values[attribute.otherwise])
     odds = report_odds(manifest.mechanisms[index].calibration)
     return Words(
         one_report=_odds(ONE_REPORT, odds, attribute.values[0]),
@@ -211,7 +198,13 @@ def _once(manifest: Manifest, index: int) -> Words:
             "Each answer is booked when it is drawn; the rounds were drawn before, whatever your "
             "values are."
         ),
-        not_hidden=(unreadable,),
+        not_hidden=(
+            say(
+                "If your value cannot be read in a round that was drawn, it is answered for as "
+                "{stand_in}. A missed round is not made up for.",
+                stand_in=stand_in,
+            ),
+        ),
     )
 
 

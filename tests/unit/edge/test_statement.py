@@ -212,7 +212,7 @@ TOLD: dict[Reporting, tuple[str, ...]] = {
         "in 3 of 365 rounds, drawn at random when you join, and is silent in others",
         "At most 3 reports ever leave, each about the value of its own round only.",
         "by at most 1.95, all together by at most 7.39",
-        "cannot be read in such a round, it is answered for as “pump”",
+        "cannot be read in a round that was drawn, it is answered for as “pump”",
         "at most epsilon 2: 0.666667 for each of at most 3 answers, however often",
     ),
     "hashed": (
@@ -245,7 +245,7 @@ def test_an_unreadable_value_of_open_ended_bins_is_a_bin_drawn_at_random(
     state: Path, clock: FakeClock
 ) -> None:
     text = invited(state, clock, "once", each=3, attributes=WARMTH)
-    assert "such a round, it is answered for as one of the answers, drawn at random." in text
+    assert "it is answered for as one of the answers, drawn at random." in text
 
 
 def test_odds_are_those_of_the_way() -> None:
