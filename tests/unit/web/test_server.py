@@ -1,9 +1,10 @@
-"""A9: nobody gets anything for holding a connection, and whoever asks is answered."""
+"""The page's server: it answers whoever asks (A9), changes nothing, and checks the token."""
 
 from __future__ import annotations
 
 import errno
 import json
+import re
 import socket
 import sqlite3
 import stat
@@ -79,31 +80,26 @@ def is_cut_off(sock: socket.socket, data: bytes, pace_seconds: float) -> bool:
     return False
 
 
-@pytest.mark.parametrize("data", [b"", HALF], ids=["silent", "half"])
-def test_an_unfinished_request_has_a_deadline(data_dir: Path, data: bytes) -> None:
-    with serving(data_dir, limits=Limits(request_seconds=0.2)) as site:
-        with sending(site, data) as sock:
-            assert read_to_the_end(sock) == b""
+@pytest.mark.parametrize("sent", [b"", HALF, BODY], ids=["silent", "half", "no-body"])
+def test_an_unfinished_request_has_a_deadline(tmp_path: Path, sent: bytes) -> None:
+    with serving(tmp_path, limits=Limits(request_seconds=0.2)) as site:
+        with sending(site, sent) as sock:
+            answer = read_to_the_end(sock)
+        assert answer.startswith(b"HTTP/1.1 503 ") if sent == BODY else answer == b""
         assert site.get("/planner").status == 200
 
 
-def test_single_bytes_do_not_put_it_off(data_dir: Path) -> None:
-    """Neither in a first request nor after an answer on the same connection."""
-    with serving(data_dir, limits=Limits(request_seconds=0.5)) as site:
-        for first in (b"", WHOLE):
-            with sending(site, first) as sock:
-                assert is_cut_off(sock, b"G", pace_seconds=0.02)
+@pytest.mark.parametrize("first", [b"", WHOLE], ids=["first-request", "after-an-answer"])
+def test_single_bytes_do_not_put_it_off(tmp_path: Path, first: bytes) -> None:
+    with serving(tmp_path, limits=Limits(request_seconds=0.5)) as site:
+        with sending(site, first) as sock:
+            assert is_cut_off(sock, b"G", pace_seconds=0.02)
 
 
-def test_a_body_that_never_comes_holds_nothing(data_dir: Path) -> None:
-    with serving(data_dir, limits=Limits(request_seconds=0.2)) as site, sending(site, BODY) as sock:
-        assert read_to_the_end(sock).startswith(b"HTTP/1.1 503 ")  # unhealthy: nobody collects
-
-
-def test_an_answer_that_nobody_reads_is_given_up(data_dir: Path) -> None:
+def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
     """Many requests at once, and the answers are left in the socket."""
     limits = Limits(reading_seconds=0.2)
-    with serving(data_dir, limits=limits) as site, socket.socket() as sock:
+    with serving(tmp_path, limits=limits) as site, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(PATIENT)
         sock.connect(("127.0.0.1", site.port))
@@ -123,21 +119,20 @@ def test_a_deadline_does_not_end_what_is_being_answered(data: Path, campaign: Ca
 
 
 @pytest.mark.parametrize("limits", [Limits(connections=8), Limits(connections_of_one=8)])
-def test_who_has_waited_longest_gives_way(data_dir: Path, limits: Limits) -> None:
-    with serving(data_dir, limits=limits) as site, ExitStack() as stack:
+def test_who_has_waited_longest_gives_way(tmp_path: Path, limits: Limits) -> None:
+    with serving(tmp_path, limits=limits) as site, ExitStack() as stack:
         held = [stack.enter_context(sending(site, HALF)) for _ in range(8)]
         assert site.get("/planner").status == 200
         assert read_to_the_end(held[0]) == b""
         assert all(is_open(sock) for sock in held[1:])
 
 
-def test_the_address_that_holds_most_gives_way(data_dir: Path) -> None:
+def test_the_address_that_holds_most_gives_way(tmp_path: Path) -> None:
     """All of 127.0.0.0/8 is this machine: other addresses for a test."""
-    with serving(data_dir, limits=Limits(connections=8)) as site, ExitStack() as stack:
+    with serving(tmp_path, limits=Limits(connections=8)) as site, ExitStack() as stack:
         single = stack.enter_context(sending(site, HALF, "127.0.0.2"))
         crowd = [stack.enter_context(sending(site, HALF, "127.0.0.3")) for _ in range(20)]
-        wait_for_end = [read_to_the_end(sock) for sock in crowd[:13]]
-        assert wait_for_end == [b""] * 13
+        assert [read_to_the_end(sock) for sock in crowd[:13]] == [b""] * 13
         assert is_open(single)
         assert all(is_open(sock) for sock in crowd[13:])
 
@@ -171,14 +166,7 @@ def test_whom_a_connection_is_counted_for(host: str | None, counted: str) -> Non
     assert origin(host) == counted
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    """No database: these tests ask for the planner."""
-    return tmp_path
-
-
-# --- The page can change nothing, runs no script but its own, and answers only under its own name.
-
+# --- It changes nothing, runs no script but its own, and answers only under its own name ----------
 
 HOSTILE = "<script>alert(1)</script>\\\"'>{{ 7*7 }}"
 
@@ -190,7 +178,7 @@ def paths(campaign: Campaign, fuel: str) -> list[str]:
     return pages + files
 
 
-def test_every_answer_forbids_what_it_does_not_need(site: Site, paths: list[str]) -> None:
+def test_no_page_runs_or_loads_anything_foreign(site: Site, paths: list[str]) -> None:
     for path in paths:
         headers = site.get(path).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
@@ -208,48 +196,31 @@ def test_every_answer_forbids_what_it_does_not_need(site: Site, paths: list[str]
         assert headers["referrer-policy"] == "no-referrer"
         assert ("no-store" in headers["cache-control"]) == ("/static/" not in path)
         assert "server" not in headers
-
-
-def test_no_page_has_an_inline_script_or_style_or_foreign_address(
-    site: Site, paths: list[str]
-) -> None:
     for path in paths[:6]:
         page = site.get(path).text.lower()
         assert page.count("<script") == page.count('<script src="/static/')
-        assert "<style" not in page
-        assert " style=" not in page
-        assert " onclick=" not in page
+        assert not re.search("<style| style=| on[a-z]+=", page)
         assert "//" not in page.replace("http://www.w3.org", "").replace("<!doctype html>", "")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PURGE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PURGE", "HEAD"])
 def test_nothing_can_be_changed(site: Site, data: Path, paths: list[str], method: str) -> None:
     before = rows(data / "collector.db")
     for path in paths:
         reply = site.get(path, method=method)
-        assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD"), path
+        if method == "HEAD":
+            assert (reply.status, reply.body) == (site.get(path).status, b""), path
+        else:
+            assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD"), path
     assert rows(data / "collector.db") == before
 
 
-def test_head_is_get_without_a_body(site: Site, paths: list[str]) -> None:
-    for path in paths:
-        reply = site.get(path, method="HEAD")
-        assert (reply.status, reply.body) == (site.get(path).status, b""), path
-
-
-@pytest.fixture
-def hostile(own: Own) -> Campaign:
-    """A campaign whose author would like to run something in the analyst's browser."""
+def test_a_hostile_manifest_stays_text(own: Own) -> None:
     text = f'name = "fuel"\nquestion = "{HOSTILE}"\nvalues = ["{HOSTILE}", "=1+1"]\n'
     made = manifest(first=FIRST, attributes="[[attributes]]\n" + text)
-    return own.store.open_campaign(made, FIRST)
-
-
-def test_a_hostile_manifest_stays_text(own: Own, hostile: Campaign) -> None:
-    question = hostile.manifest.attributes[0].question
-    assert question.startswith("<script>")
+    name = own.store.open_campaign(made, FIRST).name
     with serving(own.data) as site:
-        for path in (f"/campaigns/{hostile.name}", f"/campaigns/{hostile.name}/attributes/fuel"):
+        for path in (f"/campaigns/{name}", f"/campaigns/{name}/attributes/fuel"):
             page = site.get(path).text
             assert "<script>alert" not in page
             assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -257,49 +228,41 @@ def test_a_hostile_manifest_stays_text(own: Own, hostile: Campaign) -> None:
         assert site.get("/planner?campaign=<script>").text.count("<script>") == 0
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST", "localhost:80"])
-def test_names_of_this_machine_are_answered(site: Site, host: str) -> None:
-    assert site.get("/", {"Host": host}).status == 200
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:9180", "", "[::2]"]
-)
-def test_other_names_are_not(site: Site, host: str) -> None:
+def test_only_names_of_this_machine_are_answered(site: Site) -> None:
     """A web site that gives its own name this machine's address reads nothing."""
-    for path in ("/", "/index.json", "/health"):
-        reply = site.get(path, {"Host": host})
-        assert reply.status == 421
-        assert "test-" not in reply.text
+    for host in ("localhost", "127.0.0.1", "[::1]", "LOCALHOST", "localhost:80"):
+        assert site.get("/", {"Host": host}).status == 200
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "",
+        "[::2]",
+    ):
+        for path in ("/", "/index.json", "/health"):
+            reply = site.get(path, {"Host": host})
+            assert reply.status == 421
+            assert "test-" not in reply.text
 
 
-def test_an_address_has_a_longest_length(site: Site) -> None:
+def test_addresses_and_heads_have_a_longest_length(site: Site) -> None:
     start = "/planner.json?protocol="
     longest = start + "x" * (LONGEST_ADDRESS - len(start) + 1)
     assert site.get(longest).status == 400
     assert site.get(longest + "x").status == 414
-    assert site.get("/" + "y" * LONGEST_ADDRESS).status == 414
-
-
-def test_a_head_has_a_longest_length(site: Site) -> None:
-    with socket.create_connection(("127.0.0.1", site.port), 30) as endless:
-        endless.sendall(b"GET / HTTP/1.1\r\nX-Long: " + b"z" * LONGEST_HEAD)
+    with sending(site, b"GET / HTTP/1.1\r\nX-Long: " + b"z" * LONGEST_HEAD) as endless:
         assert endless.recv(100).startswith(b"HTTP/1.1 400 ")
     assert site.get("/").status == 200
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("k=1", "k = 1: must be a whole number from 2"),
-        ("k=4097", "must be at most 4,096"),
-        ("k=2.5", "must be a whole number"),
         ("n=0", "n = '0': must be 1 or more"),
-        ("n=9999999999", "must be at most 1,000,000,000"),
         ("n=" + "9" * 500, "must be a whole number"),
         ("n=²", "must be a whole number"),
         ("d=129", "must be at most 128"),
-        ("f=2", "a frequency lies between 0 and 1"),
         ("f=nan", "a frequency lies between 0 and 1"),
         ("eps_1=3", "must be smaller than eps_inf"),
         ("eps_inf=inf", "eps_inf = inf: must lie between"),
@@ -312,25 +275,19 @@ def test_a_head_has_a_longest_length(site: Site) -> None:
         ("rounds=0", "must be 1 or more"),
     ],
 )
-def test_parameters_beyond_reason_get_a_sentence(site: Site, query: str, told: str) -> None:
+def test_parameters_out_of_range_get_a_sentence(site: Site, query: str, message: str) -> None:
     reply = site.get(f"/planner.json?{quote(query, safe='=&')}")
     assert reply.status == 400
-    assert told in json.loads(reply.text)["error"]
+    assert message in json.loads(reply.text)["error"]
 
 
-@pytest.mark.parametrize("query", ["last=0", "last=1001", "last=x", "last=", "value=peat"])
-def test_other_parameters_out_of_range(site: Site, fuel: str, query: str) -> None:
-    assert site.get(f"{fuel}?{query}").status == 400
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/static/../page.py", "/static/%2e%2e/guard.py", "/static/guard.py", "/campaigns/..", "//x/"],
-)
-def test_no_other_file_is_served(site: Site, path: str) -> None:
-    reply = site.get(path)
-    assert reply.status == 404
-    assert "Traceback" not in reply.text
+def test_other_parameters_and_paths_that_are_refused(site: Site, fuel: str) -> None:
+    for query in ("last=0", "last=1001", "last=x", "last=", "value=peat"):
+        assert site.get(f"{fuel}?{query}").status == 400
+    for path in ("../page.py", "%2e%2e/guard.py", "guard.py", "../../campaigns/.."):
+        reply = site.get(f"/static/{path}")
+        assert reply.status == 404
+        assert "Traceback" not in reply.text
 
 
 def test_a_database_that_is_none_gives_a_sentence(tmp_path: Path) -> None:
@@ -347,8 +304,7 @@ def test_a_database_that_is_none_gives_a_sentence(tmp_path: Path) -> None:
         assert site.get("/planner").status == 200
 
 
-# --- Where others can connect, nothing but the health is read without the token.
-
+# --- Where others can connect, nothing but the health is read without the token -------------------
 
 TOKEN = "-".join(["a", "word", "that", "nobody", "guesses"])
 ANYWHERE = Address("0.0.0.0", 0)  # noqa: S104 - with a token, for the length of a test
@@ -394,23 +350,17 @@ def test_health_stays_open_and_names_no_place_or_host(guarded: Site) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "headers", [{"Authorization": f"Bearer {TOKEN}"}, {"Cookie": f"x=1; {COOKIE}={TOKEN}"}]
-)
-def test_with_the_token_all_is_read(guarded: Site, headers: dict[str, str]) -> None:
-    for path in ("/", "/metrics", "/index.json"):
-        assert guarded.get(path, headers).status == 200
-    assert guarded.get("/", {"Host": "stats.example", **headers}).status == 200
-
-
-def test_the_link_leaves_a_cookie_and_loses_the_token(guarded: Site) -> None:
+def test_the_token_or_the_cookie_that_the_link_leaves_reads_everything(guarded: Site) -> None:
     reply = guarded.get(f"/planner?n=5&token={TOKEN}")
     assert reply.headers["refresh"] == "0; url=/planner?n=5"
     kept, *flags = reply.headers["set-cookie"].split("; ")
     assert kept == f"{COOKIE}={TOKEN}"
     assert {"HttpOnly", "SameSite=strict"} <= set(flags)
     assert TOKEN not in reply.text
-    assert guarded.get("/planner?n=5", {"Cookie": kept}).status == 200
+    for headers in ({"Authorization": f"Bearer {TOKEN}"}, {"Cookie": f"x=1; {kept}"}):
+        for path in ("/", "/metrics", "/index.json"):
+            assert guarded.get(path, headers).status == 200
+        assert guarded.get("/", {"Host": "stats.example", **headers}).status == 200
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/%0d%0aX-Evil:1", "/\\evil.example"])
@@ -421,56 +371,44 @@ def test_the_link_leads_nowhere_else(guarded: Site, path: str) -> None:
     assert "x-evil" not in reply.headers
 
 
-# --- where it comes from ----------------------------------------------------------------------
-
-
-def test_loopback_needs_none(tmp_path: Path) -> None:
+def test_a_token_is_made_once_where_it_is_needed_and_private(tmp_path: Path) -> None:
     settings = resolve({"data_dir": tmp_path}, config=Path("/dev/null"), environ={})
     assert needed(settings, Address("127.0.0.1", 1)) is None
-    assert needed(settings, Address("192.168.1.9", 1)) == page_token(tmp_path, None, {})
-
-
-def test_one_is_made_once_and_kept_to_its_owner(tmp_path: Path) -> None:
-    made = page_token(tmp_path, None, {})
+    made = needed(settings, Address("192.168.1.9", 1))
+    assert made == page_token(tmp_path, None, {})
     assert len(made) >= 32
-    assert page_token(tmp_path, None, {}) == made
     assert stat.S_IMODE((tmp_path / "page.token").stat().st_mode) == 0o600
 
 
-def test_of_two_that_make_one_at_once_both_have_the_same(tmp_path: Path) -> None:
+def test_a_race_or_a_full_disk_leaves_no_second_or_empty_token(tmp_path: Path) -> None:
     others = []
+
+    def full() -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     def slowly() -> str:
         others.append(page_token(tmp_path, None, {}))
         return "a-token-of-sixteen-or-more"
 
+    with pytest.raises(SettingsError, match="cannot be created: No space left"):
+        page_token(tmp_path, None, {}, full)
+    assert list(tmp_path.iterdir()) == []
     assert [page_token(tmp_path, None, {}, slowly)] == others
     assert [file.name for file in tmp_path.iterdir()] == ["page.token"]
 
 
-def test_a_disk_that_is_full_leaves_no_empty_token(tmp_path: Path) -> None:
-    def full() -> str:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(SettingsError, match="cannot be created: No space left"):
-        page_token(tmp_path, None, {}, full)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_comes_before_the_environment_before_the_kept_one(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text(f"{TOKEN}\n")
+def test_a_file_comes_before_the_environment_and_must_hold_a_token(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text(f"{TOKEN}\n")
     environ = {"ALLOMFREE_PAGE_TOKEN": "from-the-environment"}
-    assert page_token(tmp_path, tmp_path / "mine", environ) == TOKEN
+    assert page_token(tmp_path, mine, environ) == TOKEN
     assert page_token(tmp_path, None, environ) == "from-the-environment"
     assert not (tmp_path / "page.token").exists()
-
-
-@pytest.mark.parametrize("token", ["", "short", "x" * 15, "with a space inside it", "ünicode" * 5])
-def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str) -> None:
-    (tmp_path / "mine").write_text(token)
-    with pytest.raises(SettingsError, match="holds no usable token") as refused:
-        page_token(tmp_path, tmp_path / "mine", {})
-    assert not token or token not in str(refused.value)
+    for token in ("", "short", "x" * 15, "with a space inside it", "ünicode" * 5):
+        mine.write_text(token)
+        with pytest.raises(SettingsError, match="holds no usable token") as refused:
+            page_token(tmp_path, mine, {})
+        assert not token or token not in str(refused.value)
     with pytest.raises(SettingsError, match="cannot be read"):
         page_token(tmp_path, tmp_path / "nosuch", {})
 
@@ -478,7 +416,7 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str) -> None:
 def test_the_owner_gets_a_link(cli: Cli, data: Path, campaign: Campaign) -> None:
     where = ("page", "--link", "--data-dir", data)
     assert cli(*where).stdout == "http://127.0.0.1:9180/\n"
-    shown = cli(*where, "--listen", "192.168.1.9:80")
+    done = cli(*where, "--listen", "192.168.1.9:80")
     token = (data / "page.token").read_text()
-    assert shown.stdout == f"http://192.168.1.9:80/?token={token}\n"
-    assert token not in shown.stderr
+    assert done.stdout == f"http://192.168.1.9:80/?token={token}\n"
+    assert token not in done.stderr
