@@ -1,9 +1,8 @@
-"""A real browser without a window, and what it did: requests, complaints, what is on the page."""
+"""A real browser without a window, what readers see in it, and the sample that it shows."""
 
 from __future__ import annotations
 
 import json
-import random
 import time
 from base64 import b64decode
 from collections.abc import Callable
@@ -21,13 +20,12 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from collector.data_dir import open_store
-from collector.opening import ADDRESS_FILE as ADDRESS
-from collector.records import Campaign, Candidate, Refusal
+from collector.opening import ADDRESS_FILE
+from collector.records import Refusal
 from collector.results.facts import write_truth
-from collector.rounds import sealing as rounds
-from collector.store import Store
-from protocol_spec import Manifest, Outcome, Randomiser
+from protocol_spec import Manifest, Outcome
 from tests.support.campaigns import manifest_text
+from tests.support.collector import HOUR, candidate, seal
 from tests.support.command_line import facts
 from tests.support.harness import AXE, need, path_of
 from tests.support.pages import rooms, store_windows
@@ -87,7 +85,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", value)
 
     def open(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
-        """Go there, as a fresh reader: what was requested and complained of before is forgotten."""
+        """Go there; requests and messages of earlier pages are forgotten."""
         if self.driver.current_url != BLANK:
             self.driver.get(BLANK)
         self.look(width, scheme)
@@ -98,22 +96,17 @@ class Browser:
     def read(self, address: str, width: int = WIDE, scheme: str = "light") -> None:
         """The same, and wait until the page's script has run."""
         self.open(address, width, scheme)
-        self.until(lambda: self.run(SETTLED))
+        scripted = 'document.documentElement.classList.contains("scripted")'
+        self.until(lambda: self.run(f'return !document.querySelector("script") || {scripted}'))
 
     def look(self, width: int, scheme: str) -> None:
-        """Through a window of that width, by day or by night."""
         shape = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == NARROW}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
-    def save_into(self, place: Path) -> None:
-        """Where files go that a link offers."""
-        behaviour = {"behavior": "allow", "downloadPath": str(place)}
-        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
-
     def until(self, condition: Callable[[], T | None]) -> T:
-        """Wait until something is so; parts that were replaced meanwhile are looked up again."""
+        """Wait for a condition; parts that were replaced meanwhile are looked up again."""
         gone = (NoSuchElementException, StaleElementReferenceException)
         found = WebDriverWait(self.driver, PATIENCE, 0.05, gone).until(lambda _: condition())
         assert found is not None
@@ -123,7 +116,6 @@ class Browser:
         return self.driver.execute_script(script, *words)
 
     def part(self, selector: str) -> WebElement:
-        """What is there now."""
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def parts(self, selector: str) -> list[WebElement]:
@@ -137,7 +129,6 @@ class Browser:
         return self.part(selector).text
 
     def cells(self, row: str) -> list[str]:
-        """The texts of a table's row."""
         return [cell.text for cell in self.parts(f"{row} > *")]
 
     def requests(self) -> list[str]:
@@ -147,26 +138,18 @@ class Browser:
         return [params["request"]["url"] for params in sent]
 
     def complaints(self) -> list[str]:
-        """What the console says since the page was opened."""
+        """Console messages since the page was opened."""
         return self._log("browser")
 
     def _log(self, kind: str) -> list[str]:
-        """What was logged since this was asked last."""
+        """What was logged since the last call."""
         entries = self.driver.get_log(kind)  # type: ignore[no-untyped-call]  # theirs has no types
         return [entry["message"] for entry in entries]
 
 
-SETTLED: Final = """
-return !document.querySelector("script")
-  || document.documentElement.classList.contains("scripted");
-"""
+# --- what readers see -----------------------------------------------------------------------------
 
-
-# --- What readers see of a page in the browser: findings of axe-core, brightness, width.
-
-
-BESIDE: Final = {"x": 3, "y": 300, "width": 1, "height": 1, "scale": 1}
-LOADED: Final = "return typeof axe === 'object'"
+MARGIN: Final = {"x": 3, "y": 300, "width": 1, "height": 1, "scale": 1}
 FINDINGS: Final = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.violations.map(
@@ -177,16 +160,15 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) => done(found.viol
 def grave_findings(browser: Browser) -> list[str]:
     """What axe-core calls serious or critical for readers who see, hear or point otherwise."""
     need("axe-core")
-    if not browser.run(LOADED):  # by an earlier look at the same page
+    if not browser.run("return typeof axe === 'object'"):
         browser.run(AXE.read_text(encoding="utf-8"))
     found: list[str] = browser.driver.execute_async_script(FINDINGS)
     return [finding for finding in found if finding.startswith(("serious", "critical"))]
 
 
 def brightness(browser: Browser) -> int:
-    """Takes a picture of the ground beside the content, and says how light it is: 0 to 255. No
-    more than that is painted and encoded: whole pages took five times as long."""
-    taken = browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": BESIDE})
+    """From 0 to 255, of one pixel of the background: a picture of a whole page takes longer."""
+    taken = browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": MARGIN})
     with Image.open(BytesIO(b64decode(taken["data"]))) as picture:
         shade = picture.convert("L").getpixel((0, 0))
     assert isinstance(shade, int)
@@ -199,14 +181,11 @@ def sideways(browser: Browser) -> int:
     return int(browser.run(f"return {whole}.scrollWidth - {whole}.clientWidth"))
 
 
-# --- Data for the page: a simulation with every kind of histogram, and a campaign that means harm.
+# --- the sample: a simulation with every kind of histogram, and a campaign with hostile texts -----
 
-
-SEED: Final = 20_240_607
-HOUR: Final = 3600
-ENOUGH, FEW = 200, 37
 SEALED: Final = 4
-DEVICES: Final = {"heating": 400, "quiet-hour": 400, "rare": FEW, "harm": 400}
+VALUES: Final = (1, 1, 1, 2, 0, 4)  # of every six devices
+DEVICES: Final = {"rare": 37}  # of 200 that are needed; the others have 400
 ATTRIBUTES: Final = f"""
 [[attributes]]
 name = "heating"
@@ -235,68 +214,7 @@ name = "harm"
 question = {json.dumps(HARM[0])}
 values = {json.dumps([*HARM, JAVASCRIPT])}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A data directory with the campaigns, by their names."""
-
-    data: Path
-    manifest: Path
-    simulation: str
-    hostile: str
-    windows: str
-
-
-def build(data: Path) -> Sample:
-    """Four sealed rounds and one that fills, drawn by the devices' own code from a fixed seed."""
-    store, chance = open_store(data), random.Random(SEED)
-    file = data / "demo.toml"
-    file.write_text(_text("demo", ATTRIBUTES))
-    simulation = store.open_campaign(Manifest.from_file(file), int(time.time()))
-    truth = _collect(store, simulation, chance)
-    plain = Manifest.from_toml(_text("harm", HOSTILE))
-    harmful = replace(plain, title=HARM[0], purpose=HARM[1], owner=HARM[2], contact=JAVASCRIPT)
-    hostile = store.open_campaign(harmful, int(time.time()))
-    _collect(store, hostile, chance)
-    windows = store.open_campaign(rooms("once", first=hostile.manifest.rounds.first), 0)
-    store_windows(store, windows)
-    store.close()
-    (data / ADDRESS).write_text("mqtts://broker.example:8883/allomfree")
-    write_truth(data, simulation.name, truth)
-    return Sample(data, file, simulation.name, hostile.name, windows.name)
-
-
-def _text(slug: str, attributes: str) -> str:
-    first = int(time.time()) - HOUR * (SEALED + 2) + HOUR // 2
-    text = manifest_text(slug=slug, first=first, eps_inf=4.0, eps_1=1.5, attributes=attributes)
-    return text.replace("min_reports = 1", f"min_reports = {ENOUGH}")
-
-
-def _collect(store: Store, campaign: Campaign, chance: random.Random) -> dict[str, list[float]]:
-    """Every device reports once a round; what they hold is returned as frequencies."""
-    manifest, truth = campaign.manifest, {}
-    devices: list[tuple[int, Randomiser, bytes]] = []
-    for i, attribute in enumerate(manifest.attributes):
-        draw = Randomiser(manifest.calibrations[i], chance.randbytes)
-        held = [d * d % attribute.k for d in range(DEVICES[attribute.name])]
-        devices += [(i, draw, draw.memoize(value)) for value in held]
-        truth[attribute.name] = [held.count(v) / len(held) for v in range(attribute.k)]
-    for number in range(SEALED + 1):
-        reports = [
-            Candidate(campaign.id, number, d + 1, i, 0, d, draw.report(memo))
-            for d, (i, draw, memo) in enumerate(devices)
-        ]
-        store.commit(reports, [Refusal(campaign.id, number, Outcome.BAD_LENGTH)] * 2)
-        if number < SEALED:
-            rounds.seal(store, campaign, number, manifest.rounds.deadline(number))
-    return truth
-
-
-# --- The sample as it is served, and where each kind of page is.
-
-
-# Every kind of page by its name; NAME stands for the simulation, WINDOWS for one round for life.
+# Every kind of page by its name; NAME stands for the simulation, WINDOWS for one with `once`.
 PAGES: Final = {
     "home": "/",
     "campaign": "/campaigns/NAME",
@@ -315,26 +233,52 @@ PAGES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ServedSample:
-    """An address, and the data behind it."""
+class Sample:
+    """A data directory with the campaigns by their names, and where it is served."""
 
-    url: str
-    sample: Sample
+    data: Path
+    simulation: str
+    hostile: str
+    windows: str
+    url: str = ""
 
     def page(self, kind: str) -> str:
-        """The address of a kind of page, of the simulation."""
-        path = PAGES[kind].replace("WINDOWS", self.sample.windows)
-        return self.url + path.replace("NAME", self.sample.simulation)
+        """The address of a kind of page."""
+        path = PAGES[kind].replace("WINDOWS", self.windows)
+        return self.url + path.replace("NAME", self.simulation)
 
-    def attribute(self, name: str, rest: str = "", campaign: str | None = None) -> str:
-        return f"{self.url}/campaigns/{campaign or self.sample.simulation}/attributes/{name}{rest}"
+    def estimates(self, attribute: str, number: str = "all", campaign: str = "") -> Any:
+        """What the command prints."""
+        wanted = ("--attribute", attribute, "--round", number, "--data-dir", self.data)
+        return facts("estimate", campaign or self.simulation, *wanted)
 
-    def estimates(self, attribute: str, number: str = "all") -> Any:
-        """What the command prints of an attribute of the simulation."""
-        wanted = ("--attribute", attribute, "--round", number, "--data-dir", self.sample.data)
-        return facts("estimate", self.sample.simulation, *wanted)
 
-    def estimate(self, attribute: str, number: str) -> Any:
-        """The same of one histogram."""
-        (found,) = self.estimates(attribute, number)
-        return found
+def build(data: Path) -> Sample:
+    """Four sealed rounds and one that fills."""
+    first = int(time.time()) - HOUR * (SEALED + 2) + HOUR // 2
+    store, names = open_store(data), []
+    for slug, attributes in (("demo", ATTRIBUTES), ("harm", HOSTILE)):
+        text = manifest_text(slug=slug, first=first, eps_inf=4.0, eps_1=1.5, attributes=attributes)
+        manifest = Manifest.from_toml(text.replace("min_reports = 1", "min_reports = 200"))
+        if slug == "harm":
+            texts = {"title": HARM[0], "purpose": HARM[1], "owner": HARM[2], "contact": JAVASCRIPT}
+            manifest = replace(manifest, **texts)
+        campaign = store.open_campaign(manifest, int(time.time()))
+        names.append(campaign.name)
+        for number in range(SEALED + 1):
+            for index, attribute in enumerate(manifest.attributes):
+                reports = [
+                    candidate(campaign, 1000 * index + d, number, index, VALUES[d % 6] % attribute.k)
+                    for d in range(DEVICES.get(attribute.name, 400))
+                ]
+                store.commit(reports, [Refusal(campaign.id, number, Outcome.BAD_LENGTH)])
+            if number < SEALED:
+                seal(store, campaign, number)
+    windows = store.open_campaign(rooms("once", first=first), 0)
+    store_windows(store, windows)
+    store.close()
+    (data / ADDRESS_FILE).write_text("mqtts://broker.example:8883/allomfree")
+    write_truth(data, names[0], {"heating": [1 / 6, 1 / 2, 1 / 6, 0, 1 / 6]})
+    return Sample(data, *names, windows.name)
+
+

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.support.browser import Browser, ServedSample, build
+from tests.support.browser import Browser, Sample, build
 from tests.support.pages import serving
 
 
@@ -23,8 +24,8 @@ def browser(chromium: Browser) -> Browser:
 
 
 @pytest.fixture(scope="package")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSample]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sample]:
     """The sample, which no test changes, served while a worker's tests run."""
     sample = build(tmp_path_factory.mktemp("sample"))
     with serving(sample.data) as site:
-        yield ServedSample(site.url, sample)
+        yield replace(sample, url=site.url)

@@ -1,4 +1,4 @@
-"""An open page follows the data by itself: reports, sealed rounds, a server that was away."""
+"""An open page updates itself: reports, sealed rounds, a server that was away."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_the_figure_of_a_filling_round_follows(browser: Browser, tmp_path: Path)
         stay(browser, site.url + path)
         count(collection, 1, 2)
         browser.until(lambda: browser.text("#reports") == "3")
-        (told,) = facts("estimate", "--round", "1", "--data-dir", collection.data)
-        for entry in told["histogram"]:
+        (result,) = facts("estimate", "--round", "1", "--data-dir", collection.data)
+        for entry in result["histogram"]:
             shown = browser.text(f'#figure [data-bar="{entry["value"]}"] .bar-number')
             assert shown.startswith(f"{100 * entry['raw']:.1f} %".replace("-", "−"))
         assert browser.run(SAME)
@@ -111,7 +111,10 @@ def test_a_tab_that_nobody_sees_holds_no_connection(browser: Browser, tmp_path: 
         assert browser.run(SAME)
 
 
-def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path) -> None:
+def test_a_server_that_was_away_or_an_answer_cut_off_is_asked_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Though nothing else changes: without that the page would show old numbers until it does."""
     collection, address = opened(tmp_path), Address("127.0.0.1", free_port())
     with serving(collection.data, address) as site:
         stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
@@ -120,18 +123,10 @@ def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path)
     assert received(browser, NOW) == "0"
     with serving(collection.data, address):
         browser.until(lambda: received(browser, NOW) == "2")
-        assert browser.run(SAME)
-
-
-def test_an_answer_that_was_cut_off_is_asked_for_again(browser: Browser, tmp_path: Path) -> None:
-    """Though nothing else changes: without that the page would show old numbers until it does."""
-    collection = opened(tmp_path)
-    with serving(collection.data) as site:
-        stay(browser, f"{site.url}/campaigns/{collection.manifest.campaign}")
         browser.until(lambda: browser.run("return changed > 0 && !busy && !stale"))
         before = browser.run(CUT_OFF)
-        count(collection, 0)
+        count(collection, 2)
         browser.until(lambda: browser.run("return missed") > before)
         browser.run("window.fetch = window.whole")
-        browser.until(lambda: received(browser, NOW) == "1")
+        browser.until(lambda: received(browser, NOW) == "3")
         assert browser.run(SAME)

@@ -1,4 +1,4 @@
-"""The page of a running collector: a process of its own that ends with it and comes back."""
+"""The page of a running collector: a separate process that ends with it and is restarted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,6 @@ IMPORTED = re.compile(r"import time: .*\| +(\S+)$")
 pytestmark = pytest.mark.slow
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A collector's process and its data."""
-
-    process: CollectorProcess
-    data: Path
-
-
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
     """Data of a collector that has not counted anything."""
@@ -54,13 +45,13 @@ def started(data: Path) -> CollectorProcess:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectorProcess]:
     """One for the tests that leave it as it is."""
     data = tmp_path_factory.mktemp("shared") / "data"
     data.mkdir(mode=0o700)
     with started(data) as process:
         process.wait_for(SERVES)
-        yield Running(process, data)
+        yield process
 
 
 @pytest.fixture
@@ -71,8 +62,8 @@ def running(fresh: Path) -> Iterator[CollectorProcess]:
         yield process
 
 
-def site_of(process: CollectorProcess) -> Site:
-    (line,) = [x["message"] for x in process.lines if SERVES in x["message"]]
+def site_of(process: CollectorProcess, announced: str = SERVES) -> Site:
+    (line,) = [x["message"] for x in process.lines if announced in x["message"]]
     found = re.search(r":(\d+)/", line)
     assert found
     return Site(int(found[1]))
@@ -82,10 +73,6 @@ def child_of(process: CollectorProcess) -> int:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     (pid,) = children.read_text().split()
     return int(pid)
-
-
-def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def test_the_page_inherits_no_secret(fresh: Path) -> None:
@@ -107,53 +94,42 @@ def test_the_page_inherits_no_secret(fresh: Path) -> None:
             for entry in (child / "environ").read_bytes().split(b"\0")
         }
         assert not inherited & secrets.keys()
-        opened = _open_files(child)
+        opened = set()
+        for entry in (child / "fd").iterdir():
+            with suppress(FileNotFoundError):  # it goes on opening and closing files
+                opened.add(str(entry.readlink()))
         assert opened
         assert not [name for name in opened if name.endswith((".lock", "/lock", "device.key"))]
 
 
-def _open_files(process: Path) -> set[str]:
-    """Of a process that goes on opening and closing files while they are listed."""
-    opened = set()
-    for entry in (process / "fd").iterdir():
-        with suppress(FileNotFoundError):
-            opened.add(str(entry.readlink()))
-    return opened
-
-
-def test_a_collector_serves_its_page(shared: Running) -> None:
-    site = site_of(shared.process)
+def test_a_collector_serves_its_page_and_its_own_metrics_at_a_lower_priority(
+    running: CollectorProcess, fresh: Path
+) -> None:
+    site = site_of(running)
     assert site.get("/").status == 200
-    wait_until(lambda: examine(shared.data).running)
+    wait_until(lambda: examine(fresh).running)
+    beat = examine(fresh).beat
+    assert beat is not None
+    assert beat.pid == running.pid
     reply = site.get("/health")
     assert reply.status == 503
     assert "the broker mqtt://127.0.0.1:1 cannot be used" in reply.text
-
-
-def test_memory_and_status_are_the_services_not_the_pages(shared: Running) -> None:
-    site = site_of(shared.process)
-    wait_until(lambda: examine(shared.data).running)
-    beat = examine(shared.data).beat
-    assert beat is not None
-    assert beat.pid == shared.process.pid
     text = site.get("/metrics").text
     assert re.search(r"^allomfree_resident_memory_bytes [1-9]", text, re.MULTILINE)
     assert "allomfree_connected 0.0" in text
-
-
-def test_the_page_gives_way_to_ingest(shared: Running) -> None:
-    site_of(shared.process).get("/")
-    assert os.getpriority(os.PRIO_PROCESS, child_of(shared.process)) == NICE
-    assert os.getpriority(os.PRIO_PROCESS, shared.process.pid) == 0
+    assert os.getpriority(os.PRIO_PROCESS, child_of(running)) == NICE
+    assert os.getpriority(os.PRIO_PROCESS, running.pid) == 0
 
 
 @pytest.mark.parametrize(
     "sent", [b"", HALF, HALF + b"x\r\n\r\n"], ids=["silent", "half", "answered"]
 )
-def test_connections_that_are_only_held_lock_nobody_out(shared: Running, sent: bytes) -> None:
+def test_connections_that_are_only_held_lock_nobody_out(
+    shared: CollectorProcess, sent: bytes
+) -> None:
     """A9: 300 from the owner's own address, which the page cannot tell apart. While requests that
     are whole are being answered, another may be told to try again."""
-    site, pages = site_of(shared.process), ("/", "/planner", "/index.json")
+    site, pages = site_of(shared), ("/", "/planner", "/index.json")
     whole, limit = sent.endswith(b"\r\n\r\n"), LIMITS.request_seconds
     assert [site.get(page).status for page in pages] == [200] * 3, "loaded before it is timed"
     with ExitStack() as stack:
@@ -169,9 +145,9 @@ def test_connections_that_are_only_held_lock_nobody_out(shared: Running, sent: b
         assert [site.get(page).status for page in pages] == [200] * 3
 
 
-def test_open_event_streams_lock_nobody_out(shared: Running) -> None:
+def test_open_event_streams_lock_nobody_out(shared: CollectorProcess) -> None:
     """A9: the owner's stream takes the place of the oldest."""
-    site = site_of(shared.process)
+    site = site_of(shared)
     with ExitStack() as stack:
         for _ in range(2 * LIMITS.readers):
             connection = stack.enter_context(closing(site.connect()))
@@ -181,23 +157,22 @@ def test_open_event_streams_lock_nobody_out(shared: Running) -> None:
         assert site.status("/events") == 200
 
 
-def test_a_page_that_was_killed_comes_back_at_its_address(shared: Running) -> None:
-    running = shared.process
-    site = site_of(running)
+def test_a_page_that_was_killed_comes_back_at_its_address(shared: CollectorProcess) -> None:
+    site = site_of(shared)
     assert site.get("/").status == 200
-    first = child_of(running)
+    first = child_of(shared)
     os.kill(first, signal.SIGKILL)
-    running.wait_for("the page ended (code -9); restarting")
+    shared.wait_for("the page ended (code -9); restarting")
     assert site.get("/").status == 200
-    assert child_of(running) != first
-    assert running.is_running
+    assert child_of(shared) != first
+    assert shared.is_running
 
 
 def test_a_collector_that_was_killed_takes_its_page_along(running: CollectorProcess) -> None:
     site_of(running).get("/")
     child = child_of(running)
     os.kill(running.pid, signal.SIGKILL)
-    wait_until(lambda: not is_there(child))
+    wait_until(lambda: not Path(f"/proc/{child}").exists())
 
 
 def test_a_collector_that_stops_ends_its_page_with_readers_attached(
@@ -208,7 +183,7 @@ def test_a_collector_that_stops_ends_its_page_with_readers_attached(
     assert connection.getresponse().readline() == b"retry: 3000\n"
     child = child_of(running)
     assert running.terminate() == 0
-    assert not is_there(child)
+    assert not Path(f"/proc/{child}").exists()
     connection.close()
 
 
@@ -234,14 +209,11 @@ def test_the_page_loads_neither_the_service_nor_the_mqtt_client(fresh: Path) -> 
     process.command[3:] = ["page", "--data-dir", str(fresh), "--listen", "127.0.0.1:0"]
     with process:
         process.wait_for("page on http://127.0.0.1:")
-        (said,) = [line["message"] for line in process.lines if "page on http" in line["message"]]
-        found = re.search(r":(\d+)/", said)
-        assert found
-        assert Site(int(found[1])).get("/").status == 200
+        assert site_of(process, "page on http").get("/").status == 200
         assert process.terminate() == 0
     lines = (line["message"].rstrip() for line in process.lines)
     loaded = {found[1] for line in lines if (found := IMPORTED.match(line))}
     assert {"collector.web.app", "uvicorn"} <= loaded
-    adapter = "collector.links.mqtt"  # the room's port alone is a few lines
-    forbidden = ("paho", "collector.service", adapter, "collector.ingest", "edge_client")
+    forbidden = ("paho", "collector.service", "collector.links.mqtt", "collector.ingest")
+    forbidden += ("edge_client",)
     assert [name for name in loaded if name.startswith(forbidden)] == []

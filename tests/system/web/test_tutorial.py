@@ -1,4 +1,4 @@
-"""The analyst's path as it is written: the tutorial's every command, in order, in an empty home."""
+"""The tutorial's every command, in order, in an empty home, prints what the tutorial shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,45 +18,11 @@ from tests.support.harness import ROOT
 
 pytestmark = pytest.mark.slow
 
-
-def checkout(place: Path) -> Path:
-    """As much of a checkout as the tutorial takes, with nothing that an earlier run left."""
-    (place / "docs").mkdir()
-    shutil.copytree(ROOT / "docs" / "examples", place / "docs" / "examples")
-    shutil.copy(ROOT / "docs" / "tutorial.ipynb", place / "docs")
-    return place
-
-
-def empty_home(place: Path) -> dict[str, str]:
-    """Nothing of this user's: only where programs are, and a home with nothing in it."""
-    place.mkdir()
-    programs = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
-    kept = {n: os.environ[n] for n in ("PYTHONPYCACHEPREFIX", "LANG") if n in os.environ}
-    return {"HOME": str(place), "PATH": programs, **kept}
-
-
-def test_every_cell_prints_what_the_tutorial_says(tmp_path: Path) -> None:
-    (tmp_path / "checkout").mkdir()
-    at = checkout(tmp_path / "checkout")
-    notebook = at / "docs" / "tutorial.ipynb"
-    printed = run(notebook, empty_home(tmp_path / "home"))
-    wanted = expected(notebook)
-    assert sum(map(bool, wanted)) >= 6
-    for shown, told in zip(printed, wanted, strict=True):
-        assert agrees(shown, told), f"{told}\n--- is not ---\n{shown}"
-    for name in ("small", "large", "biased"):
-        picture = ROOT / "docs" / "pictures" / f"tutorial-{name}.svg"
-        assert differences((at / f"{name}.svg").read_text(), picture.read_text()) == [], name
-    assert (at / "heat.parquet").stat().st_size > 0
-    assert list((tmp_path / "home").iterdir()) == [], "the rehearsal leaves nothing at home"
-
-
-# --- the notebook, run without Jupyter: its cells in order, in one fresh process ------------------
-
+# Runs a notebook's cells without Jupyter, and prints what each of them printed.
 RUNNER: Final = """
 import contextlib, io, json, os, subprocess, sys
-names, told = {"__name__": "__main__"}, []
-for source in json.load(open(sys.argv[1])):
+names, outputs = {"__name__": "__main__"}, []
+for source in json.load(sys.stdin):
     out = io.StringIO()
     if source.startswith("%%bash\\n"):
         script = source.removeprefix("%%bash\\n")
@@ -71,41 +36,38 @@ for source in json.load(open(sys.argv[1])):
     else:
         with contextlib.redirect_stdout(out):
             exec(compile(source, "a cell", "exec"), names)
-    told.append(out.getvalue())
-print(json.dumps(told))
+    outputs.append(out.getvalue())
+print(json.dumps(outputs))
 """
 
 
-def run(notebook: Path, environ: Mapping[str, str]) -> list[str]:
-    """What each cell of code prints, run in the notebook's own directory."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    sources = notebook.with_suffix(".cells.json")
-    sources.write_text(json.dumps(["".join(c["source"]) for c in cells if _is_code(c)]))
+def test_every_cell_prints_what_the_tutorial_shows(tmp_path: Path) -> None:
+    checkout, home = tmp_path / "checkout", tmp_path / "home"
+    home.mkdir()
+    shutil.copytree(ROOT / "docs" / "examples", checkout / "docs" / "examples")
+    notebook = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    kept = {n: os.environ[n] for n in ("PYTHONPYCACHEPREFIX", "LANG") if n in os.environ}
+    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, sources.resolve()],
-        cwd=notebook.parent,
-        env=dict(environ),
+        [sys.executable, "-c", RUNNER],
+        input=json.dumps(["".join(cell["source"]) for cell in cells]),
+        cwd=checkout / "docs",
+        env={"HOME": str(home), "PATH": path, **kept},
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return told
-
-
-def expected(notebook: Path) -> list[str]:
-    """What the cells of code are said to print."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return ["".join(line for o in c["outputs"] for line in o["text"]) for c in cells if _is_code(c)]
-
-
-def _is_code(cell: Mapping[str, object]) -> bool:
-    return cell["cell_type"] == "code"
-
-
-def agrees(printed: str, told: str) -> bool:
-    """Whether it is what was told; `[...]` stands for anything, and so does nothing at all."""
-    parts = (re.escape(part) for part in told.split("[...]"))
-    return not told or re.fullmatch(".*?".join(parts), printed, re.DOTALL) is not None
+    expected = ["".join(line for o in cell["outputs"] for line in o["text"]) for cell in cells]
+    assert sum(map(bool, expected)) >= 6
+    for printed, shown in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
+        parts = (re.escape(part) for part in shown.split("[...]"))  # which stands for anything
+        agrees = not shown or re.fullmatch(".*?".join(parts), printed, re.DOTALL)
+        assert agrees, f"{shown}\n--- is not ---\n{printed}"
+    for name in ("small", "large", "biased"):
+        picture = ROOT / "docs" / "pictures" / f"tutorial-{name}.svg"
+        assert differences((checkout / f"{name}.svg").read_text(), picture.read_text()) == [], name
+    assert (checkout / "heat.parquet").stat().st_size > 0
+    assert list(home.iterdir()) == [], "the rehearsal leaves nothing at home"
