@@ -256,19 +256,21 @@ class Sample:
 def build(data: Path) -> Sample:
     """Four sealed rounds and one that fills."""
     first = int(time.time()) - HOUR * (SEALED + 2) + HOUR // 2
-    store, names = open_store(data), []
+    store, names = open_store(data), dict[str, str]()
     for slug, attributes in (("demo", ATTRIBUTES), ("harm", HOSTILE)):
         text = manifest_text(slug=slug, first=first, eps_inf=4.0, eps_1=1.5, attributes=attributes)
         manifest = Manifest.from_toml(text.replace("min_reports = 1", "min_reports = 200"))
         if slug == "harm":
-            texts = {"title": HARM[0], "purpose": HARM[1], "owner": HARM[2], "contact": JAVASCRIPT}
-            manifest = replace(manifest, **texts)
+            manifest = replace(manifest, title=HARM[0], purpose=HARM[1])
+            manifest = replace(manifest, owner=HARM[2], contact=JAVASCRIPT)
         campaign = store.open_campaign(manifest, int(time.time()))
-        names.append(campaign.name)
+        names[slug] = campaign.name
         for number in range(SEALED + 1):
             for index, attribute in enumerate(manifest.attributes):
                 reports = [
-                    candidate(campaign, 1000 * index + d, number, index, VALUES[d % 6] % attribute.k)
+                    candidate(
+                        campaign, 1000 * index + d, number, index, VALUES[d % 6] % attribute.k
+                    )
                     for d in range(DEVICES.get(attribute.name, 400))
                 ]
                 store.commit(reports, [Refusal(campaign.id, number, Outcome.BAD_LENGTH)])
@@ -278,7 +280,5 @@ def build(data: Path) -> Sample:
     store_windows(store, windows)
     store.close()
     (data / ADDRESS_FILE).write_text("mqtts://broker.example:8883/allomfree")
-    write_truth(data, names[0], {"heating": [1 / 6, 1 / 2, 1 / 6, 0, 1 / 6]})
-    return Sample(data, *names, windows.name)
-
-
+    write_truth(data, names["demo"], {"heating": [1 / 6, 1 / 2, 1 / 6, 0, 1 / 6]})
+    return Sample(data, names["demo"], names["harm"], windows.name)

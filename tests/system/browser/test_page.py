@@ -129,8 +129,8 @@ def planned(place: Path, browser: Browser) -> Any:
         for i in range(int(fields["d"]))
     )
     file = place / "campaign.toml"
-    budget = {name: fields[name] for name in ("eps_inf", "eps_1")}
-    file.write_text(manifest_text(attributes=attributes, **budget))
+    eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
+    file.write_text(manifest_text(attributes=attributes, eps_inf=eps_inf, eps_1=eps_1))
     return facts("plan", file, "--devices", int(fields["n"]), "--frequency", fields["f"])
 
 

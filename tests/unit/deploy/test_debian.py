@@ -6,8 +6,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -68,22 +66,19 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def packed(directory: Path, program: str, own: Path, *, compiled: bool = True) -> Path:
+    need("dpkg", "dpkg-deb")
+    found = subprocess.run(["/usr/bin/python3", "--version"], capture_output=True, text=True)  # noqa: PLW1510
+    if not found.stdout.startswith(f"Python {PYTHON}."):
+        pytest.skip(f"the packages are for Debian 12, whose Python is {PYTHON}")
     pins = {name: version for name, (version, _) in read_pins(program).items()}
     package = PACKAGES[program]
     return build(directory, package, own, pins, build_environment(), "none", compiled=compiled)
 
 
-def built(directory: Path, program: str, own: Path, *, compiled: bool = True) -> Root:
-    need("dpkg", "dpkg-deb")
-    found = subprocess.run(["/usr/bin/python3", "--version"], capture_output=True, text=True)  # noqa: PLW1510
-    if not found.stdout.startswith(f"Python {PYTHON}."):
-        pytest.skip(f"the packages are for Debian 12, whose Python is {PYTHON}")
-    return Root(directory / "root", packed(directory, program, own, compiled=compiled))
-
-
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Root:
-    return built(tmp_path_factory.mktemp("edge"), "edge", own)
+    place = tmp_path_factory.mktemp("edge")
+    return Root(place / "root", packed(place, "edge", own))
 
 
 def test_the_agent_runs_from_its_package_and_needs_nothing_compiled(
@@ -104,25 +99,20 @@ def test_the_agent_runs_from_its_package_and_needs_nothing_compiled(
     assert "What heats your home?" in shown.stdout
 
 
-def test_what_is_installed_belongs_to_root_and_is_compiled(edge: Root) -> None:
+def test_files_belong_to_root_and_the_unit_starts_what_is_installed(edge: Root) -> None:
     listing = subprocess.run(
         ["dpkg-deb", "--contents", str(edge.file)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert {line.split()[1] for line in listing} == {"root/root"}
-    assert not [line for line in listing if line[8] == "w" and line[0] != "l"], (
-        "nobody else may write"
-    )
+    writable = [line for line in listing if line[8] == "w" and line[0] != "l"]
+    assert not writable, "by others"
     assert (edge.home / f"lib/python{PYTHON}/site-packages/edge_client/__pycache__").is_dir()
-
-
-def test_the_unit_starts_what_the_package_installs(edge: Root) -> None:
     (start,) = unit(edge.place / "lib/systemd/system/allomfree-edge.service")["ExecStart"]
     can_be_typed(start.split())
     program = edge.place / start.split()[0].lstrip("/")
     assert program.resolve() == (edge.home / "bin/allomfree-edge").resolve()
     assert os.access(program, os.X_OK)
-    first = program.read_text().splitlines()[0]
-    assert first == "#!/usr/lib/allomfree-edge/bin/python -I"
+    assert program.read_text().startswith("#!/usr/lib/allomfree-edge/bin/python -I\n")
     assert (edge.home / "bin/python").readlink() == Path("/usr/bin/python3")
 
 
@@ -139,40 +129,34 @@ def test_configuration_stays_when_it_is_removed_and_nothing_when_it_is_purged(
     assert not config.parent.exists()
 
 
-@contextmanager
-def stubs(place: Path, known: bool) -> Iterator[Path]:
-    """Commands that say what they were asked to do; `getent` knows the user or not."""
-    place.mkdir()
-    for name in ("useradd", "install", "chgrp", "chmod", "systemctl"):
-        (place / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
-    (place / "getent").write_text(f"#!/bin/sh\nexit {0 if known else 2}\n")
-    for file in place.iterdir():
-        file.chmod(0o755)
-    yield place
-
-
+@pytest.mark.parametrize("known", [False, True], ids=["new-user", "known-user"])
 @pytest.mark.parametrize("program", sorted(PACKAGES))
-def test_installing_makes_the_user_and_starts_nothing(program: str, tmp_path: Path) -> None:
-    scripts = control(PACKAGES[program], "1", 1)
+def test_installing_makes_the_user_and_starts_nothing(
+    program: str, known: bool, tmp_path: Path
+) -> None:
+    """With commands that print what they were called with; `getent` knows the user or not."""
+    for name in ("useradd", "install", "chgrp", "chmod", "systemctl"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+    (tmp_path / "getent").write_text(f"#!/bin/sh\nexit {0 if known else 2}\n")
+    for file in tmp_path.iterdir():
+        file.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-s", "configure"],
+        input=control(PACKAGES[program], "1", 1)["postinst"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
     name = PACKAGES[program].name
-    for known in (False, True):
-        with stubs(tmp_path / str(known), known) as place:
-            done = subprocess.run(
-                ["/bin/sh", "-s", "configure"],
-                input=scripts["postinst"],
-                env={"PATH": f"{place}:/usr/bin:/bin"},
-                capture_output=True, text=True, check=True,
-            ).stdout  # fmt: skip
-        assert ("useradd --system" in done) == (not known)
-        assert f"install -d -m 0700 -o {name} -g {name} /var/lib/{name}" in done
-        assert f"chmod 0640 /etc/allomfree/{program}.toml" in done
-        assert not re.search(r"systemctl (enable|start|restart)", done)
+    assert ("useradd --system" in done) == (not known)
+    assert f"install -d -m 0700 -o {name} -g {name} /var/lib/{name}" in done
+    assert f"chmod 0640 /etc/allomfree/{program}.toml" in done
+    assert not re.search(r"systemctl (enable|start|restart)", done)
 
 
 def test_the_collector_runs_from_its_package_with_broker_and_page(
     tmp_path: Path, own: Path
 ) -> None:
-    root = built(tmp_path, "collector", own, compiled=False)
+    root = Root(tmp_path / "root", packed(tmp_path, "collector", own, compiled=False))
     data, port = tmp_path / "data", free_port()
     (tmp_path / "campaign.toml").write_text(manifest_text())
     settings = ("--config", os.devnull, "--data-dir", data)

@@ -64,26 +64,20 @@ def test_a_unit_is_confined_and_runs_its_program(name: str) -> None:
     can_be_typed(start.split())
 
 
-def test_each_unit_filters_system_calls_and_the_agents_memory() -> None:
-    """The page lowers its own priority; where that is refused it ends before its first answer."""
-    edge = UNITS["edge"]
+def test_limits_of_system_calls_memory_watchdogs_and_restarts() -> None:
+    """The page lowers its own priority; where that is refused it ends before its first answer.
+    A watchdog is slower than a broker that hangs; only a person can help after some exit codes."""
+    edge, own = UNITS["edge"], UNITS["collector"]
     assert edge["ProcSubset"] == ["all"]
     assert edge["SystemCallFilter"][0] == "@system-service"
     assert edge["MemoryMax"] == ["128M"]
     assert int(edge["RestartSec"][0]) >= 10
-    *_, without, back = UNITS["collector"]["SystemCallFilter"]
+    *_, without, back = own["SystemCallFilter"]
     assert without.startswith("~")
     assert back == "setpriority"
-
-
-def test_the_watchdog_is_slower_than_a_broker_that_hangs() -> None:
     hanging = 2 * 3 * CONNECT_SECONDS
-    assert int(UNITS["collector"]["WatchdogSec"][0]) > 2 * hanging
-    slowest = hanging + CommandSource(["true"]).timeout
-    assert int(UNITS["edge"]["WatchdogSec"][0]) > 2 * slowest
-
-
-def test_no_restart_where_only_a_person_can_help() -> None:
+    assert int(own["WatchdogSec"][0]) > 2 * hanging
+    assert int(edge["WatchdogSec"][0]) > 2 * (hanging + CommandSource(["true"]).timeout)
     codes = {n: set(map(int, UNITS[n]["RestartPreventExitStatus"][0].split())) for n in UNITS}
     settings, policy = SettingsError.exit_code, errors.PolicyRefusal.exit_code
     assert codes == {"collector": {settings}, "edge": {settings, policy}}
@@ -129,7 +123,7 @@ def test_systemd_takes_the_unit(name: str, check: list[str], tmp_path: Path) -> 
     assert not [line for line in done.stderr.splitlines() if name in line]
 
 
-def test_mosquitto_reads_what_broker_config_writes_and_no_more(tmp_path: Path) -> None:
+def test_mosquitto_reads_what_broker_config_writes_and_is_as_confined(tmp_path: Path) -> None:
     settings = collector.settings.resolve(
         {}, config=Path("/dev/null"), environ={"STATE_DIRECTORY": str(DATA)}
     )
@@ -153,10 +147,7 @@ def test_mosquitto_reads_what_broker_config_writes_and_no_more(tmp_path: Path) -
     assert all(path.exists() for path in hidden)
     configuration = (written / "mosquitto.conf").read_text(encoding="utf-8")
     assert not any(str(path) in configuration for path in hidden)
-
-
-def test_the_drop_in_is_as_strict_as_the_collector() -> None:
-    drop_in, own = unit(DROP_IN), UNITS["collector"]
+    own = UNITS["collector"]
     fences = re.compile(r"NoNew|Private|Protect|Restrict|Capability|MemoryDeny|System|Lock|LimitC")
     wanted = {key for key in own if fences.match(key)} - {"PrivateMounts"}
     assert len(wanted) > 20
@@ -191,17 +182,17 @@ def test_promtool_takes_the_rules_and_each_fires_when_it_should() -> None:
     assert {row["alertname"] for row in rows if not row.get("exp_alerts")} == names
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_a_rule_asks_for_what_is_measured_and_says_what_to_do(rule: dict[str, Any]) -> None:
-    asked = set(re.findall(r"\b(?:allomfree_\w+|up\b)", rule["expr"]))
-    assert asked
-    assert asked <= {*METRICS, "up"}
-    assert rule["expr"].count('job="allomfree"') == rule["expr"].count("{")
-    assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "description"}
-    described = rule["annotations"]["description"]
-    for program, verb in re.findall(r"(allomfree-collector) ([a-z-]+)", described):
-        assert verb in PROGRAMS[program].commands
+def test_a_rule_queries_what_is_measured_and_describes_what_to_do() -> None:
+    for rule in RULES:
+        asked = set(re.findall(r"\b(?:allomfree_\w+|up\b)", rule["expr"]))
+        assert asked
+        assert asked <= {*METRICS, "up"}
+        assert rule["expr"].count('job="allomfree"') == rule["expr"].count("{")
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"].keys() == {"summary", "description"}
+        described = rule["annotations"]["description"]
+        for program, verb in re.findall(r"(allomfree-collector) ([a-z-]+)", described):
+            assert verb in PROGRAMS[program].commands
 
 
 def test_the_page_lists_every_rule_and_a_configuration_that_prometheus_takes(

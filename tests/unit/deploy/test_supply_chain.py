@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -57,14 +56,13 @@ def test_a_list_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*EXTRAS, "build"])
-def test_a_list_names_files_and_no_host(name: str) -> None:
+def test_a_list_has_hashes_and_no_host(name: str) -> None:
     for package, (version, hashes) in read_pins(name).items():
         assert version, package
         assert hashes, package
         assert all(re.fullmatch("[0-9a-f]{64}", each) for each in hashes), package
     text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
-    assert "//" not in text
-    assert "--index" not in text
+    assert not re.search("//|--index", text)
 
 
 def test_our_scripts_install_only_what_is_listed() -> None:
@@ -222,15 +220,3 @@ def run(place: Path, *words: str, code: int = 0) -> str:
     )
     assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("script", "verb"), [("simulate_fleet", "statistics"), ("reproduce_paper", "variance")]
-)
-def test_the_scripts_of_a_checkout_are_the_same_commands(
-    script: str, verb: str, tmp_path: Path
-) -> None:
-    words = [sys.executable, str(ROOT / f"scripts/{script}.py"), "--help"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"\n  {verb} " in done.stdout
-    assert shutil.which("allomfree-sim", path=str(Path(sys.executable).parent))
