@@ -98,11 +98,9 @@ WRITES = [
     (KITCHEN, f"{ROOT}/up/{KITCHEN}/other", NOBODY),
     (KITCHEN, f"{ROOT}/up/{KITCHEN}/report/more", NOBODY),
     (KITCHEN, f"{ROOT}/up/{GARDEN}/report", NOBODY),
-    (KITCHEN, f"{ROOT}/up/{GARDEN}/request", NOBODY),
     (KITCHEN, f"{ROOT}/up/{KITCHEN}x/report", NOBODY),
     (KITCHEN, f"{ROOT}/pub/manifest", NOBODY),
     (KITCHEN, f"{ROOT}/pub/receipt/0/0", NOBODY),
-    (KITCHEN, f"{ROOT}/pub/up/{KITCHEN}/report", NOBODY),
     (KITCHEN, f"{ROOT}/down/{GARDEN}/response", NOBODY),
     (KITCHEN, f"{ROOT}/down/{KITCHEN}/response", NOBODY),
     (KITCHEN, marker(), NOBODY),
@@ -113,42 +111,34 @@ WRITES = [
     (COLLECTOR, marker(), {COLLECTOR}),
     (COLLECTOR, marker().replace("report", "request"), NOBODY),
     (COLLECTOR, f"{ROOT}/up/{GARDEN}/report", NOBODY),
-    (COLLECTOR, f"{ROOT}/up/{GARDEN}/request", NOBODY),
     (COLLECTOR, f"{ROOT}/up/{COLLECTOR}/report", NOBODY),
     (AUDITOR, marker(), NOBODY),
     (AUDITOR, f"{ROOT}/up/{GARDEN}/report", NOBODY),
-    (AUDITOR, f"{ROOT}/up/{AUDITOR}/report", NOBODY),
     (AUDITOR, f"{ROOT}/pub/manifest", NOBODY),
     (AUDITOR, f"{ROOT}/down/{GARDEN}/response", NOBODY),
     (TV, f"{ROOT}/up/{TV}/report", NOBODY),
     (TV, f"{ROOT}/up/{TV}/request", NOBODY),
-    (TV, f"{ROOT}/up/tv/report", NOBODY),
     (TV, f"{ROOT}/up/{KITCHEN}/report", NOBODY),
-    (TV, f"{ROOT}/up/{KITCHEN}/request", NOBODY),
     (TV, f"{ROOT}/pub/manifest", NOBODY),
     (TV, f"{ROOT}/pub/result/fuel/json", NOBODY),
 ]
 
 
-@pytest.mark.parametrize(("who", "topic", "received"), WRITES)
-def test_publishing(parties: Parties, who: str, topic: str, received: set[str]) -> None:
+def test_publishing(parties: Parties) -> None:
     with subscribed(parties):
-        assert received_by(parties, parties[who].publish(topic)) == received
-
-
-def test_no_reader_has_a_devices_name() -> None:
-    """Even a broker that let it publish could not get it counted (R30)."""
-    assert parse_from_device(f"{ROOT}/up/{TV}/report") is None
+        for who, topic, received in WRITES:
+            assert received_by(parties, parties[who].publish(topic)) == received, (who, topic)
     assert parse_from_device(f"{ROOT}/up/{KITCHEN}/report") is not None
+    assert parse_from_device(f"{ROOT}/up/{TV}/report") is None, (
+        "no reader has a device's name (R30)"
+    )
 
 
-@pytest.mark.parametrize("who", [KITCHEN, AUDITOR, TV])
-def test_nobody_plants_a_retained_manifest(
-    broker: ConfiguredBroker, parties: Parties, who: str
-) -> None:
+def test_nobody_plants_a_retained_manifest(broker: ConfiguredBroker, parties: Parties) -> None:
     parties[COLLECTOR].publish(f"{ROOT}/pub/manifest", b"the real one", retain=True)
-    parties[who].publish(f"{ROOT}/pub/manifest", b"a planted one", retain=True)
-    parties[who].publish(f"{ROOT}/pub/planted", b"another one", retain=True)
+    for who in (KITCHEN, AUDITOR, TV):
+        parties[who].publish(f"{ROOT}/pub/manifest", b"a planted one", retain=True)
+        parties[who].publish(f"{ROOT}/pub/planted", b"another one", retain=True)
     with broker.client(LOFT) as late:
         late.subscribe(READABLE[KITCHEN][0], MARK)
         assert late.receives(b"the real one")
@@ -157,34 +147,29 @@ def test_nobody_plants_a_retained_manifest(
     parties[COLLECTOR].publish(f"{ROOT}/pub/manifest", retain=True)
 
 
-@pytest.mark.parametrize(
-    ("topic", "received"),
-    [
+def test_a_last_will_is_restricted_too(broker: ConfiguredBroker, parties: Parties) -> None:
+    """The broker has published a will when that of the same name's next connection arrives."""
+    for topic, received in (
         (f"{ROOT}/pub/state", NOBODY),
         (f"{ROOT}/up/{GARDEN}/report", NOBODY),
         (f"{ROOT}/down/{GARDEN}/response", NOBODY),
         (f"{ROOT}/up/{LOFT}/report", {COLLECTOR}),
-    ],
-)
-def test_a_last_will_is_restricted_too(
-    broker: ConfiguredBroker, parties: Parties, topic: str, received: set[str]
-) -> None:
-    """The broker has published a will when that of the same name's next connection arrives."""
-    tried = (topic, b"last words on " + topic.encode())
-    later = (f"{ROOT}/up/{LOFT}/request", b"sent after " + topic.encode())
-    with subscribed(parties):
-        for will in (tried, later):
-            client = broker.client(LOFT, will=will)
-            if client.connect():
-                client.drop()
-            else:  # a broker may refuse the whole connection
-                assert (will, received) == (tried, NOBODY)
-        assert parties[COLLECTOR].receives(later[1])
-        assert received_by(parties, tried[1]) == received
-    with broker.client(LOFT) as late:
-        late.subscribe(READABLE[KITCHEN][0], MARK)
-        assert late.receives(parties[COLLECTOR].publish(MARK))
-        assert tried[1] not in late.payloads, "nor is it retained"
+    ):
+        tried = (topic, b"last words on " + topic.encode())
+        later = (f"{ROOT}/up/{LOFT}/request", b"sent after " + topic.encode())
+        with subscribed(parties):
+            for will in (tried, later):
+                client = broker.client(LOFT, will=will)
+                if client.connect():
+                    client.drop()
+                else:  # a broker may refuse the whole connection
+                    assert (will, received) == (tried, NOBODY)
+            assert parties[COLLECTOR].receives(later[1])
+            assert received_by(parties, tried[1]) == received
+        with broker.client(LOFT) as late:
+            late.subscribe(READABLE[KITCHEN][0], MARK)
+            assert late.receives(parties[COLLECTOR].publish(MARK))
+            assert tried[1] not in late.payloads, "nor is it retained"
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -193,7 +178,6 @@ PUBLIC, MINE, REPORT = "public", "mine", "report"
 REQUEST, ANSWER, DISCOVERY = "request", "answer", "discovery"
 MAY = {PUBLIC, MINE}
 READS = [
-    (ATTIC, f"{ROOT}/pub/manifest", {PUBLIC}),
     (ATTIC, f"{ROOT}/pub/#", {PUBLIC}),
     (ATTIC, "allomfree/v1/+/pub/#", {PUBLIC}),
     (ATTIC, f"{ROOT}/down/{ATTIC}/response", {MINE}),
@@ -206,17 +190,14 @@ READS = [
 # NATS refuses these as a whole; mosquitto grants them, and delivers only what is allowed.
 TOO_WIDE = [
     (ATTIC, f"{ROOT}/down/{GARDEN}/response", NOBODY),
-    (ATTIC, f"{ROOT}/down/{ATTIC}/#", {MINE}),
     (ATTIC, f"{ROOT}/down/+/response", {MINE}),
     (ATTIC, f"{ROOT}/down/#", {MINE}),
     (ATTIC, f"{ROOT}/up/{GARDEN}/report", NOBODY),
-    (ATTIC, f"{ROOT}/up/{ATTIC}/report", NOBODY),
     (ATTIC, f"{ROOT}/up/+/report", NOBODY),
     (ATTIC, f"{ROOT}/up/#", NOBODY),
     (ATTIC, f"{ROOT}/+/{GARDEN}/+", NOBODY),
     (ATTIC, "allomfree/#", MAY),
     (ATTIC, "+/+/+/+/+/+", {MINE}),
-    (ATTIC, "+/#", MAY),
     (ATTIC, "#", MAY),
     (ATTIC, "$SYS/#", NOBODY),
     (ATTIC, "$MQTT/#", NOBODY),
@@ -242,31 +223,22 @@ def traffic(parties: Parties) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
-    ("who", "wanted", "received", "wide"),
-    [*((*row, False) for row in READS), *((*row, True) for row in TOO_WIDE)],
-)
-def test_reading(
-    broker: ConfiguredBroker,
-    parties: Parties,
-    who: str,
-    wanted: str,
-    received: set[str],
-    wide: bool,
-) -> None:
-    refused = wide and broker.setup.kind == "nats"
-    reader = parties[who]
-    already = len(reader.received)
-    assert reader.subscribe(wanted, qos=1) == [not refused]
-    reader.subscribe(MARK)
-    sent = traffic(parties)
-    assert reader.receives(parties[COLLECTOR].publish(MARK))
-    expected = NOBODY if refused else received
-    assert all(reader.receives(sent[what]) for what in expected)
-    reader.unsubscribe(wanted, MARK)
-    came = reader.received[already:]
-    assert {what for what, payload in sent.items() if payload in dict(came).values()} == expected
-    assert not [topic for topic, _ in came if topic.startswith("$")]
+def test_reading(broker: ConfiguredBroker, parties: Parties) -> None:
+    for who, wanted, received in [*READS, *TOO_WIDE]:
+        refused = (who, wanted, received) in TOO_WIDE and broker.setup.kind == "nats"
+        reader = parties[who]
+        already = len(reader.received)
+        assert reader.subscribe(wanted, qos=1) == [not refused]
+        reader.subscribe(MARK)
+        sent = traffic(parties)
+        assert reader.receives(parties[COLLECTOR].publish(MARK))
+        expected = NOBODY if refused else received
+        assert all(reader.receives(sent[what]) for what in expected)
+        reader.unsubscribe(wanted, MARK)
+        came = reader.received[already:]
+        found = {what for what, payload in sent.items() if payload in dict(came).values()}
+        assert found == expected, (who, wanted)
+        assert not [topic for topic, _ in came if topic.startswith("$")]
 
 
 # --- connecting ------------------------------------------------------------------------------
@@ -305,33 +277,34 @@ def test_a_certificate_must_be_ours_and_a_clients(
 
 
 @pytest.mark.parametrize("broker", CERTIFICATES, indirect=True)
-@pytest.mark.parametrize("claimed", [COLLECTOR, GARDEN, f"CN={COLLECTOR}", f"CN={GARDEN}"])
 def test_a_certificate_decides_whatever_name_is_claimed(
-    broker: ConfiguredBroker, parties: Parties, claimed: str
+    broker: ConfiguredBroker, parties: Parties
 ) -> None:
-    liar = broker.client(LOFT, name=claimed)
-    if liar.connect():
-        with subscribed(parties):
-            assert received_by(parties, liar.publish(f"{ROOT}/pub/state")) == NOBODY
-            assert received_by(parties, liar.publish(f"{ROOT}/up/{GARDEN}/report")) == NOBODY
-            assert received_by(parties, liar.publish(f"{ROOT}/up/{LOFT}/report")) == {COLLECTOR}
-        liar.disconnect()
+    for claimed in (COLLECTOR, GARDEN, f"CN={COLLECTOR}", f"CN={GARDEN}"):
+        liar = broker.client(LOFT, name=claimed)
+        if liar.connect():
+            with subscribed(parties):
+                assert received_by(parties, liar.publish(f"{ROOT}/pub/state")) == NOBODY
+                assert received_by(parties, liar.publish(f"{ROOT}/up/{GARDEN}/report")) == NOBODY
+                own = liar.publish(f"{ROOT}/up/{LOFT}/report")
+                assert received_by(parties, own) == {COLLECTOR}
+            liar.disconnect()
 
 
 @pytest.mark.parametrize("broker", NATS, indirect=True)
-@pytest.mark.parametrize("name", [KITCHEN, COLLECTOR])
-def test_nats_has_no_back_door(broker: ConfiguredBroker, name: str) -> None:
+def test_nats_has_no_back_door(broker: ConfiguredBroker) -> None:
     """Its own protocol has a port too, on this machine: no credential of ours opens it."""
     log = (broker.directory / "broker.log").read_text()
     found = re.search(r"Listening for client connections on 127\.0\.0\.1:(\d+)", log)
     assert found, log
-    known = broker.configured.credentials(name)
-    for claim in ({}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}):
-        with socket.create_connection(("127.0.0.1", int(found[1])), 20) as sock:
-            sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
-            said = b"".join(iter(lambda: sock.recv(4096), b""))
-            assert b"-ERR 'Authorization Violation'" in said
-            assert b"PONG" not in said
+    for name in (KITCHEN, COLLECTOR):
+        known = broker.configured.credentials(name)
+        for claim in ({}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}):
+            with socket.create_connection(("127.0.0.1", int(found[1])), 20) as sock:
+                sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
+                answer = b"".join(iter(lambda: sock.recv(4096), b""))
+                assert b"-ERR 'Authorization Violation'" in answer
+                assert b"PONG" not in answer
 
 
 # --- one device's share of the broker (A6) ---------------------------------------------------
@@ -371,21 +344,16 @@ def test_a_device_cannot_fill_the_broker_with_retained_messages(
                     hostile.publish(topic, bytes([number]) * 1000, retain=True)
             for topic in own:
                 hostile.publish(topic, b"k" * LARGE, retain=True)
-        # mosquitto cannot refuse to retain, but those are all the topics there are
-        assert retained(broker) == (NOBODY if setup.kind == "nats" else own)
-        size = sum(f.stat().st_size for f in broker.directory.rglob("*") if f.is_file())
-    assert size < 10 * LARGE
-
-
-def test_a_last_will_is_not_retained_on_nats(tmp_path: Path) -> None:
-    with shared(Setup("nats", "password"), tmp_path) as broker:
         with broker.client(COLLECTOR) as collector:
             collector.subscribe(*from_all_devices())
             client = broker.client(HOSTILE, will=(f"{ROOT}/up/{HOSTILE}/report", b"kept?"))
             assert client.connect()
             client.drop()
-            assert collector.receives(b"kept?"), "it is sent"
-        assert retained(broker) == NOBODY
+            assert collector.receives(b"kept?"), "a last will is sent"
+        # mosquitto cannot refuse to retain, but those are all the topics there are
+        assert retained(broker) == (NOBODY if setup.kind == "nats" else own)
+        size = sum(f.stat().st_size for f in broker.directory.rglob("*") if f.is_file())
+    assert size < 10 * LARGE
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)

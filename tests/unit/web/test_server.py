@@ -91,9 +91,9 @@ def test_an_unfinished_request_has_a_deadline(tmp_path: Path, sent: bytes) -> No
 
 @pytest.mark.parametrize("first", [b"", WHOLE], ids=["first-request", "after-an-answer"])
 def test_single_bytes_do_not_put_it_off(tmp_path: Path, first: bytes) -> None:
-    with serving(tmp_path, limits=Limits(request_seconds=0.5)) as site:
-        with sending(site, first) as sock:
-            assert is_cut_off(sock, b"G", pace_seconds=0.02)
+    limits = Limits(request_seconds=0.5)
+    with serving(tmp_path, limits=limits) as site, sending(site, first) as sock:
+        assert is_cut_off(sock, b"G", pace_seconds=0.02)
 
 
 def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
