@@ -37,7 +37,7 @@ from collector.brokers.authority import (
     read_certificate,
 )
 from collector.brokers.choose import choose_broker, let_announce
-from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, BrokerPlan, Pair
+from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
 from collector.data_dir import open_store, session_name
@@ -90,12 +90,12 @@ def contents(directory: Path) -> dict[Path, bytes]:
 
 
 def refused(cli: Cli, data: Path, *words: object, **options: Any) -> str:
-    """A command that must be refused: what it says, with every file as it was."""
+    """A command that must be refused with every file as it was: its error."""
     before = contents(data)
-    said = cli(*words, "--data-dir", data, **options)
-    assert (said.exit_code, said.stdout) == (2, "")
+    failed = cli(*words, "--data-dir", data, **options)
+    assert (failed.exit_code, failed.stdout) == (2, "")
     assert contents(data) == before
-    return said.stderr
+    return failed.stderr
 
 
 # --- what is asked for -----------------------------------------------------------------------
@@ -104,11 +104,9 @@ SMUGGLED = "\nallow_anonymous true"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("mosquitto", "--host", "bücher.example"), "invalid host name"),
-        (("mosquitto", "--host", "a" * 300), "invalid host name"),
-        (("mosquitto", "--host", "mqtts://broker.example"), "invalid host name"),
         (("mosquitto", "--host", f"pi.local{SMUGGLED}"), "invalid host name"),
         (("mosquitto", "--host", "pi.local", "--run-as", f"root{SMUGGLED}"), "in --run-as"),
         (("mosquitto", "--host", "pi.local", "--bind", f"127.0.0.1{SMUGGLED}"), "in --bind"),
@@ -116,18 +114,16 @@ SMUGGLED = "\nallow_anonymous true"
         (("mosquitto", "--host", "pi.local", "--home-assistant", "home\nuser x"), "prefix"),
         (("mosquitto",), "--host is not given; nothing was written"),
         (("nats", "--cluster", "a", "b"), "a cluster of 2 is not possible"),
-        (("nats", "--cluster", "a", "b", "c", "d"), "a cluster of 4 is not possible"),
         (("nats", "--cluster", "a", "b", "a"), "a is listed twice in --cluster"),
         (("nats", "--cluster", "a", "b", "no/host"), "in --cluster; nothing was written"),
         (("mosquitto", "--cluster", "a", "b", "c"), "--cluster needs NATS"),
         (("nats", "--cluster", "a", "b", "c", "--bind", "192.0.2.1"), "leave it out"),
         (("nats", "--cluster", "a", "b", "c", "--port", "6222"), "among themselves"),
-        (("nats", "a", "b"), "unexpected extra argument"),
     ],
 )
-def test_what_is_refused(cli: Cli, data: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_is_refused(cli: Cli, data: Path, words: tuple[str, ...], message: str) -> None:
     """Among it whatever would mean something else in a broker's files."""
-    assert said in refused(cli, data, "broker-config", *words)
+    assert message in refused(cli, data, "broker-config", *words)
     assert not data.exists()
 
 
@@ -150,34 +146,28 @@ def test_where_it_listens(
 ) -> None:
     """P6: every interface only where it cannot be known, and then with a loud warning."""
     command = ("broker-config", kind, *words, "--data-dir", data)
-    told = cli(*command).stdout
-    assert ("ATTENTION: it listens on EVERY interface" in told) == (listens == "every interface")
+    everywhere = listens == "every interface"
+    assert ("ATTENTION: it listens on EVERY interface" in cli(*command).stdout) == everywhere
     again = json.loads(cli(*command[:2], "--data-dir", data, "--json").stdout)
     assert again["listens_on"] == listens
     config = (data / "broker" / f"{kind}.conf").read_text()
     address = f"[{listens}]" if ":" in listens else listens
     wanted = {"mosquitto": f"listener 8883 {listens}\n", "nats": f'listen: "{address}:8883"'}
-    assert (wanted[kind] in config) == (listens != "every interface")
+    assert (wanted[kind] in config) != everywhere
 
 
 @pytest.mark.parametrize(
-    ("host", "bind", "said", "unsaid"),
+    ("bind", "message"),
     [
-        ("pi.local", "127.0.0.2", "only this machine can reach it", "other machines"),
-        ("pi.local", "::1", "only this machine can reach it", "other machines"),
-        ("pi.local", "all", "other machines reach it at mqtts://pi.local:", "only this machine"),
+        ("127.0.0.2", "only this machine can reach it"),
+        ("::1", "only this machine can reach it"),
+        ("all", "other machines reach it at mqtts://pi.local:"),
     ],
 )
 def test_the_embedded_broker_serves_where_it_was_configured(
-    cli: Cli,
-    data: Path,
-    caplog: pytest.LogCaptureFixture,
-    host: str,
-    bind: str,
-    said: str,
-    unsaid: str,
+    cli: Cli, data: Path, caplog: pytest.LogCaptureFixture, bind: str, message: str
 ) -> None:
-    configure(cli, data, "--host", host, "--bind", bind, "--port", str(free_port()))
+    configure(cli, data, "--host", "pi.local", "--bind", bind, "--port", str(free_port()))
     logger = logging.getLogger("allomfree.broker")
     logger.addHandler(caplog.handler)  # the command line has set up a log of its own
     try:
@@ -188,45 +178,33 @@ def test_the_embedded_broker_serves_where_it_was_configured(
             link.close()
     finally:
         logger.removeHandler(caplog.handler)
-    assert said in caplog.text
-    assert unsaid not in caplog.text
+    assert message in caplog.text
+    assert ("only this machine" in caplog.text) != ("other machines" in caplog.text)
 
 
 # --- run again -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setup", BOTH)
-def test_run_again_it_writes_the_same(cli: Cli, setup: Setup, data: Path) -> None:
-    configure(cli, data, "--host", "pi.example", "--host", "192.0.2.7", setup=setup)
-    done(cli("enrol", "kitchen", "garden", "--data-dir", data))
-    done(cli("revoke", "garden", "--data-dir", data))
-    before = contents(data / "broker")
-    facts = json.loads(configure(cli, data, "--json", setup=setup))  # without naming the hosts
-    crl = data / "broker" / "tls" / "revoked.crl"  # signed again, with the same in it
-    assert {**contents(data / "broker"), crl: b""} == {**before, crl: b""}
-    assert (facts["enrolled"], facts["broker"]) == (1, "mqtts://pi.example:8883")
-    assert users_of(data / "broker").keys() == OURS | {"kitchen", "garden"}
-
-
-@pytest.mark.parametrize("setup", BOTH)
-def test_a_crash_between_two_files_is_repaired_by_the_next_change(
+def test_run_again_it_writes_the_same_and_repairs_what_a_crash_left(
     cli: Cli, setup: Setup, data: Path
 ) -> None:
     """broker.json was written, what follows from it was not."""
-    configure(cli, data, "--host", "broker.example", setup=setup)
+    configure(cli, data, "--host", "pi.example", "--host", "192.0.2.7", setup=setup)
     broker = data / "broker"
-    follows = {"nats": ["users.conf"], "mosquitto": ["acl"]}[setup.kind]
-    old = {name: (broker / name).read_bytes() for name in follows}
+    follows = broker / {"nats": "users.conf", "mosquitto": "acl"}[setup.kind]
+    old = follows.read_bytes()
     done(cli("enrol", "kitchen", "garden", "--data-dir", data))
     done(cli("revoke", "garden", "--data-dir", data))
-    new = {name: (broker / name).read_bytes() for name in follows}
-    assert new != old
-    for name, content in old.items():
-        (broker / name).write_bytes(content)
-        (broker / f".{name}.new").write_bytes(b"half of it")
-    configure(cli, data, setup=setup)
-    assert {name: (broker / name).read_bytes() for name in follows} == new
-    assert not list(broker.rglob(".*.new"))
+    before = contents(broker)
+    assert before[follows] != old
+    follows.write_bytes(old)
+    follows.with_name(f".{follows.name}.new").write_bytes(b"half of it")
+    facts = json.loads(configure(cli, data, "--json", setup=setup))  # without naming the hosts
+    crl = broker / "tls" / "revoked.crl"  # signed again, with the same in it
+    assert {**contents(broker), crl: b""} == {**before, crl: b""}
+    assert (facts["enrolled"], facts["broker"]) == (1, "mqtts://pi.example:8883")
+    assert users_of(broker).keys() == OURS | {"kitchen", "garden"}
 
 
 def test_files_of_another_version_are_brought_up_to_date(cli: Cli, data: Path) -> None:
@@ -241,28 +219,20 @@ def test_files_of_another_version_are_brought_up_to_date(cli: Cli, data: Path) -
         assert limit_nats(now)
 
 
-def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path) -> None:
+def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path, home: Path) -> None:
     words = ("--host", "pi.example")
-    configure(cli, data, *words, setup=MOSQUITTO)
-    for changed, said in (
+    configure(cli, data, *words, "--namespace", "home", setup=MOSQUITTO)
+    for changed, message in (
         (broker_config(NATS, data, *words), "kind mosquitto, not nats"),
-        (
-            broker_config(Setup("mosquitto", "certificate"), data),
-            "auth password, not certificate",
-        ),
-        (broker_config(MOSQUITTO, data, "--namespace", "other"), "namespace allomfree, not other"),
+        (broker_config(Setup("mosquitto", "certificate"), data), "auth password, not certificate"),
+        (broker_config(MOSQUITTO, data, "--namespace", "other"), "namespace home, not other"),
     ):
-        told = refused(cli, data, *changed)
-        assert f"is configured for {said}, and devices may be enrolled there" in told
-
-
-def test_the_namespace_stays(cli: Cli, data: Path, home: Path) -> None:
-    configure(cli, data, "--host", "pi.local", "--namespace", "home")
-    configure(cli, data)
-    assert BrokerDirectory.load(data / "broker").plan.namespace == "home"
+        error = refused(cli, data, *changed)
+        assert f"is configured for {message}, and devices may be enrolled there" in error
+    configure(cli, data, setup=MOSQUITTO)
     (home / "heat.toml").write_text(manifest_text())
     opened = json.loads(cli("open", home / "heat.toml", "--data-dir", data, "--json").stdout)
-    assert f"/home/{opened['campaign']}" in opened["join"]
+    assert f"/home/{opened['campaign']}" in opened["join"], "the namespace stays"
 
 
 @pytest.mark.parametrize(
@@ -286,37 +256,32 @@ def test_home_assistants_prefix_is_kept_until_another_is_given(
 # --- the broker's certificate ----------------------------------------------------------------
 
 
-def test_the_brokers_certificate_is_for_its_hosts(cli: Cli, data: Path) -> None:
+def test_the_brokers_certificate_is_for_its_hosts_and_renewed_in_time(cli: Cli, data: Path) -> None:
     """And for this machine; renewed when they change, however an address is written."""
     tls = data / "broker" / "tls"
-    configure(cli, data, "--host", "FD00::0:1")
-    assert names_of(tls / "server.crt") == {"fd00::1", *LOCAL}
-    assert SERVER_DAYS - 1 <= days_left(tls / "server.crt") <= SERVER_DAYS
-    assert AUTHORITY_DAYS - 1 <= days_left(tls / "ca.crt") <= AUTHORITY_DAYS
-    first, authority = (tls / "server.crt").read_bytes(), (tls / "ca.crt").read_bytes()
-    configure(cli, data, "--host", "fd00::1")
-    assert (tls / "server.crt").read_bytes() == first
-    configure(cli, data, "--host", "fd00::1", "--host", "192.0.2.7")
-    assert names_of(tls / "server.crt") == {"fd00::1", "192.0.2.7", *LOCAL}
-    assert (tls / "ca.crt").read_bytes() == authority, "what devices trust stays"
-
-
-@pytest.mark.parametrize(("left", "renewed"), [(RENEW_DAYS + 1, False), (RENEW_DAYS - 1, True)])
-def test_a_certificate_is_renewed_in_time(cli: Cli, data: Path, left: int, renewed: bool) -> None:
-    configure(cli, data, "--host", "pi.example")
-    tls = data / "broker" / "tls"
     server = Pair(tls / "server.crt", tls / "server.key")
+    configure(cli, data, "--host", "FD00::0:1")
+    assert names_of(server.certificate) == {"fd00::1", *LOCAL}
+    assert SERVER_DAYS - 1 <= days_left(server.certificate) <= SERVER_DAYS
+    assert AUTHORITY_DAYS - 1 <= days_left(tls / "ca.crt") <= AUTHORITY_DAYS
+    first, authority = server.certificate.read_bytes(), (tls / "ca.crt").read_bytes()
+    configure(cli, data, "--host", "fd00::1")
+    assert server.certificate.read_bytes() == first
+    configure(cli, data, "--host", "fd00::1", "--host", "192.0.2.7")
+    assert names_of(server.certificate) == {"fd00::1", "192.0.2.7", *LOCAL}
     hosts = BrokerDirectory.load(data / "broker").plan.certified
-    Authority(tls).issue_server(server, hosts, days=left)
-    before = server.certificate.read_bytes()
-    configure(cli, data)
-    assert (server.certificate.read_bytes() != before) == renewed
+    for left, renewed in ((RENEW_DAYS + 1, False), (RENEW_DAYS - 1, True)):
+        Authority(tls).issue_server(server, hosts, days=left)
+        before = server.certificate.read_bytes()
+        configure(cli, data)
+        assert (server.certificate.read_bytes() != before) == renewed
+    assert (tls / "ca.crt").read_bytes() == authority, "what devices trust stays"
 
 
 @pytest.mark.parametrize("setup", BOTH)
 def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files: Files) -> None:
     """It is served; devices are given its authority to trust, or nothing if the system knows it;
-    and everybody is told when another authority is to be trusted."""
+    a change of the authority is reported."""
     port = ("--host", "localhost", "--port", str(free_port()))
     configure(cli, data, *port, setup=setup)
     broker = data / "broker"
@@ -325,8 +290,8 @@ def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files:
     chain, key = files.server("localhost")
     ca = files.directory / "ca.pem"
     given = ("--server-cert", chain, "--server-key", key)
-    told = configure(cli, data, *given, "--server-ca", ca, setup=setup)
-    assert "must trust another authority now" in told
+    text = configure(cli, data, *given, "--server-ca", ca, setup=setup)
+    assert "must trust another authority now" in text
     assert (broker / "tls" / "server.crt").read_bytes() == chain.read_bytes()
     assert (broker / "tls" / "server.key").read_bytes() == key.read_bytes()
     assert {file.read_bytes() for file in ours} == {ca.read_bytes()}
@@ -345,33 +310,29 @@ def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files:
     assert {file.read_bytes() for file in ours} == {made_here}
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (("--server-cert", "server.pem"), "--server-cert and --server-key belong together"),
-        (("--server-ca", "ca.pem"), "--server-cert and --server-key belong together"),
-        (("--server-cert", "server.pem", "--server-key", "other.key"), "KEY_VALUES_MISMATCH"),
-        (("--server-cert", "server.pem", "--server-key", "locked.key"), "without a passphrase"),
-        (("--server-cert", "server.pem", "--server-key", "no.key"), "No such file or directory"),
-        (("--server-cert", "server.key", "--server-key", "server.key"), "do not work together"),
-    ],
-)
-def test_a_certificate_and_a_key_that_cannot_serve(
-    cli: Cli, data: Path, files: Files, given: tuple[str, ...], told: str
-) -> None:
-    """Nor is anybody asked for a passphrase: a configuration may be written by a script."""
+def test_a_certificate_and_a_key_that_cannot_serve(cli: Cli, data: Path, files: Files) -> None:
+    """Nor is a passphrase asked for: a configuration may be written by a script."""
     _, key = files.server("elsewhere.example")
-    key.rename(files.directory / "other.key")
-    _, key = files.server("pi.example")
-    locked = load_pem_private_key(key.read_bytes(), None).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"a passphrase"),
+    other = key.rename(files.directory / "other.key")
+    chain, key = files.server("pi.example")
+    locked = files.directory / "locked.key"
+    locked.write_bytes(
+        load_pem_private_key(key.read_bytes(), None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"a passphrase"),
+        )
     )
-    (files.directory / "locked.key").write_bytes(locked)
     configure(cli, data, "--host", "pi.example")
-    flags = [word if word.startswith("-") else str(files.directory / word) for word in given]
-    assert told in refused(cli, data, *broker_config(NATS, data, *flags))
+    for given, message in (
+        (("--server-cert", chain), "--server-cert and --server-key belong together"),
+        (("--server-ca", chain), "--server-cert and --server-key belong together"),
+        (("--server-cert", chain, "--server-key", other), "KEY_VALUES_MISMATCH"),
+        (("--server-cert", chain, "--server-key", locked), "without a passphrase"),
+        (("--server-cert", chain, "--server-key", "no.key"), "No such file or directory"),
+        (("--server-cert", key, "--server-key", key), "do not work together"),
+    ):
+        assert message in refused(cli, data, *broker_config(NATS, data, *given))
 
 
 # --- without the extra -----------------------------------------------------------------------
@@ -395,23 +356,16 @@ def without(*blocked: str, words: tuple[str | Path, ...]) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize(
-    ("setup", "blocked"),
-    [(NATS, "bcrypt"), (NATS, "cryptography"), (MOSQUITTO, "cryptography")],
-    ids=str,
-)
-def test_what_is_not_installed_is_named(setup: Setup, blocked: str, data: Path) -> None:
-    words = broker_config(setup, data, "--host", "pi.example")
-    said = without(blocked, words=words)
-    assert said.returncode == 2
-    assert said.stderr == (
-        f"error: {blocked} is not installed; nothing was changed. "
-        f"Run: {sys.executable} -m pip install '.[broker]', in a copy of the source\n"
-    )
-    assert not (data / "broker" / "broker.json").exists()
-
-
-def test_mosquitto_with_a_certificate_of_ones_own_needs_no_extra(data: Path, files: Files) -> None:
+def test_a_missing_library_is_named_where_it_is_needed(data: Path, files: Files) -> None:
+    """Mosquitto with a certificate made elsewhere needs none of them."""
+    for setup, blocked in ((NATS, "bcrypt"), (NATS, "cryptography"), (MOSQUITTO, "cryptography")):
+        failed = without(blocked, words=broker_config(setup, data, "--host", "pi.example"))
+        assert failed.returncode == 2
+        assert failed.stderr == (
+            f"error: {blocked} is not installed; nothing was changed. "
+            f"Run: {sys.executable} -m pip install '.[broker]', in a copy of the source\n"
+        )
+        assert not (data / "broker" / "broker.json").exists()
     chain, key = files.server("pi.example")
     given = ("--host", "pi.example", "--server-cert", chain, "--server-key", key)
     for words in (broker_config(MOSQUITTO, data, *given), ("enrol", "kitchen", "--data-dir", data)):
@@ -469,10 +423,10 @@ def test_the_collectors_own_credential(cli: Cli, data: Path) -> None:
 def test_a_readers_credential(cli: Cli, data: Path) -> None:
     configure(cli, data, "--host", "pi.local")
     flags = ("--home-assistant", "ha", "--data-dir", data)
-    told = json.loads(done(cli("enrol", "--reader", "home", *flags, "--json")).stdout)
-    (row,) = told["readers"]
+    facts = json.loads(done(cli("enrol", "--reader", "home", *flags, "--json")).stdout)
+    (row,) = facts["readers"]
     place = Path(row["credentials"])
-    assert (row["reader"], told["enrolled"], told["home_assistant"]) == ("Reader-home", [], "ha")
+    assert (row["reader"], facts["enrolled"], facts["home_assistant"]) == ("Reader-home", [], "ha")
     assert {file.name for file in place.iterdir()} == {"reader.toml", "ca.crt", "password"}
     assert tomllib.loads((place / "reader.toml").read_text()) == {
         "host": "pi.local",
@@ -490,8 +444,8 @@ def test_names(cli: Cli, data: Path, home: Path) -> None:
     """Random, from a file, from standard input, and given; never an invalid one."""
 
     def enrolled(*words: object, **options: Any) -> list[str]:
-        said = done(cli("enrol", *words, "--data-dir", data, "--json", **options))
-        return [row["device"] for row in json.loads(said.stdout)["enrolled"]]
+        result = done(cli("enrol", *words, "--data-dir", data, "--json", **options))
+        return [row["device"] for row in json.loads(result.stdout)["enrolled"]]
 
     configure(cli, data, "--host", "pi.local")
     random = enrolled("--count", 3)
@@ -506,28 +460,28 @@ def test_names(cli: Cli, data: Path, home: Path) -> None:
     for wrong in ("Kitchen", "a b", "a/b", "+", "#", "a" * 33, "../up", "é", COLLECTOR):
         assert "invalid device name" in refused(cli, data, "enrol", "fine", wrong)
     done(cli("revoke", "roof", "--data-dir", data))
-    for words, said in (
+    for words, message in (
         (("fine", "fine"), "is named twice"),
         (("fine", "garden"), "garden cannot be enrolled: it is already enrolled"),
         (("roof",), "it was revoked, see revoke --undo"),
         ((PROBE,), f"{PROBE} cannot be enrolled"),
         ((), "no device is named; nothing was enrolled"),
     ):
-        assert said in refused(cli, data, "enrol", *words)
+        assert message in refused(cli, data, "enrol", *words)
 
 
 def test_a_missing_or_damaged_list_is_not_overwritten(cli: Cli, data: Path) -> None:
-    said = cli("enrol", "kitchen", "--data-dir", data)
-    assert said.exit_code == 2
-    assert f"broker-config --data-dir {data} mosquitto --host HOST" in said.stderr
+    failed = cli("enrol", "kitchen", "--data-dir", data)
+    assert failed.exit_code == 2
+    assert f"broker-config --data-dir {data} mosquitto --host HOST" in failed.stderr
     configure(cli, data, "--host", "pi.local")
     file = data / "broker" / "broker.json"
     for damage in ("", "{", "[]", '{"plan": {}}', '{"plan": {"hosts": []}, "users": []}'):
         file.write_text(damage)
         for words in (("enrol", "kitchen"), broker_config(NATS, data)):
-            said = cli(*words, "--data-dir", data)
-            assert said.exit_code == 1
-            assert "Restore it from a backup" in said.stderr
+            failed = cli(*words, "--data-dir", data)
+            assert failed.exit_code == 1
+            assert "Restore it from a backup" in failed.stderr
         assert file.read_text() == damage
 
 
@@ -561,46 +515,35 @@ def test_many_enrol_at_once(cli: Cli, data: Path) -> None:
 # --- the embedded broker's port, and mosquitto's user ----------------------------------------
 
 
-@pytest.fixture
-def taken() -> Iterator[ExitStack]:
-    """MQTT's own port, by us or by somebody else."""
-    with ExitStack() as stack:
-        if is_free(PORTS[0]):
-            stack.enter_context(socket.create_server(("127.0.0.1", PORTS[0])))
-        yield stack
-
-
 def test_the_next_free_port_is_taken_logged_and_kept(
-    taken: ExitStack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = EmbeddedBroker(tmp_path).url.port
-    assert port in PORTS[1:]
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert f"uses port 1883, so the embedded broker gets port {port} and keeps it" in said
-    assert str(tmp_path / "port") in said
-    taken.close()
+    with ExitStack() as taken:
+        if is_free(PORTS[0]):  # MQTT's own, which is taken by us or by somebody else
+            taken.enter_context(socket.create_server(("127.0.0.1", PORTS[0])))
+        port = EmbeddedBroker(tmp_path).url.port
+        assert port in PORTS[1:]
+        (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert f"uses port 1883, so the embedded broker gets port {port} and keeps it" in warning
+        assert str(tmp_path / "port") in warning
+        for each in filter(is_free, PORTS):
+            taken.enter_context(socket.create_server(("127.0.0.1", each)))
+        with pytest.raises(SettingsError, match=r"the ports 1883 to 1899 .* are all taken"):
+            EmbeddedBroker(tmp_path / "other")
+        assert not (tmp_path / "other" / "port").exists()
     assert EmbeddedBroker(tmp_path).url.port == port
     (tmp_path / "port").write_text("")
     with pytest.raises(SettingsError, match="does not hold a port number"):
         EmbeddedBroker(tmp_path)
 
 
-def test_no_port_at_all(taken: ExitStack, tmp_path: Path) -> None:
-    for port in PORTS:
-        if is_free(port):
-            taken.enter_context(socket.create_server(("127.0.0.1", port)))
-    with pytest.raises(SettingsError, match=r"the ports 1883 to 1899 .* are all taken"):
-        EmbeddedBroker(tmp_path)
-    assert not (tmp_path / "port").exists()
-
-
 @NEEDS_MOSQUITTO
 def test_mosquitto_can_read_its_files_whoever_starts_it(cli: Cli, data: Path) -> None:
     """By root, too: it must not switch to a user who cannot. In a container users differ."""
     words = ("broker-config", "mosquitto", "--host", "localhost", "--port", str(free_port()))
-    told = done(cli(*words, "--data-dir", data)).stdout
-    assert f"Start it:  mosquitto -c {data}/broker/mosquitto.conf\n" in told
-    assert ("mosquitto runs as root, too." in told) == (os.geteuid() == 0)
+    text = done(cli(*words, "--data-dir", data)).stdout
+    assert f"Start it:  mosquitto -c {data}/broker/mosquitto.conf\n" in text
+    assert ("mosquitto runs as root, too." in text) == (os.geteuid() == 0)
     with ConfiguredBroker(MOSQUITTO, data / "broker", "kitchen") as broker:
         assert broker.admits("kitchen")
     other = data / "other"
@@ -632,9 +575,9 @@ def test_every_node_gets_a_directory_of_its_own(cli: Cli, data: Path) -> None:
         assert names_of(Path(place) / "tls" / "server.crt") >= set(NODES)
     assert not (data / "broker" / "nats.conf").exists()
     file = data / "broker" / "credentials" / COLLECTOR / "collector.toml"
-    told = collector_settings({}, config=file, environ={})
-    assert [str(stream) for stream in told.stream or ()] == [f"tls://{n}:4222" for n in NODES]
-    assert str(told.broker) == "mqtts://a.example:9883"
+    settings = collector_settings({}, config=file, environ={})
+    assert [str(each) for each in settings.stream or ()] == [f"tls://{n}:4222" for n in NODES]
+    assert str(settings.broker) == "mqtts://a.example:9883"
     before = contents(data / "broker" / "nodes")
     done(cli("broker-config", "nats", "--data-dir", data))
     assert contents(data / "broker" / "nodes") == before
@@ -655,20 +598,17 @@ def test_nodes_trust_nobody_but_nodes(cli: Cli, data: Path) -> None:
     assert not list((data / "broker" / "nodes").rglob("ca.key"))
 
 
-def test_enrolling_changes_all_nodes_and_says_what_to_copy(cli: Cli, data: Path) -> None:
+def test_enrolling_changes_all_nodes_and_prints_what_to_copy(cli: Cli, data: Path) -> None:
     configure_cluster(cli, data)
-    said = cli("enrol", "kitchen", "--data-dir", data).stdout
+    text = cli("enrol", "kitchen", "--data-dir", data).stdout
     places = [data / "broker" / "nodes" / node for node in NODES]
-    assert all(str(place) in said for place in places)
+    assert all(str(place) in text for place in places)
     assert all('"kitchen"' in (place / "users.conf").read_text() for place in places)
     assert "reload=broker.pid" in cli("revoke", "kitchen", "--data-dir", data).stdout
     assert not any('"kitchen"' in (place / "users.conf").read_text() for place in places)
-
-
-def test_messages_are_stored_three_times() -> None:
-    plan = BrokerPlan("nats", "allomfree", NODES, Path(), nodes=NODES)
+    plan = BrokerDirectory.load(data / "broker").plan
     asked = [json.loads(body) for topic, body in limit_requests(plan) if "UPDATE" in topic]
-    assert [body["num_replicas"] for body in asked] == [3, 3]
+    assert [body["num_replicas"] for body in asked] == [3, 3], "messages are stored three times"
 
 
 @pytest.fixture
