@@ -1,28 +1,25 @@
-"""Clopper and Pearson's bounds of a chance, one-sided and exact."""
+"""Clopper and Pearson's bounds of a probability, one-sided and exact."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
 
-CLOSE = 1e-14  # of ends, in logarithms
-TINY = 1e-300
 
-
-def upper_tail(successes: int, trials: int, chance: float) -> float:
-    """The chance of that many successes or more."""
-    if successes <= 0 or chance >= 1:
+def upper_tail(successes: int, trials: int, probability: float) -> float:
+    """The probability of that many successes or more."""
+    if successes <= 0 or probability >= 1:
         return 1.0
-    if chance <= 0:
+    if probability <= 0:
         return 0.0
     log = (
         math.lgamma(trials + 1)
         - math.lgamma(successes + 1)
         - math.lgamma(trials - successes + 1)
-        + successes * math.log(chance)
-        + (trials - successes) * math.log1p(-chance)
+        + successes * math.log(probability)
+        + (trials - successes) * math.log1p(-probability)
     )
-    term, odds, terms = math.exp(log), chance / (1 - chance), []
+    term, odds, terms = math.exp(log), probability / (1 - probability), []
     for i in range(successes, trials + 1):
         terms.append(term)
         term *= (trials - i) / (i + 1) * odds
@@ -33,37 +30,17 @@ def upper_tail(successes: int, trials: int, chance: float) -> float:
 
 @cache
 def lower_bound(successes: int, trials: int, risk: float) -> float:
-    """The chance is below this with at most that risk, which is at most a quarter.
-
-    Where the tail is as large as the risk. Its logarithm is nearly linear in that of the chance:
-    secants between two ends find it in a few steps, and bisection in sixty. The value at an end
-    that stayed twice is halved, so that both ends close in; the lower one is the answer.
-    """
-    assert risk <= 0.25, "the tail at the share itself is larger"
-    if successes <= 0:
-        return 0.0
-
-    def excess(log_chance: float) -> float:
-        return math.log(upper_tail(successes, trials, math.exp(log_chance)) or TINY) - log_risk
-
-    log_risk, high = math.log(risk), math.log(successes / trials)
-    low, above = high - 1.0, excess(high)
-    while (below := excess(low)) >= 0:
-        low, high, above = low - 1.0, low, below
-    stayed = 0
-    while high - low > CLOSE:
-        step = above / (above - below) * (high - low)
-        middle = high - min(max(step, CLOSE / 2), high - low - CLOSE / 2)
-        found = excess(middle)
-        if found < 0:
-            above = above / 2 if stayed < 0 else above
-            low, below, stayed = middle, found, -1
+    """The probability is below this with at most that risk: where the tail is as large as it."""
+    low, high = 0.0, successes / trials
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if upper_tail(successes, trials, middle) < risk:
+            low = middle
         else:
-            below = below / 2 if stayed > 0 else below
-            high, above, stayed = middle, found, 1
-    return math.exp(low)
+            high = middle
+    return low
 
 
 def upper_bound(successes: int, trials: int, risk: float) -> float:
-    """The chance is above this with at most that risk."""
+    """The probability is above this with at most that risk."""
     return 1 - lower_bound(trials - successes, trials, risk)

@@ -61,7 +61,7 @@ from tests.support.brokers import (
     users_of,
 )
 from tests.support.campaigns import manifest_text
-from tests.support.collector import message
+from tests.support.collector import message as report_message
 from tests.support.command_line import Cli
 from tests.support.edge_processes import environment
 from tests.support.harness import QUICK_DISK, need
@@ -460,14 +460,14 @@ def test_names(cli: Cli, data: Path, home: Path) -> None:
     for wrong in ("Kitchen", "a b", "a/b", "+", "#", "a" * 33, "../up", "é", COLLECTOR):
         assert "invalid device name" in refused(cli, data, "enrol", "fine", wrong)
     done(cli("revoke", "roof", "--data-dir", data))
-    for words, message in (
+    for words, error in (
         (("fine", "fine"), "is named twice"),
         (("fine", "garden"), "garden cannot be enrolled: it is already enrolled"),
         (("roof",), "it was revoked, see revoke --undo"),
         ((PROBE,), f"{PROBE} cannot be enrolled"),
         ((), "no device is named; nothing was enrolled"),
     ):
-        assert message in refused(cli, data, "enrol", *words)
+        assert error in refused(cli, data, "enrol", *words)
 
 
 def test_a_missing_or_damaged_list_is_not_overwritten(cli: Cli, data: Path) -> None:
@@ -631,7 +631,7 @@ def test_what_one_node_accepted_is_counted_through_another(cluster: Cluster) -> 
     assert limit_nats(cluster.broker), "the auditor's requests were refused"
     worker.stop()
     node = cluster.nodes[2]
-    report = message(manifest, "kitchen", body=b"\1")
+    report = report_message(manifest, "kitchen", body=b"\1")
     password = cluster.broker.credentials("kitchen").password
     trusted = ssl.create_default_context(cafile=str(cluster.authority))
     client = BrokerClient(

@@ -158,7 +158,7 @@ def test_a_page_is_made_again_after_its_time(own: Own) -> None:
             assert ">8</span> reports" in page
 
 
-# --- Events: pages learn of new reports while they arrive, and the server waits for no reader ------
+# --- Events: pages learn of new reports while they arrive, and the server waits for no reader -----
 
 Next = Callable[[], dict[str, Any]]
 
