@@ -187,8 +187,10 @@ def targets(place: Path) -> dict[str, Target]:
     other = b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\xd0\x00"
     frames = [
         b'INFO {"max_payload": 1048576}\r\nPING\r\nPONG\r\n',
-        b"HMSG $MQTT.msgs.a.v1.c.up.d.report s1 $JS.ACK.m.c.1.2.3.4.5 12 14\r\n"
-        b"NATS/1.0\r\n\r\nxx\r\n",
+        (
+            b"HMSG $MQTT.msgs.a.v1.c.up.d.report s1 $JS.ACK.m.c.1.2.3.4.5 12 14\r\n"
+            b"NATS/1.0\r\n\r\nxx\r\n"
+        ),
         b"HMSG a s1 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\nMSG a s1 2\r\n{}\r\n-ERR 'x'\r\n",
     ]
     return made | {
