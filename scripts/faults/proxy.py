@@ -18,19 +18,27 @@ class Proxy:
     """Forwards bytes in both directions, except during a fault.
 
     A half-open connection stays half-open: its bytes are dropped, and nothing is closed. Later
-    connections are served normally.
+    connections are served normally, and reach `upstream` as it is then. With `record` each
+    connection keeps what its client sent.
     """
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, *, chunk: int = CHUNK, record: bool = False) -> None:
         self.upstream = upstream
         self.bytes_a_second: float | None = None
+        self.record = record
+        self._chunk = chunk
         self._flowing = threading.Event()
         self._flowing.set()
-        self._connections: list[Connection] = []
-        self._changing = threading.Lock()
+        self.connections: list[Connection] = []
+        self.accepted = 0
+        self._changing = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -70,12 +78,17 @@ class Proxy:
             time.sleep(size / rate)
 
     def chunk(self) -> int:
-        return CHUNK if self.bytes_a_second is None else SLOW_CHUNK
+        return self._chunk if self.bytes_a_second is None else SLOW_CHUNK
+
+    def wait_for_connections(self, count: int, timeout: float = 30.0) -> bool:
+        """Whether that many connections were made in time, from the beginning."""
+        with self._changing:
+            return self._changing.wait_for(lambda: self.accepted >= count, timeout)
 
     def _open(self) -> list[Connection]:
         with self._changing:
-            self._connections = [each for each in self._connections if each.is_alive]
-            return self._connections
+            self.connections = [each for each in self.connections if each.is_alive]
+            return self.connections
 
     def _accept(self) -> None:
         while True:
@@ -91,8 +104,10 @@ class Proxy:
             broker.settimeout(None)
             connection = Connection(self, client, broker)
             with self._changing:  # known before a byte passes: no fault may miss it
-                self._connections = [*self._connections, connection]
+                self.connections = [*self.connections, connection]
                 connection.start()
+                self.accepted += 1
+                self._changing.notify_all()
 
 
 class Connection:
@@ -100,6 +115,8 @@ class Connection:
 
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self.is_mute = False
+        self.client_left = threading.Event()
+        self.from_client = self.in_silence = b""  # only with `record`
         self._proxy = proxy
         self._sockets = (client, broker)
         self._pumps, self._ending = 2, threading.Lock()
@@ -129,10 +146,14 @@ class Connection:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(self._proxy.chunk()):
+                if self._proxy.record and source is self._sockets[0]:
+                    self.from_client += data
+                    self.in_silence += data if self.is_mute else b""
                 self._proxy.wait_to_forward(len(data))
-
                 if not self.is_mute:
                     sink.sendall(data)
+        if source is self._sockets[0]:
+            self.client_left.set()
         if not self.is_mute:
             with suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)

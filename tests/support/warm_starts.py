@@ -45,7 +45,7 @@ PRELOADED: Final = {
         "collector.brokers.embedded",
     ),
     "edge_client": EDGE,
-    "tests.support.collector_processes.fleet": (*EDGE, "tests.support.edge"),
+    "tests.support.agent_fleet": (*EDGE, "tests.support.edge"),
     "tests.support.edge_processes": (*EDGE, "tests.support.edge"),
 }
 

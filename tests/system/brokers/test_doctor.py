@@ -20,7 +20,7 @@ from collector.brokers.config import (
 from collector.data_dir import session_name
 from protocol_spec.topics import CANARY_CAMPAIGN, everything_of, from_all_devices
 from tests.support.brokers import BOTH, NEEDS_MOSQUITTO, PASSWORDS, ConfiguredBroker, Setup
-from tests.support.collector_processes.campaign import Collection
+from tests.support.collector_processes import Collection
 from tests.support.command_line import Cli
 
 GARDEN = "garden"

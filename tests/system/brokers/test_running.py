@@ -40,13 +40,13 @@ from tests.support.brokers import (
     users_of,
 )
 from tests.support.campaigns import manifest_text
-from tests.support.collector_processes.campaign import (
+from tests.support.collector_processes import (
     Collection,
+    CollectorProcess,
+    Publisher,
     assert_each_once,
     wait_until_open,
 )
-from tests.support.collector_processes.processes import CollectorProcess
-from tests.support.collector_processes.wire import Publisher
 from tests.support.command_line import Cli, facts
 from tests.support.edge_processes import edge, wait_until
 

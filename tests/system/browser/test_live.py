@@ -14,9 +14,13 @@ from testbed.brokers import Nats
 from testbed.processes import free_port
 from tests.support.browser import Browser
 from tests.support.collector import candidate
-from tests.support.collector_processes.campaign import ATTRIBUTE, Collection, wait_until_open
-from tests.support.collector_processes.processes import CollectorProcess
-from tests.support.collector_processes.wire import Publisher
+from tests.support.collector_processes import (
+    ATTRIBUTE,
+    Collection,
+    CollectorProcess,
+    Publisher,
+    wait_until_open,
+)
 from tests.support.command_line import facts
 from tests.support.pages import PROMPT, serving
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from testbed.brokers import Broker, Mosquitto
 from tests.support.brokers import SharedBrokers, new_broker
-from tests.support.collector_processes.driver import Launcher
+from tests.support.collector_processes import Launcher
 
 settings.register_profile("collector", derandomize=True, deadline=None, database=None)
 settings.load_profile("collector")

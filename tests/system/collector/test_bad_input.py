@@ -1,38 +1,51 @@
-"""Bad messages at a running collector: one counter each, and the next good report is counted."""
+"""Bad messages and floods at a running collector: one counter each, and good reports are counted.
+
+The whole table of bad messages is in tests/unit/collector/test_admit.py.
+"""
 
 from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
-import msgpack
 import pytest
 
+from collector.commands import reading
 from collector.data_dir import open_store
+from collector.health import examine
+from collector.results.facts import status_facts
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8, make_report
 from protocol_spec.limits import MAX_REPORT_BYTES
 from testbed.brokers import Broker
 from tests.support.campaigns import manifest
-from tests.support.collector_processes.campaign import (
+from tests.support.collector_processes import (
     ATTRIBUTE,
     Collection,
+    CollectorRun,
+    Launcher,
+    Message,
+    Publisher,
     assert_one_outcome_each,
+    collector,
+    connect_raw,
     own_namespace,
+    send_quickly,
+    wait_until_open,
 )
-from tests.support.collector_processes.driver import CollectorRun, Launcher
-from tests.support.collector_processes.processes import collector, resident
-from tests.support.collector_processes.wire import Message, Publisher
 from tests.support.edge_processes import wait_until
-from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, text
+from tests.support.network import PUBACK, PUBLISH, frame, text
 
 K = 11
 HOUR = 3600
 SEALED, NOW, LATER = 0, 2, 3
 
 
-def three_kinds() -> Manifest:
+def two_protocols() -> Manifest:
     """Round 0 is over and can be sealed; round 2 is open. Unary with padding bits, and an index."""
     values = ", ".join(f'"v{i}"' for i in range(K))
     tables = "".join(
@@ -46,11 +59,9 @@ def three_kinds() -> Manifest:
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Collection:
-    made = Collection(tmp_path / "data", three_kinds(), K, own_namespace())
-    store = open_store(made.data)
-    store.open_campaign(made.manifest, int(time.time()))
-    store.revoke("revoked", 0)
-    store.close()
+    made = Collection.of(tmp_path / "data", two_protocols(), K, own_namespace())
+    with closing(open_store(made.data)) as store:
+        store.revoke("revoked", 0)
     return made
 
 
@@ -63,54 +74,40 @@ def running(collection: Collection, broker: Broker, launcher: Launcher) -> Itera
     assert run.terminate() == 0
 
 
-def raw(*fields: object) -> bytes:
-    packed: bytes = msgpack.packb(fields)
-    return packed
-
-
-def bodies(collection: Collection) -> dict[str, tuple[bytes, Outcome]]:
-    """Payloads that no device should send, and what becomes of each."""
-    digest, unary = digest8(collection.manifest), collection.manifest.body_formats[0].encode(0)
+def bad_and_good(collection: Collection) -> Iterator[tuple[Message, Outcome]]:
+    """A message for every outcome, in order: some are wrong only after those before them."""
+    manifest, topics = collection.manifest, collection.topics
+    digest, unary = digest8(manifest), manifest.body_formats[0].encode(0)
     beyond = bytes([K]).ljust(len(unary), b"\0")
-    good = raw(1, digest, NOW, 0, unary)
-    bad = Outcome.MALFORMED
 
     def report(number: int = NOW, attribute: int = 0, body: bytes = unary) -> bytes:
         return Report(digest, number, attribute, body).encode()
 
-    return {
-        "empty": (b"", bad),
-        "truncated": (good[:-1], bad),
-        "trailing bytes": (good + b"\0", bad),
-        "nested arrays": (b"\x91" * 400, bad),
-        "a 4 GB array": (b"\xdd\xff\xff\xff\xff", bad),
-        "a 4 GB map": (b"\xdf\xff\xff\xff\xff", bad),
-        "4 GB of bytes": (b"\x95\x01\xc6\xff\xff\xff\xff", bad),
-        "4 GB of text": (b"\x95\x01\xdb\xff\xff\xff\xff", bad),
-        "4 GB of extension": (b"\x95\x01\xc9\xff\xff\xff\xff\x01", bad),
-        "an extension": (raw(1, digest, msgpack.ExtType(1, b"x"), 0, unary), bad),
-        "a float": (raw(1, digest, 2.0, 0, unary), bad),
-        "not a number": (raw(1, digest, float("nan"), 0, unary), bad),
-        "nothing": (raw(1, digest, None, 0, unary), bad),
-        "a truth": (raw(True, digest, NOW, 0, unary), bad),
-        "a negative round": (raw(1, digest, -1, 0, unary), bad),
-        "a round beyond 2^63": (raw(1, digest, 2**64 - 1, 0, unary), bad),
-        "text as body": (raw(1, digest, NOW, 0, "ab"), bad),
-        "not canonical": (b"\xdc\x00\x05" + good[1:], bad),
-        "another version": (raw(2, digest, NOW, 0, unary), bad),
-        "not msgpack": (b"\xc1", bad),
-        "a short digest": (raw(1, digest[:7], NOW, 0, unary), bad),
-        "too long": (bytes(MAX_REPORT_BYTES + 1), Outcome.OVERSIZE),
-        "another digest": (raw(1, b"\0" * 8, NOW, 0, unary), Outcome.WRONG_MANIFEST),
-        "a round to come": (report(LATER), Outcome.EARLY),
-        "a round beyond the last": (report(10), Outcome.EARLY),
-        "a sealed round": (report(SEALED), Outcome.LATE),
-        "no such attribute": (report(attribute=2), Outcome.BAD_ATTRIBUTE),
-        "a long body": (report(body=unary + b"\0"), Outcome.BAD_LENGTH),
-        "no body": (report(body=b""), Outcome.BAD_LENGTH),
-        "padding bits": (report(body=unary[:-1] + b"\x01"), Outcome.BAD_PADDING),
-        "an index too large": (report(attribute=1, body=beyond), Outcome.BAD_VALUE),
-    }
+    good, other = report(), Topics("other-00000000", collection.namespace)
+    for payload, outcome in [
+        (b"", Outcome.MALFORMED),
+        (b"\xdd\xff\xff\xff\xff", Outcome.MALFORMED),  # an array of 4 GB
+        (bytes(MAX_REPORT_BYTES + 1), Outcome.OVERSIZE),
+        (Report(bytes(8), NOW, 0, unary).encode(), Outcome.WRONG_MANIFEST),
+        (report(LATER), Outcome.EARLY),
+        (report(SEALED), Outcome.LATE),
+        (report(attribute=2), Outcome.BAD_ATTRIBUTE),
+        (report(body=unary + b"\0"), Outcome.BAD_LENGTH),
+        (report(body=unary[:-1] + b"\x01"), Outcome.BAD_PADDING),
+        (report(attribute=1, body=beyond), Outcome.BAD_VALUE),
+    ]:
+        yield (topics.report("kitchen-7"), payload), outcome
+    for name in ("Kitchen", "a" * 33, "küche", "$sys", "\u202e"):
+        yield (topics.report("x").replace("/x/", f"/{name}/"), good), Outcome.TOPIC_MISMATCH
+    yield (other.report("kitchen-7"), good), Outcome.UNKNOWN_CAMPAIGN
+    index = make_report(manifest, NOW, 1, b"\0").encode()
+    before = make_report(manifest, NOW - 1, 1, b"\0").encode()
+    yield collection.report(0, NOW), Outcome.ACCEPTED
+    yield collection.report(0, NOW), Outcome.DUPLICATE
+    yield collection.report(0, NOW, bit=1), Outcome.CONFLICT
+    yield (topics.report("device-0"), index), Outcome.CONFLICT
+    yield (topics.report("device-0"), before), Outcome.ATTRIBUTE_CHANGED
+    yield (topics.report("revoked"), good), Outcome.REVOKED
 
 
 def wait_for(collection: Collection, received: int) -> dict[Outcome, int]:
@@ -121,80 +118,35 @@ def wait_for(collection: Collection, received: int) -> dict[Outcome, int]:
     return counted.outcomes
 
 
-def test_every_bad_input(collection: Collection, broker: Broker, running: CollectorRun) -> None:
-    with Publisher(broker.port) as publisher:
-        outcomes: dict[Outcome, int] = {}
-        for received, (name, (payload, fate)) in enumerate(bodies(collection).items(), 1):
-            publisher.send([(collection.topics.report("kitchen-7"), payload)])
-            outcomes[fate] = outcomes.get(fate, 0) + 1
-            assert wait_for(collection, received) == outcomes, name
-        still_counts(collection, publisher, outcomes)
-
-
-def still_counts(collection: Collection, publisher: Publisher, before: dict[Outcome, int]) -> None:
-    """The proof at the end of every bad day."""
+def still_counts(collection: Collection, publisher: Publisher) -> None:
+    """The proof at the end: the next good report is counted."""
+    before = collection.look()
     publisher.send([collection.report(7, NOW)])
-    outcomes = wait_for(collection, sum(before.values()) + 1)
-    assert outcomes[Outcome.ACCEPTED] == before.get(Outcome.ACCEPTED, 0) + 1
+    outcomes = wait_for(collection, before.received + 1)
+    assert outcomes[Outcome.ACCEPTED] == before.outcomes.get(Outcome.ACCEPTED, 0) + 1
     assert collection.look(NOW).counts[7] == 1
 
 
-def test_histories(collection: Collection, broker: Broker, running: CollectorRun) -> None:
-    """What only the past makes wrong: other bits, another attribute, a name taken back."""
-    other = make_report(collection.manifest, NOW, 1, b"\0").encode()
-    before = make_report(collection.manifest, NOW - 1, 1, b"\0").encode()
-    earlier = Report(
-        digest8(collection.manifest), NOW, 0, collection.manifest.body_formats[0].encode(2)
-    )
-    steps: list[tuple[Message, Outcome]] = [
-        (collection.report(0, NOW), Outcome.ACCEPTED),
-        (collection.report(0, NOW), Outcome.DUPLICATE),
-        (collection.report(0, NOW, bit=1), Outcome.CONFLICT),
-        ((collection.topics.report("device-0"), other), Outcome.CONFLICT),
-        ((collection.topics.report("device-0"), before), Outcome.ATTRIBUTE_CHANGED),
-        ((collection.topics.report("revoked"), earlier.encode()), Outcome.REVOKED),
-    ]
+def test_every_outcome(collection: Collection, broker: Broker, running: CollectorRun) -> None:
+    expected = Counter[Outcome]()
     with Publisher(broker.port) as publisher:
-        outcomes: dict[Outcome, int] = {}
-        for received, (message, fate) in enumerate(steps, 1):
+        for received, (message, outcome) in enumerate(bad_and_good(collection), 1):
             publisher.send([message])
-            outcomes[fate] = outcomes.get(fate, 0) + 1
-            assert wait_for(collection, received) == outcomes
+            expected[outcome] += 1
+            assert wait_for(collection, received) == expected, message
         assert collection.look(NOW).counts == [1] + [0] * (K - 1), "the first stays"
         collector("revoke", "revoked", "--undo", "--data-dir", collection.data)
-        resend_until_counted(
-            collection, publisher, (collection.topics.report("revoked"), earlier.encode())
-        )
-        still_counts(collection, publisher, collection.look().outcomes)
+        topic = collection.topics.report("revoked")
 
+        def counted() -> bool:
+            """Sent again and again, as a device does that has no receipt yet."""
+            received = collection.store.received()
+            publisher.send([(topic, collection.report(2, NOW)[1])])
+            wait_for(collection, received + 1)
+            return collection.look(NOW).counts[2] == 1
 
-def resend_until_counted(collection: Collection, publisher: Publisher, message: Message) -> None:
-    """As a device does that has no receipt yet: the collector may not have looked since."""
-
-    def counted() -> bool:
-        received = collection.look().received
-        publisher.send([message])
-        wait_for(collection, received + 1)
-        return collection.look(NOW).counts[2] == 1
-
-    wait_until(counted)
-
-
-def test_bad_topics(collection: Collection, broker: Broker, running: CollectorRun) -> None:
-    """The broker delivers what the filter matches; names that no device has are one counter."""
-    _, good = collection.report(0, NOW)
-    other = Topics("other-00000000", collection.namespace).report("kitchen-7")
-    root = collection.topics.report("x").removesuffix("x/report")
-    names = ["Kitchen", "a" * 33, "küche", "a.b", "$sys", "\u202e"]
-    with Publisher(broker.port) as publisher:
-        publisher.send([(f"{root}{name}/report", good) for name in names])
-        wait_until(lambda: collection.look().received >= len(names))
-        outcomes = wait_for(collection, len(names))
-        assert outcomes == {Outcome.TOPIC_MISMATCH: len(names)}
-        publisher.send([(other, good)])
-        publisher.send([(f"{root}a/b/report", good), (f"{root}a/report/more", good)])
-        wait_until(lambda: collection.look().outcomes.get(Outcome.UNKNOWN_CAMPAIGN) == 1)
-        still_counts(collection, publisher, collection.look().outcomes)
+        wait_until(counted)
+        still_counts(collection, publisher)
 
 
 def test_a_retained_report(collection: Collection, broker: Broker, launcher: Launcher) -> None:
@@ -203,9 +155,8 @@ def test_a_retained_report(collection: Collection, broker: Broker, launcher: Lau
         publisher.send([collection.report(0, NOW)], retain=True)
         run = launcher.start(collection.options(broker))
         run.wait_for("round 0 sealed")
-        wait_until(lambda: collection.store.received() == 1)
-        assert collection.look().outcomes == {Outcome.RETAINED: 1}
-        still_counts(collection, publisher, collection.look().outcomes)
+        assert wait_for(collection, 1) == {Outcome.RETAINED: 1}
+        still_counts(collection, publisher)
         assert run.terminate() == 0
 
 
@@ -223,21 +174,7 @@ def test_a_thousand_bad_then_a_good_one(
         assert first.terminate() == 0
         again = launcher.start(collection.options(broker))
         again.wait_for("connected to")
-        still_counts(collection, publisher, outcomes)
-
-
-def test_a_message_larger_than_any_buffer(
-    collection: Collection, own_mosquitto: Broker, launcher: Launcher
-) -> None:
-    """The broker is asked to keep it: megabytes for nothing do not reach the collector."""
-    run = launcher.start(collection.options(own_mosquitto))
-    run.wait_for("round 0 sealed")
-    before = resident(run.pid)
-    with Publisher(own_mosquitto.port) as publisher:
-        publisher.send([(collection.topics.report("kitchen-7"), bytes(30_000_000))])
-        publisher.send([collection.report(3, NOW)])
-        collection.wait_for(1, NOW)
-    assert resident(run.pid) < before + 20
+        still_counts(collection, publisher)
 
 
 def test_odd_bytes_of_the_protocol_itself(
@@ -247,7 +184,13 @@ def test_odd_bytes_of_the_protocol_itself(
     _, good = collection.report(0, NOW)
     root = collection.topics.report("x").removesuffix("x/report").encode()
     for name in (b"a b", b"a\0b", b"\xff\xfe", b"\xed\xa0\x80"):
-        send_raw(broker.port, root + name + b"/report", good)
+        with socket.create_connection(("127.0.0.1", broker.port), 30) as sock:
+            wire = connect_raw(sock)
+            topic = text(root + name + b"/report")
+            sock.sendall(frame(PUBLISH, topic + b"\0\1" + good, flags=2))
+            answer = wire.read()
+            assert answer is None or answer.kind == PUBACK
+            wire.close()
     with Publisher(broker.port) as publisher:
         publisher.send([collection.report(7, NOW)])
     collection.wait_for(1, NOW)
@@ -256,16 +199,46 @@ def test_odd_bytes_of_the_protocol_itself(
     assert counted.outcomes.keys() <= {Outcome.ACCEPTED, Outcome.TOPIC_MISMATCH}
 
 
-def send_raw(port: int, topic: bytes, payload: bytes) -> None:
-    """Publish what paho would not, and wait until the broker has answered or hung up."""
-    hello = text("MQTT") + bytes([4, 2, 0, 60]) + text("raw")
-    with socket.create_connection(("127.0.0.1", port), 30) as sock:
-        sock.sendall(frame(CONNECT, hello))
-        wire = Wire(sock)
-        answer = wire.read()
-        assert answer
-        assert answer.kind == CONNACK
-        sock.sendall(frame(PUBLISH, text(topic) + b"\0\1" + payload, flags=2))
-        answer = wire.read()
-        assert answer is None or answer.kind == PUBACK
-        wire.close()
+# --- a device that floods is suspended, and the operator is informed (A8) -------------------------
+
+
+def test_one_device_floods_and_the_others_are_counted(
+    tmp_path: Path, broker: Broker, launcher: Launcher
+) -> None:
+    """While the flood goes on, the others report; when it is over, so is the suspension."""
+    devices, count = 50, 6000
+    collection = Collection.shared(tmp_path / "data", devices)
+    running = launcher.start(collection.options(broker))
+    wait_until_open(collection, broker.port)
+    flood = [collection.report(0)] * count
+
+    def suspended() -> list[str]:
+        beat = examine(collection.data).beat
+        return beat.status.suspended_names if beat else []
+
+    def status_text() -> str:
+        return reading.status_text(status_facts(collection.store, collection.data, time.time()))
+
+    with Publisher(broker.port) as publisher, ThreadPoolExecutor(1) as flooder:
+        send_quickly(broker.port, flood)
+        wait_until(lambda: suspended() == ["device-0"], timeout=60)
+        assert "revoke device-0" in status_text()
+        more = flooder.submit(send_quickly, broker.port, flood)
+        publisher.send(collection.reports()[1:])
+        collection.wait_for(devices)
+        more.result(60)
+        wait_until(lambda: collection.look().received == 2 * count + devices - 1, timeout=60)
+        counted = collection.look()
+        assert counted.counts == [1] * devices
+        assert counted.outcomes[Outcome.SUSPENDED] > 0
+        assert_one_outcome_each(counted)
+        wait_until(lambda: suspended() == [], timeout=60)
+        assert "revoke" not in status_text()
+        publisher.send([collection.report(0)])
+        wait_until(lambda: collection.look().received == 2 * count + devices, timeout=60)
+        again = counted.outcomes[Outcome.DUPLICATE] + 1
+        assert collection.look().outcomes == {**counted.outcomes, Outcome.DUPLICATE: again}
+    log = running.log.read_text()
+    # Where the machine is too slow for the flood it stops and begins again; each time is logged.
+    assert log.count("is suspended until it stops") == log.count("no longer suspended") >= 1
+    assert "device-0" not in log

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from collector.commands import main as collector_main
 from collector.health import examine
-from protocol_spec import Manifest, Presence, State, decode_state
+from edge_client.__main__ import main as edge_main
+from protocol_spec import Manifest, Presence, Signature, State, Topics, decode_state, digest8
+from protocol_spec.programs import signing
 from testbed.brokers import Broker
 from tests.support.campaigns import manifest_text
-from tests.support.collector_processes.campaign import (
+from tests.support.collector_processes import (
     ATTRIBUTE,
     Collection,
+    CollectorProcess,
+    Launcher,
+    Publisher,
+    Watcher,
+    collector,
     own_namespace,
+    retained,
     wait_until_open,
 )
-from tests.support.collector_processes.driver import Launcher
-from tests.support.collector_processes.processes import CollectorProcess, collector
-from tests.support.collector_processes.wire import Publisher, Watcher, retained
-from tests.support.command_line import Operator, operator
-from tests.support.edge_processes import AgentProcess, edge, wait_until
-from tests.support.harness import all_at_once
+from tests.support.command_line import (
+    Operator,
+    empty_home,
+    facts_of,
+    invoker,
+    operator,
+    undisturbed,
+)
+from tests.support.documents import PAGES, blocks, read
+from tests.support.edge_processes import AgentProcess, edge, environment, wait_until
+from tests.support.harness import ROOT, all_at_once
+from tests.support.hostile import TEXT_A, TEXT_B, A, B
 
 HOUR = 3600
+
+
 PAST, NOW = 0, 1
 
 
@@ -93,9 +119,9 @@ def all_is_well(collection: Collection, typing: Operator) -> None:
     assert typing.asks("health")["finding"] == "connected and counting"
     findings = typing.asks("doctor")
     assert all(finding["ok"] for finding in findings), findings
-    told = typing.asks("status")
-    (campaign,) = told["campaigns"]
-    assert told["received"] == sum(campaign["outcomes"].values()) == 5
+    shown = typing.asks("status")
+    (campaign,) = shown["campaigns"]
+    assert shown["received"] == sum(campaign["outcomes"].values()) == 5
     assert [row["reports"] for row in campaign["filling"]] == [{ATTRIBUTE: 3}, {ATTRIBUTE: 2}]
     assert campaign["sealed"] == 0
 
@@ -169,7 +195,264 @@ def test_a_campaign_opened_while_the_service_runs(broker: Broker, tmp_path: Path
         with Publisher(broker.port) as publisher:
             publisher.send([*first.reports(), *second.reports(NOW)])
         wait_until(lambda: first.store.received() == 6)
-        told = typing.asks("status")
-        counted = {c["campaign"]: c["outcomes"] for c in told["campaigns"]}
+        shown = typing.asks("status")
+        counted = {c["campaign"]: c["outcomes"] for c in shown["campaigns"]}
     names = [collection.manifest.campaign for collection in (first, second)]
     assert counted == {name: {"accepted": 3} for name in names}
+
+
+# --- a backup made while reports are counted ------------------------------------------------------
+
+
+DEVICES = 400
+
+
+PARTS = 4
+
+
+@pytest.mark.slow
+def test_a_backup_while_counting_goes_on_as_the_same_collector(
+    nats: Broker, tmp_path: Path
+) -> None:
+    collection, data = Collection.shared(tmp_path / "data", DEVICES), tmp_path / "data"
+    reports, part, counts = collection.reports(), DEVICES // PARTS, []
+    with operator() as typing:
+        with CollectorProcess(data, *collection.flags(nats)) as running:
+            wait_until_open(collection, nats.port)
+            with Publisher(nats.port) as publisher:
+                for number in range(PARTS):  # while the part before may still be on its way
+                    publisher.send(reports[number * part : (number + 1) * part])
+                    made = typing.asks("backup", tmp_path / f"{number}", "--data-dir", data)
+                    counts.append(made["received"])
+            collection.wait_for(DEVICES)
+            assert running.is_running
+        assert counts == sorted(counts)
+        for number, received in enumerate(counts):
+            found = typing.asks("restore", tmp_path / f"{number}", "--check")
+            assert found["received"] == received
+        typing.runs("restore", tmp_path / "1", "--data-dir", tmp_path / "again")
+    again = Collection(tmp_path / "again", collection.manifest, DEVICES, collection.namespace)
+    with CollectorProcess(again.data, *again.flags(nats)):
+        with Publisher(nats.port) as publisher:
+            publisher.send(reports)  # with the same key, who was counted before is known
+        again.wait_for(DEVICES)
+        assert again.look().counts == [1] * DEVICES
+
+
+# --- README's commands for operators, pasted into a shell with an empty home ----------------------
+
+
+README = ROOT / "README.md"
+
+
+INSTALLS = re.compile(r"^(python3 -m venv|\. \S+/bin/activate|pip install).*\n", re.MULTILINE)
+
+
+LOOPBACK = "import fcntl, socket, struct as s; fcntl.ioctl(socket.socket(), 0x8914, s.pack('16sh', b'lo', 65))"  # noqa: E501
+
+
+def pasted() -> tuple[str, str, str]:
+    """The trial, the setup for real use, and the check at the end."""
+    part = read(README).partition("**Collect on a broker**")[2].partition("**Simulate fleets**")[0]
+    trial, real, check = blocks(part, "sh")
+    return trial, real, check
+
+
+@pytest.mark.slow
+def test_readme_works_as_it_is_written(tmp_path: Path) -> None:
+    """Only the lines that install are left out. Rounds are shorter, and devices fewer, by the
+    variables that are documented for that."""
+    trial, real, check = (INSTALLS.sub("", block) for block in pasted())
+    wait = "until allomfree-collector health > /dev/null; do sleep 0.2; done\n"
+    script = f"set -eu\n{trial}wait || true\n{real}{wait}{check}kill %%\nwait || true\n"
+    done = in_an_empty_home(tmp_path, script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(a TRIAL)" in done.stdout
+    assert re.search(r"\S estimate +\[ \] 95 % interval", done.stdout), done.stdout
+    assert "<svg" in (tmp_path / "trial.svg").read_text()
+    assert "other machines reach it at mqtts://" in (tmp_path / "collector.log").read_text()
+    assert done.stdout.count("ok    ") > 20
+    assert "FAIL" not in done.stdout
+    assert "nobody connects without a credential: refused" in done.stdout
+
+
+def in_an_empty_home(place: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """In a directory that looks like a checkout; what runs on in the background ends with it."""
+    for name in ("docs", "scripts"):
+        (place / name).symlink_to(ROOT / name)
+    names = Path(sys.executable).parent
+    with tempfile.TemporaryDirectory() as home:
+        variables = {
+            "HOME": home,
+            "PATH": f"{names}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "ALLOMFREE_TRIAL_ROUND": "6s",
+            "ALLOMFREE_TRIAL_DEVICES": "20",
+        }
+        (place / "pasted.sh").write_text(script)
+        return subprocess.run(
+            [*alone(), "bash", "pasted.sh"], cwd=place, env=environment(variables), text=True,
+            capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+
+
+def alone() -> list[str]:
+    """A network of its own where the system allows it, so that the ports of README are free; its
+    loopback must be switched on."""
+    script = f'{sys.executable} -c "{LOOPBACK}" && "$@"'
+    prefix = ["unshare", "--net", "--", "bash", "-c", script, "-"]
+    if shutil.which("unshare") is None:
+        return []
+    done = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    return prefix if done.returncode == 0 else []
+
+
+def test_readme_installs_extras_that_exist_from_the_source() -> None:
+    """In an environment of its own (PEP 668); no page names an index, where somebody else could
+    take the package's name."""
+    head = read(README).partition("**Run agents on a Raspberry Pi")[0]
+    assert ". ~/allomfree/bin/activate" in blocks(head, "sh")[-1]
+    extras = re.findall(r"(?m)^(\w+) = \[", (ROOT / "pyproject.toml").read_text())
+    for block in pasted():
+        for named in re.findall(r"pip install '\.\[([a-z,]+)\]'", block):
+            assert set(named.split(",")) <= set(extras)
+    for page in PAGES:
+        assert not re.search(r"pip(x)? install\s+'?allomfree", read(page)), page
+
+
+# --- which manifest an owner joins, and who signed it (P3, P4) ------------------------------------
+
+
+STRANGER = signing.new_secret()
+
+
+run_collector, run_edge = invoker(collector_main), invoker(edge_main)
+
+
+def facts(*words: object) -> Any:
+    return facts_of(run_collector(*words, "--json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """An operator's place at a broker that others can write to, too."""
+
+    broker: Broker
+    place: Path
+    namespace: str
+
+    def flags(self) -> tuple[str, ...]:
+        data = ("--data-dir", str(self.place / "data"))
+        return (*data, "--broker", self.broker.url, "--namespace", self.namespace)
+
+    def write(self, text: str, operator: str = "") -> Path:
+        file = self.place / "campaign.toml"
+        file.write_text(text.replace("[rounds]", f'operator = "{operator}"\n[rounds]'))
+        return file
+
+    def opens(self, text: str, operator: str = "") -> tuple[Manifest, str]:
+        """The manifest, and the address in the line for owners."""
+        file = self.write(text, operator)
+        shown = facts("open", file, *self.flags())
+        assert shown["published"], shown
+        return Manifest.from_file(file), shown["join"].removeprefix("allomfree-edge join ")
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        with Publisher(self.broker.port) as anybody:
+            anybody.send([(topic, payload)], retain=True)
+
+    def topics(self, manifest: Manifest) -> Topics:
+        return Topics(manifest.campaign, self.namespace)
+
+
+@pytest.fixture
+def coordinator(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Coordinator]:
+    empty_home(tmp_path, monkeypatch)
+    with undisturbed():
+        yield Coordinator(broker, tmp_path, own_namespace())
+
+
+class JoiningOwner:
+    """A device with a policy of its own."""
+
+    def __init__(self, place: Path, policy: str = "") -> None:
+        self.config = place / "edge.toml"
+        self.config.write_text(f'state_dir = "{place / "state"}"\n[policy]\n{policy}\n')
+
+    def looks(self, address: str, *words: str) -> Any:
+        """What `join` would show."""
+        return facts_of(
+            run_edge("join", address, "--preview", "--json", "--config", self.config, *words)
+        )
+
+    def is_refused(self, code: int, address: str, *words: str) -> str:
+        flags = ("--yes", "--timeout", "1", "--config", self.config)
+        done = run_edge("join", address, *flags, *words)
+        assert done.exit_code == code, (done.stdout, done.stderr)
+        assert "was drawn, sent or spent" in done.stderr.lower().replace("nothing", "")
+        return done.stderr
+
+    def joins(self, address: str) -> str:
+        done = run_edge("join", address, "--yes", "--config", self.config)
+        assert done.exit_code == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+
+def test_a_signed_campaign_is_verified_and_a_forged_one_refused(coordinator: Coordinator) -> None:
+    """P4: from the key to the owner's policy, and what somebody at the broker can do."""
+    operator = facts("operator-key", "create", *coordinator.flags()[:2])["operator"]
+    manifest, address = coordinator.opens(TEXT_A, operator)
+    anyone = JoiningOwner(coordinator.place)
+    shown = anyone.looks(address)
+    assert (shown["operator"], shown["operator_verified"]) == (operator, True)
+    assert (shown["whole_digest"], shown["operator_name"]) == (True, None)
+    stranger = signing.public_key(STRANGER).hex()
+    other = JoiningOwner(coordinator.place, f'operators = ["{stranger}"]')
+    assert "change policy.operators" in other.is_refused(3, address)
+    topic = coordinator.topics(manifest).signature
+    good = retained(coordinator.broker.port, topic)[topic]
+    forged = Signature(digest8(manifest), signing.sign(STRANGER, manifest.digest)).encode()
+    known = JoiningOwner(coordinator.place, f'operators = {{ city = "{operator}" }}')
+    for payload, fault in ((forged, "is wrong"), (good[:-1], "is not one"), (b"", "is not there")):
+        coordinator.publish(topic, payload)
+        assert fault in known.is_refused(1, address)
+    with CollectorProcess(coordinator.place / "data", *coordinator.flags()[2:]) as service:
+        service.wait_for("collecting for")  # which publishes it again
+        with Watcher(coordinator.broker.port, topic) as watcher:
+            assert watcher.wait_for_topic(topic, good) == good
+        assert f"Signed by city ({operator}), verified" in known.joins(address)
+
+
+def test_an_unsigned_campaign_says_so(coordinator: Coordinator) -> None:
+    """P4: and an owner who lists operators does not join it."""
+    _, address = coordinator.opens(TEXT_A)
+    key = signing.public_key(STRANGER).hex()
+    refused = JoiningOwner(coordinator.place, f'operators = ["{key}"]').is_refused(3, address)
+    assert "is unsigned" in refused
+    assert "Signed by nobody" in JoiningOwner(coordinator.place).joins(address)
+
+
+def test_two_campaigns_with_one_name(coordinator: Coordinator) -> None:
+    """P3: opening, looking and joining compare all of the digest."""
+    _, address = coordinator.opens(TEXT_A)
+    again = run_collector("open", coordinator.write(TEXT_B), *coordinator.flags())
+    assert again.exit_code == 1
+    for shown in (A.digest.hex(), B.digest.hex(), "Nothing was opened or changed"):
+        assert shown in again.stderr
+    short = address.replace(A.full_name, A.campaign)
+    owner = JoiningOwner(coordinator.place)
+    assert owner.looks(short)["whole_digest"] is False
+    assert owner.looks(short, "--digest", A.digest.hex())["whole_digest"] is True
+    coordinator.publish(coordinator.topics(A).manifest, B.to_bytes())  # somebody at the broker
+    assert A.digest.hex() in owner.is_refused(1, address)
+    assert A.digest.hex() in owner.is_refused(1, short, "--digest", A.digest.hex())
+    coordinator.publish(coordinator.topics(A).manifest, A.to_bytes())
+    owner.joins(address)
+    coordinator.publish(coordinator.topics(A).manifest, B.to_bytes())
+    refused = run_edge("join", short, "--yes", "--config", owner.config)
+    assert refused.exit_code == 1
+    assert "do not trust this invitation" in refused.stderr
+    shown = facts_of(run_edge("show", "--json", "--config", owner.config))
+    assert [c["digest"] for c in shown["campaigns"]] == [A.digest.hex()]

@@ -1,28 +1,30 @@
-"""kill -9 of the collector at every step: every report counted once, every result the same bytes.
-
-Every device has a bit of its own, so every counter must be exactly 1.
-"""
+"""kill -9 at every step and at random moments: every report counted once, the same bytes."""
 
 from __future__ import annotations
 
+import math
+import random
 import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from collector.data_dir import DeviceKey
 from collector.rounds.results import pooled_result, round_results
-from protocol_spec import Outcome
-from testbed.brokers import Broker
-from tests.support.collector_processes.campaign import (
-    ATTRIBUTE,
-    Collection,
-    Counted,
-    assert_each_once,
-    wait_until_open,
-)
-from tests.support.collector_processes.driver import (
+from protocol_spec import Manifest, Outcome, Report, decode_report
+from testbed.brokers import Broker, Mosquitto
+from tests.support.agent_fleet import Fleet
+from tests.support.collector_processes import (
     ACKNOWLEDGED,
+    ATTRIBUTE,
     COMMITTED,
     IN_MEMORY,
     IN_SEALING,
@@ -30,18 +32,32 @@ from tests.support.collector_processes.driver import (
     LOG_NOT_WIPED,
     SEALED,
     SEALING,
+    Collection,
+    Counted,
     Launcher,
+    Message,
     Options,
+    Publisher,
+    Watcher,
+    assert_each_once,
+    assert_one_outcome_each,
+    wait_until_open,
 )
-from tests.support.collector_processes.wire import Message, Publisher, Watcher
-from tests.support.edge_processes import wait_until
-from tests.support.harness import all_at_once
+from tests.support.edge_processes import environment, wait_until
+from tests.support.harness import ROOT, all_at_once
 
 DEVICES = 20
 
+
 LOST = (IN_MEMORY, IN_TRANSACTION)
+
+
 KEPT = (COMMITTED, ACKNOWLEDGED)
+
+
 OPEN = (SEALING, IN_SEALING)
+
+
 FINAL = (LOG_NOT_WIPED, SEALED)
 
 
@@ -76,20 +92,17 @@ def send_from_both_sides(broker: Broker, messages: list[Message]) -> None:
 
 def finish(collection: Collection, broker: Broker) -> Counted:
     """Let the round end, and wait for its results at the broker, which are those stored."""
-    collection.set_clock(collection.manifest.rounds.deadline(0) + 1)
-    wait_until(lambda: collection.look().sealed, timeout=60)
+    collection.pass_deadline()
+    collection.wait_until_sealed()
     wait_until(lambda: collection.look().unpublished == 0, timeout=60)
     counted = collection.look()
     assert_each_once(counted, DEVICES)
     assert counted.rows == 0
-    assert published(collection, broker) == set(counted.results) == recomputed(collection)
-    return counted
-
-
-def published(collection: Collection, broker: Broker) -> set[bytes]:
     topics = [collection.topics.result(ATTRIBUTE), collection.topics.result(ATTRIBUTE, 0)]
     with Watcher(broker.port, *topics) as watcher:
-        return {watcher.wait_for_topic(topic) for topic in topics}
+        published = {watcher.wait_for_topic(topic) for topic in topics}
+    assert published == set(counted.results) == recomputed(collection)
+    return counted
 
 
 def recomputed(collection: Collection) -> set[bytes]:
@@ -137,7 +150,8 @@ def test_killed_while_counting(broker: Broker, launcher: Launcher, tmp_path: Pat
 
 @pytest.mark.slow
 def test_killed_at_the_deadline(broker: Broker, launcher: Launcher, tmp_path: Path) -> None:
-    """What was sent in time and died with the collector is not late when it comes again."""
+    """What was sent in time and died with the collector is not late when it comes again: on NATS
+    a while after everything newer, the marker included (F1)."""
 
     def die_and_return(point: str) -> None:
         collection = opened(tmp_path, point)
@@ -146,7 +160,7 @@ def test_killed_at_the_deadline(broker: Broker, launcher: Launcher, tmp_path: Pa
         with Publisher(broker.port) as publisher:
             publisher.send(collection.reports())
         assert first.wait_for_end() == -signal.SIGKILL
-        collection.set_clock(collection.manifest.rounds.deadline(0) + 1)
+        collection.pass_deadline()
         again = launcher.start(order(collection, broker))
         finish(collection, broker)
         assert again.terminate() == 0
@@ -162,7 +176,7 @@ def test_killed_while_sealing(broker: Broker, launcher: Launcher, tmp_path: Path
         wait_until_open(collection, broker.port)
         send_from_both_sides(broker, collection.reports())
         collection.wait_for(DEVICES)
-        collection.set_clock(collection.manifest.rounds.deadline(0) + 1)
+        collection.pass_deadline()
         assert first.wait_for_end() == -signal.SIGKILL
         left = collection.look()
         assert left.sealed == bool(left.results) == (left.unpublished == 2) == (point in FINAL)
@@ -173,39 +187,144 @@ def test_killed_while_sealing(broker: Broker, launcher: Launcher, tmp_path: Path
         if point in FINAL:
             assert counted.results == left.results
         wait_until(lambda: collection.betrayed() == 0)
-        late_changes_nothing(collection, broker, counted)
+        with Publisher(broker.port) as publisher:
+            publisher.send(collection.reports())  # which are late, and change nothing
+        wait_until(lambda: collection.store.outcomes().get(Outcome.LATE) == DEVICES)
+        after = collection.look()
+        assert (after.counts, after.results) == (counted.counts, counted.results)
         assert again.terminate() == 0
 
     all_at_once(die_and_return, OPEN + FINAL)
 
 
-def late_changes_nothing(collection: Collection, broker: Broker, sealed: Counted) -> None:
-    with Publisher(broker.port) as publisher:
-        publisher.send(collection.reports())
-    wait_until(lambda: collection.store.outcomes().get(Outcome.LATE) == DEVICES)
-    after = collection.look()
-    assert (after.counts, after.results) == (sealed.counts, sealed.results)
+# --- collector, broker and agents killed -9 at random moments -------------------------------------
+
+
+Row = tuple[int, int, bytes]
+
+
+SEED = 20
+
+
+KILLS = 24
+
+
+def believed(collection: Collection, fleets: list[Fleet]) -> list[Row]:
+    """(round, device, bits) of every report that its device drew and holds for counted.
+
+    The oracle is the memory of the devices themselves: the collector must hold exactly the reports
+    that they drew, each once and with their bytes.
+    """
+    key, found = DeviceKey(collection.data / "device.key", make=False), []
+    for fleet in fleets:
+        for name, rows in fleet.outbox().items():
+            assert {row.fate for row in rows} == {"counted"}
+            device = key.number(collection.manifest, name)
+            for row in rows:
+                report = decode_report(row.payload)
+                assert isinstance(report, Report)
+                found.append((row.round, device, report.body))
+    return sorted(found)
+
+
+def counted(collection: Collection) -> list[Row]:
+    """The same from the collector's database."""
+    with closing(sqlite3.connect(collection.data / "collector.db")) as db:
+        return sorted(db.execute("SELECT round, device, body FROM report").fetchall())
+
+
+def assert_nothing_lost_or_doubled(collection: Collection, fleets: list[Fleet]) -> None:
+    wanted, held = believed(collection, fleets), counted(collection)
+    assert not set(wanted) - set(held), "a report was lost"
+    assert held == wanted
+    campaign, form = collection.campaign().id, collection.manifest.body_formats[0]
+    for number in {number for number, _, _ in wanted}:
+        bodies = [body for n, _, body in wanted if n == number]
+        bits = Counter(value for body in bodies for value in form.supported(body))
+        tally = collection.store.tallies(campaign, number)[0]
+        assert tally.n == len(bodies)
+        assert tally.counts.tolist() == [bits[value] for value in range(form.k)]
+    assert_one_outcome_each(collection.look())
+
+
+@contextmanager
+def running(fleets: list[Fleet]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for fleet in fleets:
+            fleet.start()
+            stack.callback(fleet.kill)
+        yield
+
+
+def two_fleets(place: Path, asked: Manifest, broker: Broker, *, naive: bool = False) -> list[Fleet]:
+    names = [[f"device-{side}-{i}" for i in range(4)] for side in "ab"]
+    return [Fleet(place / n[0], asked, broker.url, n, naive=naive) for n in names]
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_in_turn(
-    quick_nats: Broker, launcher: Launcher, tmp_path: Path
+def test_everything_killed_at_random(own_nats: Broker, launcher: Launcher, tmp_path: Path) -> None:
+    began = time.monotonic()
+    start = [sys.executable, "-c", "import edge_client.daemon, edge_client.link"]
+    subprocess.run(start, check=True, env=environment(), cwd=ROOT)
+    # Two seconds, or as long as agents that are killed all the time need to start and draw.
+    period = max(2, math.ceil(4 * (time.monotonic() - began)))
+    moments = random.Random(SEED)
+    collection = Collection.opened(tmp_path / "data", 8, period=period, count=8, grace=86_400)
+    fleets = two_fleets(tmp_path, collection.manifest, own_nats)
+    run = launcher.start(collection.options(own_nats))
+    with running(fleets):
+        for _ in range(KILLS):
+            time.sleep(moments.uniform(0.0, 0.45 * period))  # any moment will do
+            victim = moments.choice(["collector", "broker", *fleets])
+            if victim == "collector":
+                run.kill()
+                run = launcher.start(collection.options(own_nats))
+            elif isinstance(victim, Fleet):
+                victim.kill()
+                victim.start()
+            else:
+                own_nats.kill()
+                own_nats.start()
+        wait_until(lambda: time.time() > collection.manifest.rounds.closes(7), timeout=10 * period)
+        wait_until(lambda: all(fleet.has_delivered for fleet in fleets), timeout=90)
+    assert_nothing_lost_or_doubled(collection, fleets)
+    assert len(counted(collection)) > 8, f"several rounds, seed {SEED}"
+
+
+def past_a_broker_that_forgets(
+    broker: Broker, launcher: Launcher, place: Path, *, naive: bool
 ) -> None:
-    """One round, one collector after the other, until one is left alive."""
-    collection = opened(tmp_path)
-    reports = collection.reports()
-    for step, point in enumerate(LOST + KEPT):
-        run = launcher.start(order(collection, quick_nats, die_at=point))
-        if step == 0:
-            wait_until_open(collection, quick_nats.port)
-        send_from_both_sides(quick_nats, reports[: 5 * (step + 1)])
-        assert run.wait_for_end() == -signal.SIGKILL
-    for point in OPEN:
-        collection.set_clock(collection.manifest.rounds.opens(0) + 1)
-        run = launcher.start(order(collection, quick_nats, die_at=point))
-        collection.wait_for(DEVICES)
-        collection.set_clock(collection.manifest.rounds.deadline(0) + 1)
-        assert run.wait_for_end() == -signal.SIGKILL
-    again = launcher.start(order(collection, quick_nats))
-    finish(collection, quick_nats)
-    assert again.terminate() == 0
+    """Reports are acknowledged while the collector is away; then the broker loses its memory."""
+    collection = Collection.opened(place / "data", 8, count=1)
+    fleets = two_fleets(place, collection.manifest, broker, naive=naive)
+    options = collection.options(broker, receipts=not naive)
+    with Watcher(broker.port, collection.topics.state) as watcher:
+        first = launcher.start(options)
+        watcher.wait_for_topic(collection.topics.state)
+    first.kill()
+    with Watcher(broker.port, collection.topics.all_reports) as reports, running(fleets):
+        reports.wait_for(lambda: len(reports.latest) == 8)
+        if naive:
+            wait_until(lambda: all(fleet.has_delivered for fleet in fleets), timeout=60)
+        broker.kill()
+        broker.start()
+        with Watcher(broker.port, collection.topics.state) as watcher:
+            second = launcher.start(options)
+            watcher.wait_for_topic(collection.topics.state)
+            wait_until(lambda: all(fleet.has_delivered for fleet in fleets), timeout=60)
+        second.terminate()
+    assert_nothing_lost_or_doubled(collection, fleets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("receipts", [True, False])
+def test_a_broker_that_forgets(
+    own_mosquitto: Mosquitto, launcher: Launcher, tmp_path: Path, receipts: bool
+) -> None:
+    """The negative control: without receipts, agents that take the broker's acknowledgement for
+    delivery lose reports, and the same check shows it."""
+    if receipts:
+        past_a_broker_that_forgets(own_mosquitto, launcher, tmp_path, naive=False)
+    else:
+        with pytest.raises(AssertionError, match="a report was lost"):
+            past_a_broker_that_forgets(own_mosquitto, launcher, tmp_path, naive=True)

@@ -1,31 +1,73 @@
-"""One contract for every link: the broker in memory, and the paho adapter at real brokers."""
+"""One contract for every link, and one for every source that workers share (I7, W4): the broker in
+memory, and the adapters at real brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from collector.links import Link, Message, Will
+from collector.links import Link, Message, Source, Will
+from collector.links.mqtt import PahoLink, Subscription
+from collector.links.stream import StreamConnector
+from collector.settings import StreamAddress
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
+from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
+from testbed.brokers import Broker, Nats, publish
+from testbed.processes import cpu_seconds
 from tests.support.brokers import SharedBrokers
-from tests.support.network import (
-    AtBroker,
-    Ground,
-    InMemory,
-    publish,
-    receive,
-    subscribe,
-    wait_until_lost,
-)
+from tests.support.network import Peer, Proxy, Wire, paho
+
+PATIENCE_SECONDS = 60.0
+SENT = 4_000
+
+
+def step_until(done: Callable[[], bool], step: Callable[[], object]) -> None:
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not done():
+        assert time.monotonic() < limit
+        step()
+
+
+class Ground:
+    """A broker to connect to, real or in memory, and a way to cut a connection."""
+
+    def __init__(self, broker: Broker | None) -> None:
+        self._broker = broker
+        self._memory = MemoryBroker()
+        self._proxies: dict[int, Proxy] = {}
+        self.stack = ExitStack()
+
+    def connect(self, name: str, *, will: Will | None = None, persistent: bool = True) -> Link:
+        if self._broker is None:
+            return self._memory.connect(name, will=will, persistent=persistent)
+        proxy = self.stack.enter_context(Proxy(self._broker.port))
+        link = PahoLink(
+            parse_broker(proxy.url), Credentials(), client_id=name, will=will, persistent=persistent
+        )
+        self.stack.callback(link.close)
+        link.connect()
+        self._proxies[id(link)] = proxy
+        return link
+
+    def cut(self, link: Link) -> None:
+        """End a connection without a DISCONNECT."""
+        if isinstance(link, MemoryLink):
+            link.end("the connection was cut")
+        else:
+            self._proxies[id(link)].reset()
+            step_until(lambda: link.lost is not None, lambda: link.step(0.1))
 
 
 @pytest.fixture(params=["memory", "quick nats", "mosquitto"])
 def ground(request: pytest.FixtureRequest, shared_brokers: SharedBrokers) -> Iterator[Ground]:
-    kind = request.param
-    made = InMemory() if kind == "memory" else AtBroker(shared_brokers.get(kind))
-    with made as ready:
-        yield ready
+    made = Ground(None if request.param == "memory" else shared_brokers.get(request.param))
+    with made.stack:
+        yield made
 
 
 @pytest.fixture
@@ -36,8 +78,35 @@ def root() -> str:
 
 @pytest.fixture
 def sender(ground: Ground) -> Link:
-    """Somebody else who publishes."""
     return ground.connect(random_client_id("sender"), persistent=False)
+
+
+def subscribe(link: Link, topic_filter: str, *, qos: int = 1) -> list[Message]:
+    """Subscribe, and wait until the broker confirms it; the messages that came before."""
+    wanted, arrived = link.granted + 1, list[Message]()
+    link.subscribe([topic_filter], qos=qos)
+    step_until(lambda: link.granted >= wanted, lambda: arrived.extend(link.step(0.1)))
+    return arrived
+
+
+def receive(link: Link, count: int) -> list[Message]:
+    """That many messages, none of them acknowledged."""
+    arrived: list[Message] = []
+    step_until(lambda: len(arrived) >= count, lambda: arrived.extend(link.step(0.1)))
+    return arrived
+
+
+def publish_and_wait(link: Link, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    """Publish, and wait until the broker has taken it."""
+    number, answers = link.publish(topic, payload, retain=retain), dict[int, str | None]()
+
+    def step() -> None:
+        assert link.lost is None, link.lost
+        link.step(0.1)
+        answers.update(link.answers())
+
+    step_until(lambda: number in answers, step)
+    assert answers[number] is None
 
 
 class Listener:
@@ -65,27 +134,22 @@ def listener(ground: Ground, root: str) -> Listener:
     return Listener(ground, root)
 
 
-# --- delivery -----------------------------------------------------------------------------------
+# --- links: delivery ------------------------------------------------------------------------------
 
 
 def test_what_is_published_arrives(listener: Listener, sender: Link, root: str) -> None:
     link = listener.connect()
     for payload in (b"", b"one", bytes(range(256)) * 20):
-        assert publish(sender, f"{root}/a/b", payload) is None
+        publish_and_wait(sender, f"{root}/a/b", payload)
         (message,) = listener.receive(link, 1)
         assert (message.topic, message.payload, message.retained) == (f"{root}/a/b", payload, False)
         assert message.mid > 0
         link.acknowledge([message])
     assert link.lost is None
-
-
-def test_without_acknowledgement_where_it_was_not_asked_for(
-    listener: Listener, sender: Link, root: str
-) -> None:
-    link = listener.connect(qos=0)
-    publish(sender, f"{root}/a", b"one")
-    (message,) = listener.receive(link, 1)
-    assert (message.payload, message.mid) == (b"one", 0)
+    second = listener.connect(qos=0)
+    publish_and_wait(sender, f"{root}/a", b"one")
+    (message,) = listener.receive(second, 1)
+    assert (message.payload, message.mid) == (b"one", 0), "nothing to acknowledge with QoS 0"
 
 
 def test_only_what_a_filter_matches_arrives(ground: Ground, sender: Link, root: str) -> None:
@@ -95,131 +159,25 @@ def test_only_what_a_filter_matches_arrives(ground: Ground, sender: Link, root: 
     wanted = [f"{root}/a/up/b/report", f"{root}//up/c/report"]
     others = ["a/up/b/c/report", "a/up/report", "a/down/b/report", "a/up/b/report/more", "a"]
     for topic in (*(f"{root}/{other}" for other in others), *wanted, f"{root}/end"):
-        assert publish(sender, topic, b"x") is None
+        publish_and_wait(sender, topic, b"x")
     assert {message.topic for message in receive(link, 3)} == {*wanted, f"{root}/end"}
 
 
-def test_a_message_is_retained_for_who_comes_later(
+def test_a_message_is_retained_for_later_subscribers(
     listener: Listener, sender: Link, root: str
 ) -> None:
-    assert publish(sender, f"{root}/kept", b"old", retain=True) is None
-    assert publish(sender, f"{root}/kept", b"new", retain=True) is None
+    """Only the latest of a topic; an empty one deletes it."""
+    for payload in (b"old", b""):
+        publish_and_wait(sender, f"{root}/gone", payload, retain=True)
+    for payload in (b"old", b"new"):
+        publish_and_wait(sender, f"{root}/kept", payload, retain=True)
     link = listener.connect()
     (message,) = listener.receive(link, 1)
     assert (message.topic, message.payload) == (f"{root}/kept", b"new")
     assert message.retained
-    assert publish(sender, f"{root}/kept", b"live", retain=True) is None
+    publish_and_wait(sender, f"{root}/kept", b"live", retain=True)
     (live,) = listener.receive(link, 1)
     assert (live.payload, live.retained) == (b"live", False)
-
-
-def test_an_empty_retained_message_takes_the_old_one_away(
-    ground: Ground, sender: Link, root: str
-) -> None:
-    assert publish(sender, f"{root}/gone", b"old", retain=True) is None
-    assert publish(sender, f"{root}/gone", b"", retain=True) is None
-    assert publish(sender, f"{root}/here", b"mark", retain=True) is None
-    link = ground.connect(random_client_id("late"), persistent=False)
-    early = subscribe(link, f"{root}/#")
-    found = early or receive(link, 1)
-    assert [message.payload for message in found] == [b"mark"]
-
-
-# --- sessions -----------------------------------------------------------------------------------
-
-
-def test_what_was_not_acknowledged_comes_again(
-    listener: Listener, ground: Ground, sender: Link, root: str
-) -> None:
-    first = listener.connect()
-    assert not first.session_present
-    for i in range(4):
-        publish(sender, f"{root}/{i}", b"%d" % i)
-    arrived = sorted(listener.receive(first, 4), key=lambda message: message.payload)
-    first.acknowledge(arrived[:2])
-    publish(sender, f"{root}/later", b"acknowledged behind them")
-    first.acknowledge(listener.receive(first, 1))
-    assert publish(first, f"{root}/own", b"own") is None  # so the acknowledgements have arrived
-    ground.cut(first)
-    second = listener.connect()
-    assert second.session_present
-    again = {message.payload for message in listener.receive(second, 3)}
-    assert again == {b"2", b"3", b"own"}
-
-
-def test_a_session_keeps_what_is_published_meanwhile(
-    listener: Listener, sender: Link, root: str
-) -> None:
-    listener.connect().close()
-    publish(sender, f"{root}/a", b"meanwhile")
-    second = listener.connect()
-    assert second.session_present
-    (message,) = listener.receive(second, 1)
-    assert (message.payload, message.retained) == (b"meanwhile", False)
-
-
-def test_a_session_that_is_not_to_last_does_not(
-    listener: Listener, sender: Link, root: str
-) -> None:
-    listener.connect(persistent=False).close()
-    publish(sender, f"{root}/a", b"meanwhile")
-    second = listener.connect(persistent=False)
-    assert not second.session_present
-    publish(sender, f"{root}/b", b"now")
-    assert [message.payload for message in listener.receive(second, 1)] == [b"now"]
-
-
-def test_an_acknowledgement_counts_only_where_it_was_delivered(
-    listener: Listener, ground: Ground, sender: Link, root: str
-) -> None:
-    """I7: numbers mean nothing on another connection."""
-    first = listener.connect()
-    publish(sender, f"{root}/a", b"one")
-    delivered = listener.receive(first, 1)
-    ground.cut(first)
-    second = listener.connect()
-    first.acknowledge(delivered)
-    assert [message.payload for message in listener.receive(second, 1)] == [b"one"]
-
-
-def test_a_second_connection_ends_the_first(listener: Listener, sender: Link, root: str) -> None:
-    first = listener.connect()
-    second = listener.connect()
-    wait_until_lost(first)
-    assert "connection" in str(first.lost), "its words go to the log as they are"
-    assert second.lost is None
-    assert first.step(0.0) == []
-
-
-# --- last words ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("goodbye", [True, False])
-def test_a_last_will_is_for_those_who_say_no_goodbye(
-    listener: Listener, ground: Ground, sender: Link, root: str, goodbye: bool
-) -> None:
-    watcher = listener.connect()
-    will = Will(f"{root}/state", b"vanished")
-    link = ground.connect(random_client_id("mortal"), will=will, persistent=False)
-    link.close() if goodbye else ground.cut(link)
-    if goodbye:
-        publish(sender, f"{root}/after", b"said goodbye")
-    (message,) = listener.receive(watcher, 1)
-    assert message.payload == (b"said goodbye" if goodbye else b"vanished")
-
-
-def test_what_was_published_before_a_goodbye_arrives(
-    listener: Listener, ground: Ground, root: str
-) -> None:
-    watcher = listener.connect()
-    link = ground.connect(random_client_id("hasty"), persistent=False)
-    for i in range(50):
-        link.publish(f"{root}/{i:02}", b"%d" % i)
-    link.close()
-    assert len({message.topic for message in listener.receive(watcher, 50)}) == 50
-
-
-# --- publishing ---------------------------------------------------------------------------------
 
 
 def test_every_publish_is_answered_once(ground: Ground, root: str) -> None:
@@ -229,16 +187,310 @@ def test_every_publish_is_answered_once(ground: Ground, root: str) -> None:
     assert len(sent) == 5
     assert link.free == everything - 5
     answers: dict[int, str | None] = {}
-    while len(answers) < 5:
-        assert link.lost is None
+
+    def step() -> None:
         link.step(0.1)
         fresh = link.answers()
         assert not fresh.keys() & answers.keys()
-        answers |= fresh
+        answers.update(fresh)
+
+    step_until(lambda: len(answers) == 5, step)
     assert answers == dict.fromkeys(sent)
     assert link.free == everything
     assert link.answers() == {}
 
 
-def test_a_link_says_where_it_leads(ground: Ground) -> None:
-    assert ground.connect(random_client_id("named"), persistent=False).name
+# --- links: sessions ------------------------------------------------------------------------------
+
+
+def test_what_was_not_acknowledged_comes_again(
+    listener: Listener, ground: Ground, sender: Link, root: str
+) -> None:
+    first = listener.connect()
+    assert not first.session_present
+    for i in range(4):
+        publish_and_wait(sender, f"{root}/{i}", b"%d" % i)
+    arrived = sorted(listener.receive(first, 4), key=lambda message: message.payload)
+    first.acknowledge(arrived[:2])
+    publish_and_wait(sender, f"{root}/later", b"acknowledged behind them")
+    first.acknowledge(listener.receive(first, 1))
+    publish_and_wait(first, f"{root}/own", b"own")  # so the acknowledgements have arrived
+    ground.cut(first)
+    second = listener.connect()
+    assert second.session_present
+    again = {message.payload for message in listener.receive(second, 3)}
+    assert again == {b"2", b"3", b"own"}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_persistent_session_keeps_what_is_published_meanwhile(
+    listener: Listener, sender: Link, root: str, persistent: bool
+) -> None:
+    listener.connect(persistent=persistent).close()
+    publish_and_wait(sender, f"{root}/a", b"meanwhile")
+    second = listener.connect(persistent=persistent)
+    assert second.session_present == persistent
+    publish_and_wait(sender, f"{root}/b", b"now")
+    (first, *_) = listener.receive(second, 1)
+    assert (first.payload, first.retained) == (b"meanwhile" if persistent else b"now", False)
+
+
+def test_an_acknowledgement_counts_only_where_it_was_delivered(
+    listener: Listener, ground: Ground, sender: Link, root: str
+) -> None:
+    """I7: numbers mean nothing on another connection."""
+    first = listener.connect()
+    publish_and_wait(sender, f"{root}/a", b"one")
+    delivered = listener.receive(first, 1)
+    ground.cut(first)
+    second = listener.connect()
+    first.acknowledge(delivered)
+    assert [message.payload for message in listener.receive(second, 1)] == [b"one"]
+
+
+def test_a_second_connection_ends_the_first(listener: Listener) -> None:
+    first, second = listener.connect(), listener.connect()
+    step_until(lambda: first.lost is not None, lambda: first.step(0.1))
+    assert "connection" in str(first.lost), "it goes to the log as it is"
+    assert second.lost is None
+    assert first.step(0.0) == []
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_last_will_is_published_without_a_disconnect_only(
+    listener: Listener, ground: Ground, root: str, goodbye: bool
+) -> None:
+    """What was published before a DISCONNECT arrives."""
+    watcher = listener.connect()
+    will = Will(f"{root}/state", b"vanished")
+    link = ground.connect(random_client_id("mortal"), will=will, persistent=False)
+    if goodbye:
+        for i in range(50):
+            link.publish(f"{root}/{i:02}", b"%d" % i)
+        link.close()
+    else:
+        ground.cut(link)
+    arrived = listener.receive(watcher, 50 if goodbye else 1)
+    assert (b"vanished" in {message.payload for message in arrived}) is not goodbye
+    assert len({message.topic for message in arrived}) == len(arrived)
+
+
+# --- sources: shared subscriptions, in memory or of MQTT 5, and NATS's own stream -----------------
+
+
+class SourceGround:
+    """Workers of one namespace at one broker, and a device."""
+
+    whole = False  # whether what is pulled is anybody's, as with a stream
+
+    def __init__(self, namespace: str, connect: Callable[[str, bool], Link]) -> None:
+        self._namespace = namespace
+        self._connect = connect
+        self._device = connect(random_client_id("device"), False)
+        self._made: list[Link | Source] = [self._device]
+
+    def source(self, name: str, *, again: bool = False) -> Source:
+        """Ready to receive: the broker has confirmed the subscriptions, or knew them."""
+        link = self._connect(f"{self._namespace}-{name}", True)
+        self._made.append(link)
+        source = Subscription(link, self._namespace, shared=True)
+        step_until(lambda: link.granted >= 3 or again, lambda: source.step(0.05))
+        return source
+
+    def send(self, device: object, payload: bytes) -> None:
+        publish_and_wait(self._device, report(self._namespace, device), payload)
+
+    def send_to(self, topic: str, payload: bytes) -> None:
+        publish_and_wait(self._device, topic, payload)
+
+    def close(self) -> None:
+        for each in self._made:
+            each.close()
+
+
+class Streamed(SourceGround):
+    """NATS's own stream, whose consumer delivers again after a second."""
+
+    whole = True
+
+    def __init__(self, namespace: str, broker: Nats) -> None:
+        super().__init__(namespace, paho(broker))
+        here = StreamAddress(False, "127.0.0.1", broker.stream_port)
+        self._pull = StreamConnector(lambda: [here], Credentials(), namespace, ack_seconds=1)
+
+    def source(self, name: str, *, again: bool = False) -> Source:  # noqa: ARG002
+        made = self._pull()
+        self._made.append(made)
+        return made
+
+
+@pytest.fixture(params=["memory", "mosquitto", "nats"])
+def workers(
+    request: pytest.FixtureRequest, shared_brokers: SharedBrokers, root: str
+) -> Iterator[SourceGround]:
+    memory = MemoryBroker()
+    if request.param == "memory":
+        made = SourceGround(root, lambda name, kept: memory.connect(name, persistent=kept))
+    elif request.param == "mosquitto":
+        made = SourceGround(root, paho(shared_brokers.get("mosquitto")))
+    else:
+        broker = shared_brokers.get("nats")
+        assert isinstance(broker, Nats)
+        made = Streamed(root, broker)
+    yield made
+    made.close()
+
+
+def report(namespace: str, device: object) -> str:
+    return f"{namespace}/v1/camp-0123abcd/up/{device}/report"
+
+
+def receive_each(sources: list[Source], count: int) -> list[list[Message]]:
+    """What each of them gets, that many together; nothing is acknowledged."""
+    found: list[list[Message]] = [[] for _ in sources]
+
+    def step() -> None:
+        for source, got in zip(sources, found):
+            assert source.lost is None
+            got += [m for m in source.step(0.05) if "/drain/" not in (m.topic or "")]
+
+    step_until(lambda: sum(map(len, found)) >= count, step)
+    return found
+
+
+def until(source: Source, done: Callable[[], bool], moment: float | None = None) -> None:
+    """Let a source work, acknowledging only its own markers, until a condition holds."""
+
+    def step() -> None:
+        assert source.lost is None
+        if moment is not None:
+            source.mark(moment)
+        source.acknowledge([m for m in source.step(0.05) if "/drain/" in (m.topic or "")])
+
+    step_until(done, step)
+
+
+def test_each_message_comes_to_one_of_two(workers: SourceGround, root: str) -> None:
+    sources = [workers.source("a"), workers.source("b")]
+    sent = {(report(root, f"d{i}"), b"%d" % i) for i in range(60)}
+    sent.add((f"{root}/v1/camp-0123abcd/up/d1/request", b"ask"))
+    for topic, payload in sent:
+        workers.send_to(topic, payload)
+    got = receive_each(sources, len(sent))
+    for source, messages in zip(sources, got):
+        source.acknowledge(messages)
+        assert all(message.mid > 0 and not message.retained for message in messages)
+    both = [(message.topic, message.payload) for messages in got for message in messages]
+    assert sorted(both) == sorted(sent)
+    for source in sources:
+        assert not [m for m in source.step(0.1) if "/drain/" not in (m.topic or "")]
+        source.close()
+        assert source.lost
+
+
+def test_only_what_devices_send_to_the_collector(workers: SourceGround, root: str) -> None:
+    source = workers.source("a")
+    workers.send_to(f"{root}/v1/camp-0123abcd/pub/state", b"not for us")
+    workers.send_to(f"{root}/v1/camp-0123abcd/up/d1/other", b"nor this")
+    workers.send("a.b", b"a strange name")
+    workers.send("", b"no name")
+    workers.send("d1", b"x" * 200_000)
+    ((first, second, third),) = receive_each([source], 3)
+    assert (first.topic, first.payload) == (report(root, "a.b"), b"a strange name")
+    assert (second.topic, second.payload) == (report(root, ""), b"no name")
+    assert third.topic == report(root, "d1")
+    assert len(third.payload) > 100_000, "far too long for a report, and at most cut"
+    source.acknowledge([first, second, third])
+    until(source, lambda: source.drained == 100.0, moment=100.0)  # nothing else is waited for
+
+
+def test_what_devices_send_again_costs_the_broker_no_more(root: str, tmp_path: Path) -> None:
+    """With two filters, NATS goes through all devices for each message, for minutes if there are
+    some tens of thousands."""
+    with Nats(tmp_path) as broker:
+        running = broker.process
+        assert running is not None
+        ground = Streamed(root, broker)
+        ground.source("a").close()  # which makes the consumer
+        costs = [cpu_seconds(running.pid)]
+        for devices, times in ((SENT, 1), (SENT // 2, 2)):
+            messages = [(report(root, f"{times}-{d}"), b"x" * 250) for d in range(devices)] * times
+            publish(broker.url, messages)
+            source = ground.source("a")
+            ((*got,),) = receive_each([source], SENT)
+            source.acknowledge(got)
+            source.close()
+            costs.append(cpu_seconds(running.pid))
+        ground.close()
+    once, twice = costs[1] - costs[0], costs[2] - costs[1]
+    assert twice < 4 * once, "fifteen times as much, and growing with the square"
+
+
+def test_what_a_worker_did_not_acknowledge_comes_again(workers: SourceGround) -> None:
+    """To its own worker if it is back, or to any where the stream is everybody's."""
+    source = workers.source("a")
+    for i in range(4):
+        workers.send(f"d{i}", b"%d" % i)
+    ((*messages,),) = receive_each([source], 4)
+    source.acknowledge(messages[:2])
+    until(source, lambda: True)
+    source.close()
+    again = workers.source("a", again=True)
+    ((*rest,),) = receive_each([again], 2)
+    assert {m.payload for m in rest} == {m.payload for m in messages[2:]}
+    again.acknowledge(rest)
+
+
+def test_drained_only_when_all_before_is_acknowledged(workers: SourceGround) -> None:
+    source = workers.source("a")
+    assert source.drained == 0.0
+    until(source, lambda: source.drained == 100.0, moment=100.0)
+    workers.send("d1", b"1")
+    ((message,),) = receive_each([source], 1)
+    source.mark(200.0)
+    if workers.whole:  # the message is ours until it is acknowledged, and no longer than a second
+        limit = time.monotonic() + 0.5
+        while time.monotonic() < limit:
+            source.mark(200.0)
+            source.step(0.05)
+        assert source.drained == 100.0
+    else:  # the marker stands behind it in the batch
+        markers = [m for m in source.step(5.0) if "/drain/" in (m.topic or "")]
+        assert source.drained == 100.0
+        source.acknowledge([message, *markers])
+    source.acknowledge([message])
+    until(source, lambda: source.drained == 200.0, moment=200.0)
+
+
+def test_a_worker_that_retires_gets_nothing_more(workers: SourceGround) -> None:
+    leaving, staying = workers.source("a"), workers.source("b")
+    if workers.whole:  # what it has asked for already it may still get
+        until(leaving, lambda: True)
+    leaving.retire(300.0)
+    until(leaving, lambda: workers.whole or leaving.drained == 300.0)
+    leaving.close(stay=False)
+    for i in range(10):
+        workers.send(f"d{i}", b"%d" % i)
+    (messages,) = receive_each([staying], 10)
+    assert len({m.payload for m in messages}) == 10
+
+
+def test_brokers_that_cannot_share(shared_brokers: SharedBrokers, root: str) -> None:
+    link = paho(shared_brokers.get("nats"))(random_client_id("worker"), False)
+    with pytest.raises(BrokerUnreachable, match="it speaks MQTT 3") as found:
+        Subscription(link, root, shared=True)
+    assert "--stream tls://HOST:4222" in str(found.value)
+    assert link.step(0.0) == []
+    assert link.lost, "it has disconnected"
+
+    def script(wire: Wire) -> None:
+        if wire.expect_connect():
+            wire.connack(sharing=False)
+            while wire.read() is not None:
+                pass
+
+    with Peer(script) as peer:
+        link = PahoLink(parse_broker(peer.url), Credentials(), client_id="worker")
+        link.connect()
+        with pytest.raises(BrokerUnreachable, match="it says that they are not available"):
+            Subscription(link, root, shared=True)

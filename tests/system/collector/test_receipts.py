@@ -1,51 +1,59 @@
-"""Receipt pages at real brokers: as few bytes as may be, and room for everybody."""
+"""What devices hear at real brokers: receipt pages as few bytes as may be, with room for everybody;
+and answers to a request to be forgotten."""
 
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from collector.data_dir import open_store
-from protocol_spec import Outcome, ReceiptPage, decode_receipts, receipt_page, receipt_tag
+from protocol_spec import (
+    Outcome,
+    ReceiptPage,
+    Request,
+    RequestKind,
+    Response,
+    ResponseStatus,
+    decode_receipts,
+    decode_response,
+    digest8,
+    receipt_page,
+    receipt_tag,
+)
 from protocol_spec.limits import PAGE_TAGS
 from testbed.brokers import Broker
-from tests.support.collector_processes.campaign import (
+from tests.support.collector_processes import (
+    COMMITTED,
     Collection,
+    Launcher,
+    Message,
+    Publisher,
+    Watcher,
+    assert_one_outcome_each,
     own_bits,
     own_namespace,
+    send_quickly,
     wait_until_open,
 )
-from tests.support.collector_processes.driver import CollectorRun, Launcher
-from tests.support.collector_processes.wire import Message, Publisher, Watcher, send_quickly
 from tests.support.edge_processes import edge, wait_until
 
 BITS = 8
-DEVICES = 20
 CROWD = PAGE_TAGS + 100
+NONCE = b"12345678"
 
 
-def opened(data: Path, pages: int) -> Collection:
-    """A campaign with so many pages of receipts."""
-    manifest = replace(own_bits(BITS), receipt_pages=pages)
-    with closing(open_store(data)) as store:
-        store.open_campaign(manifest, int(time.time()))
-    return Collection(data, manifest, DEVICES, own_namespace())
-
-
-@pytest.fixture(params=[4, 1], ids="{} pages".format)
-def collection(tmp_path: Path, request: pytest.FixtureRequest) -> Collection:
-    return opened(tmp_path / "data", request.param)
-
-
-@pytest.fixture
-def running(collection: Collection, broker: Broker, launcher: Launcher) -> CollectorRun:
-    run = launcher.start(collection.options(broker))
+def started(collection: Collection, broker: Broker, launcher: Launcher) -> Collection:
+    launcher.start(collection.options(broker))
     wait_until_open(collection, broker.port)
-    return run
+    return collection
+
+
+def with_pages(data: Path, pages: int) -> Collection:
+    """A campaign with that many pages of receipts."""
+    manifest = replace(own_bits(BITS), receipt_pages=pages)
+    return Collection.of(data, manifest, BITS, own_namespace())
 
 
 def sent_by(collection: Collection, device: int) -> Message:
@@ -67,33 +75,34 @@ def tags(collection: Collection, *devices: int) -> set[bytes]:
     return {receipt_tag(collection.manifest, 0, f"device-{device}") for device in devices}
 
 
-@pytest.mark.parametrize("collection", [4], indirect=True)
 def test_repeated_reports_publish_nothing(
-    collection: Collection, broker: Broker, running: CollectorRun
+    tmp_path: Path, broker: Broker, launcher: Launcher
 ) -> None:
     """Not one byte to the readers of a page for reports that are on it (A7)."""
+    devices = 20
+    collection = started(with_pages(tmp_path / "data", 4), broker, launcher)
     with (
         Watcher(broker.port, collection.topics.receipt_root + "#") as watcher,
         Publisher(broker.port) as publisher,
     ):
-        publisher.send(sent_by(collection, device) for device in range(DEVICES))
-        watcher.wait_for(lambda: tags(collection, *range(DEVICES)) <= seen_in(watcher))
+        publisher.send(sent_by(collection, device) for device in range(devices))
+        watcher.wait_for(lambda: tags(collection, *range(devices)) <= seen_in(watcher))
         before = len(watcher.history)
-        publisher.send([sent_by(collection, device) for device in range(DEVICES)] * 3)
-        wait_until(lambda: collection.look().outcomes.get(Outcome.DUPLICATE) == 3 * DEVICES)
-        for device in (DEVICES, DEVICES + 1):  # whatever was to be published before, is then
+        publisher.send([sent_by(collection, device) for device in range(devices)] * 3)
+        wait_until(lambda: collection.look().outcomes.get(Outcome.DUPLICATE) == 3 * devices)
+        for device in (devices, devices + 1):  # whatever was to be published before, is then
             publisher.send([sent_by(collection, device)])
             watcher.wait_for(lambda: tags(collection, device) <= seen_in(watcher))  # noqa: B023
-        told = [page.page for page in pages_in(watcher)[before:]]
-    newcomers = [f"device-{device}" for device in (DEVICES, DEVICES + 1)]
-    assert told == [receipt_page(collection.manifest, name) for name in newcomers]
+        pages = [page.page for page in pages_in(watcher)[before:]]
+    newcomers = [f"device-{device}" for device in (devices, devices + 1)]
+    assert pages == [receipt_page(collection.manifest, name) for name in newcomers]
 
 
-@pytest.mark.parametrize("collection", [1], indirect=True)
 def test_more_devices_than_fit_on_a_page(
-    collection: Collection, broker: Broker, running: CollectorRun, tmp_path: Path
+    tmp_path: Path, broker: Broker, launcher: Launcher
 ) -> None:
     """Every tag is published, no page is too large, and a real agent gets its receipt (F5)."""
+    collection = started(with_pages(tmp_path / "data", 1), broker, launcher)
     with Watcher(broker.port, collection.topics.receipt_root + "#") as watcher:
         send_quickly(broker.port, [sent_by(collection, device) for device in range(CROWD)])
         collection.wait_for(CROWD)
@@ -108,13 +117,107 @@ def test_more_devices_than_fit_on_a_page(
             with Publisher(broker.port) as publisher:
                 publisher.send([sent_by(collection, 0)])
             watcher.wait_for(lambda: first in pages_in(watcher)[-1].tags)
-    assert "counted" in reported(collection, broker, tmp_path)
+    join, flags = agent_of(collection, broker, tmp_path)
+    assert edge(*join, *flags).returncode == 0
+    assert "counted" in edge("report", *flags).stdout
 
 
-def reported(collection: Collection, broker: Broker, place: Path) -> str:
+def agent_of(
+    collection: Collection, broker: Broker, place: Path
+) -> tuple[tuple[str, ...], tuple[str | Path, ...]]:
+    """What its owner types to join, and the flags of every command."""
     config = place / "edge.toml"
     config.write_text(f'state_dir = "{place / "state"}"\n[sources.bit]\nvalue = "v1"\n')
     address = f"{broker.url}/{collection.namespace}/{collection.manifest.campaign}"
-    joined = edge("join", address, "--yes", "--config", config)
-    assert joined.returncode == 0, joined.stderr
-    return edge("report", "--config", config).stdout
+    return ("join", address, "--yes"), ("--config", config)
+
+
+# --- a device asks to be forgotten: its reports leave every round not yet sealed ------------------
+
+
+def request(collection: Collection, device: str) -> Message:
+    asked = Request(digest8(collection.manifest), RequestKind.FORGET, NONCE)
+    return collection.topics.request(device), asked.encode()
+
+
+def answer(watcher: Watcher, topic: str) -> Response:
+    response = decode_response(watcher.wait_for_topic(topic))
+    assert isinstance(response, Response)
+    return response
+
+
+def test_reports_are_withdrawn(tmp_path: Path, broker: Broker, launcher: Launcher) -> None:
+    collection = started(Collection.shared(tmp_path / "data", 4), broker, launcher)
+    topic = collection.topics.response("device-2")
+    with Watcher(broker.port, topic) as watcher, Publisher(broker.port) as publisher:
+        publisher.send(collection.reports())
+        collection.wait_for(4)
+        publisher.send([request(collection, "device-2")])
+        answered = answer(watcher, topic)
+        assert (answered.nonce, answered.status, answered.rounds) == (NONCE, ResponseStatus.DONE, 1)
+        left = collection.look()
+        assert left.counts == [1, 1, 0, 1]
+        assert left.rows == left.n == 3
+        publisher.send([collection.report(2), collection.report(2, bit=1)])
+        wait_until(lambda: collection.look().received == 6, timeout=60)
+    counted = collection.look()
+    assert counted.counts == [1, 1, 0, 1], "A4: it cannot come back as another device"
+    assert counted.outcomes == {Outcome.ACCEPTED: 4, Outcome.FORGOTTEN: 2}
+    assert_one_outcome_each(counted)
+
+
+def test_thousands_of_requests_starve_nobody(
+    tmp_path: Path, broker: Broker, launcher: Launcher
+) -> None:
+    """A2: requests cost about what reports cost, and the reports of others are counted."""
+    devices, asked = 3000, 2500
+    collection = started(Collection.shared(tmp_path / "data", devices + 100), broker, launcher)
+    begun = time.monotonic()
+    send_quickly(broker.port, collection.reports()[:devices])
+    collection.wait_for(devices)
+    usual_seconds = time.monotonic() - begun
+    begun = time.monotonic()
+    send_quickly(broker.port, [request(collection, f"device-{i}") for i in range(asked)])
+    send_quickly(broker.port, collection.reports()[devices:])
+    collection.wait_for(devices + 100 - asked)
+    wait_until(lambda: collection.store.requests() == {"done": asked}, timeout=60)
+    assert time.monotonic() - begun < 3 * usual_seconds + 3.0
+    assert_one_outcome_each(collection.look())
+
+
+@pytest.mark.slow
+def test_killed_before_the_answer(quick_nats: Broker, tmp_path: Path, launcher: Launcher) -> None:
+    """The request comes again, finds nothing more to withdraw, and is answered."""
+    collection = Collection.shared(tmp_path / "data", 2)
+    first = launcher.start(collection.options(quick_nats, die_at=COMMITTED, nth=2))
+    wait_until_open(collection, quick_nats.port)
+    topic = collection.topics.response("device-0")
+    with Watcher(quick_nats.port, topic) as watcher, Publisher(quick_nats.port) as publisher:
+        publisher.send([collection.report(0)])
+        collection.wait_for(1)
+        publisher.send([request(collection, "device-0")])
+        first.wait_for_end()
+        assert collection.look().n == 0
+        again = launcher.start(collection.options(quick_nats))
+        answered = answer(watcher, topic)
+        assert (answered.status, answered.rounds) == (ResponseStatus.DONE, 0)
+        assert again.terminate() == 0
+
+
+@pytest.mark.slow
+def test_the_command_forget(tmp_path: Path, broker: Broker, launcher: Launcher) -> None:
+    """`allomfree-edge forget` prints what the collector did; a device without a user name that
+    joins again has a new name, and is charged again."""
+    collection = started(Collection.shared(tmp_path / "data", 2), broker, launcher)
+    join, flags = agent_of(collection, broker, tmp_path)
+    for _ in range(2):
+        joined = edge(*join, *flags)
+        assert joined.returncode == 0, joined.stderr
+        assert "counted" in edge("report", *flags).stdout
+        assert collection.look().n == 1
+        if edge("show", *flags).stdout.count("memo drawn") == 2:
+            return
+        forgotten = edge("forget", "--yes", *flags)
+        assert "withdrew this device's reports from 1 unsealed rounds" in forgotten.stdout
+        assert collection.look().n == 0
+    raise AssertionError("joining again was not charged again")

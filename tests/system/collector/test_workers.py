@@ -1,10 +1,9 @@
-"""Several workers on a real broker and a real PostgreSQL: killed, paused, stopped, and exact.
-
-Every device has a bit of its own, so every counter must be exactly 1.
-"""
+"""Several workers on a real broker and a real PostgreSQL: killed, paused, stopped, and exact."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 
 from protocol_spec import Request, RequestKind, digest8, receipt_tag
 from testbed.brokers import Broker
-from tests.support.collector_processes.driver import Launcher
-from tests.support.collector_processes.wire import Publisher
-from tests.support.collector_processes.workers import Site, pause, resume
+from tests.support.collector_processes import Launcher, Publisher, Site
 from tests.support.databases import snapshot
+from tests.support.edge_processes import wait_until
 
 pytestmark = pytest.mark.needs("postgres")
+
 
 MakeSite = Callable[..., Site]
 
@@ -38,19 +37,19 @@ def test_every_report_is_counted_once_whoever_dies(make_site: MakeSite) -> None:
     leader = site.wait_for_leader()
     runs = {site.worker_of(run): run for run in (first, second)}
     with Publisher(site.broker.port) as publisher:
-        publisher.send(site.reports(range(20)))
+        publisher.send(site.reports()[:20])
         runs[leader].kill()
-        publisher.send(site.reports(range(20, 40)))
+        publisher.send(site.reports()[20:40])
         third = site.start("a" if runs[leader] is first else "b")
         follower = next(run for number, run in runs.items() if number != leader)
-        site.wait(lambda: len(site.live()) >= 2)
+        wait_until(lambda: len(site.live()) >= 2)
         assert follower.terminate() == 0
-        publisher.send(site.reports(range(40, 60)))
-        publisher.send(site.reports(range(60)))  # as devices do that see no receipt
-    site.wait(site.sealed)
+        publisher.send(site.reports()[40:])
+        publisher.send(site.reports())  # as devices do that see no receipt
+    site.wait_until_sealed()
     assert site.counts() == [1] * 60
     assert third.is_running
-    site.wait(lambda: len(site.tags()) == 60)
+    wait_until(lambda: len(site.tags()) == 60)
 
 
 def test_a_leader_that_was_paused_changes_nothing(make_site: MakeSite) -> None:
@@ -60,25 +59,25 @@ def test_a_leader_that_was_paused_changes_nothing(make_site: MakeSite) -> None:
     leader = site.wait_for_leader()
     old = next(run for run in runs if site.worker_of(run) == leader)
     with Publisher(site.broker.port) as publisher:
-        publisher.send(site.reports(range(15)))
-        publisher.send(site.reports(range(10), number=1))
-        site.wait(lambda: len(site.tags(1)) == 10)
-        pause(old)
+        publisher.send(site.reports()[:15])
+        publisher.send(site.reports(1)[:10])
+        wait_until(lambda: len(site.tags(1)) == 10)
+        os.kill(old.pid, signal.SIGSTOP)
         site.wait_for_leader(not_this=leader)
         for _ in range(2):  # twice: what was dealt to the paused one comes to the other
-            publisher.send(site.reports(range(30)))
+            publisher.send(site.reports())
         request = Request(digest8(site.manifest), RequestKind.FORGET, b"8 bytes.").encode()
         for _ in range(2):
             publisher.send([(site.topics.request("device-3"), request)])
         gone = receipt_tag(site.manifest, 1, "device-3")
-        site.wait(lambda: gone not in site.tags(1))
-        site.wait(site.sealed)
+        wait_until(lambda: gone not in site.tags(1))
+        site.wait_until_sealed()
     before, pages = snapshot(site.store, 2), site.tags(1)
-    rounds = before[site.campaign.name]
-    resume(old)
+    rounds = before[site.manifest.campaign]
+    os.kill(old.pid, signal.SIGCONT)
     old.wait_for("this is worker", times=2)
-    site.wait(lambda: site.worker_of(old) in {w.number for w in site.live() if w.drained})
-    after = snapshot(site.store, 2)[site.campaign.name]
+    wait_until(lambda: site.worker_of(old) in {w.number for w in site.live() if w.drained})
+    after = snapshot(site.store, 2)[site.manifest.campaign]
     assert after["results"] == rounds["results"]
     assert after["rounds"][0]["tallies"] == rounds["rounds"][0]["tallies"]
     assert site.tags(1) == pages

@@ -39,7 +39,7 @@ from protocol_spec import (
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import AS_OURSELVES, Broker, Mosquitto, Nats, Tally, leave
 from tests.support.campaigns import manifest, second_manifest
-from tests.support.collector_processes.processes import resident
+from tests.support.collector_processes import resident
 from tests.support.edge import QUICK, last_state, tick_until
 from tests.support.edge_processes import (
     AgentProcess,

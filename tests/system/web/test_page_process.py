@@ -18,7 +18,7 @@ from collector.health import examine
 from collector.settings import PAGE
 from collector.web.live import LIMITS
 from collector.web.server import NICE
-from tests.support.collector_processes.processes import CollectorProcess
+from tests.support.collector_processes import CollectorProcess
 from tests.support.edge_processes import wait_until
 from tests.support.pages import Site
 

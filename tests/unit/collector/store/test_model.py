@@ -1,15 +1,17 @@
-"""Any sequence of batches, sealings, withdrawals and restarts, against a dictionary."""
+"""Any history of batches, sealings, withdrawals and restarts: counts agree with a model in plain
+dictionaries, and no sum or difference of published results is about fewer devices than it takes."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,15 +23,31 @@ from hypothesis.stateful import (
 )
 
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
+from collector.rounds import sealing
+from collector.rounds.sealing import delete_expired
 from collector.store import Store
-from protocol_spec import Outcome
-from tests.support.collector import FIRST, candidate, counts_of, recount, seal, three_questions
+from protocol_spec import Manifest, Outcome, Result, decode_result
+from protocol_spec.mechanisms import MECHANISMS
+from tests.support.collector import (
+    FIRST,
+    asked,
+    candidate,
+    counts_of,
+    recount,
+    seal,
+    three_questions,
+)
 from tests.support.databases import ENGINES, withdraw
 from tests.support.harness import QUICK_DISK
 
 ROUNDS, DEVICES = 4, 5
+
+
 EXAMPLES = {"sqlite": 60, "postgres": 12}  # which sends some 40,000 queries to a server
+
+
 MANIFEST = three_questions(count=ROUNDS)
+
 
 Answer = tuple[int, bytes]
 
@@ -48,14 +66,14 @@ class Model:
     forgotten: set[int] = field(default_factory=set)
 
     def commit(self, batch: Sequence[Candidate], refusals: Sequence[Refusal]) -> list[Outcome]:
-        told = {}
+        outcomes = {}
         rounds = list(dict.fromkeys(c.round for c in batch))
         for i in sorted(range(len(batch)), key=lambda i: rounds.index(batch[i].round)):
-            told[i] = self._judge(batch[i])
-            self.outcomes[batch[i].campaign, told[i]] += 1
+            outcomes[i] = self._judge(batch[i])
+            self.outcomes[batch[i].campaign, outcomes[i]] += 1
         self.outcomes.update((r.campaign, r.outcome) for r in refusals)
         self.received += len(batch) + len(refusals)
-        return [told[i] for i in range(len(batch))]
+        return [outcomes[i] for i in range(len(batch))]
 
     def _judge(self, c: Candidate) -> Outcome:
         if c.round in self.final:
@@ -192,3 +210,240 @@ def test_any_sequence_agrees_with_the_model(engine: str) -> None:
         machine,
         settings=settings(max_examples=EXAMPLES[engine], stateful_step_count=20),
     )
+
+
+# --- no published result, sum or difference of results is about too few devices -------------------
+
+
+RELEASED_ROUNDS, RELEASED_DEVICES, ENOUGH = 7, 9, 4
+
+
+VALUES = [f"r{number}" for number in range(RELEASED_ROUNDS)]
+
+
+QUESTIONS = "".join(
+    f'[[attributes]]\nname = "{name}"\nquestion = "?"\nvalues = {VALUES}\n' for name in ("a", "b")
+)
+
+
+MANIFESTS: dict[str, Manifest] = {
+    mechanism: asked(mechanism, min_reports=ENOUGH, count=RELEASED_ROUNDS, attributes=QUESTIONS)
+    for mechanism in MECHANISMS
+}
+
+
+def marked(campaign: Campaign, number: int, device: int, level: int = 0) -> Candidate:
+    """In round r every report supports value r alone: so the counts of a result show how many
+    reports of which round are in it, and what can be found by subtracting is plain."""
+    attribute = device % 2
+    mechanism = campaign.manifest.mechanisms[attribute]
+    body = mechanism.counted.encode(number)
+    if len(mechanism.channels) > 1:
+        body = bytes((level % len(mechanism.channels),)) + body
+    return Candidate(campaign.id, number, device, attribute, 0, device, body)
+
+
+@dataclass
+class Published:
+    """Everything that anybody ever saw of one attribute, and who was in which round."""
+
+    seen: list[tuple[int, ...]] = field(default_factory=list)
+    who: dict[int, list[object]] = field(default_factory=lambda: defaultdict(list))
+
+    def parts(self) -> Iterator[list[int]]:
+        """Rounds that no sum or difference of what was seen can tell apart, and that are seen."""
+        columns = defaultdict(list)
+        for number, senders in self.who.items():
+            if senders:
+                shares = tuple(counts[number] / len(senders) for counts in self.seen)
+                assert set(shares) <= {0.0, 1.0}, "a round is in a result as a whole or not at all"
+                columns[shares].append(number)
+        for shares, numbers in columns.items():
+            if any(shares):
+                yield numbers
+
+    def effective_devices(self, numbers: list[int]) -> float:
+        sent = Counter(sender for number in numbers for sender in self.who[number]).values()
+        return sum(sent) ** 2 / sum(m * m for m in sent)
+
+
+class PublishedCampaign:
+    """A campaign whose published messages are all kept."""
+
+    def __init__(self, store: Store, reporting: str) -> None:
+        self.store = store
+        self.campaign = store.open_campaign(MANIFESTS[reporting], FIRST)
+        self.published = {name: Published() for name in ("a", "b")}
+        self.left: set[int] = set()  # not counted again
+
+    def report(self, number: int, devices: set[int]) -> None:
+        batch = [marked(self.campaign, number, d, level=number) for d in sorted(devices)]
+        counted = dict(zip(sorted(devices), self.store.commit(batch, [])))
+        assert counted == {
+            d: Outcome.FORGOTTEN if d in self.left else Outcome.ACCEPTED for d in devices
+        }
+        for d in devices - self.left:
+            self.published["ab"[d % 2]].who[number].append(d)
+
+    def withdraw(self, number: int, device: int) -> None:
+        """Before its round is sealed, or after."""
+        withdraw(self.store, self.campaign, device)
+        who = self.published["ab"[device % 2]].who[number]
+        if device in who:
+            who.remove(device)
+        self.left.add(device)
+
+    def seal(self, number: int) -> list[Result]:
+        made = sealing.seal(
+            self.store, self.campaign, number, self.campaign.manifest.rounds.deadline(number)
+        )
+        for result in made:
+            assert isinstance(decode_result(result.encode()), Result)
+            if not result.withheld:
+                self.published[result.attribute].seen.append(result.counts)
+        return made
+
+
+SOMEONE = st.sets(st.integers(0, RELEASED_DEVICES - 1), max_size=RELEASED_DEVICES)
+
+
+FEW = st.sets(st.integers(0, RELEASED_DEVICES - 1), max_size=2)
+
+
+# Round by round: who reports, and who of all is forgotten before the sealing.
+HISTORIES = st.lists(st.tuples(SOMEONE, FEW), min_size=RELEASED_ROUNDS, max_size=RELEASED_ROUNDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("reporting", MECHANISMS)
+def test_no_difference_is_about_too_few(reporting: str, engine: str) -> None:
+    @settings(max_examples=30 if engine == "sqlite" else 8)
+    @given(HISTORIES)
+    @example([({0}, set())] * RELEASED_ROUNDS)
+    @example([({0, 2, 4, 6, 8}, set()), ({0}, set())] * 3 + [({2}, set())])
+    def holds(history: list[tuple[set[int], set[int]]]) -> None:
+        with tempfile.TemporaryDirectory(dir=QUICK_DISK) as directory:
+            store = ENGINES[engine](Path(directory)).open()
+            with closing(store):
+                _play(PublishedCampaign(store, reporting), history)
+
+    holds()
+
+
+def _play(collection: PublishedCampaign, history: list[tuple[set[int], set[int]]]) -> None:
+    for number, (reporting, leaving) in enumerate(history):
+        collection.report(number, reporting)
+        for device in leaving:
+            collection.withdraw(number, device)
+        collection.seal(number)
+    for index, published in enumerate(collection.published.values()):
+        for numbers in published.parts():
+            assert published.effective_devices(numbers) >= ENOUGH - 1e-9, numbers
+        _check_what_is_kept(collection, index, published)
+
+
+def _check_what_is_kept(collection: PublishedCampaign, index: int, published: Published) -> None:
+    """After the last round: counts of parts that were released, and nothing of any other."""
+    parts = list(published.parts())
+    store, campaign = collection.store, collection.campaign.id
+    for number in range(RELEASED_ROUNDS):
+        tally = store.tallies(campaign, number).get(index)
+        if tally is not None and tally.n and tally.counts.size:
+            assert [number] in parts
+    assert store.unreleased(campaign, index) is None
+    assert store.participation(campaign, index, released=False) == ([], [])
+    released = store.released(campaign, index)
+    if collection.campaign.manifest.reporting != "nested":
+        seen = {number for numbers in parts for number in numbers}
+        expected = [len(published.who[n]) if n in seen else 0 for n in range(RELEASED_ROUNDS)]
+        found = (
+            [0] * RELEASED_ROUNDS
+            if released is None
+            else released.tally.counts.tolist()[:RELEASED_ROUNDS]
+        )
+        assert found == expected
+        if released is not None:
+            assert (released.first, released.last) == (min(seen), max(seen))
+            assert (released.rounds, released.tally.n) == (len(seen), sum(expected))
+
+
+# --- mechanism by mechanism, by hand
+def collected(store: Store, reporting: str, *sizes: int) -> list[list[Result]]:
+    """Results of attribute a, round by round, when so many of the same devices report."""
+    collection, made = PublishedCampaign(store, reporting), []
+    for number, size in enumerate(sizes):
+        collection.report(number, {2 * d for d in range(size)})
+        made.append([r for r in collection.seal(number) if r.attribute == "a"])
+    return made
+
+
+@pytest.mark.parametrize("reporting", ["memoized", "hashed"])
+def test_small_rounds_wait_until_they_are_enough_together(store: Store, reporting: str) -> None:
+    collection = PublishedCampaign(store, reporting)
+    found = []
+    for number, devices in enumerate([{0, 2}, {0, 2, 4, 6, 8}, {4}, {6}, {0, 2, 4, 6}]):
+        collection.report(number, devices)
+        of_round, pooled = [r for r in collection.seal(number) if r.attribute == "a"]
+        found.append((of_round.withheld, pooled.n, pooled.rounds, pooled.first, pooled.last))
+    assert found == [
+        (True, 2, 1, 0, 0),  # what there is so far; withheld
+        (False, 5, 1, 1, 1),
+        (True, 5, 1, 1, 1),
+        (True, 9, 4, 0, 3),  # rounds 0, 2 and 3 have four devices
+        (False, 13, 5, 0, 4),
+    ]
+
+
+def test_a_few_devices_over_many_rounds_are_still_a_few(store: Store) -> None:
+    """Seven rounds of the same three devices are never released, whatever they add up to, and are
+    deleted when the campaign is closed."""
+    made = collected(store, "memoized", *[3] * RELEASED_ROUNDS)
+    assert all(result.withheld for results in made for result in results)
+    assert [pooled.n for _, pooled in made] == [3 * (i + 1) for i in range(RELEASED_ROUNDS)]
+    assert {pooled.n_eff for _, pooled in made} == {3.0}
+
+
+def test_what_was_not_released_is_deleted_when_the_campaign_is_closed(store: Store) -> None:
+    collected(store, "memoized", 2, 3)
+    (campaign,) = store.campaigns()
+    delete_expired(store, store.campaigns(), FIRST)
+    assert store.unreleased(campaign.id, 0) is not None, "more may come"
+    store.close_campaign(campaign, FIRST + 1)
+    delete_expired(store, store.campaigns(), FIRST + 1)
+    assert store.unreleased(campaign.id, 0) is None
+    assert store.participation(campaign.id, 0, released=False) == ([], [])
+
+
+def test_windows_of_once_do_not_overlap(store: Store) -> None:
+    collection = PublishedCampaign(store, "once")
+    windows = []
+    for number, devices in enumerate([{0}, {2, 4}, set(), {6, 8}, {10}, {12, 14, 16, 18}]):
+        collection.report(number, devices)
+        window, pooled = [r for r in collection.seal(number) if r.attribute == "a"]
+        windows.append((window.round, window.first, window.last, window.n, window.withheld))
+    assert windows == [
+        (0, 0, 0, 1, True),
+        (None, 0, 1, 3, True),
+        (None, 0, 2, 3, True),
+        (None, 0, 3, 5, False),
+        (4, 4, 4, 1, True),
+        (None, 4, 5, 5, False),
+    ]
+    assert (pooled.n, pooled.devices, pooled.first, pooled.last, pooled.rounds) == (10, 10, 0, 5, 5)
+
+
+def test_nested_rounds_are_not_added_up(store: Store) -> None:
+    """The latest released round stands for all; a withheld one changes nothing."""
+    made = collected(store, "nested", 2, 5, 3, 5)
+    assert [results[0].withheld for results in made] == [True, False, True, False]
+    pooled = [results[1:] for results in made]
+    assert [[(r.n, r.first, r.last, r.withheld) for r in found] for found in pooled] == [
+        [(2, 0, 0, True)],
+        [(5, 1, 1, False)],
+        [],
+        [(5, 3, 3, False)],
+    ]
+    (latest,) = store.results(store.campaigns()[0].id, 0, range(-1, 0))
+    assert latest.encode() == pooled[-1][0].encode()
+    assert store.tallies(1, 2)[0].counts.size == 0

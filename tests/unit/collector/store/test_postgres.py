@@ -1,28 +1,38 @@
-"""The PostgreSQL engine: lost connections, concurrent workers, servers that refuse."""
+"""The PostgreSQL engine: lost connections, concurrent workers, servers that refuse, fail or die."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from collector.data_dir import device_key, open_shared, read_store
+from collector.brokers.authority import Authority
+from collector.brokers.config import Pair
+from collector.data_dir import device_key, open_shared
 from collector.errors import CollectorError, Fenced, StorageFailure
 from collector.settings import StoreAddress, resolve
 from collector.store.postgres import PostgresStore
 from collector.store.postgres_connection import VERSION
 from protocol_spec import Outcome
 from protocol_spec.programs.settings import SettingsError
+from testbed.collector import PostgresProcess, as_server_user, give_to_server
 from testbed.processes import free_port
 from tests.support.collector import FIRST, candidate, counts_of, seal, three_questions
 from tests.support.databases import admin, as_user, new_schema, server, wait_for_a_lock
+from tests.support.edge_processes import wait_until
+from tests.support.harness import QUICK_DISK, has_ended, need
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 
@@ -39,21 +49,32 @@ def store(address: StoreAddress) -> Iterator[PostgresStore]:
 
 
 # --- lost connections -----------------------------------------------------------------------------
-
-
-def end_session(number: int) -> None:
-    told = admin(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "  # noqa: S608
-        f"WHERE application_name = 'allomfree worker {number}'"
+def end_sessions(condition: str) -> None:
+    """End the sessions of the server that meet an SQL condition."""
+    ended = admin(
+        f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {condition}"  # noqa: S608
     )
-    assert told == [(True,)]
+    assert ended == [(True,)]
+
+
+def of_worker(number: int) -> str:
+    return f"application_name = 'allomfree worker {number}'"
+
+
+def join_threads(*work: Callable[[], object]) -> None:
+    """Run functions at the same time, to their end."""
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_a_worker_that_lost_its_connection_enlists_again(store: PostgresStore) -> None:
     """W1: what it was about to write belongs to a number that is gone."""
     campaign = store.open_campaign(three_questions(), FIRST)
     number = store.enlist("worker")
-    end_session(number)
+    end_sessions(of_worker(number))
     with pytest.raises(StorageFailure, match="Nothing of it was acknowledged"):
         store.commit([candidate(campaign, 1)], [])
     with pytest.raises(Fenced):
@@ -64,29 +85,17 @@ def test_a_worker_that_lost_its_connection_enlists_again(store: PostgresStore) -
     assert [w.number for w in store.workers()] == [again]
 
 
-def test_a_reader_connects_again(address: StoreAddress, store: PostgresStore) -> None:
+def test_a_reader_connects_again_and_changes_nothing(
+    address: StoreAddress, store: PostgresStore
+) -> None:
     with closing(PostgresStore(address, read_only=True)) as reader:
-        admin(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE application_name = 'allomfree' AND pid <> pg_backend_pid()"
-        )
+        store.close()
+        end_sessions("application_name = 'allomfree' AND pid <> pg_backend_pid()")
         with pytest.raises(StorageFailure):
             reader.received()
         assert reader.received() == 0
-
-
-def test_a_batch_whose_end_is_unknown_is_counted_once(
-    address: StoreAddress, store: PostgresStore
-) -> None:
-    """The commit arrived and its answer did not: the batch comes again under another number."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    store.enlist("worker")
-    batch = [candidate(campaign, d) for d in range(5)]
-    store.commit(batch, [])  # and then nothing was heard
-    with closing(PostgresStore(address)) as again:
-        again.enlist("worker")
-        assert list(again.commit(batch, [])) == [DUPLICATE] * 5
-    assert counts_of(store, campaign, 0) == {0: [5, 0, 0, 0]}
+        with pytest.raises(StorageFailure, match="only reads"):
+            reader.revoke("kitchen-7", 0)
 
 
 def test_devices_are_looked_up_by_key_in_tables_without_statistics(
@@ -109,8 +118,6 @@ def test_devices_are_looked_up_by_key_in_tables_without_statistics(
 
 
 # --- the fast path --------------------------------------------------------------------------------
-
-
 def test_another_worker_was_faster(address: StoreAddress, store: PostgresStore) -> None:
     """I8: nobody saw the other's row, and the key finds out in the middle of the batch."""
     campaign = store.open_campaign(three_questions(), FIRST)
@@ -131,65 +138,30 @@ def test_another_worker_was_faster(address: StoreAddress, store: PostgresStore) 
     assert list(store.commit([candidate(campaign, 3)], [])) == [ACCEPTED]
 
 
-def test_devices_of_several_rounds_and_campaigns_in_one_batch(store: PostgresStore) -> None:
-    """Each gets its one row, whatever rounds it reported in."""
-    one = store.open_campaign(three_questions(), FIRST)
-    two = store.open_campaign(three_questions(slug="other"), FIRST)
-    batch = [
-        *(candidate(one, d, number) for number in (1, 0) for d in range(5, 0, -1)),
-        *(candidate(two, d, 0, 2) for d in range(3)),
-    ]
-    assert list(store.commit(batch, [])) == [ACCEPTED] * 13
-    assert list(store.commit(batch, [])) == [DUPLICATE] * 13
-    mixed = [candidate(one, d, 2) for d in (1, 6, 2, 7)]  # known and unknown ones
-    assert list(store.commit(mixed, [])) == [ACCEPTED] * 4
-    both = [candidate(one, 8, 0, 0), candidate(one, 8, 1, 1)]
-    assert list(store.commit(both, [])) == [ACCEPTED, Outcome.ATTRIBUTE_CHANGED]
-    seal(store, one, 0)
-    assert store.participation(one.id, 0) == ([1], [6])
-
-
 # --- the key of the devices ---------------------------------------------------------------------
-
-
-def test_a_worker_with_another_device_key_is_turned_away(
-    tmp_path: Path, address: StoreAddress
-) -> None:
+def test_a_worker_with_another_device_key_is_refused(tmp_path: Path, address: StoreAddress) -> None:
     workers = [tmp_path / "one", tmp_path / "two"]
     found = [resolve({"store": address.url, "data_dir": place}, environ={}) for place in workers]
     for place in workers:
         place.mkdir(mode=0o700)
+    copy = "copy it from the data directory of another"
     with closing(open_shared(address)) as shared:
         key = device_key(found[0], shared)
-        with pytest.raises(
-            CollectorError, match=r"is missing.*copy it from the data directory of another"
-        ):
+        with pytest.raises(CollectorError, match=rf"is missing.*{copy}"):
             device_key(found[1], shared)
-        (workers[1] / "device.key").write_bytes(b"x" * 32)
-        (workers[1] / "device.key").chmod(0o600)
-        with pytest.raises(
-            CollectorError,
-            match=r"is not the device key.*copy it from the data directory of another",
-        ):
+        secret = workers[1] / "device.key"
+        secret.write_bytes(b"x" * 32)
+        secret.chmod(0o600)
+        with pytest.raises(CollectorError, match=rf"is not the device key.*{copy}"):
             device_key(found[1], shared)
-        (workers[1] / "device.key").write_bytes((workers[0] / "device.key").read_bytes())
+        secret.write_bytes((workers[0] / "device.key").read_bytes())
         assert device_key(found[1], shared).fingerprint == key.fingerprint
-
-
-def test_the_database_holds_no_device_key(tmp_path: Path, address: StoreAddress) -> None:
-    found = resolve({"store": address.url, "data_dir": tmp_path}, environ={})
-    tmp_path.chmod(0o700)
-    with closing(open_shared(address)) as shared:
-        device_key(found, shared)
     ((stored,),) = admin("SELECT value FROM setting WHERE name = 'device key'", address)
     assert isinstance(stored, bytes)
-    assert len(stored) == 16
-    assert stored not in (tmp_path / "device.key").read_bytes()
+    assert stored not in secret.read_bytes(), "the database does not hold the key"
 
 
 # --- several workers at the same moment ----------------------------------------------------------
-
-
 def stop_in_a_batch(address: StoreAddress, number: int) -> psycopg.Connection[tuple[object, ...]]:
     """A worker that was paused inside its transaction: the server sees an idle session."""
     db = psycopg.connect(address.url, application_name=f"allomfree worker {number}")
@@ -216,17 +188,8 @@ def test_a_worker_stopped_inside_a_batch_holds_up_nobody(
             store.commit([candidate(campaign, 2, 1)], [])
 
 
-def somebody_waits(address: StoreAddress) -> bool:
-    told = admin(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-        "AND query LIKE '%FROM worker ORDER BY number FOR UPDATE%'",
-        address,
-    )
-    return told == [(1,)]
-
-
 @pytest.mark.parametrize("what", ["withdraw", "seal"])
-def test_who_must_be_alone_waits_for_the_batches_at_hand(
+def test_sealing_and_forgetting_wait_for_running_batches(
     address: StoreAddress, store: PostgresStore, what: str
 ) -> None:
     """A batch is wholly before the end of a round, or before a device is forgotten, or after."""
@@ -243,9 +206,7 @@ def test_who_must_be_alone_waits_for_the_batches_at_hand(
 
     thread = threading.Thread(target=work)
     thread.start()
-    limit = time.monotonic() + 60
-    while not somebody_waits(address) and time.monotonic() < limit:
-        time.sleep(0.01)
+    wait_for_a_lock(address, "FROM worker ORDER BY number FOR UPDATE")
     assert thread.is_alive()
     batch.execute("INSERT INTO report_1_0 VALUES (2, 0, 2, '\\000')")
     batch.commit()
@@ -259,11 +220,11 @@ def test_who_must_be_alone_waits_for_the_batches_at_hand(
 
 def all_asked(number: int) -> bool:
     """Whether a worker's session has answered the last question of a batch, and waits."""
-    told = admin(
-        "SELECT wait_event FROM pg_stat_activity "  # noqa: S608
-        f"WHERE application_name = 'allomfree worker {number}' AND query LIKE '%known <>%'"
+    found = admin(
+        f"SELECT wait_event FROM pg_stat_activity WHERE {of_worker(number)} "  # noqa: S608
+        "AND query LIKE '%known <>%'"
     )
-    return told == [("ClientRead",)]
+    return found == [("ClientRead",)]
 
 
 def test_an_attribute_that_nobody_saw_changing_is_taken_out_when_its_round_is_sealed(
@@ -306,35 +267,24 @@ def test_workers_that_count_a_device_at_once_agree_on_its_attribute(
 ) -> None:
     """I11: at the latest when rounds are sealed, every device is counted under one attribute."""
     campaign = store.open_campaign(three_questions(), FIRST)
-    start, told = threading.Barrier(2), dict[int, list[Outcome]]()
+    start, outcomes = threading.Barrier(2), dict[int, list[Outcome]]({0: [], 1: []})
 
     def work(number: int) -> None:
         with closing(PostgresStore(address)) as mine:
             mine.enlist(f"worker {number}")
             start.wait()
-            told[number] = [
-                outcome
-                for first in range(0, 2000, 100)
-                for outcome in mine.commit(
-                    [candidate(campaign, d, number, 2 * number) for d in range(first, first + 100)],
-                    [],
-                )
-            ]
+            for first in range(0, 2000, 100):
+                devices = range(first, first + 100)
+                batch = [candidate(campaign, d, number, 2 * number) for d in devices]
+                outcomes[number] += mine.commit(batch, [])
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(ACCEPTED in both for both in zip(told[0], told[1]))
+    join_threads(lambda: work(0), lambda: work(1))
+    assert all(ACCEPTED in both for both in zip(outcomes[0], outcomes[1]))
     for number in range(2):
         seal(store, campaign, number)
     counted = [store.tallies(campaign.id, number) for number in range(2)]
     assert sum(tally.n for tallies in counted for tally in tallies.values()) == 2000
-    assert store.outcomes() == {
-        ACCEPTED: 2000,
-        Outcome.ATTRIBUTE_CHANGED: 2000,
-    }
+    assert store.outcomes() == {ACCEPTED: 2000, Outcome.ATTRIBUTE_CHANGED: 2000}
 
 
 def test_who_is_forgotten_when_its_first_round_is_sealed_stays_in_its_count(
@@ -380,33 +330,23 @@ def test_sealing_does_not_hold_up_other_rounds(address: StoreAddress, store: Pos
         assert other.last_sealed(campaign.id) == 0
 
 
-def test_who_is_forgotten_while_a_round_is_sealed_stays_in_its_count(
-    address: StoreAddress, store: PostgresStore
-) -> None:
-    """The sealed sum has its report, and the variance needs to know of how many devices."""
-    campaign = store.open_campaign(three_questions(), FIRST)
-    store.commit([candidate(campaign, d) for d in range(3)], [])
-    with closing(PostgresStore(address)) as other:
-        with store.sealing(campaign, 0, FIRST) as sealing:
-            assert sealing is not None
-            (gone,) = other.withdraw([(campaign.id, 1)])
-            assert gone.reports == ()
-            sealing.end_reports({0}, set())
-        assert other.participation(campaign.id, 0) == ([1], [3])
-        assert list(other.commit([candidate(campaign, 1, 1)], [])) == [Outcome.FORGOTTEN]
-
-
 # --- addresses ----------------------------------------------------------------------------------
-
-
 def refusal(address: StoreAddress, *, read_only: bool = False) -> str:
-    """The one message with which a store cannot be opened; never a password."""
+    """The one-line message with which a store cannot be opened; never a password."""
     with pytest.raises(StorageFailure) as caught:
         PostgresStore(address, read_only=read_only)
-    told = str(caught.value)
-    assert "\n" not in told
-    assert "open-sesame" not in told
-    return told
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "open-sesame" not in text
+    return text
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text("open-sesame\n")
+    file.chmod(0o600)
+    return file
 
 
 @pytest.mark.parametrize(
@@ -443,76 +383,64 @@ def test_the_server_is_verified_off_this_machine(url: str, mode: str | None) -> 
     assert StoreAddress(url).options().get("sslmode") == mode
 
 
-def test_a_password_comes_from_a_private_file(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("open-sesame\n")
-    file.chmod(0o600)
-    found = resolve({"store": "postgresql://db/x", "store_password_file": file}, environ={})
+def test_a_password_comes_from_a_private_file(secret: Path) -> None:
+    found = resolve({"store": "postgresql://db/x", "store_password_file": secret}, environ={})
     assert found.store is not None
     assert found.store.options()["password"] == "open-sesame"  # noqa: S105
     assert "sesame" not in f"{found.store} {found}"
-    file.chmod(0o640)
+    secret.chmod(0o640)
     with pytest.raises(SettingsError, match="chmod 600"):
         found.store.options()
-    file.unlink()
+    secret.unlink()
     with pytest.raises(SettingsError, match="cannot be read"):
         found.store.options()
 
 
 # --- servers that refuse ------------------------------------------------------------------------
+REFUSALS: dict[str, tuple[Callable[[], StoreAddress], str]] = {
+    "nobody listens": (
+        lambda: StoreAddress(f"postgresql://me@127.0.0.1:{free_port()}/x"),
+        "Nothing was changed; check that PostgreSQL runs there",
+    ),
+    "no such database": (
+        lambda: server().address("nowhere"),
+        "the server has no such database or user",
+    ),
+    "no such user": (lambda: as_user("nobody-here"), "the server has no such database or user"),
+    "no right to a schema": (
+        lambda: as_user("guest", new_schema()),
+        "GRANT the user CREATE and USAGE",
+    ),
+    "no right to create": (
+        lambda: as_user("guest"),
+        "the database user may not do this (permission denied for schema public)",
+    ),
+}
 
 
-def test_nobody_listens() -> None:
-    told = refusal(StoreAddress(f"postgresql://me@127.0.0.1:{free_port()}/x"))
-    assert "Nothing was changed; check that PostgreSQL runs there" in told
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_says_what_to_do(case: str) -> None:
+    make, text = REFUSALS[case]
+    assert text in refusal(make())
 
 
-def test_no_such_database_or_user() -> None:
-    for url in (server().address("nowhere").url, as_user("nobody-here").url):
-        assert "the server has no such database or user" in refusal(StoreAddress(url))
+def test_a_wrong_password(secret: Path) -> None:
+    text = refusal(StoreAddress(as_user("locked").url, secret))
+    assert "the server refuses the user or its password" in text
+    assert "--store-password-file" in text
 
 
-def test_a_wrong_password(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("open-sesame")
-    file.chmod(0o600)
-    told = refusal(StoreAddress(as_user("locked").url, file))
-    assert "the server refuses the user or its password" in told
-    assert "--store-password-file" in told
-
-
-def test_missing_rights() -> None:
-    assert "GRANT the user CREATE and USAGE" in refusal(as_user("guest", new_schema()))
-    told = refusal(as_user("guest"))
-    assert "the database user may not do this (permission denied for schema public)" in told
-    assert "GRANT it CREATE and USAGE on the schema" in told
-
-
-def test_out_of_connections() -> None:
-    address = as_user("lonely", new_schema())
-    with closing(psycopg.connect(address.url)):
-        told = refusal(address)
-    assert "the server has no connection left" in told
-    assert "max_connections" in told
-
-
-def test_a_schema_from_the_future(address: StoreAddress) -> None:
-    PostgresStore(address).close()
-    admin("UPDATE allomfree_store SET version = version + 1", address)
-    for read_only in (True, False):
-        assert "update allomfree on this machine" in refusal(address, read_only=read_only)
-
-
-def test_tables_of_an_earlier_version(address: StoreAddress) -> None:
+@pytest.mark.parametrize("read_only", [True, False])
+def test_tables_of_another_version_are_refused_and_kept(
+    address: StoreAddress, read_only: bool
+) -> None:
     admin("CREATE TABLE allomfree_schema (version integer)", address)
-    for read_only in (True, False):
-        assert "made by an earlier version" in refusal(address, read_only=read_only)
+    assert "made by an earlier version" in refusal(address, read_only=read_only)
     assert admin("SELECT to_regclass('allomfree_store')", address) == [(None,)]
-
-
-def test_a_reader_of_an_empty_database(address: StoreAddress) -> None:
-    assert "open a campaign first" in refusal(address, read_only=True)
-    assert admin("SELECT to_regclass('allomfree_store')", address) == [(None,)]
+    newer = new_schema()
+    PostgresStore(newer).close()
+    admin("UPDATE allomfree_store SET version = version + 1", newer)
+    assert "update allomfree on this machine" in refusal(newer, read_only=read_only)
 
 
 def test_a_server_that_only_reads(address: StoreAddress, store: PostgresStore) -> None:
@@ -525,37 +453,25 @@ def test_a_server_that_only_reads(address: StoreAddress, store: PostgresStore) -
     assert list(store.commit([candidate(campaign, 1)], [])) == [ACCEPTED]
 
 
-def test_a_reader_changes_nothing(address: StoreAddress, store: PostgresStore) -> None:
-    campaign = store.open_campaign(three_questions(), FIRST)
-    with closing(read_store(Path("unused"), address)) as reader:
-        assert [c.name for c in reader.campaigns()] == [campaign.name]
-        with pytest.raises(StorageFailure, match="only reads"):
-            reader.revoke("kitchen-7", 0)
+def test_a_reader_of_an_empty_database(address: StoreAddress) -> None:
+    assert "open a campaign first" in refusal(address, read_only=True)
+    assert admin("SELECT to_regclass('allomfree_store')", address) == [(None,)]
 
 
-def test_two_that_begin_at_once_make_the_tables_once(address: StoreAddress) -> None:
-    failed: list[BaseException] = []
-    start = threading.Barrier(4)
+def test_stores_that_open_at_once_make_the_tables_once(address: StoreAddress) -> None:
+    opened, start = list[int](), threading.Barrier(4)
 
     def begin() -> None:
         start.wait()
-        try:
-            PostgresStore(address).close()
-        except BaseException as error:  # noqa: BLE001 - shown below
-            failed.append(error)
+        PostgresStore(address).close()
+        opened.append(1)
 
-    threads = [threading.Thread(target=begin) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    join_threads(*[begin] * 4)
+    assert len(opened) == 4
     assert admin("SELECT version FROM allomfree_store", address) == [(VERSION,)]
 
 
 # --- servers that are no usable PostgreSQL ------------------------------------------------------
-
-
 class Impostor:
     """Something that answers a connection with bytes, and keeps what it was sent."""
 
@@ -581,29 +497,272 @@ class Impostor:
         self._thread.join(10)
 
 
-def test_no_password_goes_to_a_server_without_tls(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("open-sesame")
-    file.chmod(0o600)
+def test_no_password_goes_to_a_server_without_tls(secret: Path) -> None:
     with closing(Impostor(b"N")) as plain:  # "no TLS here", which anybody on the way could say
         url = f"postgresql://me@127.0.0.1:{plain.port}/x?sslmode=verify-full&sslrootcert=system"
-        with pytest.raises(StorageFailure) as caught:
-            PostgresStore(StoreAddress(url, file))
-    assert "there is no TLS connection that can be trusted" in str(caught.value)
+        text = refusal(StoreAddress(url, secret))
+    assert "there is no TLS connection that can be trusted" in text
     assert plain.heard == struct.pack(">ii", 8, 80877103), "only the question for TLS"
-
-
-def said(kind: bytes, body: bytes) -> bytes:
-    return kind + struct.pack(">i", 4 + len(body)) + body
 
 
 def test_a_server_that_is_too_old() -> None:
     """Only its greeting is made up: nobody packages such a server any more."""
-    greeting = said(b"R", bytes(4)) + said(b"S", b"server_version\0" + b"13.22\0")
-    old = Impostor(greeting + said(b"Z", b"I"))
-    with closing(old), pytest.raises(StorageFailure) as caught:
-        PostgresStore(StoreAddress(f"postgresql://me@127.0.0.1:{old.port}/x?sslmode=disable"))
-    assert "is PostgreSQL 13.22; version 14 or newer is needed. Nothing was changed" in str(
-        caught.value
-    )
+
+    def message(kind: bytes, body: bytes) -> bytes:
+        return kind + struct.pack(">i", 4 + len(body)) + body
+
+    version = message(b"S", b"server_version\0" + b"13.22\0")
+    with closing(Impostor(message(b"R", bytes(4)) + version + message(b"Z", b"I"))) as old:
+        text = refusal(StoreAddress(f"postgresql://me@127.0.0.1:{old.port}/x?sslmode=disable"))
+    assert "is PostgreSQL 13.22; version 14 or newer is needed. Nothing was changed" in text
     assert b"CREATE" not in old.heard
+
+
+# --- faults of a real server: killed, out of space, a replica, promoted, another's certificate ----
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    """A directory that the server's user, if another, may enter."""
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=QUICK_DISK) as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+@pytest.fixture(scope="module")
+def mortal(scratch: Path) -> Iterator[PostgresProcess]:
+    """A server of its own, to be killed and copied."""
+    need("postgres")
+    lazy = ("wal_writer_delay=10s", "wal_writer_flush_after=100MB")
+    place = scratch / "mortal"
+    with PostgresProcess(place, quick=True, trusting=True, settings=lazy) as started:
+        yield started
+
+
+def database(of: PostgresProcess, name: str) -> StoreAddress:
+    admin(f"CREATE DATABASE {name}", of.address())
+    return of.address(name)
+
+
+# --- killed -------------------------------------------------------------------------------------
+def kill_everything(of: PostgresProcess) -> None:
+    """kill -9 of the postmaster and of all that it started. It is stopped before, so that it starts
+    nothing more, and the next server finds nobody in the memory that they share."""
+    os.kill(of.pid, signal.SIGSTOP)
+    children = Path(f"/proc/{of.pid}/task/{of.pid}/children").read_text().split()
+    for pid in map(int, children):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: all(has_ended(int(pid)) for pid in children))
+    of.kill()
+
+
+def until_committed(store: PostgresStore, batch: list[object]) -> list[Outcome]:
+    """As a worker does: again and again, under a new number."""
+    while True:
+        try:
+            return list(store.commit(batch, []))  # type: ignore[arg-type]
+        except Fenced:
+            store.enlist("worker")
+        except StorageFailure:
+            continue
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["asked", "outcomes to commit"])
+def test_killed_in_the_middle_of_batches(mortal: PostgresProcess, at: int) -> None:
+    """Whether the commit at hand was durable or not, every report is counted once. A batch waits
+    for what the server knows, and then for the end: everything was sent, nothing was answered."""
+    with closing(PostgresStore(database(mortal, f"killed_{at}"))) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        store.enlist("worker")
+        kills = waits = 0
+
+        def kill() -> None:
+            nonlocal kills, waits
+            waits += 1
+            if waits % at == 0 and kills < 3:
+                kills += 1
+                kill_everything(mortal)
+                mortal.start()
+
+        outcomes: list[Outcome] = []
+        for first in range(0, 500, 100):
+            store.meanwhile = kill
+            outcomes += until_committed(
+                store, [candidate(campaign, d) for d in range(first, first + 100)]
+            )
+        assert kills == 3
+        assert set(outcomes) <= {ACCEPTED, DUPLICATE}
+        assert counts_of(store, campaign, 0) == {0: [500, 0, 0, 0]}
+        assert store.outcomes()[ACCEPTED] == 500
+
+
+def test_what_was_committed_outlives_a_kill(mortal: PostgresProcess) -> None:
+    """I6, on a server whose own setting is not to wait for its disk."""
+    assert "synchronous_commit=off" in mortal.command
+    with closing(PostgresStore(database(mortal, "durable"))) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        for d in range(20):
+            assert list(store.commit([candidate(campaign, d)], [])) == [ACCEPTED]
+        kill_everything(mortal)
+    mortal.start()
+    with closing(PostgresStore(mortal.address("durable"))) as store:
+        assert counts_of(store, campaign, 0) == {0: [20, 0, 0, 0]}
+
+
+# --- no space -----------------------------------------------------------------------------------
+@pytest.fixture
+def small_disk(scratch: Path) -> Iterator[Path]:
+    """A real disk of a megabyte, for tables; the server's log of changes is elsewhere."""
+    disk = scratch / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    place = disk / "tables"
+    place.mkdir(mode=0o700)
+    give_to_server(place)
+    yield place
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_the_servers_disk_is_full(small_disk: Path) -> None:
+    admin(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    address = new_schema()
+    try:
+        fill_a_disk(StoreAddress(f"{address.url}%20-cdefault_tablespace%3Dsmall"), small_disk)
+    finally:
+        admin("DROP SCHEMA IF EXISTS " + address.url.rpartition("%3D")[2] + " CASCADE")
+        admin("DROP TABLESPACE small")
+
+
+def fill_a_disk(address: StoreAddress, disk: Path) -> None:
+    with closing(PostgresStore(address)) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        store.enlist("worker")
+        batches = [
+            [candidate(campaign, d) for d in range(first, first + 1000)]
+            for first in range(0, 40_000, 1000)
+        ]
+        counted = 0
+        with pytest.raises(StorageFailure) as caught:  # noqa: PT012 - one of them fails
+            for batch in batches:
+                assert list(store.commit(batch, [])) == [ACCEPTED] * 1000
+                counted += 1
+        assert "the server's disk is full" in str(caught.value)
+        assert "Free some space there; no restart is needed" in str(caught.value)
+        assert counts_of(store, campaign, 0) == {0: [1000 * counted, 0, 0, 0]}, "nothing of it"
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk.parent)], check=True)
+        assert list(store.commit(batches[counted], [])) == [ACCEPTED] * 1000, "and it goes on"
+        assert list(store.commit(batches[0], [])) == [DUPLICATE] * 1000
+
+
+# --- replicas -----------------------------------------------------------------------------------
+@pytest.fixture
+def replica(mortal: PostgresProcess, scratch: Path) -> Iterator[PostgresProcess]:
+    """A standby of the server, made with pg_basebackup."""
+    admin("CREATE DATABASE replicated", mortal.address())
+    with closing(PostgresStore(mortal.address("replicated"))) as store:
+        store.open_campaign(three_questions(), FIRST)
+    place = scratch / "replica"
+    place.mkdir(exist_ok=True)
+    made = place / "data"
+    made.mkdir(mode=0o700)
+    give_to_server(made)
+    where = mortal.address().url
+    copy = [
+        str(mortal.programs / "pg_basebackup"),
+        "-D",
+        str(made),
+        "-d",
+        where,
+        "-R",
+        "-c",
+        "fast",
+    ]
+    subprocess.run([*as_server_user(), *copy, "--no-sync"], check=True, cwd="/")
+    with PostgresProcess(place, quick=True, trusting=True) as started:
+        yield started
+    shutil.rmtree(place)
+
+
+def test_a_replica_and_one_that_was_promoted(
+    mortal: PostgresProcess, replica: PostgresProcess
+) -> None:
+    """A replica is refused by one message and may be read. One that was promoted by mistake is a
+    second primary: it takes what its workers give it, and knows nothing of the other's. Only the
+    operator's own fencing of the old one can keep counts together; see docs/postgresql.md."""
+    address = replica.address("replicated")
+    text = refusal(address)
+    assert "is a replica that only reads; nothing was changed. Name the primary" in text
+    with closing(PostgresStore(address, read_only=True)) as reader:
+        assert [c.id for c in reader.campaigns()] == [1]
+    both = f"127.0.0.1:{replica.port},127.0.0.1:{mortal.port}"
+    followed = f"postgresql://allomfree@{both}/replicated?target_session_attrs=read-write"
+    with closing(PostgresStore(StoreAddress(followed))) as store:
+        assert list(store.commit([candidate(store.campaign(None), 1)], [])) == [ACCEPTED]
+    admin("SELECT pg_promote()", address)
+    with closing(PostgresStore(address)) as second:
+        campaign = second.campaign(None)
+        assert list(second.commit([candidate(campaign, 2)], [])) == [ACCEPTED]
+        with closing(PostgresStore(mortal.address("replicated"))) as first:
+            assert list(first.commit([candidate(campaign, 2)], [])) == [ACCEPTED]
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def authority(scratch: Path) -> Path:
+    """The shared server gets a certificate for 127.0.0.1; the authority that others must trust."""
+    place = scratch / "tls"
+    place.mkdir()
+    Authority(place).issue_server(Pair(place / "s.crt", place / "s.key"), ["127.0.0.1"])
+    for name in ("s.crt", "s.key"):
+        copied = server().data / name
+        shutil.copy(place / name, copied)
+        copied.chmod(0o600)
+        give_to_server(copied)
+        admin(f"ALTER SYSTEM SET ssl_{'cert' if name == 's.crt' else 'key'}_file = '{name}'")
+    admin("ALTER SYSTEM SET ssl = on")
+    admin("SELECT pg_reload_conf()")
+    return place / "ca.crt"
+
+
+def over_tls(host: str, trusted: Path) -> StoreAddress:
+    of = new_schema()
+    schema = of.url.rpartition("options=")[2]
+    where = f"postgresql://allomfree@{host}:{server().port}/postgres"
+    return StoreAddress(f"{where}?sslmode=verify-full&sslrootcert={trusted}&options={schema}")
+
+
+def test_the_servers_certificate_is_verified(authority: Path, tmp_path: Path) -> None:
+    with closing(PostgresStore(over_tls("127.0.0.1", authority))) as store:
+        assert store.received() == 0
+    Authority(tmp_path).issue_server(Pair(tmp_path / "o.crt", tmp_path / "o.key"), ["127.0.0.1"])
+    for address in (
+        over_tls("127.0.0.1", tmp_path / "ca.crt"),  # of another authority
+        over_tls("localhost", authority),  # of another name
+    ):
+        text = refusal(address)
+        assert "there is no TLS connection that can be trusted" in text
+        assert "sslrootcert=FILE" in text
+
+
+def test_out_of_connections_while_it_runs() -> None:
+    """A worker whose connection broke finds none left, reports that, and goes on when there is
+    one."""
+    address = new_schema()
+    lonely = as_user("lonely", address)
+    admin(f"GRANT ALL ON SCHEMA {address.url.rpartition('%3D')[2]} TO lonely")
+    with closing(PostgresStore(lonely)) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        number = store.enlist("worker")
+        batch = [candidate(campaign, 1)]
+        end_sessions(of_worker(number))
+        with closing(psycopg.connect(lonely.url)):
+            with pytest.raises(StorageFailure):
+                store.commit(batch, [])
+            with pytest.raises(StorageFailure, match=r"no connection left.*max_connections"):
+                store.enlist("worker")
+            end_sessions("usename = 'lonely'")
+        store.enlist("worker")
+        assert list(store.commit(batch, [])) == [ACCEPTED]

@@ -19,7 +19,10 @@ from tests.support.collector import FIRST, candidate, counts_of, seal, three_que
 from tests.support.databases import new_schema, snapshot
 
 ACCEPTED, DUPLICATE, LATE = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.LATE
+
+
 LONG = 3600.0
+
 
 Open = Callable[[], Store]
 
@@ -57,23 +60,26 @@ def fence_everybody_else(leader: Store) -> list[str]:
     return [worker.name for worker in leader.fence(silent_seconds=-1)]
 
 
-def told(batches: list[ReceiptBatch]) -> list[tuple[ReceiptKind, int, list[tuple[int, int]]]]:
+def receipts_of(
+    batches: list[ReceiptBatch],
+) -> list[tuple[ReceiptKind, int, list[tuple[int, int]]]]:
     return [(b.kind, b.round, sorted(zip(b.pages.tolist(), b.tags.tolist()))) for b in batches]
 
 
 # --- who works here -----------------------------------------------------------------------------
-
-
 def test_workers_come_and_go(first: Store, second: Store) -> None:
     assert [w.name for w in first.workers()] == ["first", "second"]
     before = first.now()
     assert second.beat(drained=before) >= before
+    second.beat(drained=1.0)
     ours, theirs = second.workers()
     assert ours.drained == 0.0
-    assert theirs.drained == pytest.approx(before, abs=1e-3)
+    assert theirs.drained == pytest.approx(before, abs=1e-3), "it never goes back"
     assert theirs.seen >= before >= theirs.started
+    second.lead(LONG)
     second.retire()
     assert [w.name for w in first.workers()] == ["first"]
+    assert first.lead(LONG)
 
 
 def test_a_number_is_never_used_again(first: Store, second: Store) -> None:
@@ -85,55 +91,26 @@ def test_a_number_is_never_used_again(first: Store, second: Store) -> None:
     assert [w.number for w in first.workers()] == [numbers[0], numbers[3]]
 
 
-def test_what_was_proven_drained_stays_so(first: Store) -> None:
-    first.beat(drained=FIRST + 5)
-    first.beat(drained=FIRST)
-    assert [w.drained for w in first.workers()] == [FIRST + 5]
-
-
-def test_a_worker_shows_how_much_it_received(
-    first: Store, second: Store, campaign: Campaign
-) -> None:
-    first.commit([candidate(campaign, d) for d in range(3)], [])
-    second.commit([candidate(campaign, d) for d in range(2)], [])
-    assert [w.received for w in first.workers()] == [3, 2]
-    assert first.received() == 5
-
-
 # --- counting together --------------------------------------------------------------------------
-
-
-def test_two_workers_count_a_report_once(first: Store, second: Store, campaign: Campaign) -> None:
-    assert (
-        list(first.commit([candidate(campaign, 1), candidate(campaign, 2)], [])) == [ACCEPTED] * 2
-    )
-    outcomes = list(second.commit([candidate(campaign, 2), candidate(campaign, 3)], []))
-    assert outcomes == [DUPLICATE, ACCEPTED]
+def test_two_workers_count_as_one_would(first: Store, second: Store, campaign: Campaign) -> None:
+    assert list(first.commit([candidate(campaign, d) for d in (1, 2)], [])) == [ACCEPTED] * 2
+    batch = [candidate(campaign, 2), candidate(campaign, 3), candidate(campaign, 1, 1, attribute=2)]
+    assert list(second.commit(batch, [])) == [DUPLICATE, ACCEPTED, Outcome.ATTRIBUTE_CHANGED]
     assert counts_of(first, campaign, 0) == counts_of(second, campaign, 0) == {0: [3, 0, 0, 0]}
     assert first.outcomes(campaign.id, 0) == {ACCEPTED: 3, DUPLICATE: 1}
-
-
-def test_a_device_keeps_its_attribute_whoever_counts_it(
-    first: Store, second: Store, campaign: Campaign
-) -> None:
-    first.commit([candidate(campaign, 1, 0)], [])
-    outcomes = list(second.commit([candidate(campaign, 1, 1, attribute=2)], []))
-    assert outcomes == [Outcome.ATTRIBUTE_CHANGED]
-
-
-def test_withdrawing_takes_out_what_another_counted(
-    first: Store, second: Store, campaign: Campaign
-) -> None:
-    first.commit([candidate(campaign, 1), candidate(campaign, 2)], [])
+    assert [w.received for w in first.workers()] == [2, 3]
     (done,) = second.withdraw([(campaign.id, 1)])
     assert len(done.reports) == 1
-    assert counts_of(first, campaign, 0) == {0: [1, 0, 0, 0]}
+    assert counts_of(first, campaign, 0) == {0: [2, 0, 0, 0]}
     assert list(first.commit([candidate(campaign, 1, 1)], [])) == [Outcome.FORGOTTEN]
+    first.lead(LONG)
+    seal(first, campaign, 0)
+    before = snapshot(first)[campaign.name]
+    assert list(second.commit([candidate(campaign, 2)], [])) == [LATE]
+    assert snapshot(second)[campaign.name] == before
 
 
 # --- fenced (W1) --------------------------------------------------------------------------------
-
-
 def test_a_fenced_worker_changes_nothing_more(
     first: Store, second: Store, campaign: Campaign
 ) -> None:
@@ -161,7 +138,7 @@ def test_a_fenced_worker_goes_on_under_another_number(
     assert [(w.name, w.fenced) for w in first.workers()] == [("first", False), ("second", False)]
 
 
-def test_whoever_was_heard_of_is_not_fenced(first: Store, second: Store) -> None:
+def test_a_worker_that_beats_is_not_fenced(first: Store, second: Store) -> None:
     first.lead(LONG)
     second.beat(0.0)
     assert first.fence(silent_seconds=60) == []
@@ -169,8 +146,6 @@ def test_whoever_was_heard_of_is_not_fenced(first: Store, second: Store) -> None
 
 
 # --- leading (W2) -------------------------------------------------------------------------------
-
-
 def test_one_leads_until_it_resigns_or_is_late(first: Store, second: Store) -> None:
     epoch = first.lead(LONG)
     assert epoch is not None
@@ -181,12 +156,6 @@ def test_one_leads_until_it_resigns_or_is_late(first: Store, second: Store) -> N
     assert second.lead(-1) == epoch + 1
     assert [w.leads for w in second.workers()] == [False, False]
     assert first.lead(LONG) == epoch + 2
-
-
-def test_a_worker_that_retires_lets_another_lead(first: Store, second: Store) -> None:
-    first.lead(LONG)
-    first.retire()
-    assert second.lead(LONG)
 
 
 LEADERS_ALONE: dict[str, Callable[[Store, Campaign], object]] = {
@@ -203,7 +172,7 @@ LEADERS_ALONE: dict[str, Callable[[Store, Campaign], object]] = {
 
 
 @pytest.mark.parametrize("what", LEADERS_ALONE)
-def test_who_led_before_can_no_longer_write_what_a_leader_writes(
+def test_an_old_leader_can_no_longer_write_what_a_leader_writes(
     first: Store, second: Store, opened: Open, campaign: Campaign, what: str
 ) -> None:
     """W2: it was paused, and another took the lease meanwhile."""
@@ -213,24 +182,13 @@ def test_who_led_before_can_no_longer_write_what_a_leader_writes(
     first.queue_answers([("topic", b"payload")])
     assert second.lead(LONG)
     before = snapshot(first)
-    stray = opened()  # a command beside the workers
-    for who in (first, stray):
+    stray = opened()  # a command next to the workers
+    for store in (first, stray):
         with pytest.raises(NotLeading):
-            LEADERS_ALONE[what](who, campaign)
+            LEADERS_ALONE[what](store, campaign)
     assert snapshot(first) == before
     assert len(first.queued_answers(9)) == 1
     assert not any(w.fenced for w in first.workers())
-
-
-def test_nothing_of_a_round_changes_once_the_leader_sealed_it(
-    first: Store, second: Store, campaign: Campaign
-) -> None:
-    second.commit([candidate(campaign, 1)], [])
-    first.lead(LONG)
-    seal(first, campaign, 0)
-    before = snapshot(first)[campaign.name]
-    assert list(second.commit([candidate(campaign, 2)], [])) == [LATE]
-    assert snapshot(second)[campaign.name] == before
 
 
 def test_a_store_that_never_enlisted_may_do_all_while_nobody_leads(
@@ -242,26 +200,28 @@ def test_a_store_that_never_enlisted_may_do_all_while_nobody_leads(
 
 
 # --- receipts and answers -----------------------------------------------------------------------
-
-
-def test_the_leader_learns_what_workers_counted(
-    first: Store, second: Store, campaign: Campaign
-) -> None:
-    first.lead(LONG)
-    second.commit([candidate(campaign, 9)], [])
-    assert first.fresh_receipts() == []  # pages are built from the reports now
+def assert_leader_learns(leader: Store, worker: Store, campaign: Campaign) -> None:
+    leader.lead(LONG)
+    worker.commit([candidate(campaign, 9)], [])
+    assert leader.fresh_receipts() == []  # pages are built from the reports now
     one, two = candidate(campaign, 1), candidate(campaign, 2, 3)
-    first.commit([one, two], [])
-    second.commit([one], [])
-    second.withdraw([(campaign.id, 1)])
+    leader.commit([one, two], [])
+    worker.commit([one], [])
+    worker.withdraw([(campaign.id, 1)])
     places = [(one.page, one.tag)], [(two.page, two.tag)]
-    assert told(first.fresh_receipts()) == [
+    assert receipts_of(leader.fresh_receipts()) == [
         (ReceiptKind.COUNTED, 0, places[0]),
         (ReceiptKind.COUNTED, 3, places[1]),
         (ReceiptKind.REPEATED, 0, places[0]),
         (ReceiptKind.WITHDRAWN, 0, places[0]),
     ]
-    assert first.fresh_receipts() == []
+    assert leader.fresh_receipts() == []
+
+
+def test_the_leader_learns_what_workers_counted(
+    first: Store, second: Store, campaign: Campaign
+) -> None:
+    assert_leader_learns(first, second, campaign)
 
 
 def test_a_new_leader_begins_with_what_comes_after_it(
@@ -295,8 +255,6 @@ def test_all_workers_agree_on_a_key_and_a_session(first: Store, second: Store) -
 
 
 # --- the only worker of a file -------------------------------------------------------------------
-
-
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[SqliteStore]:
     times = count(1000.0)
@@ -318,29 +276,10 @@ def test_nobody_contests_the_only_worker(alone: SqliteStore) -> None:
     assert (worker.name, worker.leads, worker.drained) == ("only", True, 5.0)
     alone.resign()
     assert alone.lead(LONG) == 2
+    assert_leader_learns(alone, alone, alone.open_campaign(three_questions(), FIRST))
+    assert alone.workers()[0].received == 4
     alone.retire()
     assert alone.workers() == []
-
-
-def test_the_only_worker_learns_what_it_counted(alone: SqliteStore) -> None:
-    campaign = alone.open_campaign(three_questions(), FIRST)
-    alone.enlist("only")
-    alone.lead(LONG)
-    alone.commit([candidate(campaign, 9)], [])
-    assert alone.fresh_receipts() == []
-    one, two = candidate(campaign, 1), candidate(campaign, 2, 3)
-    alone.commit([one, two], [])
-    alone.commit([one], [])
-    alone.withdraw([(campaign.id, 1)])
-    places = [(one.page, one.tag)], [(two.page, two.tag)]
-    assert told(alone.fresh_receipts()) == [
-        (ReceiptKind.COUNTED, 0, places[0]),
-        (ReceiptKind.COUNTED, 3, places[1]),
-        (ReceiptKind.REPEATED, 0, places[0]),
-        (ReceiptKind.WITHDRAWN, 0, places[0]),
-    ]
-    assert alone.fresh_receipts() == []
-    assert alone.workers()[0].received == 4
 
 
 def test_answers_of_the_only_worker_are_bounded(alone: SqliteStore) -> None:

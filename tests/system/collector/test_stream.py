@@ -1,10 +1,12 @@
-"""What may be wrong with the stream of reports: one clear message each, and nothing is lost."""
+"""What may be wrong with the stream of reports: one clear message each, also from
+`doctor`, and nothing is lost."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,23 @@ from typing import Any
 import pytest
 
 from collector.brokers.directory import BrokerDirectory
-from collector.links import Source
 from collector.links.nats import NatsConnection
-from collector.links.stream import STREAM, StreamConnector, consumer_name, consumer_settings
+from collector.links.stream import (
+    STREAM,
+    StreamConnector,
+    consumer_name,
+    consumer_settings,
+)
 from collector.settings import StreamAddress
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials
 from protocol_spec.programs.system import random_client_id
-from testbed.brokers import Nats
+from testbed.brokers import Broker, Nats
 from testbed.processes import free_port
 from tests.support.brokers import ConfiguredBroker, Setup, SharedBrokers, plan
-from tests.support.network import nats_with_a_stream, paho, receive_each
+from tests.support.command_line import Cli, cli, home
+from tests.support.databases import new_schema
+from tests.support.edge_processes import wait_until
+from tests.support.network import paho
 
 
 @pytest.fixture
@@ -31,7 +40,11 @@ def namespace() -> str:
 
 @pytest.fixture
 def nats(shared_brokers: SharedBrokers) -> Nats:
-    return nats_with_a_stream(shared_brokers)
+    """The NATS that tests share; it makes its stream for the first client."""
+    found = shared_brokers.get("nats")
+    assert isinstance(found, Nats)
+    paho(found)(random_client_id("first"), False).close()
+    return found
 
 
 def refusal(
@@ -57,6 +70,15 @@ def ask(broker: Nats, subject: str, body: object = None) -> dict[str, Any]:
         return connection.demand(subject, body)
 
 
+def write_consumer(nats: Nats, namespace: str, **changed: object) -> dict[str, object]:
+    """Create the consumer of a namespace with other settings, or change those of ours."""
+    name = consumer_name(namespace)
+    config = {**consumer_settings(namespace), "durable_name": name, **changed}
+    body = {"stream_name": STREAM, "config": config, "action": ""}
+    assert "error" not in ask(nats, f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}", body)
+    return config
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -69,69 +91,43 @@ def ask(broker: Nats, subject: str, body: object = None) -> dict[str, Any]:
 def test_a_consumer_of_somebody_else(
     nats: Nats, namespace: str, changed: dict[str, Any], named: str
 ) -> None:
-    name = consumer_name(namespace)
-    config = {**consumer_settings(namespace), "durable_name": name, **changed}
-    told = ask(
-        nats,
-        f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}",
-        {"stream_name": STREAM, "config": config, "action": "create"},
-    )
-    assert "error" not in told
+    config, name = write_consumer(nats, namespace, **changed), consumer_name(namespace)
     text = refusal(here(nats.stream_port), namespace)
     assert f"its consumer {name} belongs to somebody else, or was changed: {named}" in text
     assert "Nothing was changed; delete it" in text
-    told = ask(nats, f"$JS.API.CONSUMER.INFO.{STREAM}.{name}")
-    assert told["config"][named] == config[named], "it is as it was"
+    found = ask(nats, f"$JS.API.CONSUMER.INFO.{STREAM}.{name}")
+    assert found["config"][named] == config[named], "it is as it was"
 
 
-def test_what_an_operator_may_change_of_ours(nats: Nats, namespace: str) -> None:
+def test_a_consumer_may_be_changed_and_is_created_again_when_deleted(
+    nats: Nats, namespace: str
+) -> None:
     connect = StreamConnector(lambda: [here(nats.stream_port)], Credentials(), namespace)
     connect().close()
-    name = consumer_name(namespace)
-    config = ask(nats, f"$JS.API.CONSUMER.INFO.{STREAM}.{name}")["config"] | {
-        "ack_wait": 60 * 10**9,
-        "max_ack_pending": 1_000,
-    }
-    body = {"stream_name": STREAM, "config": config, "action": "update"}
-    assert "error" not in ask(nats, f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}", body)
-    connect().close()
-
-
-def test_a_consumer_that_is_deleted_is_made_anew(nats: Nats, namespace: str) -> None:
-    connect = StreamConnector(lambda: [here(nats.stream_port)], Credentials(), namespace)
+    write_consumer(nats, namespace, ack_wait=60 * 10**9, max_ack_pending=1_000)
     with closing(connect()) as source:
         source.step(0.1)
         ask(nats, f"$JS.API.CONSUMER.DELETE.{STREAM}.{consumer_name(namespace)}")
-        wait_until_lost(source)
+        wait_until(lambda: source.step(0.1) == [] and source.lost is not None)
         assert "somebody deleted or changed the consumer" in str(source.lost)
     with closing(connect()) as source:
         device = paho(nats)(random_client_id("device"), False)
         device.publish(f"{namespace}/v1/heat-0123abcd/up/d1/report", b"x", retain=False)
         device.step(0.1)
-        assert receive_each([source], 1)
+        wait_until(lambda: [m.payload for m in source.step(0.1)] == [b"x"])
         device.close()
 
 
-def wait_until_lost(source: Source) -> None:
-    for _ in range(600):
-        if source.lost:
-            return
-        source.step(0.1)
-    raise AssertionError("it goes on")
-
-
-def test_no_stream_yet(tmp_path: Path) -> None:
+def test_a_server_with_no_stream_or_another_one(tmp_path: Path) -> None:
     with Nats(tmp_path) as nats:
         text = refusal(here(nats.stream_port))
         assert f"it has no stream {STREAM}" in text
         assert "has the leader connected" in text
-
-
-def test_a_stream_of_somebody_else(tmp_path: Path) -> None:
-    with Nats(tmp_path) as nats:
         body = {"name": STREAM, "subjects": ["other.>"], "storage": "file"}
         assert "error" not in ask(nats, f"$JS.API.STREAM.CREATE.{STREAM}", body)
         assert f"its stream {STREAM} belongs to somebody else" in refusal(here(nats.stream_port))
+        assert "it offers no TLS; nothing was sent" in refusal(here(nats.stream_port, tls=True))
+    assert "Connection refused" in refusal(here(free_port()))
 
 
 def test_without_jetstream(tmp_path: Path) -> None:
@@ -148,12 +144,8 @@ def test_without_jetstream(tmp_path: Path) -> None:
         assert "JetStream is switched off there" in refusal(here(nats.stream_port))
 
 
-def test_nobody_is_there() -> None:
-    assert "Connection refused" in refusal(here(free_port()))
-
-
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent", "reason"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not speak NATS"),
         (b"INFO {}\r\n", "it allows messages larger than 8 MB"),
@@ -165,38 +157,22 @@ def test_nobody_is_there() -> None:
         (b"x" * 70_000, "it does not speak NATS"),
     ],
 )
-def test_what_is_no_nats_server(said: bytes, why: str, talker: Callable[[bytes], int]) -> None:
-    assert why in refusal(here(talker(said)))
-
-
-@pytest.fixture
-def talker() -> Iterator[Callable[[bytes], int]]:
-    """Servers that say something, and then nothing more."""
-    made: list[socket.socket] = []
-
-    def serve(said: bytes) -> int:
-        listener = socket.create_server(("127.0.0.1", 0))
-        made.append(listener)
+def test_what_is_no_nats_server(sent: bytes, reason: str) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
         def talk() -> None:
             connection, _ = listener.accept()
             with connection, suppress(OSError):
-                connection.sendall(said)
+                connection.sendall(sent)
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1 << 16):
                     pass
 
         threading.Thread(target=talk, daemon=True).start()
-        return int(listener.getsockname()[1])
-
-    yield serve
-    for listener in made:
-        listener.close()
+        assert reason in refusal(here(int(listener.getsockname()[1])))
 
 
 # --- with users and certificates ----------------------------------------------------------------
-
-
 @pytest.fixture(params=["password", "certificate"])
 def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerDirectory]:
     setup = Setup("nats", request.param)
@@ -253,6 +229,68 @@ def test_a_right_that_is_missing_is_named(tmp_path: Path) -> None:
         assert "it refused the user" in wrong
 
 
-def test_a_server_without_tls_gets_no_password(tmp_path: Path) -> None:
-    with Nats(tmp_path) as nats:
-        assert "it offers no TLS; nothing was sent" in refusal(here(nats.stream_port, tls=True))
+# --- the command doctor ---------------------------------------------------------------------------
+
+
+__all__ = ["cli", "home"]
+
+
+def examine(run: Cli, data: Path, broker: Broker, namespace: str, *flags: object) -> dict[str, Any]:
+    data.mkdir(mode=0o700, exist_ok=True)
+    shown = run(
+        *("doctor", "--data-dir", data, "--store", new_schema().url, "--broker", broker.url),
+        *("--namespace", namespace, *flags, "--json"),
+    )
+    return {f["check"]: f for f in json.loads(shown.stdout)}
+
+
+def found_stream(run: Cli, data: Path, nats: Nats, namespace: str) -> tuple[bool, str]:
+    stream = f"nats://127.0.0.1:{nats.stream_port}"
+    found = examine(run, data, nats, namespace, "--stream", stream)
+    assert "shared subscriptions" not in found
+    return found["stream"]["ok"], found["stream"]["finding"]
+
+
+@pytest.mark.needs("postgres")
+def test_doctor_accepts_a_good_stream(cli: Cli, tmp_path: Path, nats: Nats, namespace: str) -> None:
+    ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
+    assert ok
+    assert f"the first worker makes {namespace}-collectors" in text
+    assert found_stream(cli, tmp_path / "data", nats, namespace) == (ok, text), "it made none"
+    StreamConnector(lambda: [here(nats.stream_port)], Credentials(), namespace)().close()
+    ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
+    assert ok
+    assert text.endswith("0 reports wait and 0 are not acknowledged yet")
+
+
+@pytest.mark.needs("postgres")
+@pytest.mark.parametrize(
+    ("changed", "finding"),
+    [
+        ({"max_deliver": 5}, "belongs to somebody else, or was changed: max_deliver"),
+        ({"ack_wait": 10**9}, "delivers again after 1 s (ack_wait)"),
+        ({"max_ack_pending": 100}, "lets only 100 reports be unacknowledged (max_ack_pending)"),
+    ],
+)
+def test_doctor_finds_a_bad_consumer(
+    cli: Cli, tmp_path: Path, nats: Nats, namespace: str, changed: dict[str, object], finding: str
+) -> None:
+    write_consumer(nats, namespace, **changed)
+    ok, text = found_stream(cli, tmp_path / "data", nats, namespace)
+    assert not ok
+    assert finding in text
+
+
+@pytest.mark.needs("postgres")
+def test_doctor_finds_a_missing_stream(
+    cli: Cli, tmp_path: Path, nats: Nats, namespace: str, shared_brokers: SharedBrokers
+) -> None:
+    found = examine(cli, tmp_path / "data", nats, namespace, "--stream", "nats://127.0.0.1:1")
+    assert found["stream"]["ok"] is False
+    assert "Connection refused" in found["stream"]["finding"]
+    found = examine(cli, tmp_path / "data", nats, namespace)["shared subscriptions"]
+    assert found["ok"] is False
+    assert "name its own port with --stream" in found["finding"]
+    mosquitto = shared_brokers.get("mosquitto")
+    found = examine(cli, tmp_path / "data", mosquitto, namespace)["shared subscriptions"]
+    assert found["ok"] is True

@@ -1,0 +1,805 @@
+"""Collectors in processes of their own, campaigns to count, and devices at a real broker.
+
+Run as a program it reads the options of one run per line and forks a child that runs the service,
+with quick timing, until SIGTERM or until it kills itself -9 at a given step. It reports the child's
+process id and its end. The parent opens nothing and starts no thread, so every child begins like a
+freshly started collector; only the imports are saved.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol, Self, cast
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from collector.brokers.embedded import EmbeddedBroker
+from collector.data_dir import (
+    DATABASE,
+    DeviceKey,
+    device_key,
+    open_shared,
+    open_store,
+    read_store,
+    session_name,
+)
+from collector.health import Heartbeat
+from collector.links import Connect, Link, Links, Will
+from collector.links.mqtt import PahoConnector, Subscription
+from collector.links.stream import StreamConnector
+from collector.records import Campaign
+from collector.service import Options as ServiceOptions
+from collector.service import Service, service_for
+from collector.settings import StreamAddress, resolve
+from collector.store import Store, Worker
+from collector.store.sqlite import SqliteStore
+from collector.timing import Clock, Timing
+from protocol_spec import (
+    DEFAULT_NAMESPACE,
+    Manifest,
+    Outcome,
+    Presence,
+    ReceiptPage,
+    Report,
+    State,
+    Topics,
+    decode_receipts,
+    decode_report,
+    digest8,
+    make_report,
+    receipt_tag,
+)
+from protocol_spec.programs import output
+from protocol_spec.programs.settings import Credentials, parse_broker
+from protocol_spec.programs.system import random_client_id
+from testbed.brokers import Broker, Nats, leave
+from tests.support.campaigns import manifest
+from tests.support.databases import new_schema
+from tests.support.edge_processes import AgentProcess, run_command, wait_until
+from tests.support.harness import ROOT
+from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, paho, text
+
+Message = tuple[str, bytes]
+ASK_AGAIN_SECONDS = 5.0
+PATIENCE_SECONDS: Final = 60.0
+
+
+# --- devices and onlookers at a real broker, made of plain paho -----------------------------------
+
+
+def _client() -> mqtt.Client:
+    return mqtt.Client(
+        CallbackAPIVersion.VERSION2, "", clean_session=True, protocol=MQTTProtocolVersion.MQTTv311
+    )
+
+
+class Publisher:
+    """A connection that may publish for any device, where the broker asks for no name."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._client = _client()
+        self._client.max_inflight_messages_set(1000)
+        self._client.max_queued_messages_set(0)
+
+    def __enter__(self) -> Self:
+        self._client.connect("127.0.0.1", self._port)
+        self._client.loop_start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leave(self._client)
+
+    def send(
+        self, messages: Iterable[Message], *, retain: bool = False, wait_seconds: float = 60.0
+    ) -> None:
+        """Publish with QoS 1, and wait until the broker has acknowledged every one."""
+        sent = [self._client.publish(topic, payload, 1, retain) for topic, payload in messages]
+        for message in sent:
+            message.wait_for_publish(wait_seconds)
+            assert message.is_published()
+
+
+class Watcher:
+    """Sees what is published under some topics: first what is retained, then the rest."""
+
+    def __init__(self, port: int, *filters: str) -> None:
+        self.latest: dict[str, bytes] = {}
+        self.history: list[Message] = []
+        self._port = port
+        self._filters = filters
+        self._heard = threading.Condition()
+        self._subscribed = threading.Event()
+        self._client = _client()
+        self._client.on_message = self._on_message
+        self._client.on_connect = lambda client, *_: self._ask(client)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.reconnect_delay_set(1, 1)
+
+    def __enter__(self) -> Self:
+        self._client.connect("127.0.0.1", self._port)
+        self._client.loop_start()
+        assert self._subscribed.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leave(self._client)
+
+    def wait_for(self, done: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Wait until the condition holds. Retained messages are requested again now and then: NATS
+        may take a subscription after it has handed a message on and before it keeps it."""
+        limit = time.monotonic() + timeout
+        with self._heard:
+            while not self._heard.wait_for(done, min(ASK_AGAIN_SECONDS, timeout)):
+                assert time.monotonic() < limit, sorted(self.latest)
+                self._ask(self._client)
+
+    def wait_for_topic(self, topic: str, payload: bytes | None = None) -> bytes:
+        """Until a topic was published, with these bytes if they are given."""
+        self.wait_for(lambda: topic in self.latest and payload in (None, self.latest[topic]))
+        return self.latest[topic]
+
+    def _ask(self, client: mqtt.Client) -> None:
+        client.subscribe([(name, 1) for name in self._filters])
+
+    def _on_message(self, _client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        topic, payload = message.topic, bytes(message.payload)
+        with self._heard:
+            if not message.retain or self.latest.get(topic) != payload:  # else it was asked for
+                self.history.append((topic, payload))
+            self.latest[topic] = payload
+            self._heard.notify_all()
+
+
+def retained(port: int, *filters: str) -> dict[str, bytes]:
+    """What a broker keeps under these topics; a message of our own, sent after asking, ends it."""
+    mark = "allomfree-test/mark"
+    with Watcher(port, *filters, mark) as watcher, Publisher(port) as publisher:
+        publisher.send([(mark, b"end")])
+        watcher.wait_for_topic(mark)
+        return {topic: payload for topic, payload in watcher.latest.items() if topic != mark}
+
+
+def send_quickly(port: int, messages: Sequence[Message]) -> None:
+    """Publish thousands with QoS 1 without paho, and wait until all are acknowledged."""
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        wire = connect_raw(sock)
+        packets = (
+            frame(PUBLISH, text(topic) + (1 + i % 65_535).to_bytes(2) + payload, flags=2)
+            for i, (topic, payload) in enumerate(messages)
+        )
+        sender = threading.Thread(target=sock.sendall, args=(b"".join(packets),))
+        sender.start()
+        for _ in messages:
+            answer = wire.read()
+            assert answer is not None
+            assert answer.kind == PUBACK
+        sender.join(60)
+        wire.close()
+
+
+def connect_raw(sock: socket.socket) -> Wire:
+    """MQTT 3.1.1 by hand, for what paho would not send."""
+    sock.sendall(frame(CONNECT, text("MQTT") + bytes([4, 2, 0, 60]) + text("raw")))
+    wire = Wire(sock)
+    answer = wire.read()
+    assert answer is not None
+    assert answer.kind == CONNACK
+    return wire
+
+
+def publication(wire: Wire, message: Message, mid: int) -> bytes:
+    """A message from a scripted broker to the collector with QoS 1, as bytes."""
+    topic, payload = message
+    tail = b"\0" if wire.version == 5 else b""
+    return frame(PUBLISH, text(topic) + mid.to_bytes(2) + tail + payload, flags=2)
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+COLLECTOR = (sys.executable, "-m", "collector")
+
+
+def collector(*words: str | Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return run_command([*COLLECTOR, *map(str, words)], timeout)
+
+
+def facts(*words: str | Path) -> Any:
+    """What a command prints with --json."""
+    done = collector(*words, "--json")
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+class CollectorProcess(AgentProcess):
+    """`allomfree-collector run`, its log collected line by line. Ended by its own process id."""
+
+    def __init__(
+        self, data: Path, *flags: str, extra_environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(data, extra_environment=extra_environment)
+        quietly = ("run", "--quiet", "--listen", "off", "--data-dir", str(data))
+        self.command = [*COLLECTOR, *quietly, *flags]
+
+
+def resident(pid: int) -> float:
+    """The most memory a process ever had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+# --- a service that may kill itself at a step -----------------------------------------------------
+
+
+IN_MEMORY: Final = "batch in memory"
+IN_TRANSACTION: Final = "inside the transaction"
+COMMITTED: Final = "batch committed"
+ACKNOWLEDGED: Final = "batch acknowledged"
+SEALING: Final = "sealing"
+IN_SEALING: Final = "inside sealing"
+LOG_NOT_WIPED: Final = "sealed, the log not wiped"
+SEALED: Final = "sealed"
+
+STATEMENTS: Final = {
+    "INSERT INTO outcome_total": IN_TRANSACTION,
+    "INSERT INTO device": IN_SEALING,
+    "PRAGMA wal_checkpoint": LOG_NOT_WIPED,
+}
+QUICK: Final = Timing(
+    step_seconds=0.1,
+    upkeep_every_seconds=0.1,
+    receipts_every_seconds=0.2,
+    receipt_bytes_per_second=1e6,
+    reconnect_seconds=0.2,
+    reconnect_longest_seconds=1.0,
+    storage_retry_seconds=0.2,
+)
+TIMING: Final = replace(
+    QUICK,
+    settle_seconds=2.0,
+    calm_seconds=0.2,
+    probe_every_seconds=1.0,
+    stuck_seconds=3.0,
+    jump_seconds=math.inf,  # tests set the clock as they need it
+    flood_seconds=4.0,
+)
+WORKER_TIMING: Final = replace(QUICK, beat_every_seconds=0.2, lease_seconds=2.0, fence_seconds=3.0)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Of one run. `clock` names a file that holds the collector's time of day; with `embedded` it
+    starts its own broker, whatever address is given; with `jump_seconds` it doubts a clock that is
+    set ahead by more, which nothing confirms; with `store` it is one of several workers, which
+    pulls from `stream` if that is given."""
+
+    data: str
+    broker: str
+    namespace: str
+    die_at: str | None = None
+    nth: int = 1
+    clock: str | None = None
+    receipts: bool = True
+    keepalive: int = 60
+    reconnect_longest: float = 1.0
+    embedded: bool = False
+    jump_seconds: float | None = None
+    store: str | None = None
+    stream: str | None = None
+
+
+class CollectorRun:
+    """A collector that runs, or ran."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.reported: dict[str, Future[int]] = {"pid": Future(), "code": Future()}
+
+    @property
+    def pid(self) -> int:
+        return self.reported["pid"].result(PATIENCE_SECONDS)
+
+    @property
+    def is_running(self) -> bool:
+        return not self.reported["code"].done()
+
+    def wait_for_end(self) -> int:
+        """0, or minus the signal that killed it."""
+        return self.reported["code"].result(PATIENCE_SECONDS)
+
+    def terminate(self) -> int:
+        """Ask it to stop; its exit code."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait_for_end()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.is_running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.wait_for_end()
+
+    def said(self, text: str) -> int:
+        """How often its log holds a text so far."""
+        return self.log.read_text().count(text)
+
+    def wait_for(self, text: str, *, times: int = 1) -> None:
+        """Until its log holds a text that often."""
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while self.said(text) < times:
+            assert time.monotonic() < limit, self.log.read_text()
+            time.sleep(0.02)
+
+
+class Launcher:
+    """The program below, seen from a test: any number of collectors, also at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._runs: dict[str, CollectorRun] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        with (self._directory / "launcher.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"},
+            )
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._listener.join(60)
+        self._process.stdout.close()
+
+    def start(self, options: Options) -> CollectorRun:
+        """Start a collector; whether it is connected, the broker shows."""
+        with self._lock:
+            run = CollectorRun(self._directory / f"{len(self._runs)}.log")
+            run.log.touch()
+            self._runs[str(run.log)] = run
+            order = json.dumps({"log": str(run.log), "options": asdict(options)})
+            print(order, file=self._process.stdin, flush=True)
+        assert run.pid
+        return run
+
+    def kill_all(self) -> None:
+        for run in list(self._runs.values()):
+            run.kill()
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            log, what, number = json.loads(line)
+            self._runs[log].reported[what].set_result(number)
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def _main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if os.fork() == 0:
+            _watch(order["log"], Options(**order["options"]))
+
+
+def _watch(log: str, options: Options) -> NoReturn:
+    """Start a collector, and report its process id and its end."""
+
+    def report(what: str, number: int) -> None:
+        os.write(sys.stdout.fileno(), f"{json.dumps([log, what, number])}\n".encode())
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _end_with_parent()
+    child = os.fork()
+    if child == 0:
+        _begin(options, log)
+    report("pid", child)
+    _, status = os.waitpid(child, 0)
+    report("code", os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _begin(options: Options, log: str) -> NoReturn:
+    code = 1
+    try:
+        _end_with_parent()
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), sys.stderr.fileno())
+        stopping: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
+        output.set_up_logging("info")
+        run = _run_service if options.store is None else _run_worker
+        run(options, lambda: bool(stopping))
+        code = 0
+    finally:
+        if code:
+            sys.excepthook(*sys.exc_info())
+        os._exit(code)
+
+
+def _run_worker(options: Options, stop: Callable[[], bool]) -> None:
+    """As `allomfree-collector run` runs it, but with quick timing."""
+    names = ("store", "broker", "namespace", "stream")
+    given = {name: value for name in names if (value := getattr(options, name))}
+    settings = resolve({"data_dir": Path(options.data), **given}, environ={})
+    with closing(open_store(settings.data_dir, settings.store)) as store:
+        key = device_key(settings, store)
+        service = service_for(settings, store, key, lambda *_: None, timing=WORKER_TIMING)
+        heartbeat = Heartbeat(settings.data_dir, every_seconds=0.2)
+        service.run(stop, lambda: heartbeat.beat(service.status))
+
+
+def _run_service(options: Options, stop: Callable[[], bool]) -> None:
+    data, tripwire = Path(options.data), Tripwire(options)
+    broker = EmbeddedBroker(data / "broker") if options.embedded else None
+    if broker is not None:
+        broker.start()
+        options = replace(options, broker=str(broker.url))
+    store = SqliteStore(data / DATABASE, connect=tripwire.connect)
+    clock = Clock(confirmed=lambda: False)
+    if options.clock:
+        file = Path(options.clock)
+        clock = replace(clock, now=lambda: float(file.read_text()))
+    timing = replace(
+        TIMING,
+        reconnect_longest_seconds=options.reconnect_longest,
+        jump_seconds=options.jump_seconds or TIMING.jump_seconds,
+    )
+    connect = _connector(options)
+    links = Links(
+        lambda will: Subscription(connect(will), options.namespace, clock=clock, timing=timing),
+        restart_broker=broker.restart if broker is not None else lambda: None,
+    )
+    chosen = ServiceOptions(
+        namespace=options.namespace, clock=clock, timing=timing, trace=tripwire.pass_by
+    )
+    service = Service(store, DeviceKey(data / "device.key"), links, chosen)
+    heartbeat = Heartbeat(data, every_seconds=0.2)
+
+    def each_turn() -> None:
+        if broker is not None:
+            broker.supervise()
+        heartbeat.beat(service.status)
+
+    service.run(stop, each_turn)
+    store.close()
+    if broker is not None:
+        broker.stop()
+
+
+def _connector(options: Options) -> Connect:
+    name = session_name(Path(options.data))
+    connect = PahoConnector(
+        parse_broker(options.broker), Credentials(), client_id=name, keepalive=options.keepalive
+    )
+
+    def without_receipts(will: Will | None) -> Link:
+        return cast(Link, WithoutReceipts(connect(will)))
+
+    return connect if options.receipts else without_receipts
+
+
+class WithoutReceipts:
+    """A connection that swallows receipts."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
+        swallowed = "/receipt/" in topic
+        return 0 if swallowed else self._link.publish(topic, payload, retain=retain)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+
+class Tripwire:
+    """Kills its own process when a step is passed for the nth time."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._passed: list[str] = []
+
+    def connect(self, *place: Any, **how: Any) -> sqlite3.Connection:
+        """Trace the statements of a connection: steps inside its transactions are among them."""
+        db: sqlite3.Connection = sqlite3.connect(*place, **how)
+        db.set_trace_callback(self._execute)
+        return db
+
+    def pass_by(self, step: str) -> None:
+        self._passed.append(step)
+        if step == SEALING:  # the log is also wiped when a file is opened: that is not a sealing
+            self._passed = [p for p in self._passed if p != LOG_NOT_WIPED]
+        counts = step != LOG_NOT_WIPED or SEALING in self._passed
+        is_nth = self._passed.count(step) == self._options.nth
+        if counts and step == self._options.die_at and is_nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _execute(self, statement: str) -> None:
+        for beginning, step in STATEMENTS.items():
+            if statement.startswith(beginning):
+                self.pass_by(step)
+
+
+# --- a campaign in which every device has a bit of its own: each counter must be exactly 0 or 1 ---
+
+
+ATTRIBUTE = "bit"
+
+
+def own_bits(devices: int, **options: object) -> Manifest:
+    """One attribute, answered in unary, with as many values as there are devices."""
+    names = ", ".join(f'"v{i}"' for i in range(devices))
+    table = f'[[attributes]]\nname = "{ATTRIBUTE}"\nquestion = "?"\nprotocol = "L-OSUE"\n'
+    return manifest(attributes=f"{table}values = [{names}]\n", **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the collector's database holds of one round."""
+
+    n: int
+    counts: list[int]
+    outcomes: dict[Outcome, int]
+    received: int
+    rows: int
+    sealed: bool
+    results: list[bytes]
+    unpublished: int
+
+
+class Reachable(Protocol):
+    """A broker, or something between it and the collector."""
+
+    @property
+    def url(self) -> str: ...
+
+
+def own_namespace() -> str:
+    """A first level of topics that no other test uses."""
+    return random_client_id("test")
+
+
+class Collection:
+    """A collector's data directory with one open campaign, and the devices that report to it.
+
+    Several can share a broker, each in a namespace of its own.
+    """
+
+    def __init__(
+        self, data: Path, manifest: Manifest, devices: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        self.data = data
+        self.manifest = manifest
+        self.devices = devices
+        self.namespace = namespace
+        self.topics = Topics(manifest.campaign, namespace)
+        self.clock = data / "clock"
+
+    @classmethod
+    def opened(
+        cls, data: Path, devices: int, *, namespace: str = DEFAULT_NAMESPACE, **options: object
+    ) -> Collection:
+        return cls.of(data, own_bits(devices, **options), devices, namespace)
+
+    @classmethod
+    def shared(cls, data: Path, devices: int, **options: object) -> Collection:
+        """In a namespace of its own, at a broker that others use, too."""
+        return cls.opened(data, devices, namespace=own_namespace(), **options)
+
+    @classmethod
+    def of(cls, data: Path, manifest: Manifest, devices: int, namespace: str) -> Collection:
+        """With a campaign of another manifest."""
+        with closing(open_store(data)) as store:
+            store.open_campaign(manifest, int(time.time()))
+        return cls(data, manifest, devices, namespace)
+
+    def close(self) -> None:
+        """Read no more."""
+        self.store.close()
+        del self.__dict__["store"]
+
+    def options(self, broker: Reachable, **changed: Any) -> Options:
+        """How the launcher runs a collector for it."""
+        return Options(str(self.data), broker.url, self.namespace, **changed)
+
+    def flags(self, broker: Reachable) -> tuple[str, ...]:
+        """The same for a collector's command line."""
+        return ("--broker", broker.url, "--namespace", self.namespace)
+
+    def set_clock(self, at: float) -> None:
+        draft = self.data / "clock.new"
+        draft.write_text(str(at))
+        draft.rename(self.clock)
+
+    def pass_deadline(self, number: int = 0) -> None:
+        self.set_clock(self.manifest.rounds.deadline(number) + 1)
+
+    def report(self, device: int, number: int = 0, *, bit: int | None = None) -> Message:
+        """A clean report: the device's own bit and no other, nothing randomised."""
+        body = self.manifest.body_formats[0].encode(device if bit is None else bit)
+        payload = make_report(self.manifest, number, 0, body).encode()
+        return self.topics.report(f"device-{device}"), payload
+
+    def reports(self, number: int = 0) -> list[Message]:
+        return [self.report(device, number) for device in range(self.devices)]
+
+    @cached_property
+    def store(self) -> Store:
+        """For reading, open as long as the test runs; it never stands in the collector's way."""
+        return read_store(self.data)
+
+    def campaign(self) -> Campaign:
+        return self.store.campaign(self.manifest.campaign)
+
+    def betrayed(self, number: int = 0) -> int:
+        """How many reports of a round can be found in the files: their tag next to their bits.
+
+        Another process reads them: closing a file here would give up the locks of `store`, and a
+        collector that starts then would cut the index short that `store` has in its memory.
+        """
+        command = ["cat", *map(str, self.data.glob("collector.db*"))]
+        files, found = subprocess.run(command, capture_output=True, check=False).stdout, 0
+        for device, (_, payload) in enumerate(self.reports(number)):
+            report = decode_report(payload)
+            assert isinstance(report, Report)
+            tag = receipt_tag(self.manifest, number, f"device-{device}")
+            found += tag.lstrip(b"\0") + report.body in files  # SQLite stores no leading zeros
+        return found
+
+    def look(self, number: int = 0) -> Counted:
+        store, campaign = self.store, self.campaign().id
+        last = store.last_sealed(campaign)
+        return Counted(
+            self.counted(number),
+            self.counts(number),
+            store.outcomes(),
+            store.received(),
+            len(list(store.receipt_tags(campaign, number))),
+            last is not None and last >= number,
+            [result.encode() for result in store.results(campaign)],
+            len(store.unpublished()),
+        )
+
+    def counted(self, number: int = 0) -> int:
+        """Reports of a round, a quick look."""
+        tally = self.store.tallies(self.campaign().id, number).get(0)
+        return 0 if tally is None else tally.n
+
+    def counts(self, number: int = 0) -> list[int]:
+        tally = self.store.tallies(self.campaign().id, number).get(0)
+        return [] if tally is None else tally.counts.tolist()
+
+    def wait_for(self, counted: int, number: int = 0) -> None:
+        """Until that many reports of a round are counted."""
+        wait_until(lambda: self.counted(number) == counted, timeout=60)
+
+    def wait_until_sealed(self) -> None:
+        store, campaign = self.store, self.campaign().id
+        wait_until(lambda: store.last_sealed(campaign) is not None, timeout=90)
+
+
+def wait_until_open(collection: Collection, port: int) -> None:
+    """A collector that publishes it is online has subscribed to reports before."""
+    online = State(digest8(collection.manifest), Presence.ONLINE, None).encode()
+    with Watcher(port, collection.topics.state) as watcher:
+        watcher.wait_for_topic(collection.topics.state, online)
+
+
+def assert_each_once(counted: Counted, devices: int) -> None:
+    """The oracle: a loss shows as a 0, a report counted twice as a 2."""
+    assert counted.counts, "nothing was counted"
+    assert 0 not in counted.counts, f"a report was lost: {counted.counts}"
+    assert counted.counts == [1] * devices, f"counted twice: {counted.counts}"
+    assert counted.n == devices
+    assert counted.outcomes[Outcome.ACCEPTED] == devices
+    assert_one_outcome_each(counted)
+
+
+def assert_one_outcome_each(counted: Counted) -> None:
+    assert sum(counted.outcomes.values()) == counted.received
+
+
+class Site(Collection):
+    """A campaign whose round 0 is sealed in a while, round 1 has begun, and several workers."""
+
+    def __init__(
+        self, place: Path, broker: Broker, launcher: Launcher, devices: int, *, rest: int = 20
+    ) -> None:
+        """`rest` seconds are left of round 0."""
+        first = int(time.time()) - 610
+        asked = own_bits(devices, first=first, period=600, grace=10 + rest, count=2)
+        super().__init__(place, asked, devices, own_namespace())
+        self.broker = broker
+        self._launcher = launcher
+        self._address = new_schema()
+        self.store.open_campaign(asked, int(time.time()))
+        place.mkdir(parents=True, exist_ok=True)
+        DeviceKey(place / "device.key")
+        if isinstance(broker, Nats):  # make the consumer as an operator may who is impatient
+            paho(broker)(random_client_id("first"), False).close()  # which has the stream made
+            here = StreamAddress(False, "127.0.0.1", broker.stream_port)
+            StreamConnector(lambda: [here], Credentials(), self.namespace, ack_seconds=2)().close()
+
+    @cached_property
+    def store(self) -> Store:
+        return open_shared(self._address)
+
+    def start(self, name: str) -> CollectorRun:
+        """A worker that reads: its data directory is its own, the device key everybody's."""
+        data = self.data / name
+        data.mkdir(mode=0o700, exist_ok=True)
+        shutil.copy(self.data / "device.key", data / "device.key")
+        nats = isinstance(self.broker, Nats)
+        stream = f"nats://127.0.0.1:{self.broker.stream_port}" if nats else None  # type: ignore[attr-defined]
+        options = self.options(self.broker, store=self._address.url, stream=stream)
+        run = self._launcher.start(replace(options, data=str(data)))
+        run.wait_for("this is worker")
+        return run
+
+    def worker_of(self, run: CollectorRun) -> int:
+        """The number it has now."""
+        return int(run.log.read_text().split("this is worker ")[-1].split('"')[0])
+
+    def live(self) -> list[Worker]:
+        return [worker for worker in self.store.workers() if not worker.fenced]
+
+    def wait_for_leader(self, *, not_this: int | None = None) -> int:
+        """The number of the worker that leads and has connected."""
+        found: list[int] = []
+
+        def leads() -> bool:
+            found[:] = [w.number for w in self.store.workers() if w.leads]
+            return bool(found) and found[0] != not_this
+
+        wait_until(leads, timeout=60)
+        return found[0]
+
+    def tags(self, number: int = 0) -> set[bytes]:
+        """Every tag on the pages of a round that the broker keeps."""
+        kept = retained(self.broker.port, f"{self.topics.receipt_root}{number}/+")
+        pages = (decode_receipts(data) for data in kept.values())
+        return {tag for page in pages if isinstance(page, ReceiptPage) for tag in page.tags}
+
+
+if __name__ == "__main__":
+    _main()
