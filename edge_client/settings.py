@@ -108,7 +108,7 @@ def resolve(
     try:
         policy = Policy.from_table(common.section(table, "policy", file))
     except SettingsError as error:
-        raise common.wrong(f"{file}: {error}") from None
+        raise common.WrongSetting(f"{file}: {error}") from None
     given = {s.name for s in SETTINGS if flags.get(s.name) is not None or s.variable in environ}
     return Settings(
         **values,

@@ -2,10 +2,10 @@
 
 settings       settings from flags, variables and TOML; addresses, credentials; errors of both
 cli            command lines: shared options, clear errors, commands to paste, `doctor` findings
-output         the last gate before a terminal: nothing hidden passes; JSON; logs
+output         streams that escape everything hidden; JSON; logs
 system         private durable files, locks, the kernel's clock, the service manager
 signing        signatures of manifests, by a library that is loaded for them alone
-mqtt           what both MQTT clients do alike with paho; one turn of the network
+mqtt           an MQTT connection over paho, one turn of the network at a time
 packets        the packet path: packets measured in a buffer, TLS, the buffered socket
 memory_broker  an MQTT broker in this process
 """

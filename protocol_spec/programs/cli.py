@@ -1,11 +1,11 @@
 """The command lines: every setting is a flag, and an error is one clear line, never a traceback.
 
-A command's module is loaded when the command is typed: `--help` and `health` wait for no library of
-numbers, and the page of all commands can be shown where only the agent is installed.
+A command's module is loaded when the command is typed: `--help` and `health` load no numpy, and the
+list of commands can be shown where only the agent is installed.
 
 A command that is printed to be pasted works where it is printed: it repeats the settings that this
-one was given as flags, names the program by its path where the shell would not find it, and goes
-through `sudo` where this one did.
+one got as flags, names the program by its path where the shell would not find it, and uses `sudo`
+where this one did.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol_spec.errors import (
 )
 from protocol_spec.programs import output
 from protocol_spec.programs.output import gated, set_up_logging
-from protocol_spec.programs.settings import Setting, SettingsError, WrongSetting, wrong
+from protocol_spec.programs.settings import Setting, SettingsError, WrongSetting
 
 
 def install_command(extra: str) -> str:
@@ -54,7 +54,7 @@ class Verbs(MutableMapping[str, click.Command]):
     """Commands by name, in the order of `--help`.
 
     `package` holds their modules; `extra` is what to install if a library is missing, or "" where
-    all that is needed comes with every install.
+    every install has all that is needed.
     """
 
     def __init__(self, package: str, extra: str, *rows: tuple[str, str, str]) -> None:
@@ -65,7 +65,16 @@ class Verbs(MutableMapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
-            self._loaded[name] = self._load(name, self._modules[name])
+            module = f"{self._package}.{self._modules[name]}"
+            try:
+                self._loaded[name] = getattr(import_module(module), name.replace("-", "_"))
+            except ModuleNotFoundError as missing:
+                if not self._extra:
+                    raise
+                raise SettingsError(
+                    f"{name} needs {missing.name}, which is not installed; nothing was done. "
+                    f"Run: {install_command(self._extra)}"
+                ) from None
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
@@ -83,19 +92,6 @@ class Verbs(MutableMapping[str, click.Command]):
     def __len__(self) -> int:
         return len(self.lines)
 
-    def _load(self, name: str, module: str) -> click.Command:
-        try:
-            holder = import_module(f"{self._package}.{module}")
-        except ModuleNotFoundError as missing:
-            if not self._extra:
-                raise
-            raise SettingsError(
-                f"{name} needs {missing.name}, which is not installed; nothing was done. "
-                f"Run: {install_command(self._extra)}"
-            ) from None
-        command: click.Command = getattr(holder, name.replace("-", "_"))
-        return command
-
 
 # --- commands to paste ---------------------------------------------------------------------------
 
@@ -111,7 +107,7 @@ def typed(program: str, verb: str, *words: str, without: Collection[str] = ()) -
 
 
 def completed(text: str) -> str:
-    """The same for each command of this program that a text names, such as an error's."""
+    """A text, such as an error, with each command of this program in it as `typed` writes it."""
     context = click.get_current_context(silent=True)
     root = None if context is None else context.find_root().command
     if not isinstance(root, click.Group):
@@ -125,7 +121,7 @@ def completed(text: str) -> str:
 
 
 def _flags(context: click.Context, without: Collection[str]) -> Iterator[str]:
-    """What was typed of the settings, which every command of a program takes."""
+    """The settings that were given as flags."""
     shared: Collection[str] = getattr(context.command, "shared", ())
     for option in context.command.params:
         name = option.name or ""
@@ -137,23 +133,19 @@ def _flags(context: click.Context, without: Collection[str]) -> Iterator[str]:
 
 
 def _started(program: str, environ: Mapping[str, str] = os.environ) -> str:
-    """How the program was started: from the path or by its own, as another user or not."""
+    """How the program was started: by its name or its path, as another user or not."""
     file = Path(sys.argv[0])
     found = file.name == program and not shutil.which(program)
     name = shlex.quote(str(file)) if found else program
-    return f"{_as_other_user(environ)}{name}"
-
-
-def _as_other_user(environ: Mapping[str, str]) -> str:
     user = os.geteuid()
     if environ.get("SUDO_UID", str(user)) == str(user):
-        return ""
+        return name
     if user == 0:
-        return "sudo "
+        return f"sudo {name}"
     try:
-        return f"sudo -u {shlex.quote(pwd.getpwuid(user).pw_name)} "
+        return f"sudo -u {shlex.quote(pwd.getpwuid(user).pw_name)} {name}"
     except KeyError:
-        return f"sudo -u '#{user}' "
+        return f"sudo -u '#{user}' {name}"
 
 
 # --- findings of `doctor` ------------------------------------------------------------------------
@@ -179,7 +171,6 @@ class Finding:
         return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
 
     def facts(self) -> FindingFacts:
-        """What `doctor --json` prints of it."""
         return {"check": self.what, "ok": self.ok, "finding": self.text}
 
 
@@ -191,8 +182,6 @@ STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 SHARED: Final = "Connection and settings"
 LONGEST_MESSAGE: Final = 2000  # characters of an error, however much it quotes
 
-_UNSTORED: Final = {"edge": "Nothing new was drawn or sent. "}
-
 log = logging.getLogger("allomfree.commands")
 
 Function = Callable[..., None]
@@ -202,12 +191,11 @@ Facts = TypeVar("Facts")
 class Program(click.Group):
     """A program whose help lists its commands in the order they were registered.
 
-    All it writes goes through the gates of `output`. A fault that nobody foresaw is one line too:
-    a traceback would repeat foreign text, and perhaps a value.
+    All it writes goes through the streams of `output`. An unexpected error is one line too: a
+    traceback would repeat foreign text, and perhaps a value.
     """
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line."""
         with gated():
             try:
                 return super().main(*args, **options)
@@ -216,14 +204,13 @@ class Program(click.Group):
                     raise
                 if isinstance(error, AllomfreeError):  # a library that is missing
                     fail(str(error), getattr(error, "exit_code", 1))
-                fail(_unforeseen(error), 1)
+                fail(_unexpected(error), 1)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """The commands' names, in order."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the lines of the table, for which no command is loaded."""
+        """Write the lines of the table without loading any command."""
         if not isinstance(self.commands, Verbs):
             super().format_commands(ctx, formatter)
             return
@@ -239,7 +226,6 @@ class SettingsCommand(click.Command):
         self.shared = shared
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write both groups of options."""
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         own = [p for p in options if p.name not in self.shared]
         shared = [p for p in options if p.name in self.shared]
@@ -257,15 +243,22 @@ def command_of(
     device 0.1 MB.
     """
     names = [setting.name for setting in settings]
-    shared = [_config_option(program), *map(_option, settings)]
+    file = f"allomfree/{program}.toml"
+    text = f"Configuration file.  [default: ~/.config/{file} or /etc/{file}]"
+    config_option = click.Option(["--config"], type=click.Path(path_type=Path), help=text)
+    shared = [config_option, *map(_option, settings)]
     in_group = frozenset(["config", *names])
 
     def decorate(function: Function) -> click.Command:
         def resolved(*, config: Path | None, **options: Any) -> None:
             flags = {name: options.pop(name) for name in names}
-            with_clear_errors(
-                lambda: _call(function, _resolved(resolve, flags, config), options), program
-            )
+
+            def call() -> None:
+                found = _resolved(resolve, flags, config)
+                set_up_logging(found.log_level)
+                function(found, **options)
+
+            with_clear_errors(call, program)
 
         update_wrapper(resolved, function)  # with the options that were declared on it
         return click.command(
@@ -284,19 +277,8 @@ def _option(setting: Setting) -> click.Option:
     if setting.default is False:
         kind = {"is_flag": True, "default": None}
     default = f"  [default: {setting.default}]" if setting.default else ""
-    return click.Option(
-        [setting.flag, setting.name], help=_sentence(setting.help) + default, **kind
-    )
-
-
-def _config_option(program: str) -> click.Option:
-    file = f"allomfree/{program}.toml"
-    text = f"Configuration file.  [default: ~/.config/{file} or /etc/{file}]"
-    return click.Option(["--config"], type=click.Path(path_type=Path), help=text)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    text = f"{setting.help[0].upper()}{setting.help[1:]}.{default}"
+    return click.Option([setting.flag, setting.name], help=text, **kind)
 
 
 def version_option(program: str) -> Callable[[Function], Function]:
@@ -324,17 +306,12 @@ def version_option(program: str) -> Callable[[Function], Function]:
     )
 
 
-def _call(function: Function, settings: Any, options: dict[str, Any]) -> None:
-    set_up_logging(settings.log_level)
-    function(settings, **options)
-
-
 def _resolved(resolve: Callable[..., Any], flags: dict[str, Any], config: Path | None) -> Any:
     try:
         return resolve(flags, config=config)
     except OSError as error:  # such as a home of somebody else's, kept by sudo
         what = f"{error.filename} cannot be read: {error.strerror}"
-        raise wrong(f"{what}. Name the configuration with --config") from None
+        raise WrongSetting(f"{what}. Name the configuration with --config") from None
 
 
 def with_clear_errors(call: Callable[[], None], program: str) -> None:
@@ -344,41 +321,38 @@ def with_clear_errors(call: Callable[[], None], program: str) -> None:
     except (ManifestError, ParameterError, UnknownValue) as error:
         fail(str(error), 2)
     except WrongSetting as error:
-        told = error if program == "edge" else WrongSetting(error.what, "Nothing was changed")
-        fail(str(told), error.exit_code)
+        text = error if program == "edge" else WrongSetting(error.what, "Nothing was changed")
+        fail(str(text), error.exit_code)
     except AllomfreeError as error:
         fail(str(error), getattr(error, "exit_code", 1))
     except BrokenPipeError:
-        raise  # whoever reads our output has had enough; click ends quietly
+        raise  # whoever read our output has stopped; click ends quietly
     except (sqlite3.DatabaseError, OSError) as error:
-        fail(
-            f"the stored data cannot be used: {error}. {_UNSTORED.get(program, '')}"
-            f"See: allomfree-{program} doctor",
-            1,
-        )
+        unsent = "Nothing new was drawn or sent. " if program == "edge" else ""
+        see = f"{unsent}See: allomfree-{program} doctor"
+        fail(f"the stored data cannot be used: {error}. {see}", 1)
 
 
 def fail(message: str, code: int) -> None:
     """Print one message on standard error and exit; a command in it can be pasted."""
-
     lines = short(f"error: {completed(message)}", LONGEST_MESSAGE).split("\n")
     click.echo("\n".join(map(escaped, lines)), err=True)
     sys.exit(code)
 
 
-def _unforeseen(error: Exception) -> str:
-    """Where it happened, for whoever mends it; never what it says, which may be private."""
+def _unexpected(error: Exception) -> str:
+    """Where it happened, for whoever fixes it; never what it says, which may be private."""
     frames = traceback.extract_tb(error.__traceback__)
     log.debug("%s", "".join(traceback.format_list(frames[-8:])))
     places = ", ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-4:])
+    where = f"{type(error).__name__} ({places})"
     return (
-        f"a fault of this program, {type(error).__name__} ({places}). What was stored stays "
-        "stored. Please report this line"
+        f"a fault of this program, {where}. What was stored stays stored. Please report this line"
     )
 
 
 def print_facts(facts: Facts, as_json: bool, text: Callable[[Facts], str]) -> None:
-    """Print facts as JSON or as text, of which no line is endless."""
+    """Print facts as JSON or as text of bounded lines."""
     if as_json:
         click.echo(output.as_json(facts))
     else:

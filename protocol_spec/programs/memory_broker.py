@@ -4,9 +4,8 @@ broker = MemoryBroker()
 client = EdgeClient(directory, make_link=broker.link)
 
 It keeps sessions, retained messages and last wills, and delivers again what a connection left
-unacknowledged; the contract tests of both programs' links hold it and real brokers to the same
-claims. There is no access control. Links may belong to different threads. Everything is gone with
-the process.
+unacknowledged; the contract tests of both programs' links run over it and over real brokers. There
+is no access control. Links may belong to different threads. Everything is lost with the process.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class _Session:
 class MemoryBroker:
     """Accepts connections from this process until it is stopped.
 
-    `batch` is the most that one step of a link brings; `redelivers_later` and `sharing` are what
-    its links say of themselves. `published` lists all that clients have published.
+    `batch` is the most that one step of a link returns; `redelivers_later` and `sharing` are what
+    its links report. `published` lists all that clients have published.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class MemoryBroker:
     def link(
         self,
         broker: BrokerUrl,
-        credentials: Credentials,  # noqa: ARG002 - everybody is let in
+        credentials: Credentials,  # noqa: ARG002 - everybody is accepted
         *,
         keepalive: int = 60,  # noqa: ARG002 - it is never silent
         version: Version = MQTT_5,
@@ -93,7 +92,7 @@ class MemoryBroker:
         return DeviceLink(self, broker, version)
 
     def connector(self, client_id: str = "collector") -> Callable[[Will | None], MemoryLink]:
-        """How a collector connects, again and again, under one name."""
+        """How a collector connects and reconnects under one name."""
         return lambda will: self.connect(client_id, will=will)
 
     def connect(
@@ -152,7 +151,6 @@ class MemoryBroker:
             sessions[next(self._turns) % len(sessions)].waiting.append((message, 1))
 
     def waiting(self, client_id: str) -> list[Message]:
-        """What is to be delivered to a client."""
         with self.changed:
             return [message for message, _ in self._sessions[client_id].waiting]
 
@@ -206,26 +204,23 @@ class MemoryLink:
         self._answered: dict[int, str | None] = {}
 
     def begin(self, session: _Session, will: Will | None, *, session_present: bool) -> None:
-        """From the broker: the connection is accepted."""
         self._session, self._will, self.session_present = session, will, session_present
 
     @property
     def redelivers_later(self) -> bool:
-        """What the broker was told to say; it delivers again at once in any case."""
+        """What the broker is to claim; it delivers again at once in any case."""
         return self._server.redelivers_later
 
     @property
     def sharing(self) -> str | None:
-        """What the broker was told to say."""
         return self._server.sharing
 
     @property
     def free(self) -> int:
-        """The number of further publishes that may be unanswered at once."""
         return max(0, self.window - len(self._unanswered))
 
     def subscribe(self, filters: Iterable[str], *, qos: int = 1) -> None:
-        """Ask for messages; first come the retained ones."""
+        """Retained messages come first."""
         with self._server.changed:
             for name in filters:
                 self._session.filters[name] = qos
@@ -235,15 +230,16 @@ class MemoryLink:
                         self._session.offer(Message(topic, payload, retained=True), [name])
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        """Ask for no more of these; what waits still comes."""
+        """What is queued already still comes."""
         with self._server.changed:
             for name in filters:
                 self._session.filters.pop(name, None)
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        """Wait until something happens, then return the messages that are there, up to a batch."""
         with self._server.changed:
-            self._server.changed.wait_for(self._has_news, timeout_seconds)
+            self._server.changed.wait_for(
+                lambda: self._session.waiting or self._unanswered or self.lost, timeout_seconds
+            )
             self._answered |= self._unanswered
             self._unanswered = {}
             if self.lost is not None:
@@ -252,13 +248,12 @@ class MemoryLink:
             return [self._deliver(*self._session.waiting.popleft()) for _ in range(size)]
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """These do not come again, if this connection delivered them and still lives."""
+        """These do not come again, if this connection delivered them and is still open."""
         with self._server.changed:
             for message in messages:
                 self._delivered.pop(message.mid, None)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = True) -> int:
-        """Hand a message to the broker; its number comes back from `answers`."""
         number = next(self._numbers)
         with self._server.changed:
             if self.lost is None:
@@ -270,15 +265,12 @@ class MemoryLink:
 
     @property
     def unacknowledged(self) -> list[Message]:
-        """What this connection delivered and was not acknowledged yet."""
         return list(self._delivered.values())
 
     def is_unanswered(self, number: int) -> bool:
-        """Whether the broker owes an answer to a publish."""
         return number in self._unanswered
 
     def answers(self) -> dict[int, str | None]:
-        """Publishes the broker has answered since the last call; with its reason if it refused."""
         answered, self._answered = self._answered, {}
         return answered
 
@@ -293,7 +285,7 @@ class MemoryLink:
         self.close()
 
     def end(self, reason: str) -> None:
-        """The connection is over: what it left unacknowledged waits for the next one, first."""
+        """The connection is over: what it left unacknowledged comes first on the next one."""
         with self._server.changed:
             if self.lost is not None:
                 return
@@ -307,9 +299,6 @@ class MemoryLink:
             if self._will is not None:
                 self._server.publish(self._will.topic, self._will.payload, retain=True)
             self._server.changed.notify_all()
-
-    def _has_news(self) -> bool:
-        return bool(self._session.waiting or self._unanswered or self.lost)
 
     def _deliver(self, message: Message, qos: int) -> Message:
         if not qos:
@@ -333,7 +322,6 @@ class DeviceLink(MemoryLink):
         self._connected = False
 
     def start(self) -> None:
-        """Connect; a broker that was stopped cannot be reached."""
         try:
             self._server.attach(self, f"device-{id(self)}", None, persistent=False)
         except BrokerUnreachable:
@@ -341,21 +329,18 @@ class DeviceLink(MemoryLink):
         self._connected = True
 
     def subscribe(self, filters: Iterable[str], *, qos: int = 0) -> None:
-        """With QoS 0, because all that an agent reads is retained or repeated."""
         super().subscribe(filters, qos=qos)
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        """The first step after `start` brings the broker's answer."""
+        """The first step after `start` is the broker's answer."""
         if self._connected and not self.ready:
             self.ready, timeout_seconds = True, 0.0
         return super().step(timeout_seconds)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
-        """Not retained."""
         return super().publish(topic, payload, retain=retain)
 
     def end(self, reason: str) -> None:
-        """The reason as the agent's link says it."""
         super().end(f"the connection was lost ({reason})")
 
 

@@ -1,9 +1,9 @@
 """What the programs write: no control or invisible character leaves them unescaped (A10).
 
-Modules show foreign text with `protocol_spec.errors`. This is the last gate behind all of them:
+Modules show foreign text with `protocol_spec.errors`. `Gate` is the last check after all of them:
 while a command runs, standard output and standard error go through it, and so does what click, a
-library or a log writes there. It lets line ends and tabs pass, and colours only for a command that
-asked for them. JSON is escaped as JSON, so that a program still reads the very same text.
+library or a log writes there. It passes line ends and tabs, and colours only for a command that
+asked for them. JSON is escaped as JSON, so that a program still reads exactly the same text.
 """
 
 from __future__ import annotations
@@ -49,12 +49,10 @@ class Gate:
 
     @property
     def encoding(self) -> str:
-        """Of the stream behind."""
         return self._stream.encoding or "utf-8"
 
     @property
     def errors(self) -> str:
-        """Of the stream behind."""
         return self._stream.errors or "strict"
 
     def write(self, text: str) -> int:
@@ -71,30 +69,26 @@ class Gate:
         return len(text)
 
     def clear(self) -> None:
-        """Begin again at the top of an empty screen, if somebody looks at one."""
+        """Start at the top of an empty screen, if there is one."""
         if self._stream.isatty():
             self._stream.write("\x1b[2J\x1b[H")
 
     def flush(self) -> None:
-        """Flush the stream behind."""
         self._stream.flush()
 
     def isatty(self) -> bool:
-        """Whether somebody looks at it."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """The descriptor behind."""
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """It is there for writing."""
         return True
 
 
 @contextmanager
 def gated() -> Iterator[None]:
-    """Put both streams behind gates while this lasts."""
+    """Write both streams through gates inside this block."""
     before = sys.stdout, sys.stderr
     for stream in before:
         _prefer_utf8(stream)
@@ -108,7 +102,7 @@ def gated() -> Iterator[None]:
 
 
 def allow_colours() -> None:
-    """From now on colours may pass; what is foreign must have been escaped before."""
+    """Let colours pass from now on; foreign text must have been escaped before."""
     if isinstance(sys.stdout, Gate):
         sys.stdout.colours = True
 
@@ -128,15 +122,13 @@ def as_json(facts: Any, indent: int | None = None) -> str:
 
 def json_escaped(text: str) -> str:
     """JSON text with every hidden character, all of which are inside its strings, escaped."""
-    return pattern_for(text).sub(_escaped_in_json, text)
-
-
-def _escaped_in_json(found: re.Match[str]) -> str:
-    return found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1]
+    return pattern_for(text).sub(
+        lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text
+    )
 
 
 def _prefer_utf8(stream: TextIO) -> None:
-    """Where no language is set, Python would write ASCII and nothing else."""
+    """Without a locale Python would write ASCII only."""
     if (stream.encoding or "").lower() in ("ascii", "us-ascii", "ansi_x3.4-1968"):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -164,7 +156,7 @@ class _Lines(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """It may quote others. A further line of it is indented, so that none looks like a new one."""
+    """It may quote foreign text. Further lines are indented, so that none looks like a new one."""
     return "\n".join(map(escaped, short(record.getMessage(), LONGEST).split("\n")))
 
 

@@ -1,12 +1,12 @@
-"""The packet path: MQTT packets measured in a buffer, TLS apart from its socket, a buffered socket.
+"""The packet path: MQTT packets measured in a buffer, TLS without its socket, a buffered socket.
 
-paho reads a packet in three calls and believes any length that is written at its front: a broker
-can make it hold a quarter of a gigabyte, or turn each byte of a SUBACK into kilobytes. So packets
-are measured here before paho sees a byte of them. Messages are nearly all that arrives; they are
-cut out of the buffer here, in bulk, and paho never sees them.
+paho reads a packet in three calls and trusts any length in its header: a broker can make it hold a
+quarter of a gigabyte, or turn each byte of a SUBACK into kilobytes. So packets are measured here
+before paho sees a byte of them. Messages are nearly all that arrives; they are cut out of the
+buffer here, in bulk, and paho never sees them.
 
 paho asks the socket for one byte, then another, then the rest of each packet, and sends each
-acknowledgement by itself. Through `BufferedSocket`, a turn takes all that has arrived, up to a
+acknowledgement by itself. Through `BufferedSocket`, a turn reads all that has arrived, up to a
 bound, over TLS as well, and paho sees only whole packets that were measured before.
 """
 
@@ -31,10 +31,10 @@ PINGRESP: Final = 0xD0
 LONGEST_TOPIC: Final = 65_535
 # The longest message of the protocol, its topic, and what a broker may say about it.
 LARGEST_PACKET: Final = MAX_RECEIPT_BYTES + LONGEST_TOPIC + 4096
-# Of a message that is longer still, so much is read: its topic, and too much for any message.
+# How much is read of an even longer message: its topic, and too much for any message.
 CUT_BYTES: Final = 1 << 17
-# What a broker may send besides messages to who publishes with QoS 1 and subscribes to one filter
-# at a time. Reasons and properties of MQTT 5 are in it.
+# What a broker may send besides messages to a client that publishes with QoS 1 and subscribes to
+# one filter at a time, with reasons and properties of MQTT 5.
 _LARGEST: Final = {CONNACK: 4096, 0x40: 1024, 0x90: 1024, 0xB0: 1024, PINGRESP: 2, 0xE0: 1024}
 _NAMES: Final = {CONNACK: "CONNACK", 0x40: "PUBACK", 0x90: "SUBACK", 0xB0: "UNSUBACK",
                  PINGRESP: "PINGRESP", 0xE0: "DISCONNECT", PUBLISH: "PUBLISH"}  # fmt: skip
@@ -63,9 +63,9 @@ def packet_span(buffer: bytes, at: int) -> tuple[int, int] | None:
 
 
 def awaited(buffer: bytes, at: int) -> int:
-    """How many bytes the packet at a position has, or 0 while that is not known.
+    """How many bytes the incomplete packet at a position has, or 0 while that is not known.
 
-    Called for a packet that is incomplete. Raises `BadPacket` if it is not worth waiting for.
+    Raises `BadPacket` if it is not worth waiting for.
     """
     if at >= len(buffer):
         return 0
@@ -77,7 +77,7 @@ def awaited(buffer: bytes, at: int) -> int:
 
 
 def check_control(kind: int, size: int) -> None:
-    """Refuse a packet that is no message if nobody asked for its kind, or for so much of it."""
+    """Refuse a packet other than PUBLISH if nobody asked for its kind, or if it is too large."""
     largest = _LARGEST.get(kind)
     if kind == PUBLISH:
         raise BadPacket("a message before the connection was accepted")
@@ -113,10 +113,10 @@ def _text(name: bytes) -> str | None:
 
 
 def cut_messages(buffer: bytes, at: int, most: int, arrived: list[Message], *, v5: bool) -> int:
-    """Add up to so many messages that stand complete in the buffer; the place behind them.
+    """Append up to `most` messages that are complete in the buffer; returns where they end.
 
-    It ends at the first thing that is not a message with QoS 1, or not yet whole. That is all that
-    a report can be, so this loop is as short as it can be; `read_publish` knows the rest.
+    It stops at the first packet that is not a message with QoS 1, as all reports are, or not yet
+    complete. This is the hot loop, so it handles only that; `read_publish` handles the rest.
     """
     last, make = len(buffer), tuple.__new__
     for _ in range(most):
@@ -152,7 +152,7 @@ def acknowledgement(mids: list[int]) -> bytes:
 
 
 def _declared(buffer: bytes, at: int) -> tuple[int, int] | None:
-    """(start of the body, end of the packet) as its front says; None if that is incomplete."""
+    """(start of the body, end of the packet) as its header says; None if that is incomplete."""
     length = shift = 0
     place = at + 1
     while place < len(buffer):
@@ -174,14 +174,14 @@ def _after_properties(buffer: bytes, at: int, end: int) -> int:
     return at - 1 + span[1]
 
 
-# --- TLS apart from its socket -------------------------------------------------------------------
+# --- TLS without its socket ----------------------------------------------------------------------
 
 
-RECORD_BYTES: Final = 1 << 14  # what TLS gives at once, at most
+RECORD_BYTES: Final = 1 << 14  # the largest record of TLS
 
 
 class Tls:
-    """One connection's encryption, as far as the bytes that are handed to it go."""
+    """One connection's encryption, over bytes in memory."""
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
         self.has_ended = False  # the other side has said so
@@ -189,7 +189,7 @@ class Tls:
         self._tls = context.wrap_bio(self._arrived, self._outgoing, server_hostname=host)
 
     def opened(self, arrived: bytes) -> bytes:
-        """What these bytes say; of a record that is incomplete, nothing yet."""
+        """The plain text of these bytes; of an incomplete record, nothing yet."""
         self._arrived.write(arrived)
         read, records = self._tls.read, []
         try:
@@ -201,15 +201,15 @@ class Tls:
         return b"".join(records)
 
     def sealed(self, plain: bytearray) -> bytes:
-        """What is to be sent for it, and whatever TLS has to say itself. What could be sealed is
-        taken away: all, unless both sides are changing their keys."""
+        """The bytes to send for it, with those of TLS itself. What was sealed is removed from
+        `plain`: all, unless both sides are changing their keys."""
         with suppress(ssl.SSLWantReadError):
             while plain:
                 del plain[: self._tls.write(plain)]
         return self._outgoing.read()
 
     def agree(self, sock: socket.socket, seconds: float) -> None:
-        """The handshake, within a time that no number of small pieces can extend."""
+        """The handshake, within a limit that no number of small pieces can extend."""
         limit = time.monotonic() + seconds
         while not self._handshake(sock, limit):
             _poll(sock, select.POLLIN, limit)
@@ -220,7 +220,7 @@ class Tls:
                 self._arrived.write_eof()
 
     def _handshake(self, sock: socket.socket, limit: float) -> bool:
-        """As far as it goes now; whether it is done. The other side hears of a failure, too."""
+        """As far as it goes now; whether it is done. A failure is sent to the other side, too."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -241,7 +241,6 @@ class Tls:
 
 
 def _poll(sock: socket.socket, wanted: int, limit: float) -> None:
-    """Until something can be read or sent."""
     left = limit - time.monotonic()
     poller = select.poll()
     poller.register(sock, wanted)
@@ -252,10 +251,10 @@ def _poll(sock: socket.socket, wanted: int, limit: float) -> None:
 # --- the buffered socket -------------------------------------------------------------------------
 
 
-READ_BYTES: Final = 1 << 19  # that wait to be handled, a batch of reports; or one large packet
-UNSENT_BYTES: Final = 1 << 22  # beyond which nothing more is read: answers would grow without end
-GOODBYE_SECONDS: Final = 2.0
-PIECE_BYTES: Final = 1 << 16  # of one system call: small devices need not make room for more
+READ_BYTES: Final = 1 << 19  # a batch of reports that wait to be handled, or one large packet
+UNSENT_BYTES: Final = 1 << 22  # beyond which nothing is read: answers would grow without bound
+CLOSE_SECONDS: Final = 2.0
+PIECE_BYTES: Final = 1 << 16  # of one system call, to spare a small device's memory
 
 
 class BufferedSocket:
@@ -279,10 +278,10 @@ class BufferedSocket:
         self._sealed = bytearray()  # what the network is to take next, over TLS encrypted
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Until something can be read, or sent if something waits for that; whether it can."""
+        """Until something can be read, or sent if something is unsent; whether it can."""
         if self.is_congested:
             wanted = select.POLLOUT
-        elif self._has_packet:
+        elif packet_span(self.buffer, self.at) is not None:  # waiting would be wrong
             return True
         else:
             wanted = select.POLLIN | (select.POLLOUT if self._sealed else 0)
@@ -291,7 +290,7 @@ class BufferedSocket:
         return bool(poller.poll(max(0, round(timeout_seconds * 1000))))
 
     def fill(self) -> None:
-        """Read what the network has, without waiting, as far as there is room for it."""
+        """Read what the network has, without waiting, as far as there is room."""
         unread = len(self.buffer) - self.at
         room = max(READ_BYTES, self._wanted) - unread - len(self._incoming)
         self._receive(room)
@@ -301,8 +300,8 @@ class BufferedSocket:
             self._wanted = self._exposed = 0
 
     def _receive(self, room: int) -> None:
-        """Piece after piece. What TLS says counts as well where it says nothing to us: nobody can
-        keep this busy. Of a record that was incomplete before, there may be more than the room."""
+        """Piece after piece. Bytes of TLS itself count too: no broker can keep this busy. With the
+        rest of a record that was incomplete before, it may be more than the room."""
         while room > 0 and not self._ended:
             try:
                 part = self.sock.recv(PIECE_BYTES if room > PIECE_BYTES else room)
@@ -314,19 +313,18 @@ class BufferedSocket:
             if self._tls is not None and part:
                 part = self._tls.opened(part)
                 self._ended = self._tls.has_ended
-            self._incoming += self._after_skipped(part) if self._skipped else part
-
-    def _after_skipped(self, part: bytes) -> bytes:
-        skipped = min(self._skipped, len(part))
-        self._skipped -= skipped
-        return part[skipped:]
+            if self._skipped:
+                skipped = min(self._skipped, len(part))
+                self._skipped -= skipped
+                part = part[skipped:]
+            self._incoming += part
 
     def span(self, *, v5: bool) -> tuple[int, int] | None:
-        """(start of the body, end) of the packet at hand, or None while it is incomplete.
+        """(start of the body, end) of the next packet, or None while it is incomplete.
 
-        A message longer than any of the protocol is an offence in MQTT 5, where brokers are told
-        what we take. In MQTT 3.1.1 they cannot be, and some device may have sent it: it is cut off,
-        so that it can be refused and acknowledged like any other, and the rest is never kept.
+        A message longer than any of the protocol is an offence in MQTT 5, where brokers know our
+        limit. In MQTT 3.1.1 they do not, and some device may have sent it: it is cut off, so that
+        it can be refused and acknowledged like any other, and the rest is never kept.
         """
         found = packet_span(self.buffer, self.at)
         if found is not None:
@@ -353,12 +351,12 @@ class BufferedSocket:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the broker has closed the connection; packets may still wait here."""
+        """Whether the broker has closed the connection; packets may still be unread."""
         return self._ended
 
     @property
     def is_congested(self) -> bool:
-        """Whether the broker takes nothing while it goes on asking for answers."""
+        """Whether the broker reads nothing while it keeps sending."""
         return len(self._out) + len(self._sealed) > UNSENT_BYTES
 
     def expose(self, end: int) -> None:
@@ -399,23 +397,18 @@ class BufferedSocket:
             self._out.clear()
 
     def close(self) -> None:
-        """Send what was collected, the goodbye above all, and close."""
+        """Send what was collected, DISCONNECT above all, and close."""
         with suppress(OSError):
             self._seal()
-            self.sock.settimeout(GOODBYE_SECONDS)
+            self.sock.settimeout(CLOSE_SECONDS)
             self.sock.sendall(self._sealed)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close without a word to a broker that deserves none."""
+        """Close without sending anything more."""
         self._out.clear()
         self._sealed.clear()
         self.sock.close()
-
-    @property
-    def _has_packet(self) -> bool:
-        """Whether a packet is here already, so that waiting would be wrong."""
-        return packet_span(self.buffer, self.at) is not None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)

@@ -4,11 +4,11 @@ Flags come before `ALLOMFREE_*` variables before the TOML file before defaults. 
 settings is its parser, its help texts and its documentation. Configuration files are read and never
 written; passwords come from a file or the environment only.
 
-`mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted towards this very
-machine, unless the owner asks for it by name. A campaign's address is the broker's with the
-namespace and the campaign behind it: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A
-campaign's name alone is one on this machine. An invitation names the campaign in full, with all 64
-digits of its digest in place of the first eight: then no other manifest can be taken for it.
+`mqtts://host[:port]` is verified TLS; `mqtt://` is plain text and only accepted for this machine,
+unless the owner allows it by name. A campaign's address is the broker's followed by the namespace
+and the campaign: mqtts://broker.example/allomfree/home-heat-1a2b3c4d. A campaign's name alone is
+one on this machine. An invitation names the campaign in full, with all 64 digits of its digest in
+place of the first eight: then no other manifest can be taken for it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class SettingsError(AllomfreeError, ValueError):
 
 
 class WrongSetting(SettingsError):
-    """The same, found before anything was done; in the agent's words, unless a program has its
-    own."""
+    """The same, found before anything was done; in the agent's words by default."""
 
     def __init__(self, what: str, unchanged: str = "Nothing was drawn or sent") -> None:
         super().__init__(f"{what}. {unchanged}")
@@ -53,11 +52,9 @@ class BrokerUnreachable(AllomfreeError, ConnectionError):
 
 _THIS_MACHINE = "mqtt://localhost"
 _EXAMPLE = "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
-_BROKERS_EXAMPLE = "mqtts://broker.example"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -78,11 +75,10 @@ class BrokerUrl:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the broker is on this machine."""
         return is_loopback(self.host)
 
     def check_plaintext(self, allowed: bool) -> None:
-        """Refuse to send anything readable over a network unless asked for by name."""
+        """Refuse to send plain text over a network unless it is allowed by name (R18)."""
         if not (self.tls or self.is_loopback or allowed):
             raise SettingsError(
                 f"{self} is not encrypted and not this machine; nothing was sent. "
@@ -102,11 +98,11 @@ class Credentials:
 
     @property
     def identify(self) -> bool:
-        """Whether they tell a broker who we are; an authority to trust does not."""
+        """Whether they show a broker who we are; an authority to trust does not."""
         return not (self.username is None and self.password is None and self.cert_file is None)
 
     def withheld(self) -> Credentials:
-        """What is left for a broker that they are not for."""
+        """What another broker than theirs may see."""
         return Credentials(ca_file=self.ca_file)
 
     def tls_context(self) -> ssl.SSLContext:
@@ -130,8 +126,8 @@ def parse_broker(url: str) -> BrokerUrl:
 
 
 def parse_only_broker(url: str) -> BrokerUrl:
-    """A broker's address with nothing behind it, which would be ignored."""
-    broker, path = _split(url, _BROKERS_EXAMPLE)
+    """A broker's address with nothing after it, which would be ignored."""
+    broker, path = _split(url, "mqtts://broker.example")
     if path:
         raise SettingsError(f"{quoted(url)} names more than a broker; write it like {broker}")
     return broker
@@ -140,22 +136,15 @@ def parse_only_broker(url: str) -> BrokerUrl:
 def parse_brokers(value: object) -> tuple[BrokerUrl, ...]:
     """Several brokers: a list, or a text with commas. A bare name is that of a broker with TLS."""
     named = value.split(",") if isinstance(value, str) else value
-    if not isinstance(named, list | tuple):
+    given = list(named) if isinstance(named, list | tuple) else [None]
+    if not all(isinstance(each, str | BrokerUrl) for each in given):
         raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
-    return tuple(_broker(each) for each in named)
-
-
-def _broker(named: object) -> BrokerUrl:
-    if isinstance(named, BrokerUrl):
-        return named
-    if not isinstance(named, str):
-        raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
-    text = named.strip()
-    return parse_only_broker(text if "://" in text else f"mqtts://{text}")
+    texts = [str(each).strip() for each in given]
+    return tuple(parse_only_broker(t if "://" in t else f"mqtts://{t}") for t in texts)
 
 
 class CampaignAddress(NamedTuple):
-    """Where a campaign is, and all of its manifest's digest if the address names it in full."""
+    """Where a campaign is, with the whole digest of its manifest if the address has it in full."""
 
     broker: BrokerUrl
     namespace: str
@@ -164,12 +153,14 @@ class CampaignAddress(NamedTuple):
 
 
 def parse_invitation(url: str) -> CampaignAddress:
-    """Where a campaign is; a bare name is on this machine. With the digest where it is in full."""
+    """Where a campaign is; a bare name is on this machine."""
     bare = is_campaign(url) or CAMPAIGN_IN_FULL.fullmatch(url)
     broker, path = _split(f"{_THIS_MACHINE}/{url}" if bare else url)
     namespace, _, name = path.rpartition("/")
     namespace = namespace or DEFAULT_NAMESPACE
-    campaign, digest = _named(name)
+    campaign, digest = name, None
+    if full := CAMPAIGN_IN_FULL.fullmatch(name):
+        campaign, digest = f"{full[1]}-{full[2][:8]}", bytes.fromhex(full[2])
     try:
         check_namespace(namespace)
     except ParameterError as error:
@@ -188,14 +179,6 @@ def parse_digest(text: str) -> bytes:
             "it; nothing was drawn or sent"
         )
     return bytes.fromhex(digits)
-
-
-def _named(name: str) -> tuple[str, bytes | None]:
-    full = CAMPAIGN_IN_FULL.fullmatch(name)
-    if full is None:
-        return name, None
-    slug, digits = full.groups()
-    return f"{slug}-{digits[:8]}", bytes.fromhex(digits)
 
 
 def _split(url: str, example: str = _EXAMPLE) -> tuple[BrokerUrl, str]:
@@ -234,17 +217,14 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """The command-line flag."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
         return "ALLOMFREE_" + self.name.upper()
 
 
 def text(value: Any) -> str:
-    """A text that is not empty."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be text")
     return value
@@ -266,7 +246,6 @@ def seconds(value: Any) -> int:
 
 
 def flag(value: Any) -> bool:
-    """Whether something is switched on."""
     if isinstance(value, bool):
         return value
     if str(value).lower() in ("1", "true", "yes", "on"):
@@ -277,7 +256,6 @@ def flag(value: Any) -> bool:
 
 
 def level(value: Any) -> str:
-    """How much to log."""
     if str(value).lower() not in ("debug", "info", "warning", "error"):
         raise ValueError("must be debug, info, warning or error")
     return str(value).lower()
@@ -304,10 +282,8 @@ def config_file(program: str, given: Path | None, environ: Mapping[str, str]) ->
     if given or "ALLOMFREE_CONFIG" in environ:
         return given or Path(environ["ALLOMFREE_CONFIG"])
     home = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    candidates = (home / "allomfree", Path("/etc/allomfree"))
-    return next(
-        (d / f"{program}.toml" for d in candidates if (d / f"{program}.toml").exists()), None
-    )
+    files = [d / "allomfree" / f"{program}.toml" for d in (home, Path("/etc"))]
+    return next((file for file in files if file.exists()), None)
 
 
 def load(file: Path | None) -> dict[str, Any]:
@@ -317,16 +293,16 @@ def load(file: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
-        raise wrong(f"the configuration {shown(file)} cannot be read: {error.strerror}") from None
+        reason = f"cannot be read: {error.strerror}"
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise wrong(f"the configuration {shown(file)} is not TOML: {shown(error)}") from None
+        reason = f"is not TOML: {shown(error)}"
+    raise WrongSetting(f"the configuration {shown(file)} {reason}")
 
 
 def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
-    """One table of the configuration."""
     found = table.get(name, {})
     if not isinstance(found, dict):
-        raise wrong(f"{shown(file)}: {name} must be a table, [{name}]")
+        raise WrongSetting(f"{shown(file)}: {name} must be a table, [{name}]")
     return found
 
 
@@ -343,20 +319,11 @@ def resolve(
     names = [setting.name for setting in settings]
     for name in table:
         if name not in (*names, *tables):
-            raise wrong(f"{shown(file)}: {_unknown(name, names, tables)}")
+            near = nearest(name, [*names, *tables])
+            known = (f"{near} There are " if near else "; there are ") + ", ".join(names)
+            extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
+            raise WrongSetting(f"{shown(file)}: {shown(name, 80)} is not a setting{known}{extra}")
     return {s.name: _value(s, flags, environ, table, file) for s in settings}
-
-
-def _unknown(name: str, names: Sequence[str], tables: Sequence[str]) -> str:
-    extra = f", and tables {', '.join(f'[{t}]' for t in tables)}" if tables else ""
-    near = nearest(name, [*names, *tables])
-    there_are = f"{near} There are" if near else "; there are"
-    return f"{shown(name, 80)} is not a setting{there_are} {', '.join(names)}{extra}"
-
-
-def wrong(what: str) -> WrongSetting:
-    """The error for a wrong setting; it says that nothing has happened yet."""
-    return WrongSetting(what)
 
 
 def read_password(file: Path | None) -> str | None:
@@ -367,7 +334,7 @@ def read_password(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise wrong(f"the password file {shown(file)} cannot be read: {reason}") from None
+        raise WrongSetting(f"the password file {shown(file)} cannot be read: {reason}") from None
 
 
 def _value(
@@ -385,11 +352,11 @@ def _value(
     for where, value in given:
         if value is not None:
             if isinstance(value, int) and abs(value) > LARGEST:
-                raise wrong(f"{where}: the number is too large")
+                raise WrongSetting(f"{where}: the number is too large")
             try:
                 return setting.parse(value)
             except (ValueError, TypeError) as error:
                 # An address with an @ in it may hold a password.
                 given_value = "(hidden)" if "@" in str(value) else quoted(str(value))
-                raise wrong(f"{where} = {given_value}: {shown(error)}") from None
+                raise WrongSetting(f"{where} = {given_value}: {shown(error)}") from None
     return setting.default

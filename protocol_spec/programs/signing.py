@@ -15,27 +15,24 @@ class NoSignatures(ImportError):
 
 
 def new_secret() -> bytes:
-    """A new operator's secret key, 32 random bytes of the operating system's."""
-    secret: bytes = _ed25519().Ed25519PrivateKey.generate().private_bytes_raw()
-    return secret
+    """A new operator's secret key, 32 random bytes of the operating system."""
+    return bytes(_ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
 
 
 def public_key(secret: bytes) -> bytes:
     """The key that manifests and owners name an operator by."""
     private = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-    key: bytes = private.public_key().public_bytes_raw()
-    return key
+    return bytes(private.public_key().public_bytes_raw())
 
 
 def sign(secret: bytes, digest: bytes) -> bytes:
     """An operator's signature of a manifest."""
     private = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-    signature: bytes = private.sign(signed_bytes(digest))
-    return signature
+    return bytes(private.sign(signed_bytes(digest)))
 
 
 def is_signed_by(operator: bytes, digest: bytes, signature: bytes) -> bool:
-    """Whether an operator signed a manifest. Raises `NoSignatures` if that cannot be told."""
+    """Whether an operator signed a manifest. Raises `NoSignatures` without the library."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - it is there
 

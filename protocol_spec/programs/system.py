@@ -1,4 +1,4 @@
-"""What both programs ask of the operating system: private, durable files, locks between processes,
+"""What both programs need of the operating system: private, durable files, locks between processes,
 the kernel's clock, the service manager, and random names.
 
 Functions for files raise plain `OSError`; each program says in its own words what that means.
@@ -114,7 +114,7 @@ def try_lock(path: Path) -> int | None:
     except OSError:
         os.close(descriptor)
         return None
-    with suppress(OSError):  # only a note for people: a full disk must not stop anybody
+    with suppress(OSError):  # only a note for people: a full disk must not matter
         os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
     return descriptor
 
@@ -137,9 +137,9 @@ def holder(path: Path) -> str:
     return "unknown"
 
 
-# --- what the kernel knows of time ---------------------------------------------------------------
+# --- the kernel's clock ---------------------------------------------------------------
 
-_TIME_ERROR: Final = 5  # what adjtimex answers for a clock that nothing keeps right
+_TIME_ERROR: Final = 5  # what adjtimex returns for a clock that nothing synchronises
 _TIMEX_BYTES: Final = 512  # more than any system's struct timex
 _OFFSET: Final = 10  # of the child's exit status, so that no other failure looks like an answer
 _CHILD: Final = (
@@ -158,9 +158,9 @@ def this_boot() -> str:
 
 
 def synchronised() -> bool | None:
-    """Whether something, usually NTP, keeps the clock right; None if that is unknown."""
+    """Whether something, usually NTP, synchronises the clock; None if that is unknown."""
     try:
-        import ctypes  # noqa: PLC0415 - only where it is asked for
+        import ctypes  # noqa: PLC0415 - only where needed
 
         state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
     except (ImportError, OSError, AttributeError):
@@ -195,5 +195,5 @@ def notify_systemd(message: str) -> None:
 
 
 def random_client_id(prefix: str) -> str:
-    """A session's name at the broker; whoever could guess one could take the session over."""
+    """A session's name at the broker: whoever could guess it could take the session over."""
     return f"{prefix}-{os.urandom(8).hex()}"
