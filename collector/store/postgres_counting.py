@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,8 @@ from collector.store.postgres_connection import (
 from protocol_spec import Outcome
 
 Column = npt.NDArray[np.int64]
-Held = tuple[int | None, int | None, bytes | None]  # attribute for life; of the report in a round
-Standing = dict[tuple[int, int], int]  # campaign and device: the attribute that it has to keep
+# The attribute that a device has elsewhere, and its report's attribute and body in a round.
+Stored = tuple[int | None, int | None, bytes | None]
 
 
 class FastPathMiss(Exception):
@@ -232,7 +232,7 @@ class Counting:
     ) -> None:
         """This waits for the server twice: for what it knows, and for the end; and once more if
         other rounds may be open, which have to be searched."""
-        bodies, own = bodies_of(parts), {part.key for part in parts}
+        bodies, own = bodies_by_tally(candidates), {part.key for part in parts}
         with self._db.in_one_go(meanwhile):
             lives = self._worker.sign_of_life(len(candidates) + len(refusals))
             opened = self.ask_open(each.campaign for each in devices)
@@ -278,11 +278,12 @@ class Counting:
             (bigints(devices.numbers), smallints(devices.attributes)),
         )
 
-    def _add_reports(self, part: Columns) -> None:
-        self._db.execute(
-            sql.SQL("INSERT INTO {} SELECT unnest(%s), unnest(%s), unnest(%s), unnest(%s)").format(
-                reports_of(*part.key)
-            ),
+    def _add_reports(self, part: Columns, on_conflict: LiteralString = "") -> Answer:
+        """Insert reports; the devices of those that are new."""
+        query = "INSERT INTO {} SELECT unnest(%s), unnest(%s), unnest(%s), unnest(%s) {} {}"
+        returning = "RETURNING device" if on_conflict else ""
+        return self._db.execute(
+            sql.SQL(query).format(reports_of(*part.key), sql.SQL(on_conflict), sql.SQL(returning)),
             part.arrays(),
         )
 
@@ -317,27 +318,38 @@ class Counting:
         rounds: Mapping[Round, Sequence[int]],
         opened: Set[Round],
     ) -> list[Outcome]:
-        """Insert what is new; the outcome of every candidate."""
+        """Insert of each round and device the first report with the device's attribute, if it is
+        new; the outcome of every candidate."""
         outcomes = [Outcome.LATE] * len(candidates)
         taken = {key: members for key, members in rounds.items() if key in opened}
-        standing = self._standing([candidates[i] for members in taken.values() for i in members])
-        # In order of keys, so that no two batches wait for each other.
+        attributes = self._attributes([candidates[i] for m in taken.values() for i in m])
         asked = []
-        for key in sorted(taken):
-            mine = [candidates[i] for i in taken[key]]
-            asked.append((key, mine, self._ask_insert(key, mine, standing)))
-        for key, mine, answer in asked:
-            for i, outcome in zip(taken[key], self._outcomes(key, mine, answer)):
-                outcomes[i] = outcome
+        for key in sorted(taken):  # in order, so that no two batches wait for each other
+            first: dict[int, int] = {}
+            for i in taken[key]:
+                c = candidates[i]
+                if attributes[c.campaign, c.device] == c.attribute:
+                    first.setdefault(c.device, i)
+            part = columns(key, [candidates[i] for i in first.values()])
+            asked.append((key, first, self._add_reports(part, "ON CONFLICT DO NOTHING")))
+        for key, first, answer in asked:
+            new = {first[device] for (device,) in answer.fetchall()}
+            rest = [i for i in taken[key] if i not in new]
+            stored = self._stored(key, {candidates[i].device for i in rest}) if rest else {}
+            for i in new:
+                outcomes[i] = Outcome.ACCEPTED
+            for i in rest:
+                outcomes[i] = _not_inserted(candidates[i], *stored[candidates[i].device])
         return outcomes
 
-    def _standing(self, reports: Sequence[Candidate]) -> Standing:
-        """The attribute of every device: what is stored of it, or else what comes first."""
+    def _attributes(self, reports: Sequence[Candidate]) -> dict[tuple[int, int], int]:
+        """The attribute that each (campaign, device) has to keep: the stored one, or else that of
+        its first report here."""
         devices: dict[int, set[int]] = defaultdict(set)
-        standing: Standing = {}
+        found: dict[tuple[int, int], int] = {}
         for c in reports:
             devices[c.campaign].add(c.device)
-            standing.setdefault((c.campaign, c.device), c.attribute)
+            found.setdefault((c.campaign, c.device), c.attribute)
         for campaign, numbers in sorted(devices.items()):
             rows = self._db.fetch(
                 sql.SQL(
@@ -348,69 +360,33 @@ class Counting:
                 ).format(known=attribute_of(campaign, self._open_in(campaign))),
                 (bigints(sorted(numbers)),),
             )
-            standing.update({(campaign, device): known for device, known in rows})
-        return standing
+            found.update({(campaign, device): known for device, known in rows})
+        return found
 
-    def _ask_insert(self, key: Round, mine: Sequence[Candidate], standing: Standing) -> Answer:
-        """One round of a batch: of each device the first report with its attribute."""
-        first = {
-            c.device: c for c in reversed(mine) if standing[c.campaign, c.device] == c.attribute
-        }
-        query = _INSERT_REPORTS.format(reports=reports_of(*key))
-        arrays = columns(key, list(first.values())).arrays()
-        return self._db.execute(query, (*arrays, len(mine), len(mine)))
-
-    def _outcomes(self, key: Round, mine: Sequence[Candidate], answer: Answer) -> list[Outcome]:
-        """The outcome of each; the server names those that it inserted only if it was not all."""
-        ((inserted, devices, attributes),) = answer.fetchall()
-        if inserted == len(mine):
-            return [Outcome.ACCEPTED] * len(mine)
-        first = {(mine[i].device, mine[i].attribute): i for i in reversed(range(len(mine)))}
-        accepted = {first[which] for which in zip(devices or (), attributes or ())}
-        rest = {c.device for i, c in enumerate(mine) if i not in accepted}
-        held, elsewhere = self._held(key, rest), self._elsewhere(key, rest)
-        return [
-            Outcome.ACCEPTED
-            if i in accepted
-            else _not_inserted(c, held[c.device], elsewhere.get(c.device))
-            for i, c in enumerate(mine)
-        ]
-
-    def _held(self, key: Round, devices: Iterable[int]) -> dict[int, Held]:
-        """What is stored of devices, and of their reports in this round."""
+    def _stored(self, key: Round, devices: Iterable[int]) -> dict[int, Stored]:
+        """The attributes of devices elsewhere, and their reports in this round."""
+        others = [each for each in self._open_in(key[0]) if each != key]
         rows = self._db.fetch(
             sql.SQL(
                 """SELECT n.device, {known}, r.attribute, r.body
                    FROM unnest(%s) AS n (device)
                    LEFT JOIN LATERAL (SELECT * FROM {reports}
                                       WHERE device = n.device OFFSET 0) AS r ON true"""
-            ).format(known=attribute_of(key[0], ()), reports=reports_of(*key)),
+            ).format(known=attribute_of(key[0], others), reports=reports_of(*key)),
             (bigints(list(devices)),),
         )
-        return {device: held for device, *held in rows}  # type: ignore[misc]
-
-    def _elsewhere(self, key: Round, devices: Iterable[int]) -> dict[int, int]:
-        """The attributes under which these reported in other open rounds."""
-        asked, found = bigints(list(devices)), dict[int, int]()
-        for other in self._open_in(key[0]):
-            if other != key:
-                query = sql.SQL(
-                    """SELECT n.device, r.attribute FROM unnest(%s) AS n (device)
-                       CROSS JOIN LATERAL (SELECT attribute FROM {}
-                                           WHERE device = n.device OFFSET 0) AS r"""
-                )
-                found.update(self._db.fetch(query.format(reports_of(*other)), (asked,)))
-        return found
+        return {device: tuple(stored) for device, *stored in rows}
 
 
-def _not_inserted(c: Candidate, held: Held, elsewhere: int | None) -> Outcome:
-    """The outcome of a report that was not inserted."""
-    known, counted, body = held
+def _not_inserted(
+    c: Candidate, known: int | None, attribute: int | None, body: bytes | None
+) -> Outcome:
+    """The outcome of a report that was not inserted, by what is stored of its device."""
     if known == FORGOTTEN:
         return Outcome.FORGOTTEN
-    if (elsewhere if known is None else known) not in (None, c.attribute):
+    if known not in (None, c.attribute):
         return Outcome.ATTRIBUTE_CHANGED
-    return Outcome.DUPLICATE if (counted, body) == (c.attribute, c.body) else Outcome.CONFLICT
+    return Outcome.DUPLICATE if (attribute, body) == (c.attribute, c.body) else Outcome.CONFLICT
 
 
 def attribute_of(campaign: int, rounds: Iterable[Round]) -> sql.Composed:
@@ -450,16 +426,6 @@ _CREATE_REPORTS = sql.SQL(
            attribute smallint NOT NULL,
            place bigint NOT NULL,
            body bytea NOT NULL)"""
-)
-_INSERT_REPORTS = sql.SQL(
-    """WITH added AS (
-           INSERT INTO {reports}
-           SELECT n.device, n.attribute, n.place, n.body
-           FROM unnest(%s, %s, %s, %s) AS n (device, attribute, place, body)
-           ON CONFLICT DO NOTHING RETURNING device, attribute)
-       SELECT n, CASE WHEN n < %s THEN devices END, CASE WHEN n < %s THEN attributes END
-       FROM (SELECT count(*) AS n, array_agg(device) AS devices,
-                    array_agg(attribute) AS attributes FROM added) AS inserted"""
 )
 
 
@@ -519,20 +485,6 @@ def columns_of(
             return None
         made.append(found)
     return made
-
-
-def bodies_of(parts: Sequence[Columns]) -> dict[TallyKey, Sequence[bytes]]:
-    """The bodies to add to each tally."""
-    found: dict[TallyKey, Sequence[bytes]] = {}
-    for part in parts:
-        attributes = np.unique(part.attributes).tolist()
-        for attribute in attributes:
-            mine = part.bodies
-            if len(attributes) > 1:
-                places = np.flatnonzero(part.attributes == attribute).tolist()
-                mine = [part.bodies[i] for i in places]
-            found[(*part.key, attribute)] = mine
-    return found
 
 
 def devices_of(parts: Sequence[Columns]) -> list[Devices] | None:
