@@ -1,4 +1,4 @@
-"""Is the collector alive and well? Answered from a file, so that neither port nor curl is needed.
+"""Whether the collector is well, from a file, so that neither a port nor curl is needed.
 
 The service writes its status to the heartbeat file every few seconds; `examine` reads it, and
 compares the configuration that the service's broker uses with the one on disk. Nothing here knows
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -142,7 +142,13 @@ def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
         return Health(False, OUTDATED, beat)
     if beat.status.trouble:
         return Health(False, beat.status.trouble, beat)
-    return Health(True, "; ".join(["connected and counting", *_remarks(beat.status)]), beat)
+    remarks = ["connected and counting"]  # and what is no fault of the collector
+    if beat.status.waiting:
+        names = ", ".join(list(beat.status.waiting)[:SHOWN])
+        remarks.append(f"a round past its deadline waits for the broker: {names}")
+    if beat.status.clock:
+        remarks.append(beat.status.clock)
+    return Health(True, "; ".join(remarks), beat)
 
 
 def fingerprint(directory: Path) -> str:
@@ -162,18 +168,8 @@ def fingerprint(directory: Path) -> str:
 
 
 def _is_outdated(status: Status) -> bool:
-    if not status.broker_config:
-        return False
-    return fingerprint(Path(status.broker_dir)) not in ("", status.broker_config)
-
-
-def _remarks(status: Status) -> Iterator[str]:
-    """What is no fault of the collector, but should be known."""
-    if status.waiting:
-        names = ", ".join(list(status.waiting)[:SHOWN])
-        yield f"a round past its deadline waits for the broker: {names}"
-    if status.clock:
-        yield status.clock
+    current = fingerprint(Path(status.broker_dir)) if status.broker_config else ""
+    return current not in ("", status.broker_config)
 
 
 def _read(path: Path) -> Beat:

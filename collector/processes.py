@@ -101,12 +101,21 @@ class ChildProcess:
         except OSError as error:
             log.warning("%s cannot be started: %s", self.name, error.strerror)
 
+    def _spawn(self, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own programs, with our own arguments
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if output is None else output,
+            stderr=output,
+            pass_fds=self._pass_fds,  # and no other descriptor of ours
+            env={**self._environment, **without_secrets(os.environ), MARK: str(os.getpid())},
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - the collector has one thread
+        )
+
     def supervise(self) -> bool:
         """Restart it if it has ended or never started, after a pause; True if it was restarted."""
-        if self.running:
-            return False
         ran_seconds = time.monotonic() - self._started
-        if ran_seconds < self._pause_seconds:
+        if self.running or ran_seconds < self._pause_seconds:
             return False
         timing = self._timing
         doubled = min(self._pause_seconds * 2, timing.longest_pause_seconds)
@@ -134,17 +143,6 @@ class ChildProcess:
             self._process.wait()
         self._process = None
 
-    def _spawn(self, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - our own programs, with our own arguments
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if output is None else output,
-            stderr=output,
-            pass_fds=self._pass_fds,  # and no other descriptor of ours
-            env={**self._environment, **without_secrets(os.environ), MARK: str(os.getpid())},
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - the collector has one thread
-        )
-
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """What a child inherits (P6). Settings come as arguments, so it needs neither passwords nor
@@ -167,13 +165,18 @@ def _end_with_parent() -> None:
 def listener_of(port: int, pid: int | None = None) -> int | None:
     """The process that listens on a port of this machine, as far as we may see it; with a `pid`,
     only whether it is that one."""
-    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
     candidates = _pids() if pid is None else iter([pid])
     return next((found for found in candidates if sockets & _open_files(found)), None)
 
 
 def name_of(pid: int) -> str:
-    """A process's short name."""
     with suppress(OSError):
         return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     return "?"
@@ -234,12 +237,3 @@ def _open_files(pid: int) -> set[str]:
             with suppress(OSError):
                 found.add(str(entry.readlink()))
     return found
-
-
-def _listening_inodes(port: int) -> Iterator[str]:
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                    yield fields[9]

@@ -1,4 +1,4 @@
-"""What the rooms of the collector hand to each other: campaigns, reports, refusals, counts."""
+"""Values that pass between the modules: campaigns, reports, refusals, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_ROUND: Final = -1
 NO_CAMPAIGN: Final = 0
 NO_COUNTS: Final[Counts] = np.zeros(0, dtype=np.int64)
 POOLED: Final = -1  # the round number under which a pooled result is stored
-FORGOTTEN: Final = -1  # stands for the attribute of a device that asked to be forgotten
+FORGOTTEN: Final = -1  # in place of the attribute of a device that asked to be forgotten
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Campaign:
 
     @property
     def name(self) -> str:
-        """The campaign's name in topics."""
         return self.manifest.campaign
 
 
@@ -47,12 +46,12 @@ class Candidate(NamedTuple):
     attribute: int
     page: int
     tag: int
-    body: bytes  # what is counted, see `store.shared.count_reports`
+    body: bytes  # what is counted, see `store.common.count_reports`
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message that was not taken, and the place its counter stands."""
+    """A message that was not taken, and the key of the counter that rises for it."""
 
     campaign: int
     round: int
@@ -60,7 +59,7 @@ class Refusal:
 
 
 class RequestOutcome(StrEnum):
-    """What becomes of a request to be forgotten; each received ends in one of these."""
+    """Outcomes of requests to be forgotten; each one received has exactly one."""
 
     DONE = "done"
     REPEATED = "repeated"  # the device is forgotten already, or asked once more at the same time
@@ -99,7 +98,7 @@ class RoundSum:
     tally: Tally
 
 
-Participation = tuple[Sequence[int], Sequence[int]]  # so many reports each, so many devices
+Participation = tuple[Sequence[int], Sequence[int]]  # numbers of reports, devices with each
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Time: clocks, how far they can be trusted, and how long the service waits for what.
 
 Rounds end by the collector's clock, so a clock that runs ahead shuts out reports that are in time.
-Nothing proves a clock right, but three signs speak against one: it was set ahead by more than a
-minute while the collector ran; many reports are for rounds that have not begun by this clock, or
-arrive after their round was sealed; the kernel says that nothing synchronises it. They are
-reported, and a jump ahead that nothing confirms delays sealing, at most by the manifest's
+Nothing proves a clock right, but there are three signs of a wrong one: it was set ahead by more
+than a minute while the collector ran; many reports are for rounds that have not begun by this
+clock, or arrive after their round was sealed; the kernel says that nothing synchronises it. They
+are reported, and a jump ahead that nothing confirms delays sealing, at most by the manifest's
 `rounds.drain`. Nothing else follows from them.
 
 A clock that was set back and is right again has also jumped ahead. That is no reason to doubt it:
@@ -198,12 +198,11 @@ class ClockWatch:
 
     def doubts(self, instant: float) -> bool:
         """Whether a moment lies in the past only because of a jump that nothing confirms."""
-        skipped = self._skipped
-        between = skipped is not None and skipped[0] < instant <= skipped[1]
-        return between and not self._clock.confirmed()
+        begin, end = self._skipped or (math.inf, -math.inf)
+        return begin < instant <= end and not self._clock.confirmed()
 
     def hint(self, status: Status) -> str:
-        """What speaks against the clock, for people; empty if nothing does."""
+        """Why the clock may be wrong, for people; empty if nothing indicates it."""
         hints = []
         if self._skipped is not None and not self._clock.confirmed():
             ahead = self._skipped[1] - self._skipped[0]

@@ -65,7 +65,7 @@ def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]
 
 
 class _Expected(NamedTuple):
-    """When a round was seen to be due: on the scale of all workers, and in time spent leading."""
+    """When a round was first due: on the scale of all workers, and in time spent leading."""
 
     moment: float
     at: float
@@ -158,21 +158,15 @@ def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> 
             sealing.erase(index)
             continue
         sealing.set_aside(index)
-        if reporting != "once" and _are_enough(store, campaign, index):
-            sealing.release(index)
+        rounds = store.unreleased(campaign.id, index)
+        if reporting != "once" and rounds is not None:
+            who = store.participation(campaign.id, index, released=False)
+            evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, who)
+            if evidence.n_eff >= campaign.manifest.min_reports:
+                sealing.release(index)
     if reporting == "once":
         return [_window(store, campaign, number, i, sealing) for i in range(len(results))]
     return results
-
-
-def _are_enough(store: Store, campaign: Campaign, index: int) -> bool:
-    """Whether what was set aside can be released."""
-    rounds = store.unreleased(campaign.id, index)
-    if rounds is None:
-        return False
-    who = store.participation(campaign.id, index, released=False)
-    evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, who)
-    return evidence.n_eff >= campaign.manifest.min_reports
 
 
 def _window(store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing) -> Result:
@@ -191,10 +185,15 @@ def pooled_results(
 ) -> Iterator[Result]:
     """All that was released of each attribute; before that, how much there is so far."""
     for index in range(len(campaign.manifest.attributes)):
+        released, tally = store.released(campaign.id, index), tallies.get(index)
         if campaign.manifest.reporting == "nested":
-            yield from _latest(store, campaign, number, index, tallies.get(index))
+            # The latest report of a device says all that the earlier ones said: one round is all.
+            if tally is not None and tally.n:
+                who, outcomes = ([1], [tally.n]), store.outcomes(campaign.id)
+                made = pooled_result(campaign, index, 1, tally, who, outcomes, first=number)
+                if not made.withheld or released is None:
+                    yield made
             continue
-        released = store.released(campaign.id, index)
         rounds = released or store.unreleased(campaign.id, index)
         if rounds is not None:
             yield pooled_result(
@@ -207,18 +206,6 @@ def pooled_results(
                 first=rounds.first,
                 last=rounds.last,
             )
-
-
-def _latest(
-    store: Store, campaign: Campaign, number: int, index: int, tally: Tally | None
-) -> Iterator[Result]:
-    """The latest report of a device says all that the ones before said: a round stands for all."""
-    if tally is None or tally.n == 0:
-        return
-    who, outcomes = ([1], [tally.n]), store.outcomes(campaign.id)
-    made = pooled_result(campaign, index, 1, tally, who, outcomes, first=number)
-    if not made.withheld or store.released(campaign.id, index) is None:
-        yield made
 
 
 # --- what is deleted in the end -----------------------------------------------------------------
