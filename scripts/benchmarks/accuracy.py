@@ -224,19 +224,18 @@ CHANGING_BUDGETS: Final = (Budget(2.0, 0.6), Budget(4.0, 2.0))
 SEEDS: Final = (1, 2, 3)
 DAYS_OF_THE_PEER: Final = 13
 HASHED: Final = "hashed"
-DESIGNS: Final = {  # lines of the manifest
-    "memoized, 1 value": "",
-    "memoized, 3 values": "max_values = 3",
-    HASHED: 'reporting = "hashed"',
-    "once": 'reporting = "once"',
+DESIGNS: Final[dict[str, dict[str, str | float | None]]] = {  # settings of the manifest
+    "memoized, 1 value": {},
+    "memoized, 3 values": {"max_values": 3},
+    HASHED: {"reporting": "hashed"},
+    "once": {"reporting": "once", "eps_1": None},
 }
 
 
 def fleet(design: str, budget: Budget, seed: int) -> Fleet:
     """The devices; they hold the same values whatever the design."""
-    report = "" if design == "once" else f"eps_1 = {budget.eps_1}"
-    lines = [f"eps_inf = {budget.eps_inf}", report, "min_reports = 1", DESIGNS[design]]
-    asked = manifest(K, rounds=DAYS, first=FIRST, more="\n".join(lines))
+    settings = {**budget._asdict(), "min_reports": 1, **DESIGNS[design]}
+    asked = manifest(K, rounds=DAYS, first=FIRST, **settings)
     behaviour = Behaviour(changes=change_probability(CHANGES_PER_YEAR, DAY_SECONDS))
     counts = np.round(START * DEVICES).astype(np.int64)
     return Fleet(asked, (counts,), behaviour, seed, DAYS, DEVICES, (START[::-1],))

@@ -145,13 +145,13 @@ def measure(count: int, runs: int, large: int, k: int) -> list[Measurement]:
 
 
 def _details(run: Run, count: int, rate: float, memory: float | None = None) -> list[Measurement]:
-    note = f"{count:,} reports"
+    of = f"{count:,} reports"
     return [
-        Measurement("reports committed and acknowledged", rate, "/s", note=note),
-        Measurement("CPU time of a report", run["cpu"], "µs", note=note, limit=15.0),
-        Measurement("largest batch", run["batch"], "messages", note=note, limit=4_000),
-        Measurement("memory of the collector", run["memory"], "MiB", note=note, limit=memory),
-        Measurement("sealing the round", run["seal"], "s", note=note),
+        Measurement("reports committed and acknowledged", rate, "/s", of=of),
+        Measurement("CPU time of a report", run["cpu"], "µs", of=of, limit=15.0),
+        Measurement("largest batch", run["batch"], "messages", of=of, limit=4_000),
+        Measurement("memory of the collector", run["memory"], "MiB", of=of, limit=memory),
+        Measurement("sealing the round", run["seal"], "s", of=of),
     ]
 
 

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
 from protocol_spec import Manifest, Topics, make_report
 from testbed.brokers import Broker, Message, Mosquitto, Nats
-from testbed.processes import cpu_seconds
+from testbed.processes import cpu_seconds, make_manifest
 
 TICK_SECONDS: Final = 0.005
 REFRESH_SECONDS: Final = 1.0  # from one refresh of a page's reader to its next
@@ -25,39 +25,18 @@ ANSWER_SECONDS: Final = 30.0
 def manifest(
     k: int,
     begun_seconds: int = 60,
-    protocol: str = "auto",
     *,
     period_seconds: int = 86_400,
     rounds: int = 2,
     grace_seconds: int = 86_400,
-    receipt_pages: int = 1000,
     first: int | None = None,
-    more: str = "eps_inf = 2.0\neps_1 = 0.6",
+    **settings: Any,
 ) -> Manifest:
-    """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago. `more`
-    are the lines for budget and mechanism."""
-    values = ", ".join(f'"v{i}"' for i in range(k))
-    return Manifest.from_toml(f"""
-format = 1
-slug = "bench"
-title = "Benchmark"
-purpose = "Measure"
-owner = "Nobody"
-contact = "nobody@example.org"
-receipt_pages = {receipt_pages}
-{more}
-[rounds]
-first = {first or int(time.time()) - begun_seconds}
-period = {period_seconds}
-count = {rounds}
-grace = {grace_seconds}
-[[attributes]]
-name = "a"
-question = "Which?"
-protocol = "{protocol}"
-values = [{values}]
-otherwise = "v{k - 1}"
-""")
+    """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago."""
+    start = first or int(time.time()) - begun_seconds
+    schedule = {"first": start, "period": period_seconds, "count": rounds, "grace": grace_seconds}
+    values = [f"v{i}" for i in range(k)]
+    return make_manifest({"a": values}, schedule, **{"receipt_pages": 1000, **settings})
 
 
 def reports(campaign: Manifest, count: int, *, number: int = 0) -> Iterator[Message]:

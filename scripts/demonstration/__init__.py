@@ -1,6 +1,2 @@
-"""What ./scripts/demo runs.
-
-__main__  options and exit status
-steps     one collector or a cluster: start, open, report, kill, show
-checks    the simulated population, what is shown of it, and what must hold
-"""
+"""What ./scripts/demo runs: `steps` are its steps for one collector or a cluster, and what must
+hold at the end."""

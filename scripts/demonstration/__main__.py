@@ -66,16 +66,21 @@ def main(
     with ExitStack() as stack:
         work = directory
         if work is None:
-            scratch = tempfile.TemporaryDirectory(prefix="allomfree-", dir=_place(cluster))
+            # A cluster and its 2,000 devices write a lot, and need not survive a power cut: so in
+            # memory, if there is enough.
+            in_memory = cluster and SHARED_MEMORY.is_dir()
+            enough = in_memory and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES
+            place = SHARED_MEMORY if enough else None
+            scratch = tempfile.TemporaryDirectory(prefix="allomfree-", dir=place)
             work = Path(stack.enter_context(scratch))
         try:
             demo: Demo = ClusterDemo(work) if cluster else CollectorDemo(work, broker)
             stack.enter_context(demo)
             default_devices, default_rounds = (2_000, 3) if cluster else (500, 4)
             checks = demo.run(devices or default_devices, rounds or default_rounds, period_seconds)
-            for check in checks:
-                click.echo(f"  {'ok  ' if check.ok else 'FAIL'}  {check.text}")
-            passed = sum(check.ok for check in checks)
+            for ok, text in checks:
+                click.echo(f"  {'ok  ' if ok else 'FAIL'}  {text}")
+            passed = sum(ok for ok, _ in checks)
             shown = "All" if passed == len(checks) else str(passed)
             click.echo(f"\n{shown} of {len(checks)} checks hold.")
             if figure is not None:
@@ -86,14 +91,6 @@ def main(
         except TestbedError as error:
             raise click.ClickException(str(error)) from None
     sys.exit(0 if passed == len(checks) else 1)
-
-
-def _place(cluster: bool) -> str | None:
-    """A cluster and its 2,000 devices write a lot, and need not survive a power cut: so in memory,
-    if there is enough."""
-    if cluster and SHARED_MEMORY.is_dir():
-        return str(SHARED_MEMORY) if shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES else None
-    return None
 
 
 main(prog_name="./scripts/demo")

@@ -1,38 +1,46 @@
 """The steps of the demonstration: start the programs, open a campaign, let real agents report, kill
-what may fail, and show the results."""
+what may fail, show the results and check them."""
 
 from __future__ import annotations
 
+import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from random import Random
 from typing import Final, Self, TypeVar
 
 import click
+import numpy as np
 
+from collector.charts import Bar, draw_bars
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.records import Campaign
 from collector.results.facts import write_truth
-from collector.settings import StoreAddress
 from collector.store import Store
-from demonstration.checks import (
-    Check,
-    counted_once,
-    intervals_hold,
-    manifest,
-    readings,
-    show_histograms,
-    show_owners_view,
-    truth,
-)
+from protocol_spec import Outcome, as_drawn
+from protocol_spec.estimation import Array, estimate
 from testbed.agents import AgentProcesses
 from testbed.collector import Cluster, CollectorProcess, WorkerProcess, is_sealed
-from testbed.processes import TestbedError, free_port
+from testbed.processes import TestbedError, command_of, environment, free_port, make_manifest
 
+# Two attributes of different size, so that both L-GRR and L-OSUE are chosen: weights of values.
+HOLD: Final = {
+    "heating": {"gas": 41, "heat pump": 24, "wood": 18, "oil": 12, "district": 5},
+    "quiet-hour": {
+        f"{hour:02d}:00": 9 if hour in (2, 3) else 4 if hour < 6 else 1 for hour in range(24)
+    },
+}
+QUESTIONS: Final = {
+    "heating": "What heats your home?",
+    "quiet-hour": "In which hour is your home at its quietest?",
+}
+WIDTH: Final = 50  # characters of the longest bar
+# A correct run must not fail by chance: one in a million for all bars of a histogram together.
+CERTAIN: Final = 1.0 - 1e-6
 MOST_PROCESSES: Final = 8  # of agents, which spend their time waiting for the disk
 AGENTS_A_PROCESS: Final = 250  # at least, before there is another
 LINE_SECONDS: Final = 3.0  # between two lines of progress
@@ -44,13 +52,79 @@ FIRST_KILL, NEXT_KILL = 0.15, 0.25  # in periods of a round
 
 T = TypeVar("T")
 Kill = tuple[float, Callable[[], None]]  # when, and what is done then
+Check = tuple[bool, str]
 
 
-class Demo(ABC):
-    """The programs of one demonstration. They end with the context."""
+def value(device: int, attribute: str) -> str:
+    """What a device holds; the same at every call."""
+    weights = HOLD[attribute]
+    draw = Random(f"{device} {attribute}")  # noqa: S311 - whose values are made up
+    return draw.choices(list(weights), list(weights.values()))[0]
+
+
+def truth(drawn: dict[int, str]) -> dict[str, Array]:
+    """True frequencies of each attribute among the devices that drew it."""
+    found = {}
+    for attribute, values in HOLD.items():
+        held = Counter(value(d, attribute) for d, name in drawn.items() if name == attribute)
+        found[attribute] = np.array([held[name] / max(1, held.total()) for name in values])
+    return found
+
+
+def show_histograms(store: Store, campaign: Campaign, drawn: dict[int, str]) -> None:
+    """The pooled result of every attribute, with the true frequencies."""
+    for index, (attribute, true) in enumerate(truth(drawn).items()):
+        result = next(r for r in store.results(campaign.id, index) if r.round is None)
+        size = f"{result.devices} devices, {result.rounds} rounds pooled"
+        click.echo(f"\n{QUESTIONS[attribute]} ({result.protocol}, {size})")
+        if not result.withheld:
+            columns = (HOLD[attribute], result.raw, result.low, result.high, true.tolist())
+            bars = [Bar(*column) for column in zip(*columns, strict=True)]
+            click.echo("\n".join(draw_bars(bars, cells=WIDTH)))
+
+
+def show_owners_view(state_dir: Path) -> None:
+    """What `allomfree-edge show` prints on a device."""
+    command = command_of("allomfree-edge", "show", "--state-dir", state_dir)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    click.echo("\nWhat the owner of device 0 sees (allomfree-edge show):\n")
+    click.echo("\n".join("    " + line for line in done.stdout.splitlines()) + "\n")
+
+
+def counted_once(store: Store, campaign: Campaign, drawn: dict[int, str]) -> Iterator[Check]:
+    """Every device exactly once in every round, also across the kill."""
+    wanted = Counter(drawn.values())
+    for number in range(campaign.manifest.rounds.count):
+        counts = {i: t.n for i, t in store.tallies(campaign.id, number).items()}
+        right = all(counts.get(i, 0) == wanted[name] for i, name in enumerate(HOLD))
+        counted = f"{sum(counts.values())} of {len(drawn)} devices"
+        yield right, f"round {number}: {counted} counted, each once"
+    total = sum(store.outcomes().values())
+    again = f"{store.outcomes().get(Outcome.DUPLICATE, 0)} duplicates, not counted again"
+    yield total == store.received(), f"{total} messages received, one outcome each ({again})"
+
+
+def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> Iterator[Check]:
+    """Every true frequency inside its simultaneous interval, in every round."""
+    for index, (name, true) in enumerate(truth(drawn).items()):
+        calibration = as_drawn(campaign.manifest.calibrations[index])
+        inside = True
+        for number in range(campaign.manifest.rounds.count):
+            tally = store.tallies(campaign.id, number).get(index)
+            if tally is None or tally.n == 0:
+                inside = False
+                continue
+            made = estimate(tally.counts, tally.n, calibration)
+            low, high = made.interval(CERTAIN, simultaneous=True, sampling=False)
+            inside &= bool(((low - 1e-12 <= true) & (true <= high + 1e-12)).all())
+        yield inside, f"{name}: every true frequency lies in its 99.9999 % interval"
+
+
+class Demo:
+    """The programs of one demonstration, which end with the context."""
 
     quick_start_seconds: float  # until the programs run on an idle desktop machine
-    address: StoreAddress | None = None
+    collector: CollectorProcess  # the one with the page
 
     def __init__(self, work: Path) -> None:
         work.mkdir(parents=True, exist_ok=True)
@@ -59,49 +133,49 @@ class Demo(ABC):
         self.stack = ExitStack()
         self.began = time.monotonic()
 
-    @abstractmethod
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    @property
-    @abstractmethod
-    def collector(self) -> CollectorProcess:
-        """The one with the page."""
-
-    @abstractmethod
     def start(self, devices: int) -> None:
         """Return when the programs run and devices can connect."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def agents(self, campaign: Campaign, devices: int) -> AgentProcesses: ...
+    def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
+        raise NotImplementedError
 
-    @abstractmethod
-    def kills(self, campaign: Campaign) -> list[Kill]: ...
+    def kills(self, campaign: Campaign) -> list[Kill]:
+        raise NotImplementedError
 
-    @abstractmethod
-    def check_running(self) -> None: ...
+    def check_running(self) -> None:
+        self.collector.check_running()
 
     def run(self, devices: int, rounds: int, period_seconds: int | None) -> list[Check]:
         """Everything up to the results; returns what was checked."""
         self.start(devices)
         campaign = self._open(devices, rounds, period_seconds)
         with self.agents(campaign, devices) as agents:
-            self._write_truth(campaign, agents.drawn)
+            drawn = agents.drawn
+            shares = Counter(drawn.values())
+            each = " and ".join(f"{shares[name]} drew {name}" for name in HOLD)
+            self.print(f"every agent drew one attribute for life: {each}")
+            shown = {name: shares.tolist() for name, shares in truth(drawn).items()}
+            write_truth(self.collector.data, campaign.name, shown)  # for the page
             self._watch(campaign, devices, self.kills(campaign))
             usage = agents.stop()
         memory, cpu = f"{usage.memory_mib:.0f} MiB of memory", f"{usage.cpu_seconds:.1f} s of CPU"
-        self.say(f"all rounds are sealed; the agents used {memory} and {cpu} time")
-        self.say("estimates (bar) with their 95 % intervals [ ], and the truth (●)")
+        self.print(f"all rounds are sealed; the agents used {memory} and {cpu} time")
+        self.print("estimates (bar) with their 95 % intervals [ ], and the truth (●)")
         with self.collector.store() as store:
-            show_histograms(store, campaign, truth(campaign, agents.drawn))
+            show_histograms(store, campaign, drawn)
             show_owners_view(agents.state_dir(0))
-            once = counted_once(store, campaign, agents.drawn)
-            return once + intervals_hold(store, campaign, agents.drawn)
+            once = counted_once(store, campaign, drawn)
+            return [*once, *intervals_hold(store, campaign, drawn)]
 
-    def say(self, text: str) -> None:
-        """Print progress, with the seconds since the start."""
+    def print(self, text: str) -> None:
+        """With the seconds since the start."""
         click.echo(f"[{time.monotonic() - self.began:5.1f} s] {text}")
 
     def wait_for_interrupt(self) -> None:
@@ -117,29 +191,27 @@ class Demo(ABC):
         slow = min(4.0, max(1.0, (time.monotonic() - self.began) / self.quick_start_seconds))
         period = period_seconds or round(slow * min(5 + devices // 50, 8 + devices // 200))
         lead = round(slow * min(5 + devices // 30, 6 + devices // 80))
-        self.say(f"rounds of {period} s, the first in {lead} s")
-        made = manifest(
-            devices,
-            rounds,
-            period_seconds=period,
-            grace_seconds=max(10, period + 4),
-            lead_seconds=lead,
+        self.print(f"rounds of {period} s, the first in {lead} s")
+        first = int(time.time()) + lead
+        made = make_manifest(
+            {name: list(values) for name, values in HOLD.items()},
+            {"first": first, "period": period, "count": rounds, "grace": max(10, period + 4)},
+            asked=QUESTIONS,
+            slug="demo",
+            title="How homes are heated, and when they rest",
+            purpose="Show the whole system at work with a simulated fleet",
+            owner="The demonstration",
+            eps_inf=4.0,
+            eps_1=1.5,
+            min_reports=min(20, max(1, devices // 10)),
+            receipt_pages=max(1, devices // 200),
         )
-        with closing(open_store(self.collector.data, self.address)) as store:
+        with closing(open_store(self.collector.data, self.collector.address)) as store:
             campaign = store.open_campaign(made, int(time.time()))
         pairs = zip(made.attributes, made.calibrations)
         chosen = ", ".join(f"{a.name}: {c.protocol} for {c.k} values" for a, c in pairs)
-        self.say(f"opened {campaign.name} ({chosen})")
+        self.print(f"opened {campaign.name} ({chosen})")
         return campaign
-
-    def _write_truth(self, campaign: Campaign, drawn: dict[int, str]) -> None:
-        """For the collector's page, which draws it next to the estimates."""
-        shares = Counter(drawn.values())
-        names = [attribute.name for attribute in campaign.manifest.attributes]
-        shown = " and ".join(f"{shares[name]} drew {name}" for name in names)
-        self.say(f"every agent drew one attribute for life: {shown}")
-        frequencies = {name: f.tolist() for name, f in zip(names, truth(campaign, drawn))}
-        write_truth(self.collector.data, campaign.name, frequencies)
 
     def _watch(self, campaign: Campaign, devices: int, kills: list[Kill]) -> None:
         """Show progress, and kill what is due, until every round is sealed."""
@@ -149,7 +221,7 @@ class Demo(ABC):
             line = self._ask(lambda s: _progress(s, campaign, devices), shown)
             if line != shown and time.monotonic() >= next_line:
                 shown, next_line = line, time.monotonic() + LINE_SECONDS
-                self.say(line)
+                self.print(line)
             if kills and time.time() > kills[0][0]:
                 kills.pop(0)[1]()
             if time.time() > schedule.end + LONGEST_SECONDS:
@@ -166,7 +238,7 @@ class Demo(ABC):
         except CollectorError:
             return otherwise
 
-    def _agent_processes(
+    def _agents(
         self,
         campaign: Campaign,
         devices: int,
@@ -174,14 +246,10 @@ class Demo(ABC):
         least: int,
         credentials: Path | None = None,
     ) -> AgentProcesses:
-        return AgentProcesses(
-            self.work / "devices",
-            campaign.manifest,
-            brokers,
-            readings(campaign.manifest, devices),
-            max(least, min(MOST_PROCESSES, -(-devices // AGENTS_A_PROCESS))),
-            credentials=credentials,
-        )
+        readings = {d: {name: value(d, name) for name in HOLD} for d in range(devices)}
+        processes = max(least, min(MOST_PROCESSES, -(-devices // AGENTS_A_PROCESS)))
+        place, asked = self.work / "devices", campaign.manifest
+        return AgentProcesses(place, asked, brokers, readings, processes, credentials=credentials)
 
 
 def _progress(store: Store, campaign: Campaign, devices: int) -> str:
@@ -203,31 +271,23 @@ class CollectorDemo(Demo):
 
     def __init__(self, work: Path, broker: str | None) -> None:
         super().__init__(work)
-        self._collector = CollectorProcess(
-            work / "collector", "--listen", self.page, broker=broker, log=work / "collector.log"
-        )
+        data, log = work / "collector", work / "collector.log"
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.collector = CollectorProcess(data, "--listen", self.page, broker=broker, log=log)
 
     def __enter__(self) -> Self:
-        self.collector.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.stack.enter_context(self.collector)
         return self
-
-    @property
-    def collector(self) -> CollectorProcess:
-        return self._collector
-
-    def check_running(self) -> None:
-        self.collector.check_running()
 
     def start(self, devices: int) -> None:  # noqa: ARG002
         self.collector.wait_until_connected()
         broker = self.collector.broker or "the embedded broker"
-        self.say(f"collector running (process {self.collector.pid}) with {broker}")
-        self.say(f"watch it live: http://{self.page}/")
+        self.print(f"collector running (process {self.collector.pid}) with {broker}")
+        self.print(f"watch it live: http://{self.page}/")
 
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
-        self.say(f"starting {devices} agents, each with its own state and connection")
-        return self._agent_processes(campaign, devices, self.collector.broker_url, 1)
+        self.print(f"starting {devices} agents, each with its own state and connection")
+        return self._agents(campaign, devices, self.collector.broker_url, 1)
 
     def kills(self, campaign: Campaign) -> list[Kill]:
         """With two rounds or more the collector is killed in the second: what agents had sent and
@@ -239,7 +299,7 @@ class CollectorDemo(Demo):
 
     def _kill_and_restart(self) -> None:
         what = "the collector dies" + ("" if self.collector.broker else ", and its broker with it")
-        self.say(f"kill -9 {self.collector.pid}: {what}")
+        self.print(f"kill -9 {self.collector.pid}: {what}")
         self.collector.kill()
         self.collector.start()
         self.start(0)
@@ -259,29 +319,24 @@ class ClusterDemo(Demo):
         self.stack.enter_context(self._cluster)
         return self
 
-    @property
-    def collector(self) -> CollectorProcess:
-        return self._cluster.workers[0]
-
     def check_running(self) -> None:
         for process in self._cluster.everything:
             process.check_running()
 
     def start(self, devices: int) -> None:
         nodes = ", ".join(node.address for node in self._cluster.nodes)
-        self.say(f"three broker nodes run, with TLS ({nodes}), and PostgreSQL")
+        self.print(f"three broker nodes run, with TLS ({nodes}), and PostgreSQL")
         self._cluster.start_workers()
-        self.address = self._cluster.database.address()
-        self.say("three workers count; one of them leads")
-        self.say(f"watch it live: http://{self.page}/")
+        self.collector = self._cluster.workers[0]
+        self.print("three workers count; one of them leads")
+        self.print(f"watch it live: http://{self.page}/")
         self._cluster.enrol([f"device-{number}" for number in range(devices)])
-        self.say(f"enrolled {devices} devices, each with a password of its own")
+        self.print(f"enrolled {devices} devices, each with a password of its own")
 
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
-        self.say(f"starting {devices} agents, a third of them at each node")
+        self.print(f"starting {devices} agents, a third of them at each node")
         urls = [node.url for node in self._cluster.nodes]
-        secrets = self._cluster.broker.path / "credentials"
-        return self._agent_processes(campaign, devices, urls, 3, secrets)
+        return self._agents(campaign, devices, urls, 3, self._cluster.broker.path / "credentials")
 
     def kills(self, campaign: Campaign) -> list[Kill]:
         """All four during one round."""
@@ -294,7 +349,7 @@ class ClusterDemo(Demo):
     def _kill_node(self) -> None:
         """One of three: the others go on, and it catches up."""
         node = self._cluster.nodes[1]
-        self.say(f"kill -9 {node.pid}: broker node {node.address} dies; two of three are left")
+        self.print(f"kill -9 {node.pid}: broker node {node.address} dies; two of three are left")
         began = time.monotonic()
         node.kill()
         time.sleep(DOWN_SECONDS)
@@ -305,7 +360,7 @@ class ClusterDemo(Demo):
         """One that does not lead: what it had not committed is delivered to others."""
         leader = self._leader()
         worker = next(worker for worker in self._cluster.workers if worker is not leader)
-        self.say(f"kill -9 {worker.pid}: a worker dies; what it had not committed goes to others")
+        self.print(f"kill -9 {worker.pid}: a worker dies; what it had not committed goes to others")
         began = time.monotonic()
         worker.kill_and_restart()
         self._recovered(began, "it counts again")
@@ -313,7 +368,7 @@ class ClusterDemo(Demo):
     def _kill_leader(self) -> None:
         """Another worker leads when its lease has expired."""
         leader = self._leader()
-        self.say(f"kill -9 {leader.pid}: the leader dies")
+        self.print(f"kill -9 {leader.pid}: the leader dies")
         began = time.monotonic()
         leader.kill()
         self._leader()
@@ -325,37 +380,45 @@ class ClusterDemo(Demo):
     def _kill_database(self) -> None:
         """Workers keep what they have not committed until it is back."""
         database = self._cluster.database
-        self.say(f"kill -9 {database.pid}: the database dies")
+        self.print(f"kill -9 {database.pid}: the database dies")
         began = time.monotonic()
         before = {worker: worker.pid for worker in self._cluster.workers}
         database.kill()
         time.sleep(DOWN_SECONDS)
-        self._wait_for("the database to start again", self._database_starts)
+
+        def starts() -> bool:
+            """Children of a killed server may hold its memory for a moment."""
+            with suppress(TestbedError):
+                database.start()
+                return True
+            return False
+
+        _wait_for("the database to start again", starts)
         self._recovered(began, "the database is back")
         self._leader()
         self._recovered(began, "all workers use it again, and one leads")
         if any(worker.pid != pid for worker, pid in before.items()):
             raise TestbedError("a worker ended with the database")
 
-    def _database_starts(self) -> bool:
-        """Children of a killed server may hold its memory for a moment."""
-        try:
-            self._cluster.database.start()
-        except TestbedError:
-            return False
-        return True
-
     def _leader(self) -> WorkerProcess:
-        self._wait_for("a leader", lambda: self._cluster.leader() is not None)
-        found = self._cluster.leader()
-        return found if found is not None else self._leader()
+        found: list[WorkerProcess | None] = [None]
+
+        def one_leads() -> bool:
+            found[0] = self._cluster.leader()
+            return found[0] is not None
+
+        _wait_for("a leader", one_leads)
+        if found[0] is None:
+            raise TestbedError("no worker leads")
+        return found[0]
 
     def _recovered(self, began: float, what: str) -> None:
-        self.say(f"    {what} after {time.monotonic() - began:.1f} s")
+        self.print(f"    {what} after {time.monotonic() - began:.1f} s")
 
-    def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:
-        limit = time.monotonic() + RECOVER_SECONDS
-        while not ready():
-            if time.monotonic() > limit:
-                raise TestbedError(f"timed out after {RECOVER_SECONDS:.0f} s waiting for {what}")
-            time.sleep(0.1)
+
+def _wait_for(what: str, ready: Callable[[], bool]) -> None:
+    limit = time.monotonic() + RECOVER_SECONDS
+    while not ready():
+        if time.monotonic() > limit:
+            raise TestbedError(f"timed out after {RECOVER_SECONDS:.0f} s waiting for {what}")
+        time.sleep(0.1)

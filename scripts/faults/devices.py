@@ -37,7 +37,7 @@ from protocol_spec import (
 from protocol_spec.programs.settings import Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import leave, publish
-from testbed.processes import Process, TestbedError
+from testbed.processes import Process, TestbedError, make_manifest
 
 AGENT_TIMING: Final = Timing(
     step=0.2, resend=2.0, resend_longest=4.0, reconnect=0.5, reconnect_longest=2
@@ -48,43 +48,20 @@ TURN_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 8.0
 LAST_MINUTE: Final = 3  # one device in three sends for the first time just before the deadline
 LAST_SECONDS: Final = 4.0
+BUDGET: Final[dict[str, Any]] = {"eps_inf": 1.0, "eps_1": 0.5, "min_reports": 2}
 
 
 def bulk_manifest(slug: str, devices: int, first: int, period: int, count: int) -> Manifest:
-    """As many values as devices. Reports may come for one more period after a round."""
-    values = ", ".join(f'"v{number}"' for number in range(devices))
-    asked = f'values = [{values}]\nprotocol = "L-OSUE"'
-    return _manifest(slug, first, period, count, period, asked)
+    """A value for each device, and one for nobody. Reports may come for one more period."""
+    values = [*(f"v{number}" for number in range(devices)), "nobody"]
+    schedule = {"first": first, "period": period, "count": count, "grace": period}
+    return make_manifest({"own": values}, schedule, protocol="L-OSUE", slug=slug, **BUDGET)
 
 
 def agents_manifest(first: int, period: int, count: int) -> Manifest:
     """For real agents: reports may come for a day, so every one can be compared at the end."""
-    return _manifest("agents", first, period, count, 86_400, 'values = ["red", "green", "blue"]')
-
-
-def _manifest(slug: str, first: int, period: int, count: int, grace: int, asked: str) -> Manifest:
-    return Manifest.from_toml(
-        f"""
-        format = 1
-        slug = "{slug}"
-        title = "Everything fails"
-        purpose = "Show that nothing is lost"
-        owner = "The chaos command"
-        contact = "nobody@example.org"
-        eps_inf = 1.0
-        eps_1 = 0.5
-        min_reports = 2
-        [rounds]
-        first = {first}
-        period = {period}
-        count = {count}
-        grace = {grace}
-        [[attributes]]
-        name = "own"
-        question = "Which one is yours?"
-        {asked}
-        """
-    )
+    schedule = {"first": first, "period": period, "count": count, "grace": 86_400}
+    return make_manifest({"own": ("red", "green", "blue")}, schedule, slug="agents", **BUDGET)
 
 
 class Receipts:

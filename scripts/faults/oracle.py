@@ -23,6 +23,8 @@ from collector.store import Store
 from faults.devices import Agents, BulkDevices
 from protocol_spec import Manifest, Rejected, decode_report
 
+Row = tuple[int, int, bytes]  # round, device, body
+
 
 @dataclass(slots=True)
 class Loss:
@@ -52,61 +54,51 @@ def judge_bulk(
 ) -> Verdict:
     """Every round of a bulk campaign, from the counts it was sealed with."""
     found = Verdict()
+    nothing = Tally(0, np.zeros(campaign.manifest.body_formats[0].k, dtype=np.int64))
     for number in range(campaign.manifest.rounds.count):
-        tally = store.tallies(campaign.id, number).get(0)
-        counts = (
-            tally.counts.tolist()
-            if tally is not None
-            else [0] * campaign.manifest.body_formats[0].k
-        )
-        found.counted += tally.n if tally is not None else 0
-        owed = set(_owed(bulk, number, losses))
+        tally = store.tallies(campaign.id, number).get(0, nothing)
+        counts, owed = tally.counts.tolist(), _owed(bulk, number, losses)
+        found.counted += tally.n
         found.owed += len(owed)
         found.unsure += bulk.devices - len(owed)
         where = f"{campaign.name}, round {number}"
-        found.faults += _judge_counts(where, counts, owed, bulk)
-        if tally is not None and tally.n != sum(counts):
+        for device, count in enumerate(counts[: bulk.devices]):
+            if count > 1:
+                found.faults.append(f"{where}: {bulk.names[device]} was counted {count} times")
+            elif count == 0 and device in owed:
+                found.faults.append(f"{where}: {bulk.names[device]} was lost")
+        if any(counts[bulk.devices :]):
+            found.faults.append(f"{where}: something was counted that nobody sent")
+        if tally.n != sum(counts):
             found.faults.append(f"{where}: {tally.n} reports, and counts of {sum(counts)}")
     return found
 
 
 def judge_results(
     store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
-) -> list[str]:
+) -> Iterator[str]:
     """Every published histogram of a round must equal a recount of the devices' own values."""
-    found = []
     for result in store.results(campaign.id, 0):
         if result.round is None or result.withheld:
             continue
-        where = f"{campaign.name}, round {result.round}"
-        counts = store.tallies(campaign.id, result.round)[0].counts
-        owed = set(_owed(bulk, result.round, losses))
+        counts, owed = (
+            store.tallies(campaign.id, result.round)[0].counts,
+            _owed(bulk, result.round, losses),
+        )
         again = np.array([int(d in owed or c > 0) for d, c in enumerate(counts.tolist())])
         tally = Tally(int(again.sum()), again.astype(counts.dtype))
         if round_result(campaign, result.round, 0, tally, result.outcomes) != result:
-            found.append(f"{where}: the result is not that of a recount")
-    return found
+            yield f"{campaign.name}, round {result.round}: the result is not that of a recount"
 
 
-def _judge_counts(
-    where: str, counts: Sequence[int], owed: set[int], bulk: BulkDevices
-) -> Iterator[str]:
-    for device, count in enumerate(counts[: bulk.devices]):
-        if count > 1:
-            yield f"{where}: {bulk.names[device]} was counted {count} times"
-        elif count == 0 and device in owed:
-            yield f"{where}: {bulk.names[device]} was lost"
-    if any(counts[bulk.devices :]):
-        yield f"{where}: something was counted that nobody sent"
-
-
-def _owed(bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> Iterator[int]:
+def _owed(bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> set[int]:
     """Devices whose report must have been counted."""
-    for device in range(bulk.devices):
-        taken = bulk.acknowledged.get((number, device))
-        lost = any(loss.until is None or taken is None or taken <= loss.until for loss in losses)
-        if (taken is not None and not lost) or (number, device) in bulk.counted:
-            yield device
+    found = {device for n, device in bulk.counted if n == number}
+    for (n, device), taken in bulk.acknowledged.items():
+        lost = any(loss.until is None or taken <= loss.until for loss in losses)
+        if n == number and not lost:
+            found.add(device)
+    return found
 
 
 def judge_agents(
@@ -126,20 +118,14 @@ def judge_agents(
     found.faults += [f"{where} {n}: an agent's report was lost" for n, _, _ in lost]
     found.faults += [f"{where} {n}: counted twice, or not what was sent" for n, _, _ in extra]
     places = Counter((number, device) for number, device, _ in (allowed + drawn).elements())
-    found.faults += [
-        f"{campaign.name}, round {n}: an agent drew twice" for (n, _), t in places.items() if t > 1
-    ]
+    found.faults += [f"{where} {n}: an agent drew twice" for (n, _), t in places.items() if t > 1]
     return found
-
-
-Row = tuple[int, int, bytes]  # round, device, body
 
 
 def _rows(manifest: Manifest, key: DeviceKey, agents: Iterable[Agents]) -> Iterator[Row]:
     for process in agents:
         for name, rows in process.drawn().items():
-            device = key.number(manifest, name)
             for row in rows:
                 report = decode_report(row.payload)
                 body = b"" if isinstance(report, Rejected) else report.body
-                yield row.round, device, body
+                yield row.round, key.number(manifest, name), body

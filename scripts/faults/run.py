@@ -29,7 +29,6 @@ PROGRESS_SECONDS: Final = 10.0
 RECOVERING_SECONDS: Final = 1.0
 CLUSTER_ROUNDS: Final = 3
 
-Say = Callable[[str], None]
 T = TypeVar("T")
 
 
@@ -82,14 +81,16 @@ def plan(
             now = ahead[0]
 
 
-def run(site: Site, size: Size, seed: int, say: Say) -> tuple[Counter[str], Verdict]:
+def run(
+    site: Site, size: Size, seed: int, report: Callable[[str], None]
+) -> tuple[Counter[str], Verdict]:
     """Start the site, let faults happen, wait until it has recovered, and compare every count.
     Returns how often each fault happened, and the verdict."""
     with site, Receipts(site.port, site.authority or None) as receipts:
-        made = _Run(site, say)
+        made = _Run(site, report)
         made.open(size, receipts)
         made.let_fail(seed)
-        say("no more faults; waiting until every round is sealed")
+        report("no more faults; waiting until every round is sealed")
         made.recover()
         return made.happened, made.judge()
 
@@ -97,10 +98,10 @@ def run(site: Site, size: Size, seed: int, say: Say) -> tuple[Counter[str], Verd
 class _Run:
     """Campaigns and devices of a site, and the faults that happen to it."""
 
-    def __init__(self, site: Site, say: Say) -> None:
+    def __init__(self, site: Site, report: Callable[[str], None]) -> None:
         self.happened: Counter[str] = Counter()
         self._site = site
-        self._say = say
+        self._report = report
         self._bulk: list[tuple[Campaign, BulkDevices]] = []
         self._ends: list[tuple[float, int, Fault]] = []
         self._next_progress = 0.0
@@ -114,11 +115,8 @@ class _Run:
         agents = site.start_agents(first, size.period_seconds, size.rounds)
         for number, (_, bulk) in enumerate(self._bulk):
             bulk.start(site.urls[number % len(site.urls)])
-        total = sum(size.campaigns.values())
-        self._say(
-            f"{len(self._bulk)} campaigns of {total:,} devices, {agents} agents, "
-            f"{size.rounds} rounds"
-        )
+        total = f"{len(self._bulk)} campaigns of {sum(size.campaigns.values()):,} devices"
+        self._report(f"{total}, {agents} agents, {size.rounds} rounds")
 
     def let_fail(self, seed: int) -> None:
         """Every fault at its time; at the end, everything that lasts is ended."""
@@ -140,10 +138,10 @@ class _Run:
         try:
             fault.begin()
         except TestbedError as error:
-            self._say(f"{fault.name}: not possible now: {error}")
+            self._report(f"{fault.name}: not possible now: {error}")
             return
         self.happened[fault.name] += 1
-        self._say(fault.name + (f" for {event.lasts:.1f} s" if fault.end is not None else ""))
+        self._report(fault.name + (f" for {event.lasts:.1f} s" if fault.end is not None else ""))
         heapq.heappush(self._ends, (time.time() + event.lasts, self.happened.total(), fault))
 
     def _end_due(self, now: float) -> None:
@@ -162,7 +160,7 @@ class _Run:
                 raise TestbedError(f"not recovered after {seconds:.0f} s: {self._progress()}")
             self._show_progress()
             time.sleep(RECOVERING_SECONDS)
-        self._say(f"recovered: {self._progress()}")
+        self._report(f"recovered: {self._progress()}")
         for _, bulk in self._bulk:
             bulk.stop()
 
@@ -182,17 +180,16 @@ class _Run:
     def _show_progress(self) -> None:
         if time.monotonic() > self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
-            self._say(self._progress())
+            self._report(self._progress())
 
     def _progress(self) -> str:
-        def sealed(store: Store) -> str:
+        def known(store: Store) -> str:
             last = [store.last_sealed(campaign.id) for campaign, _ in self._bulk]
-            return str(sum(0 if number is None else number + 1 for number in last))
+            sealed = sum(0 if number is None else number + 1 for number in last)
+            return f"{store.received():,} received, {sealed} rounds of all campaigns sealed"
 
-        received = self._ask(lambda store: f"{store.received():,}", "unknown")
         sent = sum(bulk.sent for _, bulk in self._bulk)
-        rounds = self._ask(sealed, "unknown")
-        return f"{sent:,} sent, {received} received, {rounds} rounds of all campaigns sealed"
+        return f"{sent:,} sent, {self._ask(known, 'the database does not answer')}"
 
     def _ask(self, ask: Callable[[Store], T], otherwise: T) -> T:
         """What the database answers, if it can be reached."""

@@ -1,4 +1,5 @@
-"""What faults happen to: a collector with broker, agents and networks, or a cluster."""
+"""What faults happen to: a collector with broker, agents and networks, or a cluster. Both end with
+their context, and offer `run` the same: open, store, faults, check, start_agents and judge."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ import shutil
 import signal
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
 from collector.data_dir import open_store
 from collector.records import Campaign
@@ -37,8 +38,7 @@ FENCED_SECONDS: Final = (16.0, 25.0)  # longer than a worker may be silent
 STARTING_SECONDS: Final = 120.0  # with many reports waiting, NATS takes long
 RECORD_SECONDS: Final = 30.0  # much less than a device remembers its rounds
 SUBSCRIBING_SECONDS: Final = 1.0  # after the collector reported that it is connected
-AGENTS: Final = 6
-ODD_AGENTS: Final = 3
+AGENTS: Final = {"agents": 6, "odd": 3}  # the odd ones have a wrong clock
 NO_DATABASE: Final = "error: postgresql:"
 LAST_CHARACTERS: Final = 500
 ANYBODY: Final = '{ user: "Anybody", password: "not used" }'
@@ -67,93 +67,56 @@ class Fault:
     lasts: tuple[float, float] = LASTS_SECONDS
 
 
-def paused(
+def lasting(
     name: str,
     choose: Callable[[], Process],
+    begin: Callable[[Process], None],
+    end: Callable[[Process], None],
     weight: float,
-    *,
     target: str = "",
     lasts: tuple[float, float] = LASTS_SECONDS,
 ) -> Fault:
-    """SIGSTOP for a process that is chosen when the fault begins."""
+    """A fault of a process that is chosen when the fault begins."""
     chosen: list[Process] = []
 
-    def begin() -> None:
-        chosen.clear()
-        chosen.append(choose())
-        chosen[0].pause()
+    def begin_it() -> None:
+        chosen[:] = [choose()]
+        begin(chosen[0])
 
-    def end() -> None:
+    def end_it() -> None:
         for process in chosen:
-            if process.is_running:
-                process.resume()
+            end(process)
 
-    return Fault(f"{name}: paused", target or name, begin, end, weight, lasts)
-
-
-class Site(ABC):
-    """Everything that runs. It ends with the context."""
-
-    timing: ClassVar[Timing]  # of bulk devices
-    recover_seconds: ClassVar[float]
-    port: int  # where receipts are read, past all faults
-    authority: str = ""  # the file that everybody trusts; empty without TLS
-    urls: Sequence[str]  # where bulk devices report, in turn
-
-    def __init__(self) -> None:
-        self.losses: list[Loss] = []
-        self._stack = ExitStack()
-
-    @abstractmethod
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @abstractmethod
-    def faults(self) -> list[Fault]: ...
-
-    @abstractmethod
-    def open(self, manifest: Manifest) -> Campaign: ...
-
-    @abstractmethod
-    def store(self) -> AbstractContextManager[Store]: ...
-
-    @abstractmethod
-    def check(self) -> None:
-        """Nothing may have ended by itself."""
-
-    @abstractmethod
-    def start_agents(self, first: int, period: int, rounds: int) -> int:
-        """Start real agents besides the bulk devices, if the site has any; returns their number."""
-
-    @property
-    def agents_have_delivered(self) -> bool:
-        return True
-
-    @abstractmethod
-    def judge(self) -> Verdict:
-        """What the oracle does not know of."""
+    return Fault(name, target or name.partition(":")[0], begin_it, end_it, weight, lasts)
 
 
-class CollectorSite(Site):
+def resume(process: Process) -> None:
+    if process.is_running:
+        process.resume()
+
+
+class CollectorSite:
     """One collector, one broker, agents of which some have a wrong clock, and networks between."""
 
-    timing = AGENT_TIMING
+    timing = AGENT_TIMING  # of bulk devices
     recover_seconds = 240.0  # until every agent has its receipts, too
 
     def __init__(self, work: Path, kind: str, *, tls: bool) -> None:
-        super().__init__()
         self.work = work
         self.kind = kind
+        self.losses: list[Loss] = []
         self.agents: list[Agents] = []
         self.broker: Broker | None = None
         if kind != EMBEDDED:
             self.broker = (with_tls(BROKERS[kind]) if tls else BROKERS[kind])(work / "broker")
+        self.authority = ""  # the file that everybody trusts; empty without TLS
+        self.urls: Sequence[str] = ()  # where bulk devices report, in turn
+        self.port = 0  # where receipts are read, past all faults
         self.link: Proxy | None = None  # the collector's connection, unless the broker is its own
         self.devices: Proxy
         self.collector: CollectorProcess
         self._scheme = "mqtts" if tls else "mqtt"
+        self._stack = ExitStack()
         self._agents_campaign: Campaign
         self._connected_before_loss = 0
         self._record_at = 0.0
@@ -161,7 +124,7 @@ class CollectorSite(Site):
     def __enter__(self) -> Self:
         data = self.work / "collector"
         data.mkdir(mode=0o700, parents=True)
-        for name in ("collector", "agents", "odd"):
+        for name in ("collector", *AGENTS):
             set_clock(self._clock(name), 0.0)
         with ExitStack() as stack:
             where = None
@@ -185,6 +148,9 @@ class CollectorSite(Site):
             self._stack = stack.pop_all()
         return self
 
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
     def open(self, manifest: Manifest) -> Campaign:
         with closing(open_store(self.collector.data)) as store:
             return store.open_campaign(manifest, int(time.time()))
@@ -193,16 +159,17 @@ class CollectorSite(Site):
         return self.collector.store()
 
     def start_agents(self, first: int, period: int, rounds: int) -> int:
+        """Start real agents besides the bulk devices; returns their number."""
         asked = agents_manifest(first, period, rounds)
         self._agents_campaign = self.open(asked)
-        for clock, count in (("agents", AGENTS), ("odd", ODD_AGENTS)):
+        for clock, count in AGENTS.items():
             names = [f"{clock}-{n}" for n in range(count)]
             made = Agents(self.work / clock, self._clock(clock), asked, names, self.authority)
             made.join(self.urls[0])
             self._stack.enter_context(made.process)
             self.agents.append(made)
         self._stack.callback(self._resume_all)
-        return AGENTS + ODD_AGENTS
+        return sum(AGENTS.values())
 
     @property
     def agents_have_delivered(self) -> bool:
@@ -214,7 +181,8 @@ class CollectorSite(Site):
         return judge_agents(data, self._agents_campaign, agents[:1], agents[1:])
 
     def check(self) -> None:
-        """Also notices when the collector is connected again after a loss."""
+        """Nothing may have ended by itself. Also notices when the collector is connected again
+        after a loss."""
         self.collector.check_running()
         for agents in self.agents:
             agents.process.check_running()
@@ -235,79 +203,65 @@ class CollectorSite(Site):
     def _resume_all(self) -> None:
         """A paused process could not end."""
         for process in (self.collector, *(agents.process for agents in self.agents)):
-            if process.is_running:
-                process.resume()
-        self._resume_broker()
+            resume(process)
+        self._signal_broker(signal.SIGCONT)
 
     # --- faults ----------------------------------------------------------------------------------
 
     def faults(self) -> list[Fault]:
         """The embedded broker ends with the collector: both are one target. A collector whose clock
         is ahead seals early, which is documented and not repaired: so it goes back only."""
+        pause = partial(self._signal_broker, signal.SIGSTOP, must=True)
+        go_on = partial(self._signal_broker, signal.SIGCONT)
         found = [
-            *self._process("collector", "collector", lambda: self.collector, 2.0),
             Fault("broker: killed", "collector", self._kill_broker, None, 2.0),
-            Fault("broker: paused", "collector", self._pause_broker, self._resume_broker, 2.0),
+            Fault("broker: paused", "collector", pause, go_on, 2.0),
             Fault("broker: state lost", "collector", self._lose_broker_state, None, 0.5),
-            *self._process("agents", "agents", lambda: self.agents[0].process, 1.0),
-            *self._process("agents with a wrong clock", "odd", lambda: self.agents[1].process, 0.5),
-            self._clock_fault("collector: an hour back", "collector", -HOUR, 1.0),
-            self._clock_fault("agents: an hour ahead", "odd", HOUR, 0.5),
-            self._clock_fault("agents: an hour back", "odd", -HOUR, 0.5),
-            self._clock_fault("agents: ten years ahead", "odd", DECADE, 0.25),
-            self._clock_fault("agents: ten years back", "odd", -DECADE, 0.25),
-            *self._network("devices", self.devices),
         ]
-        return found + (self._network("collector's connection", self.link) if self.link else [])
+        for name, target, process, weight in (
+            ("collector", "collector", self.collector, 2.0),
+            ("agents", "agents", self.agents[0].process, 1.0),
+            ("agents with a wrong clock", "odd", self.agents[1].process, 0.5),
+        ):
+            choose = partial(_same, process)
+            found += [
+                Fault(f"{name}: killed", target, partial(_restart, process), None, weight),
+                lasting(f"{name}: paused", choose, Process.pause, resume, weight, target),
+            ]
+        for name, clock, target, seconds, weight in (
+            ("collector: an hour back", "collector", "clock", -HOUR, 1.0),
+            ("agents: an hour ahead", "odd", "odd", HOUR, 0.5),
+            ("agents: an hour back", "odd", "odd", -HOUR, 0.5),
+            ("agents: ten years ahead", "odd", "odd", DECADE, 0.25),
+            ("agents: ten years back", "odd", "odd", -DECADE, 0.25),
+        ):
+            wrong, right = (partial(self._set_clock, clock, by) for by in (seconds, 0.0))
+            found.append(Fault(name, target, wrong, right, weight))
+        networks = {"devices": self.devices, "collector's connection": self.link}
+        for name, proxy in networks.items():
+            if proxy is not None:
+                slow = partial(setattr, proxy, "bytes_a_second", SLOW)
+                found += [
+                    Fault(f"{name}: reset", name, proxy.reset),
+                    Fault(f"{name}: half-open", name, proxy.go_half_open),
+                    Fault(f"{name}: stalled", name, proxy.stall, proxy.flow, 2.0),
+                    Fault(f"{name}: slow", name, slow, proxy.flow),
+                ]
+        return found
 
-    def _process(
-        self, name: str, target: str, of: Callable[[], Process], weight: float
-    ) -> list[Fault]:
-        def restart() -> None:
-            of().kill()
-            of().start()
-
-        kill = Fault(f"{name}: killed", target, restart, None, weight)
-        return [kill, paused(name, of, weight, target=target)]
-
-    def _network(self, target: str, proxy: Proxy) -> list[Fault]:
-        def slow() -> None:
-            proxy.bytes_a_second = SLOW
-
-        return [
-            Fault(f"{target}: reset", target, proxy.reset),
-            Fault(f"{target}: half-open", target, proxy.go_half_open),
-            Fault(f"{target}: stalled", target, proxy.stall, proxy.flow, 2.0),
-            Fault(f"{target}: slow", target, slow, proxy.flow),
-        ]
-
-    def _clock_fault(self, name: str, clock: str, seconds: float, weight: float) -> Fault:
-        def set_to(wrong: float) -> Act:
-            def act() -> None:
-                self._record_drawn()  # an agent in a late round forgets what it sent in early ones
-                set_clock(self._clock(clock), wrong)
-
-            return act
-
-        target = "clock" if clock == "collector" else clock
-        return Fault(name, target, set_to(seconds), set_to(0.0), weight)
+    def _set_clock(self, clock: str, wrong_by: float) -> None:
+        self._record_drawn()  # an agent in a late round forgets what it sent in early ones
+        set_clock(self._clock(clock), wrong_by)
 
     def _kill_broker(self) -> None:
         """kill -9. mosquitto keeps its queues in memory."""
         if self.broker is None:
-            os.kill(self._broker_pid(), signal.SIGKILL)
+            self._signal_broker(signal.SIGKILL, must=True)
             return
         if self.kind == "mosquitto":
             self._note_loss()
         self.broker.kill()
         self.broker.start()
-
-    def _pause_broker(self) -> None:
-        os.kill(self._broker_pid(), signal.SIGSTOP)
-
-    def _resume_broker(self) -> None:
-        with suppress(TestbedError, ProcessLookupError):
-            os.kill(self._broker_pid(), signal.SIGCONT)
 
     def _lose_broker_state(self) -> None:
         """The broker's disk is replaced by an empty one."""
@@ -321,14 +275,19 @@ class CollectorSite(Site):
         shutil.rmtree(self.broker.directory / "js", ignore_errors=True)
         self.broker.start()
 
-    def _broker_pid(self) -> int:
+    def _signal_broker(self, number: int, *, must: bool = False) -> None:
+        pids = []
         if self.broker is not None and self.broker.process is not None:
-            return self.broker.process.pid
-        with suppress(OSError):  # the embedded one is a child of the collector
-            for pid in child_pids(self.collector.pid):
-                if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "nats-server":
-                    return pid
-        raise TestbedError("the broker does not run")
+            pids = [self.broker.process.pid]
+        else:
+            with suppress(OSError):  # the embedded one is a child of the collector
+                names = {p: Path(f"/proc/{p}/comm") for p in child_pids(self.collector.pid)}
+                pids = [p for p, file in names.items() if file.read_text().strip() == "nats-server"]
+        if must and not pids:
+            raise TestbedError("the broker does not run")
+        for pid in pids[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _note_loss(self) -> None:
         self._connected_before_loss = self._connections()
@@ -338,16 +297,28 @@ class CollectorSite(Site):
         return self.collector.log_text().count("connected to ")
 
 
-class ClusterSite(Site):
+def _same(process: Process) -> Process:
+    return process
+
+
+def _restart(process: Process) -> None:
+    process.kill()
+    process.start()
+
+
+class ClusterSite:
     """Three NATS nodes, PostgreSQL and workers. Anybody may report under any name, so that one
     program can be many devices."""
 
     timing = Timing(reconnect_longest=4.0)  # of many that lost their connection, some retry soon
     recover_seconds = 300.0
+    agents_have_delivered = True  # there are none
 
     def __init__(self, work: Path) -> None:
-        super().__init__()
         self.cluster = Cluster(work, prepare=_let_anybody_in)
+        self.losses: list[Loss] = []
+        self.urls: Sequence[str] = ()
+        self.port, self.authority = self.cluster.port, ""
         self.hung = 0  # nodes that did not come up, and were killed again
         self._down: set[Process] = set()
         self._starting: dict[Node, float] = {}
@@ -357,10 +328,13 @@ class ClusterSite(Site):
         with ExitStack() as stack:
             stack.enter_context(self.cluster)
             self.cluster.start_workers()
-            self.port, self.authority = self.cluster.port, str(self.cluster.authority)
+            self.authority = str(self.cluster.authority)
             self.urls = [node.url for node in self.cluster.nodes]
-            self._stack = stack.pop_all()
+            stack.pop_all()
         return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.cluster.__exit__(*ended)
 
     def open(self, manifest: Manifest) -> Campaign:
         data, address = self.cluster.workers[0].data, self.cluster.database.address()
@@ -370,7 +344,7 @@ class ClusterSite(Site):
     def store(self) -> AbstractContextManager[Store]:
         return self.cluster.workers[0].store()
 
-    def start_agents(self, first: int, period: int, rounds: int) -> int:  # noqa: ARG002
+    def start_agents(self, *_schedule: int) -> int:
         return 0
 
     def judge(self) -> Verdict:
@@ -401,40 +375,32 @@ class ClusterSite(Site):
     # --- faults ----------------------------------------------------------------------------------
 
     def faults(self) -> list[Fault]:
-        """At most one node is away at a time, so a majority lives."""
-        return [
-            self._killed("node", self._next_node, 3.0),
-            paused("node", self._next_node, 1.0, lasts=(1.0, 12.0)),
-            self._killed("worker", self._next_worker, 3.0),
-            paused("worker", self._next_worker, 1.0, lasts=FENCED_SECONDS),
-            self._killed("leader", self._leader, 3.0),
-            paused("leader", self._leader, 1.0, lasts=FENCED_SECONDS),
-            self._killed("database", lambda: self.cluster.database, 1.0),
-        ]
+        """Kills last until the process is brought back. At most one node is away at a time, so a
+        majority lives."""
+        found = []
+        for name, choose, kills, pauses, lasts in (
+            ("node", self._next_node, 3.0, 1.0, (1.0, 12.0)),
+            ("worker", self._next_worker, 3.0, 1.0, FENCED_SECONDS),
+            ("leader", self._leader, 3.0, 1.0, FENCED_SECONDS),
+            ("database", lambda: self.cluster.database, 1.0, 0.0, LASTS_SECONDS),
+        ):
+            down, up = self._take_down, self._bring_back
+            found.append(lasting(f"{name}: killed", choose, down, up, kills, lasts=DOWN_SECONDS))
+            if pauses:
+                pause = lasting(
+                    f"{name}: paused", choose, Process.pause, resume, pauses, lasts=lasts
+                )
+                found.append(pause)
+        return found
 
-    def _killed(self, target: str, choose: Callable[[], Process], weight: float) -> Fault:
-        """kill -9, and it stays away for a while."""
-        chosen: list[Process] = []
-
-        def begin() -> None:
-            chosen.clear()
-            chosen.append(choose())
-            self._take_down(chosen[0])
-
-        def end() -> None:
-            for process in chosen:
-                self._bring_back(process)
-
-        return Fault(f"{target}: killed", target, begin, end, weight, DOWN_SECONDS)
-
-    def _next_node(self) -> Node:
+    def _next_node(self) -> Process:
         """One node after another, when the last one is back: two of three must live."""
         if self._starting:
             raise TestbedError("another node is not back yet")
         self._turn += 1
         return self.cluster.nodes[self._turn % len(self.cluster.nodes)]
 
-    def _next_worker(self) -> WorkerProcess:
+    def _next_worker(self) -> Process:
         """One after another of those that do not lead."""
         self._turn += 1
         leader = self.cluster.leader()
@@ -460,6 +426,9 @@ class ClusterSite(Site):
         else:
             process.start()
         self._down.discard(process)
+
+
+Site = CollectorSite | ClusterSite
 
 
 def _let_anybody_in(cluster: Cluster) -> None:

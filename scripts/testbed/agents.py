@@ -15,23 +15,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from collector.brokers.credentials import CredentialFiles
 from edge_client import EdgeClient, Policy
 from protocol_spec import Manifest
-from testbed.processes import DEFAULT_TIMING, Process, Timing, peak_memory_mib
+from testbed.processes import Process, peak_memory_mib
 
 TURN_SECONDS: Final = 0.5  # between two turns of an agent, if the machine keeps up
 
 Readings = Mapping[str, str | float]  # of one device: by attribute, what its source reads
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Memory and processor time of the agents, all processes together."""
+class Usage(NamedTuple):
+    """Of the agents, all processes together."""
 
     memory_mib: float
     cpu_seconds: float
@@ -52,23 +50,21 @@ class AgentProcesses:
         processes: int,
         *,
         credentials: Path | None = None,
-        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.directory = directory
         self.drawn: dict[int, str] = {}
         self._manifest = manifest
-        self._brokers = [broker] if isinstance(broker, str) else list(broker)
-        self._secrets = [str(credentials)] if credentials else []
         self._stack = ExitStack()
+        brokers = [broker] if isinstance(broker, str) else broker
         shares = [list(readings)[number::processes] for number in range(processes)]
         self._shares = [{d: readings[d] for d in share} for share in shares if share]
-        self._processes = [
-            Process(
-                "a process of agents", self._command(number), directory / f"agents-{number}.log",
-                piped=True, timing=timing,
-            )
-            for number in range(len(self._shares))
-        ]  # fmt: skip
+        self._processes = []
+        for number in range(len(self._shares)):
+            words: list[str | Path] = [directory, directory / f"readings-{number}.json"]
+            words += [brokers[number % len(brokers)], *([credentials] if credentials else [])]
+            command = [sys.executable, "-m", "testbed.agents", *map(str, words)]
+            log = directory / f"agents-{number}.log"
+            self._processes.append(Process("a process of agents", command, log, piped=True))
 
     def __enter__(self) -> Self:
         """Start all, then wait until every device has joined and drawn its attribute."""
@@ -93,17 +89,10 @@ class AgentProcesses:
     def stop(self) -> Usage:
         """End them all and return what they used."""
         used = [json.loads(process.read_rest().splitlines()[-1]) for process in self._processes]
-        return Usage(sum(u["memory_mib"] for u in used), sum(u["cpu_seconds"] for u in used))
+        return Usage(*map(sum, zip(*used)))
 
     def state_dir(self, device: int) -> Path:
         return self.directory / f"device-{device}"
-
-    def _command(self, number: int) -> list[str]:
-        files = [self.directory, self.directory / "manifest"]
-        readings = self.directory / f"readings-{number}.json"
-        broker = self._brokers[number % len(self._brokers)]
-        words = [*map(str, files), str(readings), broker, *self._secrets]
-        return [sys.executable, "-m", "testbed.agents", *words]
 
 
 def join(
@@ -122,14 +111,12 @@ def join(
     )
     known = None if secrets is None else CredentialFiles(name, secrets / name).read()
     client = EdgeClient(root / name, policy=policy, credentials=known)
-    client.join(
-        client.invitation(manifest=manifest, broker=broker),
-        device=None if secrets is None else name,
-    )
+    invitation = client.invitation(manifest=manifest, broker=broker)
+    client.join(invitation, device=None if secrets is None else name)
     return client
 
 
-def main(root: str, manifest_file: str, readings_file: str, broker: str, secrets: str = "") -> None:
+def main(root: Path, readings_file: Path, broker: str, secrets: Path | None = None) -> None:
     """Run the devices of the readings file until SIGTERM."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -137,12 +124,9 @@ def main(root: str, manifest_file: str, readings_file: str, broker: str, secrets
     logging.getLogger("allomfree").propagate = False
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
-    manifest = Manifest.from_bytes(Path(manifest_file).read_bytes())
-    readings: dict[str, dict[str, object]] = json.loads(
-        Path(readings_file).read_text(encoding="utf-8")
-    )
-    secret = Path(secrets) if secrets else None
-    clients = {d: join(Path(root), manifest, broker, int(d), secret) for d in readings}
+    manifest = Manifest.from_bytes((root / "manifest").read_bytes())
+    readings: dict[str, dict[str, object]] = json.loads(readings_file.read_text(encoding="utf-8"))
+    clients = {d: join(root, manifest, broker, int(d), secrets) for d in readings}
     drawn = {d: client.memberships()[0].attribute.name for d, client in clients.items()}
     runners = [client.runner(readings[d].__getitem__) for d, client in clients.items()]
     print(json.dumps(drawn), flush=True)
@@ -155,9 +139,9 @@ def main(root: str, manifest_file: str, readings_file: str, broker: str, secrets
         runner.close()
         client.close()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_seconds = used.ru_utime + used.ru_stime
-    print(json.dumps({"memory_mib": peak_memory_mib(), "cpu_seconds": cpu_seconds}))
+    print(json.dumps(Usage(peak_memory_mib(), used.ru_utime + used.ru_stime)))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    place, file, where, *secret = sys.argv[1:]
+    main(Path(place), Path(file), where, *map(Path, secret))

