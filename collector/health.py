@@ -128,7 +128,10 @@ class Heartbeat:
 def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
     """Read the heartbeat of the collector on a data directory."""
     try:
-        beat = _read(directory / HEARTBEAT_FILE)
+        record: dict[str, Any] = json.loads((directory / HEARTBEAT_FILE).read_bytes())
+        status = Status(**{f.name: record[f.name] for f in fields(Status) if f.name in record})
+        status.trouble = str(status.trouble)
+        beat = Beat(int(record["pid"]), float(record["at"]), int(record["memory"]), status)
         os.kill(beat.pid, 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Health(False, f"no collector is running on {directory}")
@@ -170,13 +173,6 @@ def fingerprint(directory: Path) -> str:
 def _is_outdated(status: Status) -> bool:
     current = fingerprint(Path(status.broker_dir)) if status.broker_config else ""
     return current not in ("", status.broker_config)
-
-
-def _read(path: Path) -> Beat:
-    record: dict[str, Any] = json.loads(path.read_bytes())
-    status = Status(**{f.name: record[f.name] for f in fields(Status) if f.name in record})
-    status.trouble = str(status.trouble)
-    return Beat(int(record["pid"]), float(record["at"]), int(record["memory"]), status)
 
 
 def resident_memory() -> int:

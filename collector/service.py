@@ -150,20 +150,17 @@ class Service:
             self._beat()
             if self._source.current is not None and not self._alone:
                 self._source.current.mark(self._time.moment())
-            self._refresh()
+            # Campaigns may have been opened or closed and devices revoked by other processes.
+            change = self._campaigns.refresh(self._clock.now())
+            if change is not None:
+                self._ingest.campaigns = self._campaigns.admitted
+                self._leader.changed(*change)
 
     def _beat(self) -> None:
         """Say that this worker lives, and how far its source is drained."""
         self._next_beat = self._clock.monotonic() + self._timing.beat_every_seconds
         source = self._source.current
         self._time.heard(self._store.beat(0.0 if source is None else source.drained))
-
-    def _refresh(self) -> None:
-        """Notice campaigns opened or closed and devices revoked by other processes."""
-        change = self._campaigns.refresh(self._clock.now())
-        if change is not None:
-            self._ingest.campaigns = self._campaigns.admitted
-            self._leader.changed(*change)
 
     # --- reading -------------------------------------------------------------------------------
 

@@ -312,16 +312,15 @@ class Ingest:
     def _of_devices(self, messages: Sequence[Message]) -> list[Message]:
         return [message for message in messages if message.topic != self._marker]
 
-    def _prepared(self, reports: Sequence[Message]) -> Decided | None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead.campaigns is not self.campaigns or self._guard.suspended:
-            return None
-        return ahead.decided if ahead.reports == reports else None
-
     def _count(self, reports: Sequence[Message]) -> None:
-        now = self._latest()
-        decided = self._prepared(reports) or decide(reports, self.campaigns, now, self._guard)
-        counted = count_decided(decided, self._store, self._guard)
+        now, guard = self._latest(), self._guard
+        ahead, self._ahead = self._ahead, None
+        decided = None
+        if ahead is not None and ahead.campaigns is self.campaigns and not guard.suspended:
+            decided = ahead.decided if ahead.reports == reports else None
+        counted = count_decided(
+            decided or decide(reports, self.campaigns, now, guard), self._store, guard
+        )
         status = self._status
         status.received += counted.received
         status.accepted += counted.accepted

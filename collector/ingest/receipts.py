@@ -302,17 +302,17 @@ class ReceiptClearer:
             if each.is_done:
                 self._store.mark_receipts_cleared(*place)
                 del self._rounds[place]
-        for campaign, number in islice(self._over(campaigns), AT_ONCE):
+        over = (
+            (campaign, number)
+            for campaign in campaigns
+            for number in self._store.clearable_receipts(campaign.id)
+            if campaign.manifest.rounds.deadline(number) + campaign.manifest.rounds.period
+            <= self._clock.now()
+        )
+        for campaign, number in islice(over, AT_ONCE):
             if (campaign.id, number) not in self._rounds:
                 self._rounds[campaign.id, number] = _Clearing(campaign, number)
                 yield campaign.id, number
-
-    def _over(self, campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, int]]:
-        for campaign in campaigns:
-            schedule = campaign.manifest.rounds
-            for number in self._store.clearable_receipts(campaign.id):
-                if schedule.deadline(number) + schedule.period <= self._clock.now():
-                    yield campaign, number
 
     def clear(self, link: Publisher) -> None:
         """Clear some pages: half as many as publishes may be unanswered, since others have to

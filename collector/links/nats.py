@@ -442,25 +442,21 @@ class NatsConnection:
     def _is_wanted(self, frame: Frame) -> bool:
         """Whether it is a message and no reply; lines and replies are handled."""
         kind, subject, *_ = frame
-        if kind == b"MSG" and not subject.startswith(self._answers_at):
-            return True
-        if kind != b"MSG":
-            self._hear(frame)
-            return False
-        number = subject[len(self._answers_at) :]
-        if not number.isdigit() or len(number) > 18 or int(number) > self._questions:
-            raise BadFrame("a reply to a request that nobody made")
-        if len(self._answers) < ANSWERS:
-            self._answers[int(number)] = frame
-        return False
-
-    def _hear(self, frame: Frame) -> None:
-        if frame.kind == b"PING":
+        if kind == b"MSG":
+            if not subject.startswith(self._answers_at):
+                return True
+            number = subject[len(self._answers_at) :]
+            if not number.isdigit() or len(number) > 18 or int(number) > self._questions:
+                raise BadFrame("a reply to a request that nobody made")
+            if len(self._answers) < ANSWERS:
+                self._answers[int(number)] = frame
+        elif kind == b"PING":
             self.send(b"PONG\r\n")
-        elif frame.kind == b"PONG":
+        elif kind == b"PONG":
             self._is_open = True
-        elif frame.kind == b"-ERR":
+        elif kind == b"-ERR":
             self._lose(_refused(frame.payload.decode("utf-8", "replace").strip("' ")))
+        return False
 
     def _keep_alive(self, wire: Wire) -> None:
         """Ping a server that has been silent; after as long again without a byte it is lost."""

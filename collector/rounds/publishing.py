@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from collector.links import Link, Publisher, Will
@@ -190,8 +190,6 @@ _PRESENT: Final = (
     f"{{{{ 'ON' if value | unpack('B', {PRESENCE_AT}) == {int(Presence.ONLINE)} else 'OFF' }}}}"
 )
 
-Component = dict[str, Any]
-
 
 def discovery_topic(prefix: str, campaign: Campaign) -> str:
     """Where Home Assistant looks for the message; an empty retained one removes the campaign."""
@@ -206,9 +204,37 @@ def discovery(campaign: Campaign, topics: Topics) -> bytes:
     collector is there from the campaign's state, whose presence is always its thirteenth byte.
     """
     identity = _identity(campaign)
-    components = {"collector": _collector(topics)}
-    for attribute in campaign.manifest.attributes:
-        components |= dict(_sensors(attribute.name, topics.result_json(attribute.name)))
+    components: dict[str, dict[str, Any]] = {
+        "collector": {
+            "platform": "binary_sensor",
+            "name": "collector",
+            "device_class": "connectivity",
+            "entity_category": "diagnostic",
+            "state_topic": topics.state,
+            "encoding": "",  # bytes, not text
+            "value_template": _PRESENT,
+        }
+    }
+    for name in (attribute.name for attribute in campaign.manifest.attributes):
+        topic = topics.result_json(name)
+        sensor = {"platform": "sensor", "state_topic": topic}
+        measured = {**sensor, "state_class": "measurement"}
+        components |= {
+            f"{name}_value": {**sensor, "name": name, "value_template": _VALUE},
+            f"{name}_share": {
+                **measured,
+                "name": f"{name}, its share",
+                "unit_of_measurement": "%",
+                "value_template": _SHARE,
+                "json_attributes_topic": topic,
+                "json_attributes_template": _DETAILS,
+            },
+            f"{name}_reports": {
+                **measured,
+                "name": f"{name}, reports",
+                "value_template": "{{ value_json.n }}",
+            },
+        }
     for name, component in components.items():
         component["unique_id"] = f"{identity}_{name}"
     facts = {
@@ -226,26 +252,3 @@ def discovery(campaign: Campaign, topics: Topics) -> bytes:
 
 def _identity(campaign: Campaign) -> str:
     return f"allomfree_{campaign.name}"
-
-
-def _collector(topics: Topics) -> Component:
-    return {
-        "platform": "binary_sensor",
-        "name": "collector",
-        "device_class": "connectivity",
-        "entity_category": "diagnostic",
-        "state_topic": topics.state,
-        "encoding": "",  # bytes, not text
-        "value_template": _PRESENT,
-    }
-
-
-def _sensors(attribute: str, topic: str) -> Iterator[tuple[str, Component]]:
-    """The most frequent value, its share with its whole row, and the number of reports."""
-    sensor = {"platform": "sensor", "state_topic": topic}
-    share = {"unit_of_measurement": "%", "state_class": "measurement", "value_template": _SHARE}
-    row = {"json_attributes_topic": topic, "json_attributes_template": _DETAILS}
-    count = {"state_class": "measurement", "value_template": "{{ value_json.n }}"}
-    yield f"{attribute}_value", {**sensor, "name": attribute, "value_template": _VALUE}
-    yield f"{attribute}_share", {**sensor, "name": f"{attribute}, its share", **share, **row}
-    yield f"{attribute}_reports", {**sensor, "name": f"{attribute}, reports", **count}

@@ -162,7 +162,15 @@ class PostgresStore(Store):
     @contextmanager
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
-        if not self._end(key):
+        with self._leading():  # from now on no batch counts for this round
+            self._worker.take_all()
+            ended = self._db.fetch_one(
+                """INSERT INTO round (campaign, number, ended) VALUES (%s, %s, true)
+                   ON CONFLICT (campaign, number) DO UPDATE SET ended = true
+                   WHERE round.sealed IS NULL RETURNING number""",
+                key,
+            )
+        if ended is None:
             yield None
             return
         try:
@@ -173,18 +181,6 @@ class PostgresStore(Store):
                 self._open_again(key)
             raise
         self._counting.stored.discard(key)
-
-    def _end(self, key: Round) -> bool:
-        """From now on no batch counts for this round; False if it is sealed."""
-        with self._leading():
-            self._worker.take_all()
-            row = self._db.fetch_one(
-                """INSERT INTO round (campaign, number, ended) VALUES (%s, %s, true)
-                   ON CONFLICT (campaign, number) DO UPDATE SET ended = true
-                   WHERE round.sealed IS NULL RETURNING number""",
-                key,
-            )
-        return row is not None
 
     def _open_again(self, key: Round) -> None:
         with self._leading():
@@ -475,30 +471,28 @@ def _copy_reports(db: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def _contents(db: Connection) -> Iterator[Portion]:
-    """What was copied, as it was given."""
+    """What was copied, as it was given: texts in the order of their bytes, whatever the database's
+    language is."""
     for table in MOVED:
         columns, keys = TABLES[table]
+        order = [
+            sql.Identifier(column)
+            + sql.SQL(' COLLATE "C"' if column == "name" or table == "revoked" else "")
+            for column in columns[:keys]
+        ]
         query = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
             sql.SQL(", ").join(map(sql.Identifier, columns)),
             sql.Identifier(table),
             sql.SQL("WHERE sealed IS NOT NULL" if table == "round" else ""),
-            sql.SQL(", ").join(_by_bytes(table, column) for column in columns[:keys]),
+            sql.SQL(", ").join(order),
         )
         yield Portion(table, db.stream(query, ()))
     yield Portion(REPORT, _reports(db))
 
 
-def _by_bytes(table: str, column: str) -> sql.Composed:
-    """Text in the order of its bytes, whatever the database's language is."""
-    order = sql.SQL(' COLLATE "C"') if column == "name" or table == "revoked" else sql.SQL("")
-    return sql.Identifier(column) + order
-
-
 def _reports(db: Connection) -> Iterator[tuple[Any, ...]]:
     rounds = db.fetch("SELECT campaign, number FROM round WHERE stored ORDER BY 1, 2")
     query = sql.SQL("SELECT device, attribute, place, body FROM {} ORDER BY device")
-    for campaign, number in rounds:
-        for device, attribute, place, body in db.stream(
-            query.format(reports_of(campaign, number)), ()
-        ):
-            yield campaign, number, device, attribute, *divmod(place, TAGS), body
+    for key in rounds:
+        for device, attribute, place, body in db.stream(query.format(reports_of(*key)), ()):
+            yield *key, device, attribute, *divmod(place, TAGS), body

@@ -209,9 +209,11 @@ class SqliteStore(Store):
         _, firsts = np.unique(devices[fresh], return_index=True)
         new = np.sort(fresh[firsts])
         places = index.add(devices[new], attributes[new])
-        self._append(
-            report_id(campaign, number, places.start),
-            batch if len(new) == len(batch) else [batch[i] for i in new],
+        inserted = batch if len(new) == len(batch) else [batch[i] for i in new]
+        first = report_id(campaign, number, places.start)
+        self._db.executemany(
+            "INSERT INTO report (id, device, attribute, page, tag, body) VALUES (?, ?, ?, ?, ?, ?)",
+            zip(range(first, first + len(new)), *islice(zip(*inserted), 2, None)),
         )
         self._open_in(campaign).add(number)
         if len(new) + len(outcomes_by_index) < len(batch):
@@ -219,19 +221,11 @@ class SqliteStore(Store):
             absent[list(outcomes_by_index)] = absent[new] = False
             positions = np.flatnonzero(absent)
             for i, entry in zip(positions.tolist(), index.find(devices[positions]).tolist()):
-                same = self._is_same(report_id(campaign, number, place_of(entry)), batch[i])
+                c, stored = batch[i], report_id(campaign, number, place_of(entry))
+                row = self._db.execute("SELECT attribute, body FROM report WHERE id = ?", (stored,))
+                same = row.fetchone() == (c.attribute, c.body)
                 outcomes_by_index[i] = Outcome.DUPLICATE if same else Outcome.CONFLICT
         return outcomes_by_index
-
-    def _append(self, first: int, batch: Sequence[Candidate]) -> None:
-        self._db.executemany(
-            "INSERT INTO report (id, device, attribute, page, tag, body) VALUES (?, ?, ?, ?, ?, ?)",
-            zip(range(first, first + len(batch)), *islice(zip(*batch), 2, None)),
-        )
-
-    def _is_same(self, report: int, again: Candidate) -> bool:
-        row = self._db.execute("SELECT attribute, body FROM report WHERE id = ?", (report,))
-        return bool(row.fetchone() == (again.attribute, again.body))
 
     def _excluded(
         self, campaign: int, number: int, devices: Numbers, attributes: Numbers
@@ -329,7 +323,18 @@ class SqliteStore(Store):
         key = (campaign.id, number)
 
         def count_devices(released: Sequence[int], set_aside: Sequence[int]) -> None:
-            self._count_devices(key, released, set_aside)
+            ids = ids_of_round(*key)
+            lists = [",".join(map(str, attributes)) for attributes in (released, set_aside)]
+            self._db.execute(
+                f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+                    SELECT campaign, device, attribute,
+                           attribute IN ({lists[0]}), attribute IN ({lists[1]})
+                    FROM report WHERE id BETWEEN ? AND ? ORDER BY device
+                    ON CONFLICT (campaign, device) DO UPDATE SET rounds = rounds + excluded.rounds,
+                    unreleased = unreleased + excluded.unreleased""",  # noqa: S608 - whole numbers
+                ids,
+            )
+            self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
 
         with self._changing_reports():
             added = self._db.execute(
@@ -344,21 +349,6 @@ class SqliteStore(Store):
         self._open.get(campaign.id, set()).discard(number)
         self._devices.pop(key, None)
         self.wipe_log(deleted=True)
-
-    def _count_devices(self, key: Round, released: Sequence[int], set_aside: Sequence[int]) -> None:
-        ids = ids_of_round(*key)
-        lists = [",".join(map(str, attributes)) for attributes in (released, set_aside)]
-        self._db.execute(
-            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
-                SELECT campaign, device, attribute,
-                       attribute IN ({lists[0]}), attribute IN ({lists[1]})
-                FROM report WHERE id BETWEEN ? AND ? ORDER BY device
-                ON CONFLICT (campaign, device) DO UPDATE SET
-                rounds = rounds + excluded.rounds, unreleased = unreleased + excluded.unreleased
-            """,  # noqa: S608 - whole numbers
-            ids,
-        )
-        self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
 
     # --- the only worker -------------------------------------------------------------------------
 
@@ -482,17 +472,13 @@ class DeviceIndex:
         while self._runs and len(self._runs[-1][0]) < min(2 * length, LONGEST_RUN):
             runs.insert(0, self._runs.pop())
             length += len(runs[0][0])
-        self._runs.append(_merged(runs))
-
-
-def _merged(runs: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
-    """One run made of several, with as little memory at a time as possible."""
-    keys = np.concatenate([part for part, _ in runs])
-    entries = np.concatenate([part for _, part in runs])
-    runs.clear()
-    order = np.argsort(keys, kind="stable")  # which is fast where parts are sorted already
-    keys = keys[order]
-    return keys, entries[order]
+        # One run made of several, with as little memory at a time as possible.
+        keys = np.concatenate([part for part, _ in runs])
+        entries = np.concatenate([part for _, part in runs])
+        runs.clear()
+        order = np.argsort(keys, kind="stable")  # which is fast where parts are sorted already
+        keys = keys[order]
+        self._runs.append((keys, entries[order]))
 
 
 def place_of(entry: int) -> int:

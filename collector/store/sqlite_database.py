@@ -198,19 +198,14 @@ class SqliteDatabase:
         This does not wait for readers: call it again later.
         """
         self._unwiped = self._unwiped or deleted
-        if not self._unwiped and self._log_bytes() <= 2 * LOG_BYTES:
+        grown = self._log.exists() and self._log.stat().st_size > 2 * LOG_BYTES
+        if not self._unwiped and not grown:
             return
         self.execute("PRAGMA busy_timeout = 0")
         with suppress(sqlite3.OperationalError):
             busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._unwiped = bool(busy)
         self.execute(_BUSY)
-
-    def _log_bytes(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except FileNotFoundError:
-            return 0
 
 
 # --- opening -------------------------------------------------------------------------------------
