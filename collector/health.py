@@ -29,11 +29,7 @@ OUTDATED: Final = (
 )
 # What a running broker or collector cannot take over by reloading: where the broker listens and
 # with what, and how the collector connects to it. Brokers do reload users, passwords and access.
-_CONFIGURATION: Final = (
-    "nats.conf",
-    "mosquitto.conf",
-    "credentials/Collector/collector.toml",
-)
+_CONFIGURATION: Final = ("nats.conf", "mosquitto.conf", "credentials/Collector/collector.toml")
 
 
 class Waiting(TypedDict):
