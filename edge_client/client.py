@@ -86,7 +86,9 @@ class EdgeClient(Device):
 
         def brokers() -> list[str] | None:
             """Those named, else those where campaigns were joined with credentials, if any."""
-            return self.store.known_brokers() or None if named is None else list(map(str, named))
+            if named is not None:
+                return list(map(str, named))
+            return sorted({m.broker for m in self.memberships() if m.known_broker}) or None
 
         super().__init__(state_dir, policy=policy, exclusive=exclusive, clock=clock, trace=trace)
         self.credentials = credentials or Credentials()
@@ -230,7 +232,7 @@ class EdgeClient(Device):
         if (name, number) not in left:
             return Reported(name, number, ReportState(row.fate))
         trouble = delivery.trouble(membership.broker)
-        if not trouble and not delivery.was_sent(row):
+        if not trouble and not delivery.queues[name].reports[number].attempts:
             trouble = "there was no time to send it"
         state = ReportState.QUEUED if trouble else ReportState.SENT
         return Reported(name, number, state, trouble)

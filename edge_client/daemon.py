@@ -107,7 +107,7 @@ class Runner:
         rest = min([self._timing.step, *(self._schedule(m).wait(m) for m in members)])
         self.delivery.run_network(rest if wait is None else wait)
         if trouble := self.delivery.trouble():
-            connected = self.delivery.is_connected
+            connected = all(each.is_ready for each in self.delivery.connections.values())
             problem = Problem.REPORT_REFUSED if connected else Problem.BROKER_AWAY
             text = f"{problem}: {trouble}; {text}"
         self._heartbeat.write(text, len(self.delivery.queued))
@@ -140,7 +140,8 @@ class Runner:
 
     def _doubted(self, membership: Membership, allowed: Due) -> Wait | None:
         """Why to wait because of the clock: what the collector says of its rounds is a hint."""
-        state, name = self.delivery.collector_state(membership.name), membership.name
+        name = membership.name
+        state = self.delivery.queues[name].state
         is_ahead = is_ahead_of(state, membership.manifest, self.clock)
         if is_ahead and name not in self._warned:
             log.warning("%s: this clock is ahead of the collector's; one of them is wrong", name)

@@ -273,8 +273,8 @@ class Delivery:
         self._clock = agent.clock
         self._trace = agent.trace
         self._connector = connector
-        self._queues: dict[str, CampaignQueue] = {}
-        self._connections: dict[str, Connection] = {}
+        self.queues: dict[str, CampaignQueue] = {}
+        self.connections: dict[str, Connection] = {}
         self._seen: int | None = None
 
     def deliver(self, timeout: float) -> list[Queued]:
@@ -297,7 +297,7 @@ class Delivery:
             self._seen = version
             self._read_store()
         try:
-            for queue in self._queues.values():
+            for queue in self.queues.values():
                 queue.expire(self._clock.wall())
                 queue.settle(self._store)
         except StorageFailure as error:  # tried again, and meanwhile the rows stay
@@ -306,9 +306,9 @@ class Delivery:
     def run_network(self, wait: float) -> None:
         """Connect, send and listen, for about that many seconds."""
         self._follow_brokers()
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             connection.open_if_due()
-        linked = [(b, c) for b, c in self._connections.items() if c.link is not None]
+        linked = [(b, c) for b, c in self.connections.items() if c.link is not None]
         if not linked:
             time.sleep(wait)
         for broker, connection in linked:
@@ -319,12 +319,12 @@ class Delivery:
 
     def close(self) -> None:
         """Disconnect from every broker; what is queued stays in the store."""
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             connection.close()
 
     def add(self, row: Queued) -> None:
         """A report that was just drawn and stored: it need not wait for the next `settle`."""
-        self._queues[row.campaign].add(row)
+        self.queues[row.campaign].add(row)
 
     def look_again(self) -> None:
         """Read the store with the next `settle`, also if no other process wrote to it."""
@@ -332,56 +332,41 @@ class Delivery:
 
     @property
     def queued(self) -> list[Queued]:
-        return [r.row for queue in self._queues.values() for r in queue.reports.values()]
+        return [r.row for queue in self.queues.values() for r in queue.reports.values()]
 
     def trouble(self, broker: str | None = None) -> str:
         """Why a broker, or any of them, cannot be used; empty if it can. Also after `deliver`."""
-        connections = self._connections.items()
+        connections = self.connections.items()
         return "; ".join(c.trouble for b, c in connections if c.trouble and broker in (None, b))
-
-    @property
-    def is_connected(self) -> bool:
-        return all(connection.is_ready for connection in self._connections.values())
-
-    def collector_state(self, campaign: str) -> State | None:
-        """What a campaign's collector last said of itself, if it was heard."""
-        queue = self._queues.get(campaign)
-        return queue.state if queue else None
-
-    def was_sent(self, row: Queued) -> bool:
-        """Whether a report that is still queued has been handed to its broker at least once."""
-        queue = self._queues.get(row.campaign)
-        report = queue.reports.get(row.round) if queue else None
-        return report is not None and report.attempts > 0
 
     def _read_store(self) -> None:
         self.memberships = self._store.memberships()
         queues: dict[str, CampaignQueue] = {}
         for member in self.memberships:
             if member.status == "joined":
-                queue = self._queues.get(member.name) or CampaignQueue(member, self._trace)
+                queue = self.queues.get(member.name) or CampaignQueue(member, self._trace)
                 queue.membership = member
                 queue.follow(self._store.reports(member.name, queued_only=True))
                 queues[member.name] = queue
-        self._queues = queues
-        for broker, connection in self._connections.items():
+        self.queues = queues
+        for broker, connection in self.connections.items():
             if connection.is_ready:
                 connection.subscribe(self._queues_of(broker))
 
     def _queues_of(self, broker: str) -> list[CampaignQueue]:
-        return [queue for queue in self._queues.values() if queue.membership.broker == broker]
+        return [queue for queue in self.queues.values() if queue.membership.broker == broker]
 
     def _follow_brokers(self) -> None:
         """One connection for each broker that a joined campaign reports to, and no other."""
-        brokers = {queue.membership.broker for queue in self._queues.values()}
-        for broker in self._connections.keys() - brokers:
-            self._connections.pop(broker).close()
-        for broker in brokers - self._connections.keys():
+        brokers = {queue.membership.broker for queue in self.queues.values()}
+        for broker in self.connections.keys() - brokers:
+            self.connections.pop(broker).close()
+        for broker in brokers - self.connections.keys():
             shared = (self._connector, self._clock, self.timing, self._jitter, self._trace)
-            self._connections[broker] = Connection(broker, *shared)
+            self.connections[broker] = Connection(broker, *shared)
 
     def _hear(self, message: Message) -> None:
-        for queue in list(self._queues.values()):
+        for queue in list(self.queues.values()):
             if queue.hear(message.topic or "", message.payload):
                 try:
                     self._close_campaign(queue)
@@ -394,7 +379,7 @@ class Delivery:
         self._store.finish(name, dict.fromkeys(queue.reports, "closed"))
         self._store.set_status(name, "left", at)
         self._store.decide(name, "closed by the collector", at)
-        del self._queues[name]
+        del self.queues[name]
         self.look_again()
         log.info("%s: the collector has closed the campaign", name)
 

@@ -247,13 +247,6 @@ class Store:
                 )
             self._decide(name, "joined", at)
 
-    def known_brokers(self) -> list[str]:
-        """The brokers that credentials were for when campaigns were joined there."""
-        rows = self.execute(
-            "SELECT DISTINCT broker FROM campaign WHERE known_broker ORDER BY broker"
-        )
-        return [broker for (broker,) in rows]
-
     def before_loss(self, campaign: str) -> Participation | None:
         """What a campaign had been shown before the memory was lost."""
         found = self.execute("SELECT * FROM before_loss WHERE campaign = ?", (campaign,)).fetchone()
