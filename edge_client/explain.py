@@ -66,9 +66,6 @@ def every(seconds: int) -> str:
     raise AssertionError("a period is a whole number of seconds")
 
 
-# --- mechanisms in words -------------------------------------------------------------------------
-
-
 class Words(NamedTuple):
     """What the owner reads about one question.
 

@@ -187,9 +187,6 @@ def _read(name: str, value: Any) -> Any:
     return value
 
 
-# --- what a source of private values, and all of them together, may still be charged -------------
-
-
 def check_joining(
     store: Store, policy: Policy, manifest: Manifest, kept: Participation | None, now: float
 ) -> None:

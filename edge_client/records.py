@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from protocol_spec import Attribute, Calibration, Manifest, Mechanism, Topics
+from protocol_spec import Attribute, Manifest, Mechanism, Topics
 from protocol_spec.programs.settings import BrokerUrl
 
 Trace = Callable[[str], None]
@@ -83,10 +83,6 @@ class Membership:
     @property
     def mechanism(self) -> Mechanism:
         return self.manifest.mechanisms[self.attribute_index]
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.mechanism.calibration
 
     @cached_property
     def topics(self) -> Topics:

@@ -38,9 +38,6 @@ BROKER_SEES: Final = (
 )
 
 
-# --- one campaign --------------------------------------------------------------------------------
-
-
 def invitation_facts(
     invitation: Invitation,
     device: str | None,
@@ -199,9 +196,6 @@ def _state(membership: Membership, clock: Clock) -> str:
 
 def _instant(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# --- the whole device ----------------------------------------------------------------------------
 
 
 def show_facts(client: Device, memberships: Sequence[Membership]) -> Facts:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final
 
 from protocol_spec.programs.system import overwrite
 
@@ -44,15 +44,6 @@ HEARTBEAT_BYTES: Final = 1024
 HEARTBEAT_FILE: Final = "heartbeat"
 
 
-class Beat(TypedDict):
-    """What an agent last wrote: its process, its state, and the number of queued reports."""
-
-    pid: int
-    state: str
-    queued: int
-    at: int
-
-
 class Heartbeat:
     """Writes the present state whenever it changes."""
 
@@ -69,17 +60,17 @@ class Heartbeat:
         self._last = (text, queued)
         # At most 440 bytes of text: even if each needs escaping, the record fits.
         state = text.encode(errors="replace")[:440].decode(errors="ignore")
-        beat = Beat(pid=os.getpid(), state=state, queued=queued, at=int(self._now()))
+        beat = {"pid": os.getpid(), "state": state, "queued": queued, "at": int(self._now())}
         with suppress(OSError):
             overwrite(
                 self._path, json.dumps(beat, ensure_ascii=False).encode().ljust(HEARTBEAT_BYTES)
             )
 
 
-def last_heartbeat(directory: Path) -> Beat | None:
-    """What a running agent last wrote; None when none is running."""
+def last_heartbeat(directory: Path) -> dict[str, Any] | None:
+    """What a running agent last wrote (`pid`, `state`, `queued`, `at`); None if none is running."""
     try:
-        beat: Beat = json.loads((directory / HEARTBEAT_FILE).read_bytes())
+        beat: dict[str, Any] = json.loads((directory / HEARTBEAT_FILE).read_bytes())
         os.kill(beat["pid"], 0)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -67,9 +67,6 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     click.echo(f"Started an empty memory in {settings.state_dir}. Stays booked as spent: {total}.")
 
 
-# --- show, status --------------------------------------------------------------------------------
-
-
 @command
 @CAMPAIGN
 @click.option(
@@ -115,9 +112,6 @@ def status(settings: Settings, as_json: bool) -> None:
 
     with open_device(settings) as device:
         print_facts(statement.status_facts(device), as_json, text.status_text)
-
-
-# --- page ----------------------------------------------------------------------------------------
 
 
 @command

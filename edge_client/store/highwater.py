@@ -105,9 +105,6 @@ def _parse(record: bytes) -> Mark | None:
         return None
 
 
-# --- the mark of a database: functions of a bare connection, which may be to a damaged one -------
-
-
 def meta(db: sqlite3.Connection, key: str) -> Any:
     """A value of the store itself: its identity `store` or its `sequence`."""
     return db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]

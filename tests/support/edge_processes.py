@@ -250,7 +250,7 @@ class RoundClock(SystemClock):
 def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> list[bytes]:
     """Queue a report for each of these rounds, as if drawn when they were open."""
     payloads: list[bytes] = []
-    randomiser, schedule = Randomiser(membership.calibration), membership.manifest.rounds
+    randomiser, schedule = Randomiser(membership.mechanism.calibration), membership.manifest.rounds
     memo = randomiser.memoize(0)
     for number in rounds:
         body = randomiser.report(memo)
