@@ -285,7 +285,7 @@ def accept_loss(
     if that is more (I14).
     Refused when the memory is sound: then `forget` is what wipes it.
     """
-    from edge_client.store.recovery import recover  # noqa: PLC0415 - rarely needed
+    from edge_client.store import recover  # noqa: PLC0415 - rarely needed
 
     try:
         Store(Path(state_dir), exclusive=True).close()

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 import edge_client
+from edge_client import store
 from edge_client.agent import Wait
 from edge_client.records import Fate, Status
-from edge_client.store import REASONS, recovery
+from edge_client.store import REASONS
 
 PACKAGE = Path(edge_client.__file__).parent
 
@@ -31,7 +32,7 @@ def said() -> dict[str, tuple[str, ...]]:
         *get_args(Fate),
         *REASONS.values(),
         *map(str, Wait),
-        recovery.REASON,
+        store.LOSS_REASON,
     )
     found: dict[str, tuple[str, ...]] = {word: (word,) for word in words}
     for file in PACKAGE.rglob("*.py"):
