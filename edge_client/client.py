@@ -31,7 +31,7 @@ from edge_client.link import Connector, MakeLink, PahoLink
 from edge_client.policy import Policy
 from edge_client.records import FORGOTTEN, Invitation, Membership, Status, Timing, Trace, no_trace
 from edge_client.status import ReportState
-from edge_client.store import Store
+from edge_client.store import Store, recover
 from protocol_spec import DEFAULT_NAMESPACE, AllomfreeError, Entropy, Manifest
 from protocol_spec.programs.settings import (
     BrokerUrl,
@@ -285,8 +285,6 @@ def accept_loss(
     if that is more (I14).
     Refused when the memory is sound: then `forget` is what wipes it.
     """
-    from edge_client.store import recover  # noqa: PLC0415 - rarely needed
-
     try:
         Store(Path(state_dir), exclusive=True).close()
     except StateLost:

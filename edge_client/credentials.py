@@ -40,7 +40,7 @@ class Remembered:
 
     @property
     def identifies(self) -> bool:
-        """Whether it tells the broker who we are."""
+        """Whether it identifies this device to the broker."""
         secrets = (self.username, self.password, self.password_file, self.cert_file)
         return any(secret is not None for secret in secrets)
 

@@ -128,7 +128,7 @@ class Runner:
             return doubted
         if self.clock.wall() < schedule.moment(membership, allowed):
             return "waiting for this round's moment"
-        self.delivery.look_again()  # whatever happens next
+        self.delivery.reload()  # whatever happens next
         try:
             drawn = self.agent.draw(membership, self._read)
         except AllomfreeError as error:

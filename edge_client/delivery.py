@@ -106,7 +106,7 @@ class CampaignQueue:
                 self.reports.pop(number, None)
             self.fates = {}
 
-    def hear(self, topic: str, payload: bytes) -> bool:
+    def handle(self, topic: str, payload: bytes) -> bool:
         """Note a receipt; returns whether the message says that the campaign is closed."""
         topics, digest = self.membership.topics, digest8(self.membership.manifest)
         if topic == topics.state:
@@ -182,7 +182,7 @@ class Connection:
 
         A receipt may have passed us by: a page reaches us with QoS 0, and a broker may take a
         subscription between handing a page on and keeping it. It is not published again unless it
-        changes, so whoever sends again also asks for what is retained again.
+        changes, so sending again also subscribes again, for what is retained.
         """
         now = self.clock.steady()
         for queue in queues:
@@ -315,7 +315,7 @@ class Delivery:
             queues = self._queues_of(broker)
             connection.send(queues)
             for message in connection.listen(queues, wait / len(linked)):
-                self._hear(message)
+                self._handle(message)
 
     def close(self) -> None:
         """Disconnect from every broker; what is queued stays in the store."""
@@ -326,7 +326,7 @@ class Delivery:
         """A report that was just drawn and stored: it need not wait for the next `settle`."""
         self.queues[row.campaign].add(row)
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """Read the store with the next `settle`, also if no other process wrote to it."""
         self._seen = None
 
@@ -365,12 +365,12 @@ class Delivery:
             shared = (self._connector, self._clock, self.timing, self._jitter, self._trace)
             self.connections[broker] = Connection(broker, *shared)
 
-    def _hear(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         for queue in list(self.queues.values()):
-            if queue.hear(message.topic or "", message.payload):
+            if queue.handle(message.topic or "", message.payload):
                 try:
                     self._close_campaign(queue)
-                except StorageFailure as error:  # it is retained: heard again when reconnected
+                except StorageFailure as error:  # it is retained: received again after a reconnect
                     log.warning("%s", error, extra={"state": Problem.DISK_FULL})
 
     def _close_campaign(self, queue: CampaignQueue) -> None:
@@ -380,7 +380,7 @@ class Delivery:
         self._store.set_status(name, "left", at)
         self._store.decide(name, "closed by the collector", at)
         del self.queues[name]
-        self.look_again()
+        self.reload()
         log.info("%s: the collector has closed the campaign", name)
 
     def _jitter(self, pause: float) -> float:

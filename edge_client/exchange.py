@@ -58,7 +58,7 @@ def fetch_invitation(
 def fetch_signer(
     connector: Connector, offered: Invitation, digest: bytes | None, timeout: float
 ) -> Invitation:
-    """A campaign whose manifest is here already: only its signature is asked for, if it has one."""
+    """For a manifest that is here already: only its signature is fetched, if it has one."""
     manifest, broker = offered.manifest, offered.broker
     _check_digest(manifest, manifest.campaign, digest)
     known = replace(offered, whole_digest=True)  # the owner has the manifest itself
@@ -98,7 +98,7 @@ def _check_digest(manifest: Manifest, campaign: str, *digests: bytes | None) -> 
 
 
 def _signer(link: Link, manifest: Manifest, namespace: str, timeout: float) -> bytes:
-    """Who is shown to have signed a manifest; empty if nobody says so or it cannot be checked."""
+    """The key whose signature was verified; empty if there is none or it cannot be checked."""
     if not manifest.operator:
         return b""
     payload = _retained(link, Topics(manifest.campaign, namespace).signature, timeout)

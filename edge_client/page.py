@@ -5,9 +5,9 @@ drawn inside it, and every text is escaped. As a file it is private to its owner
 an earlier one of its kind.
 
 The server listens on loopback only, but every user of the machine can reach that, and so can a web
-site by a name that it lets point here (DNS rebinding). So the address holds a random word, compared
-in constant time, and a request for any other host name is refused. It only reads: there is nothing
-that a request could change.
+site by a name that it lets point here (DNS rebinding). So the address holds a random token,
+compared in constant time, and a request for any other host name is refused. It only reads: there
+is nothing that a request could change.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 LAST_REPORTS: Final = 12
 SHOWN_REPORTS: Final = 3
 SHOWN_CHARGES: Final = 4
-MOST_SAID: Final = 6
+MOST_ANSWERS: Final = 6
 MOST_ROUNDS: Final = 24
 STOPPING: Final = {
     "pause": message("nothing is drawn or sent until you resume; the memory is kept"),
@@ -339,7 +339,7 @@ def _reports(facts: Facts) -> str:
 
 def _report(row: Facts, preview: list[str]) -> str:
     says = row["says"]
-    answer = and_more(", ".join(says[:MOST_SAID]) or say("nothing"), says, MOST_SAID)
+    answer = and_more(", ".join(says[:MOST_ANSWERS]) or say("nothing"), says, MOST_ANSWERS)
     first = say("Round {round}", round=row["round"])
     # Counted from the end: what precedes the noise grows with the number of the round.
     pairs = row["bytes"].split(" ")
@@ -426,7 +426,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, render: Callable[[], str], port: int) -> None:
         self.render = render
-        self.word = os.urandom(16).hex()
+        self.token = os.urandom(16).hex()
         self._free = BoundedSemaphore(AT_ONCE)
         try:
             super().__init__((HOST, port), _Handler)
@@ -438,7 +438,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.server_port}/{self.word}/"
+        return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def server_bind(self) -> None:
         """Without asking for this machine's name, which may take long and is not needed."""
@@ -461,7 +461,7 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that went away is no news, and the text of an error may be private."""
+        """A disconnected reader is not worth a message, and the text of an error may be private."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -493,7 +493,7 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in NAMES:
             return 421, "This page answers to 127.0.0.1 and localhost only.\n"
         given = self.path.encode(errors="replace")
-        if not hmac.compare_digest(given, f"/{self.server.word}/".encode()):
+        if not hmac.compare_digest(given, f"/{self.server.token}/".encode()):
             return 404, "Open the whole address that `allomfree-edge page` printed.\n"
         try:
             return 200, self.server.render()

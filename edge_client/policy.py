@@ -27,7 +27,7 @@ THE_FILE: Final = "the configuration file"  # whose name commands know
 
 
 class Operator(NamedTuple):
-    """Somebody whose campaigns the owner trusts: a public key, and what the owner calls it."""
+    """A publisher whose campaigns the owner trusts: a public key, and the owner's name for it."""
 
     key: bytes
     name: str
@@ -100,9 +100,9 @@ class Policy:
             raise _refusal(name, "sources", what, [*self.sources, *more])
 
     def check_operator(self, campaign: str, operator: bytes) -> None:
-        """Raise `PolicyRefusal` unless an operator is known who is shown to have signed it.
+        """Raise `PolicyRefusal` unless the verified signature is of an operator in the policy.
 
-        Without operators in the policy anybody's campaigns are allowed, signed or not.
+        Without operators in the policy all campaigns are allowed, signed or not.
         """
         if self.operators and self.operator_name(operator) is None:
             signer = f"signed by {operator.hex()}, whom you do not list" if operator else "unsigned"
@@ -197,7 +197,7 @@ def check_joining(
     needed, campaign = manifest.lifetime_epsilon, manifest.campaign
     if kept is not None and manifest.reporting == "once":
         needed = (manifest.rounds.each - kept.answers) * manifest.eps_1
-    names = [asked.name for asked in manifest.attributes]
+    names = [attribute.name for attribute in manifest.attributes]
     for name in names if kept is None else [names[kept.attribute]]:
         policy.check_budget(campaign, name, needed, used(store, name, campaign, now))
     policy.check_total(campaign, needed, used(store, None, campaign, now))

@@ -44,8 +44,8 @@ class Timing:
 class Invitation:
     """A campaign that could be joined, and where it came from.
 
-    `whole_digest` says that the invitation named the manifest's whole digest, and `operator` is who
-    is shown to have signed it: empty if nobody did, or if that could not be checked.
+    `whole_digest` says that the invitation named the manifest's whole digest; `operator` is the key
+    whose signature was verified: empty if there is none, or if it could not be checked.
     """
 
     manifest: Manifest

@@ -71,7 +71,7 @@ class Settings:
     given: frozenset[str] = frozenset()
 
     @property
-    def speech(self) -> str:
+    def owner_language(self) -> str:
         return self.language or language_of(os.environ)
 
     def to_remember(self) -> Remembered | None:

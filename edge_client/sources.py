@@ -25,7 +25,7 @@ PLUGINS: Final = "allomfree.sources"  # the group of entry points
 
 
 class Source(Protocol):
-    """Anything that can be asked for the device's present value."""
+    """Anything that reads the device's current value."""
 
     def read(self) -> object:
         """The value: text, or a number for numeric attributes."""
@@ -211,7 +211,7 @@ class PluginSource:
             return self.function(**self.options)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code may raise anything
             kind = type(error).__name__
-        # Outside of the handler, so that not even the context holds what the plugin said.
+        # Outside of the handler, so that not even the context holds the plugin's message.
         raise SourceFailure(
             f"the plugin {quoted(self.name)} failed with {kind}; nothing was drawn or sent"
         )

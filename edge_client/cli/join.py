@@ -12,7 +12,7 @@ from edge_client.cli.common import agree_or_exit, command, naming_the_file, open
 from edge_client.clock import doubt, first_round_to_come
 from edge_client.credentials import Remembered
 from edge_client.errors import SettingsError
-from edge_client.language import ENGLISH, message, say, speaking
+from edge_client.language import ENGLISH, in_language, message, say
 from edge_client.records import Invitation
 from edge_client.settings import REMEMBERED, Settings
 from edge_client.status import last_heartbeat
@@ -92,7 +92,7 @@ def join(
             _preview(client, settings, invitation, as_json)
             client.check(invitation, again=again)
             return
-        with speaking(settings.speech):
+        with in_language(settings.owner_language):
             # With --json, standard output is one object.
             _explain(client, settings, invitation, quiet=as_json and yes, err=as_json)
             if not yes:
@@ -101,7 +101,7 @@ def join(
         membership = client.join(invitation, again=again)
         from edge_client import statement, text  # noqa: PLC0415
 
-        with speaking(ENGLISH if as_json else settings.speech):
+        with in_language(ENGLISH if as_json else settings.owner_language):
             print_facts(statement.joined_facts(membership), as_json, text.joined_text)
             if as_json:
                 return
@@ -129,7 +129,7 @@ def _facts(client: EdgeClient, settings: Settings, invitation: Invitation) -> Fa
 def _preview(client: EdgeClient, settings: Settings, invitation: Invitation, as_json: bool) -> None:
     from edge_client.text import asked_text  # noqa: PLC0415
 
-    with speaking(ENGLISH if as_json else settings.speech):
+    with in_language(ENGLISH if as_json else settings.owner_language):
         facts = _facts(client, settings, invitation)
         print_facts(facts, as_json, lambda f: asked_text(f, settings.config))
 

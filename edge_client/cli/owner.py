@@ -9,7 +9,7 @@ import click
 
 from edge_client.cli import COMMANDS
 from edge_client.cli.common import CAMPAIGN, agree_or_exit, command, open_client, open_device
-from edge_client.language import ENGLISH, say, speaking
+from edge_client.language import ENGLISH, in_language, say
 from edge_client.settings import Settings
 from protocol_spec.programs.cli import AS_JSON, print_facts
 
@@ -51,7 +51,7 @@ def forget(settings: Settings, campaign: str | None, lost: bool, yes: bool, time
     final = "The collector will not count this device in the campaign again.\n"
     if not lost:
         with open_device(settings) as device:
-            device.find(campaign)  # who has nothing to forget is not asked
+            device.find(campaign)  # without such a campaign there is nothing to ask
     if not yes:
         agree_or_exit(warning if lost else final + warning, "Nothing was changed.")
     if not lost:
@@ -83,8 +83,8 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
     """
     from edge_client import statement, text  # noqa: PLC0415 - `run` does not need it
 
-    speech = ENGLISH if as_json else settings.speech
-    with open_device(settings) as device, speaking(speech):
+    speech = ENGLISH if as_json else settings.owner_language
+    with open_device(settings) as device, in_language(speech):
         found = [device.find(campaign)] if campaign else device.memberships()
         if html is None:
             print_facts(statement.show_facts(device, found), as_json, text.show_text)
@@ -138,7 +138,7 @@ def page(settings: Settings, campaign: str | None, port: int) -> None:
         with (
             context.scope(cleanup=False),
             open_device(settings) as device,
-            speaking(settings.speech),
+            in_language(settings.owner_language),
         ):
             found = [device.find(campaign)] if campaign else device.memberships()
             return statement_page(device, found, served=True)
@@ -146,7 +146,7 @@ def page(settings: Settings, campaign: str | None, port: int) -> None:
     render()  # an error is reported here, before anybody looks
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with PageServer(render, port) as server:
-        with speaking(settings.speech):
+        with in_language(settings.owner_language):
             click.echo(say("Open {url} on this machine; Ctrl+C ends it.", url=server.url))
         try:
             server.serve_forever()

@@ -112,9 +112,9 @@ def _given(values: tuple[str, ...]) -> dict[str, Source]:
 
 
 def _check_questions(names: Iterable[str], memberships: list[Membership]) -> None:
-    """A name that nobody asks for would leave the question to its "other" answer, for life.
+    """Refuse a name that no campaign asks for: its question would get the "other" answer, for life.
 
-    Only names are looked at: what is said depends on no value.
+    The message depends on names only, never on a value.
     """
     asked = sorted({a.name for m in memberships for a in m.manifest.attributes})
     for name in names:

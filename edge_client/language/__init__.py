@@ -64,7 +64,7 @@ def current_language() -> str:
 
 
 @contextmanager
-def speaking(language: str | Catalogue) -> Iterator[None]:
+def in_language(language: str | Catalogue) -> Iterator[None]:
     """Everything said inside is in this language."""
     token = _current.set(load(language) if isinstance(language, str) else language)
     try:

@@ -5,7 +5,7 @@ Claims, each kept by one transaction on a write-ahead log with `synchronous=FULL
   I2  one memo per (campaign, value), and its charge is booked with it; an answer without a memo is
       booked with itself, and given only in a round that was drawn for it
   I3  one payload per (campaign, round), and rounds only go forward
-  I4  `Store.record` returns only when the report is on the disk: whoever sends it sends it later
+  I4  `Store.record` returns only when the report is on the disk: it is sent only after that
   I5  a row leaves the outbox only by `Store.finish` or because the owner left
 
 Losing this memory would mean drawing a second memo for the same value, so a missing, damaged,
@@ -225,8 +225,8 @@ class Store:
     ) -> None:
         """Remember consent, pseudonym, attribute and the rounds drawn; or take part again.
 
-        What was drawn first stands, also if another process has joined meanwhile. A signature that
-        was verified once stays so: it is of the same manifest.
+        What was drawn first is kept, also if another process has just joined. A signature that was
+        verified once stays so: it is of the same manifest.
         """
         name = manifest.campaign
         with self.transaction():

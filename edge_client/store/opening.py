@@ -44,7 +44,7 @@ STATE_FILES: Final = (
 )
 RECOVER: Final = "allomfree-edge forget --lost"
 
-APPLICATION_ID: Final = 0x414C4645  # "ALFE", so that `file` and others can tell
+APPLICATION_ID: Final = 0x414C4645  # "ALFE", recognised by `file` and other tools
 UNRELEASED_ID: Final = 0x414C4F46  # of databases made before the first release
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = f"""

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 import edge_client
-from edge_client import store
 from edge_client.agent import Wait
 from edge_client.records import Fate, Status
-from edge_client.store import REASONS
+from edge_client.store import LOSS_REASON, REASONS
 
 PACKAGE = Path(edge_client.__file__).parent
 
@@ -32,7 +31,7 @@ def said() -> dict[str, tuple[str, ...]]:
         *get_args(Fate),
         *REASONS.values(),
         *map(str, Wait),
-        store.LOSS_REASON,
+        LOSS_REASON,
     )
     found: dict[str, tuple[str, ...]] = {word: (word,) for word in words}
     for file in PACKAGE.rglob("*.py"):

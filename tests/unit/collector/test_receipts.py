@@ -132,7 +132,7 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
         assert len(page.tags) <= PAGE_TAGS
         seen.update(page.tags)
         for agent in agents:
-            agent.hear(topic, data)
+            agent.handle(topic, data)
         now, publications = now + 20.0, publications + 1
     assert publications == math.ceil(270_000 / PAGE_TAGS)
     assert seen == {tag.to_bytes(TAG_BYTES) for tag in tags}

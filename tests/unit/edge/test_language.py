@@ -18,12 +18,12 @@ from edge_client.language import (
     ENGLISH,
     LANGUAGES,
     Catalogue,
+    in_language,
     language_of,
     load,
     number,
     say,
     say_count,
-    speaking,
 )
 from edge_client.page import statement_page
 from edge_client.sources import unreadable
@@ -113,7 +113,7 @@ def test_no_message_is_left_in_english(code: str) -> None:
 @EVERY_OTHER
 def test_plurals_follow_the_language_and_what_is_missing_is_english(code: str) -> None:
     one, many = translations(code)["{count} report"]
-    with speaking(code):
+    with in_language(code):
         counted = [say_count(n, "{count} report", "{count} reports") for n in (0, 1, 2)]
         assert say("Never translated: {command}", command="x") == "Never translated: x"
         assert say_count(2, "{count} thing", "{count} things") == "2 things"
@@ -148,9 +148,9 @@ def test_the_locale_says_which(environ: dict[str, str], code: str) -> None:
 
 def test_numbers_are_written_as_each_language_does() -> None:
     assert number(1234.5, ",.2f") == "1,234.50"
-    with speaking("de"):
+    with in_language("de"):
         assert number(1234.5, ",.2f") == "1.234,50"
-    with speaking("fr"):
+    with in_language("fr"):
         assert number(1234.5, ",.2f") == "1\u00a0234,50"
     assert number(0.5) == "0.5", "English again"
 
@@ -170,7 +170,7 @@ ODDS = [
 @pytest.mark.parametrize(("probability", "english", "german", "french"), ODDS)
 def test_odds_in_everyday_words(probability: float, english: str, german: str, french: str) -> None:
     for code, expected in (("en", english), ("de", german), ("fr", french)):
-        with speaking(code):
+        with in_language(code):
             assert expected in times(probability).replace("\u00a0", " ")
 
 
@@ -243,7 +243,7 @@ def test_all_that_is_shown_is_translated(
     draw_rounds(agent, clock, drawn)
     member = only(agent)
     agent.store.close()
-    with EdgeClient(state, clock=clock, exclusive=False) as client, speaking(DISGUISE):
+    with EdgeClient(state, clock=clock, exclusive=False) as client, in_language(DISGUISE):
         invitation = client.invitation(manifest=asked, broker="mqtts://b.example")
         missing = unreadable(asked.attributes, {})
         page = statement_page(client, client.memberships())
@@ -327,7 +327,7 @@ def test_the_numbers_are_the_same_in_every_language(
         invitation = client.invitation(manifest=daily(), broker="mqtts://b.example")
         numbers = []
         for language in (ENGLISH, marks):
-            with speaking(language):
+            with in_language(language):
                 text = asked_text(invitation_facts(invitation, "me"), None)
             numbers.append(sorted(re.findall(r"[\d.]*\d", text)))
     assert numbers[0] == numbers[1]

@@ -522,7 +522,7 @@ def fetch(
 def test_whoever_has_the_address_sees_the_page_and_nobody_else(server: PageServer) -> None:
     """Other users of the machine reach the port, but do not know the random word."""
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[0-9a-f]{32}/", server.url)
-    path, port = f"/{server.word}/", server.server_port
+    path, port = f"/{server.token}/", server.server_port
     status, body, headers = fetch(port, path)
     assert (status, body) == (200, PAGE)
     assert fetch(port, path, "HEAD")[:2] == (200, "")
@@ -531,18 +531,18 @@ def test_whoever_has_the_address_sees_the_page_and_nobody_else(server: PageServe
     assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src")
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["Server"].strip() == "allomfree-edge"
-    near = server.word[:-1] + ("1" if server.word[-1] == "0" else "0")
+    near = server.token[:-1] + ("1" if server.token[-1] == "0" else "0")
     for other in ("/", "//", "/index.html", path[:-1], f"{path}x", f"{path}?x", f"/{near}/"):
         status, body, _ = fetch(port, other)
         assert status == 404
         assert "secret" not in body
-        assert server.word not in body
+        assert server.token not in body
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         assert fetch(port, path, method)[0] == 501, "nothing can be changed"
 
 
 def test_a_web_site_cannot_point_its_name_here(server: PageServer) -> None:
-    path = f"/{server.word}/"
+    path = f"/{server.token}/"
     for host in ("evil.example", "127.0.0.1.evil.example", "", "192.0.2.1:80"):
         status, body, _ = fetch(server.server_port, path, host=host)
         assert (status, "secret" in body) == (421, False)
@@ -564,7 +564,7 @@ def test_silent_connections_keep_nobody_out() -> None:
         address = ("127.0.0.1", server.server_port)
         silent = [socket.create_connection(address) for _ in range(AT_ONCE - 1)]
         try:
-            assert fetch(server.server_port, f"/{server.word}/")[:2] == (200, PAGE)
+            assert fetch(server.server_port, f"/{server.token}/")[:2] == (200, PAGE)
             beyond = [socket.create_connection(address) for _ in range(3)]
             silent += beyond
             beyond[-1].settimeout(20)
@@ -579,7 +579,7 @@ def test_what_is_wrong_is_shown() -> None:
         raise CampaignProblem("the memory is gone")
 
     with serving(fail) as server:
-        assert fetch(server.server_port, f"/{server.word}/")[:2] == (503, "the memory is gone\n")
+        assert fetch(server.server_port, f"/{server.token}/")[:2] == (503, "the memory is gone\n")
 
 
 def test_a_state_that_cannot_be_read_is_reported_at_once(cli: Cli, tmp_path: Path) -> None:
