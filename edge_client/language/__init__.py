@@ -2,9 +2,9 @@
 
 A message is its English text; `de.po` and `fr.po` hold the translations, and the `.mo` files next
 to them are what GNU gettext's `msgfmt` makes of them: a wheel needs no build step, and a test
-compares the two. Without `in_language`, and where a message is missing, it is English; so are errors,
-logs and everything for programs. Whatever the language, facts and numbers are the same: a test
-compares every message of every catalogue, its placeholders included.
+compares the two. Outside of `in_language`, and where a message is missing, it is English; so are
+errors, logs and everything for programs. Whatever the language, facts and numbers are the same: a
+test compares every message of every catalogue, its placeholders included.
 """
 
 from __future__ import annotations
