@@ -1,4 +1,4 @@
-"""What a device has told about itself so far, in epsilon for the ledger and in odds for people.
+"""What a device has disclosed so far, in epsilon for the ledger and in odds for people.
 
 Claim: `Spending.exact` is the exact worst-case log-ratio between two histories that change at the
 same moments, and `Spending.charged`, which the ledger books, is never below it. Neither covers
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol_spec.calibration import Calibration
 
@@ -36,19 +37,11 @@ def spending(calibration: Calibration, reports_per_memo: Iterable[int]) -> Spend
     return Spending(len(counts), sum(counts), min(exact, charged), charged)
 
 
-@dataclass(frozen=True, slots=True)
-class Odds:
+class Odds(NamedTuple):
     """How often an answer is given by those whose truth it is, and by those whose it is not."""
 
     if_true: float
     if_false: float
-
-    def sentence(self, value: str, *, subject: str = "one report") -> str:
-        """The odds in words, for the owner of the device."""
-        return (
-            f"If your true answer is “{value}”, {subject} says “{value}” {_times(self.if_true)}; "
-            f"if it were something else, still {_times(self.if_false)}."
-        )
 
 
 def report_odds(calibration: Calibration) -> Odds:
@@ -67,15 +60,3 @@ def largest_shift(epsilon: float) -> str:
         return "without a useful bound"
     factor = math.exp(epsilon)
     return f"by at most {factor:.3g}" if factor < 100 else f"by at most {factor:,.0f}"
-
-
-def _times(chance: float) -> str:
-    for base in (100, 1_000, 10_000, 100_000):
-        shown = round(chance * base)
-        if shown >= 4:
-            break
-    if shown >= base:
-        return "practically always"
-    if shown == 0:
-        return f"less than once in {base:,}"
-    return f"about {shown:,} times in {base:,}" if shown > 1 else f"about once in {base:,}"

@@ -26,7 +26,6 @@ from protocol_spec.probabilities import (
     LARGEST_EPS_1,
     LONGITUDINAL,
     METHODS,
-    ONE,
     ONE_TIME,
     Method,
     Probabilities,
@@ -107,40 +106,22 @@ class Calibration:
         Between-memo noise does not average out: as `rounds` grows this falls to a floor, the
         variance of RR1 alone. Sampling error f (1 - f) / n is not included.
         """
-        _check_sample(n, f)
-        _check_rounds(rounds)
-        noise = Decimal(f) * self._device_noise(True, rounds)
-        noise += (1 - Decimal(f)) * self._device_noise(False, rounds)
+        _check_sample(n, f, rounds)
+        noise = Decimal(f) * _device_noise(self.exact, True, rounds)
+        noise += (1 - Decimal(f)) * _device_noise(self.exact, False, rounds)
         return float(noise / n)
 
     @precise
     def device_variance(self, holds: bool, rounds: int = 1) -> float:
         """Variance of one device's debiased mean of `rounds` reports, if it holds the value."""
-        _check_rounds(rounds)
-        return float(self._device_noise(holds, rounds))
-
-    @precise
-    def device_noise(self, holds: bool) -> tuple[float, float]:
-        """(between, within): the parts of one device's noise from RR1 and from one RR2 draw."""
-        between, within = self._noise_parts(holds)
-        return float(between), float(within)
-
-    def _device_noise(self, holds: bool, rounds: int) -> Decimal:
-        between, within = self._noise_parts(holds)
-        return between + within / rounds
-
-    def _noise_parts(self, holds: bool) -> tuple[Decimal, Decimal]:
-        p1, q1, p2, q2 = self.exact
-        kept = p1 if holds else q1
-        between = kept * (1 - kept) / (p1 - q1) ** 2
-        spread = kept * p2 * (1 - p2) + (1 - kept) * q2 * (1 - q2)
-        return between, spread / ((p1 - q1) * (p2 - q2)) ** 2
+        _check_sample(rounds=rounds)
+        return float(_device_noise(self.exact, holds, rounds))
 
 
-@lru_cache(maxsize=1024)  # a logarithm of 80 digits, asked again whenever a device looks
+@lru_cache(maxsize=1024)  # a logarithm of 80 digits, asked for by every command that shows it
 @precise
 def _epsilon_after(exact: Probabilities, grr_values: int | None, reports: int) -> float:
-    """Of so many reports of one memo; unary protocols have no `grr_values`."""
+    """Of that many reports of one memo; unary protocols have no `grr_values`."""
     if reports == 0:
         return 0.0
     p1, q1, p2, q2 = exact
@@ -186,17 +167,41 @@ def calibrate(
     return _calibrate(protocol, k, eps_inf, eps_1, method)
 
 
-@precise
-def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") -> Choice:
-    """ALLOMFREE's choice: L-GRR when its variance at f = 0 is not above L-OSUE's.
+ChooseFor = Literal["round", "pooled"]
+READINGS: Final = get_args(ChooseFor)
 
-    With the exact calibration that is k <= 3 e^eps_1 + 2.
+
+def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") -> Choice:
+    """ALLOMFREE's choice for one round: with the exact calibration, L-GRR if k <= 3 e^eps_1 + 2."""
+    return choose_for("round", k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=1, method=method)
+
+
+@precise
+def choose_for(
+    reading: ChooseFor,
+    *,
+    k: int,
+    eps_inf: float,
+    eps_1: float,
+    rounds: int,
+    method: Method = "exact",
+) -> Choice:
+    """L-GRR when its variance at f = 0 is not above L-OSUE's: of one round, or of all `rounds`.
+
+    Pooled and exact, that is k <= 2 + 3 (wa a + wc c) / (wa + wc) with a = e^eps_inf, c = e^eps_1,
+    wa = (1 - 1/T) / (a-1)^2, wc = 1/T / (c-1)^2 and T rounds. In decimals: in floats, rounding
+    would decide ties.
     """
+    if reading not in READINGS:
+        raise ParameterError("choose_for", reading, "choose 'round' or 'pooled'")
+    _check_sample(rounds=rounds)
     grr = calibrate("L-GRR", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
     osue = calibrate("L-OSUE", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
-    zero = ONE - ONE
-    better = grr if _variance(grr.exact, zero) <= _variance(osue.exact, zero) else osue
-    return Choice(better, grr, osue)
+    if reading == "round":
+        first, second = (_variance(each.exact, Decimal(0)) for each in (grr, osue))
+    else:
+        first, second = (_device_noise(each.exact, False, rounds) for each in (grr, osue))
+    return Choice(grr if first <= second else osue, grr, osue)
 
 
 @precise
@@ -253,10 +258,19 @@ def _support(kept: Decimal, exact: Probabilities) -> Decimal:
 
 
 def _variance(exact: Probabilities, f: Decimal) -> Decimal:
-    """Of one device. Also decides the adaptive choice: in floats, ties would fall at random."""
+    """Of one device drawn at random, in one round."""
     ps, qs = _support(exact.p1, exact), _support(exact.q1, exact)
     gamma = f * (ps - qs) + qs
     return gamma * (1 - gamma) / (ps - qs) ** 2
+
+
+def _device_noise(exact: Probabilities, holds: bool, rounds: int) -> Decimal:
+    """Variance of one device's mean of its reports: from RR1, and from RR2 in each round."""
+    p1, q1, p2, q2 = exact
+    kept = p1 if holds else q1
+    between = kept * (1 - kept) / (p1 - q1) ** 2
+    within = kept * p2 * (1 - p2) + (1 - kept) * q2 * (1 - q2)
+    return between + within / ((p1 - q1) * (p2 - q2)) ** 2 / rounds
 
 
 def _check_epsilon(field: str, value: object) -> float:
@@ -274,54 +288,10 @@ def _check_domain(k: SupportsIndex) -> int:
     return whole
 
 
-def _check_sample(n: int, f: float) -> None:
+def _check_sample(n: int = 1, f: float = 0.0, rounds: int = 1) -> None:
     if n < 1:
         raise ParameterError("n", n, "a number of devices is 1 or more")
     if not 0.0 <= f <= 1.0:
         raise ParameterError("f", f, "a frequency lies between 0 and 1")
-
-
-def _check_rounds(rounds: int) -> None:
     if rounds < 1:
         raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")
-
-
-# --- ALLOMFREE's choice, by the result that will be read ------------------------------------------
-
-
-ChooseFor = Literal["round", "pooled"]
-READINGS: Final = get_args(ChooseFor)
-
-
-@precise
-def choose_for(
-    reading: ChooseFor,
-    *,
-    k: int,
-    eps_inf: float,
-    eps_1: float,
-    rounds: int,
-    method: Method = "exact",
-) -> Choice:
-    """L-GRR when its variance at f = 0 is not above L-OSUE's: of one round, or of all `rounds`.
-
-    Pooled and exact, that is k <= 2 + 3 (wa a + wc c) / (wa + wc) with a = e^eps_inf, c = e^eps_1,
-    wa = (1 - 1/T) / (a-1)^2, wc = 1/T / (c-1)^2 and T rounds.
-    """
-    if reading not in READINGS:
-        raise ParameterError("choose_for", reading, "choose 'round' or 'pooled'")
-    if rounds < 1:
-        raise ParameterError("rounds", rounds, "a number of rounds is 1 or more")
-    both = choose(k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
-    if reading == "round":
-        return both
-    grr, osue = (_pooled(calibration, rounds) for calibration in (both.grr, both.osue))
-    return Choice(both.grr if grr <= osue else both.osue, both.grr, both.osue)
-
-
-def _pooled(calibration: Calibration, rounds: int) -> Decimal:
-    """Variance of one device's mean of its reports about a value it does not hold, in decimals."""
-    p1, q1, p2, q2 = calibration.exact
-    between = q1 * (1 - q1) / (p1 - q1) ** 2
-    within = (q1 * p2 * (1 - p2) + (1 - q1) * q2 * (1 - q2)) / ((p1 - q1) * (p2 - q2)) ** 2
-    return between + within / rounds

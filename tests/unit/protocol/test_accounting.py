@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from protocol_spec import (
     LONGITUDINAL,
-    Calibration,
-    Odds,
     ParameterError,
     calibrate,
     largest_shift,
@@ -78,51 +76,6 @@ def test_odds_are_the_chances(protocol: str) -> None:
     one, life = report_odds(calibration), lifetime_odds(calibration)
     assert (one.if_true, one.if_false) == (calibration.ps, calibration.qs)
     assert (life.if_true, life.if_false) == (calibration.p1, calibration.q1)
-
-
-def sentence(calibration: Calibration) -> str:
-    return report_odds(calibration).sentence("open")
-
-
-def test_the_sentence_holds_the_numbers() -> None:
-    # GRR at eps_1 = ln 3 with two values: 3/4 against 1/4.
-    two = calibrate("L-GRR", k=2, eps_inf=3.0, eps_1=math.log(3))
-    assert sentence(two) == (
-        "If your true answer is “open”, one report says “open” about 75 times in 100; "
-        "if it were something else, still about 25 times in 100."
-    )
-    # L-OSUE: 1/2 against 1/(e^eps_1 + 1) = 1/10.
-    osue = calibrate("L-OSUE", k=40, eps_inf=5.0, eps_1=math.log(9))
-    assert "about 50 times in 100" in sentence(osue)
-    assert "still about 10 times in 100" in sentence(osue)
-
-
-def test_the_sentence_can_be_about_all_reports() -> None:
-    text = lifetime_odds(GRR).sentence("open", subject="your device, over all its reports,")
-    assert "your device, over all its reports, says “open”" in text
-
-
-@pytest.mark.parametrize(
-    ("chance", "words"),
-    [
-        (1.0, "practically always"),
-        (0.9999, "practically always"),
-        (0.994, "about 99 times in 100"),
-        (0.5, "about 50 times in 100"),
-        (0.04, "about 4 times in 100"),
-        (0.03, "about 30 times in 1,000"),
-        (0.00244, "about 24 times in 10,000"),
-        (0.0004, "about 4 times in 10,000"),
-        (0.0003, "about 30 times in 100,000"),
-        (0.00002, "about 2 times in 100,000"),
-        (0.00001, "about once in 100,000"),
-        (0.000004, "less than once in 100,000"),
-        (0.0, "less than once in 100,000"),
-    ],
-)
-def test_a_chance_in_words(chance: float, words: str) -> None:
-    assert Odds(chance, 0.5).sentence("x").split(" says “x” ")[1].startswith(words + ";")
-    assert Odds(0.5, chance).sentence("x").endswith(f"still {words}.")
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.0, "1"), (math.log(3), "3"), (2.0, "7.39")])
