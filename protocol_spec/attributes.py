@@ -1,7 +1,7 @@
-"""One question of a campaign: its domain, and how a device's value finds its place in it.
+"""One question of a campaign: its domain, and the place of a device's value in it.
 
-Claim: the domain of a question is total. Every value has a place, so that a device
-answers in every round and its silence tells nothing about the value.
+Claim: the domain of a question is total. Every value has a place, so that a device answers in every
+round and its silence discloses nothing about the value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Attribute:
     end, and the last one a finite upper end as well. `low` and `high` are where bins without an
     end are taken to end, for a mean; `changes` says whether a device's value changes over time.
 
-    The last of `values` stands for everything that is none of the others, unless there are bins
-    from -inf to inf.
+    The last of `values` is for everything that is none of the others, unless there are bins from
+    -inf to inf.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Attribute:
         return None if first is None or last is None else (first, *self.edges[1:-1], last)
 
     def index_of(self, value: object) -> int:
-        """Where a value stands in the domain. The error names the attribute, never the value.
+        """The place of a value in the domain. The error names the attribute, never the value.
 
         With a value that catches everything else nothing is refused.
         """
@@ -81,10 +81,9 @@ class Attribute:
 
     def _category(self, value: object) -> int | str:
         """An index, or why there is none."""
-        text = str(value).lower() if isinstance(value, bool) else _text(value)
         try:
-            return self.values.index(text)
-        except ValueError:
+            return self.values.index(str(value).lower() if isinstance(value, bool) else str(value))
+        except ValueError:  # also for a whole number of thousands of digits
             return f"the value is none of its {self.k} values"
 
     def _bin(self, value: object, edges: tuple[float, ...]) -> int | str:
@@ -99,24 +98,14 @@ class Attribute:
         return min(bisect_right(edges, number), len(edges) - 1) - 1
 
 
-def _text(value: object) -> str:
-    try:
-        return str(value)
-    except ValueError:  # a whole number of thousands of digits
-        return ""
-
-
 def bin_labels(edges: tuple[float, ...], unit: str) -> tuple[str, ...]:
     """Names of the bins, such as '< 40 °C', '40 to 50 °C', '≥ 60 °C'."""
-    suffix = f" {unit}" if unit else ""
-    return tuple(_label(low, high) + suffix for low, high in pairwise(edges))
-
-
-def _label(low: float, high: float) -> str:
-    if math.isinf(low):
-        return f"< {_short(high)}"
-    return f"≥ {_short(low)}" if math.isinf(high) else f"{_short(low)} to {_short(high)}"
-
-
-def _short(edge: float) -> str:
-    return repr(edge).removesuffix(".0")
+    labels = []
+    for low, high in pairwise(edges):
+        first, last = (repr(edge).removesuffix(".0") for edge in (low, high))
+        if math.isinf(low):
+            label = f"< {last}"
+        else:
+            label = f"≥ {first}" if math.isinf(high) else f"{first} to {last}"
+        labels.append(f"{label} {unit}" if unit else label)
+    return tuple(labels)

@@ -8,10 +8,9 @@ AllomfreeError
 
 A bad message from the network is not an exception but data: see `protocol_spec.outcomes`.
 
-Whatever somebody else wrote (a manifest, a topic, a file, a broker's reason) may hold characters
-that clear a screen, fill a clipboard, reverse a line, or are not seen at all. They are shown by
-their numbers, as in \u{1b}. `CONTROLS` and `INVISIBLE` list them by number, so that every
-implementation means the same.
+Foreign text (a manifest, a topic, a file, a broker's reason) may hold characters that clear a
+screen, fill a clipboard, reverse a line, or are invisible. They are shown by their numbers, as in
+\u{1b}. `CONTROLS` and `INVISIBLE` list them by number, so that every implementation means the same.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from typing import Final
 # text on a terminal.
 CONTROLS: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 # What Unicode 15 calls default ignorable: direction marks, zero-width characters, fillers,
-# variation selectors, tags. They are not seen, and make texts differ that look the same. Then
-# blanks of Braille, annotations and other format controls, private use, and what is no character
-# at all: how they look is anybody's guess.
+# variation selectors, tags. They are invisible, and make texts differ that look the same. Then
+# blanks of Braille, annotations and other format controls, private use, and noncharacters, whose
+# looks are undefined.
 INVISIBLE: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u2800\u3164"
     "\ue000-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -47,8 +46,8 @@ _NOTHING: Final = re.compile("(?!)")
 
 
 def pattern_for(text: str, characters: str = CONTROLS + INVISIBLE) -> re.Pattern[str]:
-    """What finds the characters of a list in a text. Most text is ASCII and needs a short one; the
-    long ones take milliseconds to make, and are made when first needed."""
+    """The pattern that finds these characters in this text. Most text is ASCII and needs a short
+    one; the long ones take milliseconds to compile, when first needed."""
     if text.isascii():
         return _ASCII_CONTROLS if characters.startswith(CONTROLS) else _NOTHING
     return _long_pattern(characters)
@@ -71,7 +70,7 @@ def short(text: str, longest: int = LONGEST) -> str:
 
 
 def shown(foreign: object, longest: int = LONGEST) -> str:
-    """Somebody else's text, for a message to people; escaped, it still is that short."""
+    """Foreign text, for a message to people; at most that long when escaped."""
     text, pieces, room = str(foreign), [], longest
     if not pattern_for(text[:longest]).search(text[:longest]):
         return short(text, longest)  # as nearly all text: nothing to escape
@@ -84,7 +83,7 @@ def shown(foreign: object, longest: int = LONGEST) -> str:
 
 
 def quoted(foreign: object, longest: int = LONGEST) -> str:
-    """The same in quotation marks; of anything else than text, as far as it is worth reading."""
+    """The same in quotation marks; anything else than text abridged."""
     if isinstance(foreign, str):
         return f"'{shown(foreign, longest)}'"
     try:
@@ -94,7 +93,7 @@ def quoted(foreign: object, longest: int = LONGEST) -> str:
 
 
 def as_toml(foreign: object, longest: int = LONGEST) -> str:
-    """A value as its author would write it in TOML, as far as it is worth reading."""
+    """A value as its author would write it in TOML, abridged."""
     return short(_as_toml(foreign, 3, longest), longest)
 
 
@@ -108,8 +107,11 @@ def _as_toml(foreign: object, depth: int, longest: int) -> str:
             text = f'"{foreign[:longest].hex()}"'
         case datetime():
             text = foreign.isoformat().replace("+00:00", "Z")
+        case list() | tuple() if depth == 0:
+            text = "[…]"
         case list() | tuple():
-            text = _list_as_toml(foreign, depth, longest)
+            items = [_as_toml(item, depth - 1, longest) for item in foreign[:_MOST_ITEMS]]
+            text = f"[{', '.join(items)}{', …' if len(foreign) > _MOST_ITEMS else ''}]"
         case dict():
             text = "{…}"
         case _:
@@ -117,16 +119,9 @@ def _as_toml(foreign: object, depth: int, longest: int) -> str:
     return text
 
 
-def _list_as_toml(items: list[object] | tuple[object, ...], depth: int, longest: int) -> str:
-    if depth == 0:
-        return "[…]"
-    shown_items = (_as_toml(item, depth - 1, longest) for item in items[:_MOST_ITEMS])
-    return f"[{', '.join(shown_items)}{', …' if len(items) > _MOST_ITEMS else ''}]"
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Which of the known names somebody may have meant, as a question; nothing if none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB that a sound manifest spares
+    """Which of the known names the author may have meant, as a question; empty if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - 0.3 MB, for errors only
 
     candidates = list(known)
     for written in dict.fromkeys((name[:80].lower(), name[:80])):
@@ -139,7 +134,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 # --- errors ---------------------------------------------------------------------------------------
 
 
-MOST_SHOWN = 12  # problems of one manifest in a message; its author mends these and sees the rest
+MOST_SHOWN = 12  # problems of one manifest in a message; its author fixes these and sees the rest
 
 
 class AllomfreeError(Exception):

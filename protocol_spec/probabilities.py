@@ -72,20 +72,20 @@ def exact_probabilities(
     return _cached(protocol, 2, eps_inf, eps_1, "exact")
 
 
-@lru_cache(maxsize=1024)  # whoever joins, reports, counts or shows asks for the same again
+@lru_cache(maxsize=1024)  # joining, reporting, counting and showing need the same
 @precise
 def _cached(
     protocol: str, k: int, eps_inf: Decimal, eps_1: Decimal, method: Method
 ) -> Probabilities:
     first, second = _STEPS[protocol]
-    p1, q1 = _FIRST[first](eps_inf, k)
-    if second is None:
-        return Probabilities(p1, q1, ONE, ONE - ONE)
+    step = ONE, ONE - ONE
     if second == "GRR":
-        return Probabilities(p1, q1, *_second_grr(eps_inf, eps_1, k, method))
-    if second == "SUE":
-        return Probabilities(p1, q1, *_second_symmetric(protocol, eps_inf, eps_1))
-    return Probabilities(p1, q1, *_second_half(protocol, eps_inf, eps_1))
+        step = _second_grr(eps_inf, eps_1, k, method)
+    elif second == "SUE":
+        step = _second_symmetric(protocol, eps_inf, eps_1)
+    elif second == "OUE":
+        step = _second_half(protocol, eps_inf, eps_1)
+    return Probabilities(*_first(first, eps_inf, k), *step)
 
 
 _STEPS: Final[dict[str, tuple[str, str | None]]] = {
@@ -100,25 +100,14 @@ _STEPS: Final[dict[str, tuple[str, str | None]]] = {
 }
 
 
-def _grr(epsilon: Decimal, k: int) -> tuple[Decimal, Decimal]:
-    q = 1 / (epsilon.exp() + k - 1)
-    return 1 - (k - 1) * q, q
-
-
-def _oue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
-    return HALF, 1 / (epsilon.exp() + 1)
-
-
-def _sue(epsilon: Decimal, _k: int) -> tuple[Decimal, Decimal]:
+def _first(protocol: str, epsilon: Decimal, k: int) -> tuple[Decimal, Decimal]:
+    if protocol == "OUE":
+        return HALF, 1 / (epsilon.exp() + 1)
+    if protocol == "GRR":
+        q = 1 / (epsilon.exp() + k - 1)
+        return 1 - (k - 1) * q, q
     q = 1 / ((epsilon / 2).exp() + 1)
     return 1 - q, q
-
-
-_FIRST: Final[dict[str, Callable[[Decimal, int], tuple[Decimal, Decimal]]]] = {
-    "GRR": _grr,
-    "OUE": _oue,
-    "SUE": _sue,
-}
 
 
 def _second_grr(
@@ -155,14 +144,13 @@ def _second_half(protocol: str, eps_inf: Decimal, eps_1: Decimal) -> tuple[Decim
     return HALF, constant / (-linear + (linear * linear - 4 * square * constant).sqrt())
 
 
-def _limit_oue(eps_inf: Decimal) -> Decimal:
-    return ((2 * eps_inf.exp() + 1) / 3).ln()
-
-
 def _limit_soue(eps_inf: Decimal) -> Decimal:
     a = (eps_inf / 2).exp()
     return (a * (2 * a + 1) / (a + 2)).ln()
 
 
 # Where p2 = 1/2 is fixed, a single report stops short of eps_inf.
-LARGEST_EPS_1: Final = {"L-OUE": _limit_oue, "L-SOUE": _limit_soue}
+LARGEST_EPS_1: Final[dict[str, Callable[[Decimal], Decimal]]] = {
+    "L-OUE": lambda eps_inf: ((2 * eps_inf.exp() + 1) / 3).ln(),
+    "L-SOUE": _limit_soue,
+}

@@ -1,12 +1,12 @@
 """Thresholds next to the manifest, for devices that cannot calculate with 80 digits.
 
 Claim: a device that draws with thresholds which pass `thresholds_fault` spends no more than the
-manifest says, whoever made them: one report tells at most eps_1, all reports of one memo together
-at most eps_inf. The check looks at what the numbers do, not at where they come from, and needs
-nothing but float64: sums and products of positive numbers, and one logarithm.
+manifest says, whoever made them: one report discloses at most eps_1, all reports of one memo
+together at most eps_inf. The check looks at what the numbers do, not at where they come from, and
+needs nothing but float64: sums and products of positive numbers, and one logarithm.
 
-Float64 is not exact, so the check asks for a little less than the epsilon, more than its own
-errors. A collector publishes thresholds for a little less again, so that they pass everywhere. Both
+Float64 is not exact, so the check asks for slightly less than the epsilon, by more than its own
+errors. A collector publishes thresholds for slightly less again, so that they pass everywhere. Both
 margins are far below anything that an estimate could show: `MARGIN`.
 """
 
@@ -67,7 +67,7 @@ _FIELDS: Final = (
 @lru_cache(maxsize=16)  # 0.6 s for 128 attributes of 32 levels, at every connect
 @precise
 def published_thresholds(manifest: Manifest) -> PublishedThresholds:
-    """The steps of every attribute, each for a little less than its epsilon."""
+    """The steps of every attribute, each for slightly less than its epsilon."""
     steps = [step for mechanism in manifest.mechanisms for step in mechanism.steps(_less)]
     return PublishedThresholds(
         manifest.digest[:DIGEST_BYTES],
@@ -103,7 +103,7 @@ def thresholds_fault(published: PublishedThresholds, manifest: Manifest) -> str 
         if protocol not in (mechanism.rules.automatic if named == "auto" else (named,)):
             return f"{attribute.name}: {protocol} is not what the manifest asks for"
         if not _within(protocol in _UNARY, mechanism.calibration.k, steps, epsilons):
-            return f"{attribute.name}: a report could tell more than the manifest says"
+            return f"{attribute.name}: a report could disclose more than the manifest says"
     return "they do not end with the last attribute" if pairs else None
 
 
@@ -111,23 +111,20 @@ _UNARY: Final = {name for name in PROTOCOL_NUMBERS if "GRR" not in name} - {LOLO
 
 
 def _within(unary: bool, k: int, steps: Sequence[Step], epsilons: Sequence[float]) -> bool:
-    """Whether what is told after each step stays within its epsilon, less the margin."""
+    """Whether the loss after each step stays within its epsilon, less the margin."""
     drawn = list(zip(steps, epsilons))
     if epsilons[0] < epsilons[-1]:
         drawn.reverse()  # nested: the last level is drawn first
-    told = (_told_unary if unary else _told_generalised)(k, [step for step, _ in drawn])
+    losses = (_losses_unary if unary else _losses_generalised)(k, [step for step, _ in drawn])
     relative, absolute = MARGIN
     return all(
-        loss <= epsilon - epsilon * relative - absolute for loss, (_, epsilon) in zip(told, drawn)
+        loss <= epsilon - epsilon * relative - absolute for loss, (_, epsilon) in zip(losses, drawn)
     )
 
 
-def _told_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
-    """Of two values, the log-ratio of the most telling bits after each step."""
-    ones, zeros = (
-        (1.0, 0.0),
-        (0.0, 1.0),
-    )  # probabilities of a 1 and of a 0: of the value's bit, of others
+def _losses_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
+    """Of two values, the log-ratio of the most revealing bits after each step."""
+    ones, zeros = (1.0, 0.0), (0.0, 1.0)  # probabilities of 1 and of 0: the value's bit, others
     for p, q in steps:
         keep, drop, add, leave = (float(number) for number in (p, SCALE - p, q, SCALE - q))
         ones, zeros = (
@@ -137,7 +134,7 @@ def _told_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
         yield _log_ratio(ones[0], zeros[0]) + _log_ratio(zeros[1], ones[1])
 
 
-def _told_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
+def _losses_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
     """Of two values, the log-ratio of naming one of them after each step."""
     same, other = 1.0, 0.0  # probabilities of naming the value, and one of the others
     for p, _ in steps:
@@ -150,5 +147,5 @@ def _told_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
 
 
 def _log_ratio(one: float, other: float) -> float:
-    """|ln(one / other)|; without end where one of them cannot be."""
+    """|ln(one / other)|; infinite where one of them is impossible."""
     return abs(math.log(one / other)) if one > 0.0 and other > 0.0 else math.inf

@@ -1,16 +1,17 @@
-"""The message a histogram travels in: one attribute, one round or several pooled.
+"""The message of a histogram: one attribute, one round or several pooled.
 
 It is self-describing (a map) because dashboards and people read it, and it always carries what is
-needed to judge it: n, how many devices of equal weight that amounts to, both kinds of error, both
-kinds of interval, what one dishonest device can shift, the outcome counters and the manifest's
-digest. When too few devices answered, the histogram is withheld: the same message with empty lists.
+needed to judge it: n, the number of devices of equal weight that this amounts to, both kinds of
+error, both kinds of interval, what one dishonest device can shift, the outcome counters and the
+manifest's digest. When too few devices answered, the histogram is withheld: the same message with
+empty lists.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from protocol_spec.encoding import WIRE_VERSION, Undecodable, pack, unpack
@@ -34,154 +35,8 @@ RESULT_SERIES: Final = (
 RESULT_QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def fault_of(document: Any) -> str | None:
-    """The first field that is not as it should be, or None."""
-    if type(document) is not dict or tuple(document) != FIELDS:
-        return "fields"
-    unsound = (name for name, sound in _CHECKS.items() if not sound(document[name]))
-    return next(unsound, None) or next(_contradictions(document), None)
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_COUNT
-
-
-def _number(value: Any) -> bool:
-    return type(value) is float and math.isfinite(value)
-
-
-def _number_or_nil(value: Any) -> bool:
-    return value is None or _number(value)
-
-
-def _numbers(value: Any) -> bool:
-    return type(value) is tuple and all(map(_number, value))
-
-
-def _counts(value: Any) -> bool:
-    return type(value) is tuple and all(map(_count, value))
-
-
-def _round(value: Any) -> bool:
-    return _count(value) and value < MAX_ROUNDS
-
-
-def _outcomes(value: Any) -> bool:
-    """All of them, in order."""
-    return (
-        type(value) is dict and tuple(value) == tuple(Outcome) and all(map(_count, value.values()))
-    )
-
-
-def _map_of(checks: Mapping[str, Check]) -> Check:
-    """A map with exactly these fields in this order, or nil."""
-
-    def sound(value: Any) -> bool:
-        if value is None:
-            return True
-        alike = type(value) is dict and tuple(value) == tuple(checks)
-        return alike and all(check(value[name]) for name, check in checks.items())
-
-    return sound
-
-
-def _quantiles(value: Any) -> bool:
-    if type(value) is not tuple or not all(type(row) is tuple and len(row) == 4 for row in value):
-        return False
-    stated = tuple(row[0] for row in value) == RESULT_QUANTILES and all(
-        _number(row[0]) for row in value
-    )
-    return stated and all(map(_number_or_nil, (end for row in value for end in row[1:])))
-
-
-NUMBERS: Final[Mapping[str, Check]] = {
-    "mean": _number_or_nil,
-    "mean_low": _number_or_nil,
-    "mean_high": _number_or_nil,
-    "mean_bias": _number_or_nil,
-    "cdf": _numbers,
-    "cdf_low": _numbers,
-    "cdf_high": _numbers,
-    "quantiles": _quantiles,
-}
-
-_CHECKS: Final[dict[str, Check]] = {
-    "v": lambda v: type(v) is int and v == WIRE_VERSION,
-    "digest": lambda v: type(v) is bytes and len(v) == 32,
-    "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
-    "reporting": lambda v: type(v) is str and v in MECHANISMS,
-    "round": lambda v: v is None or _round(v),
-    "first": _round,
-    "last": _round,
-    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
-    "protocol": lambda v: type(v) is str,
-    "n": _count,
-    "devices": _count,
-    "n_eff": lambda v: type(v) is float and 0.0 <= v < math.inf,
-    "min_reports": _count,
-    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
-    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
-    "counts": _counts,
-    **dict.fromkeys(RESULT_SERIES, _numbers),
-    "difference": _map_of({"pair": _number, "tallest": _number}),
-    "numbers": _map_of(NUMBERS),
-    "outcomes": _outcomes,
-}
-FIELDS: Final = tuple(_CHECKS)
-
-
-def _withheld(document: Any, withheld: bool) -> Iterator[str]:
-    lengths = {len(document[name]) for name in ("counts", *RESULT_SERIES)}
-    if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
-        yield "lengths"
-    if withheld != (document["device_bound"] == 0.0):
-        yield "device_bound"
-
-
-def _contradictions(document: Any) -> Iterator[str]:
-    n, devices, n_eff = document["n"], document["devices"], document["n_eff"]
-    yield from _rounds(document)
-    if document["protocol"] not in MECHANISMS[document["reporting"]].rules.protocols:
-        yield "protocol"
-    if devices > n or (devices == 0) != (n == 0):
-        yield "devices"
-    if (n_eff == 0.0) != (n == 0):
-        yield "n_eff"
-    withheld = n == 0 or n_eff < document["min_reports"]
-    yield from _withheld(document, withheld)
-    if withheld != (document["difference"] is None):
-        yield "difference"
-    if document["numbers"] is not None and (withheld or _unfit(document)):
-        yield "numbers"
-
-
-def _rounds(document: Any) -> Iterator[str]:
-    """Which rounds a result is about, and how many of them had reports."""
-    number, first, last = (document[name] for name in ("round", "first", "last"))
-    if first > last or (number is not None and not first == number == last):
-        yield "round"
-    heard = document["rounds"]
-    if heard > last - first + 1 or (heard == 0) != (document["n"] == 0):
-        yield "rounds"
-
-
-def _unfit(document: Any) -> bool:
-    """The mean is stated whole or not at all; there is a share for each edge between bins.
-
-    There are as many bins as values, or one less: then the last value is no number.
-    """
-    numbers = document["numbers"]
-    missing = {numbers[name] is None for name in ("mean", "mean_low", "mean_high", "mean_bias")}
-    places = {len(numbers[name]) for name in ("cdf", "cdf_low", "cdf_high")}
-    k = len(document["counts"])
-    return len(missing) != 1 or places not in ({k - 1}, {k - 2})
-
-
-# --- the message ----------------------------------------------------------------------------------
-
-
 class HalfWidths(NamedTuple):
-    """How far two bars must be apart to be told apart, for the pair with the largest error.
+    """How far two bars must be apart to be distinguished, for the pair with the largest error.
 
     `pair` is for two values named before looking, `tallest` for all pairs at once.
     """
@@ -191,7 +46,7 @@ class HalfWidths(NamedTuple):
 
 
 class ResultQuantile(NamedTuple):
-    """Below which number a share tau of the devices lies; None where a bin has no end."""
+    """The number that a share tau of the devices lies below; None where a bin has no end."""
 
     tau: float
     value: float | None
@@ -203,9 +58,9 @@ class ResultQuantile(NamedTuple):
 class Numbers:
     """A numeric attribute in numbers. What is not stated is None.
 
-    The mean needs bins with ends; `mean_bias` is the furthest that it can be off because numbers
-    stand for their bins. `cdf[j]` is the share of devices in bins 0 to j, its limits hold for all
-    at once. Devices whose answer is no number are left out.
+    The mean needs bins with ends; `mean_bias` is the furthest that it can be off because each
+    number is replaced by the middle of its bin. `cdf[j]` is the share of devices in bins 0 to j,
+    its limits hold for all at once. Devices whose answer is not a number are left out.
     """
 
     mean: float | None
@@ -258,21 +113,15 @@ class Result:
         return not self.counts
 
     def encode(self) -> bytes:
-        said: dict[str, Any] = {
-            "v": WIRE_VERSION,
-            "outcomes": {str(outcome): self.outcomes.get(outcome, 0) for outcome in Outcome},
-            "difference": self.difference and self.difference._asdict(),
-            "numbers": self.numbers and _plain(self.numbers),
-        }
-        return pack({name: said[name] if name in said else getattr(self, name) for name in FIELDS})
-
-
-def _plain(numbers: Numbers) -> dict[str, Any]:
-    return {field.name: getattr(numbers, field.name) for field in fields(numbers)}
+        fields: dict[str, Any] = {name: getattr(self, name, WIRE_VERSION) for name in FIELDS}
+        fields["outcomes"] = {str(each): self.outcomes.get(each, 0) for each in Outcome}
+        fields["difference"] = self.difference and self.difference._asdict()
+        fields["numbers"] = self.numbers and {n: getattr(self.numbers, n) for n in NUMBERS}
+        return pack(fields)
 
 
 def decode_result(payload: bytes) -> Result | Rejected:
-    """Read a histogram, or say why the bytes are none."""
+    """Read a histogram, or say why the bytes are not one."""
     if len(payload) > MAX_RESULT_BYTES:
         return Rejected(Outcome.OVERSIZE, f"more than {MAX_RESULT_BYTES} bytes")
     try:
@@ -282,19 +131,137 @@ def decode_result(payload: bytes) -> Result | Rejected:
     fault = fault_of(document)
     if fault is not None:
         return Rejected(Outcome.MALFORMED, f"bad {fault}")
-    result = _built(document)
+    fields = {name: value for name, value in document.items() if name != "v"}
+    fields["outcomes"] = {outcome: document["outcomes"][outcome] for outcome in Outcome}
+    if fields["difference"] is not None:
+        fields["difference"] = HalfWidths(**fields["difference"])
+    if fields["numbers"] is not None:
+        rows = [ResultQuantile(*row) for row in fields["numbers"]["quantiles"]]
+        fields["numbers"] = Numbers(**{**fields["numbers"], "quantiles": tuple(rows)})
+    result = Result(**fields)
     if result.encode() != payload:
         return Rejected(Outcome.MALFORMED, "not the canonical encoding")
     return result
 
 
-def _built(document: dict[str, Any]) -> Result:
-    """From fields that were checked."""
-    said = {name: value for name, value in document.items() if name != "v"}
-    said["outcomes"] = {outcome: document["outcomes"][outcome] for outcome in Outcome}
-    if said["difference"] is not None:
-        said["difference"] = HalfWidths(**said["difference"])
-    if said["numbers"] is not None:
-        rows = [ResultQuantile(*row) for row in said["numbers"]["quantiles"]]
-        said["numbers"] = Numbers(**{**said["numbers"], "quantiles": tuple(rows)})
-    return Result(**said)
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def fault_of(document: Any) -> str | None:
+    """The first field that is not as it should be, or None."""
+    if type(document) is not dict or tuple(document) != FIELDS:
+        return "fields"
+    unsound = (name for name, sound in _CHECKS.items() if not sound(document[name]))
+    return next(unsound, None) or next(_contradictions(document), None)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _number(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _number_or_nil(value: Any) -> bool:
+    return value is None or _number(value)
+
+
+def _numbers(value: Any) -> bool:
+    return type(value) is tuple and all(map(_number, value))
+
+
+def _round(value: Any) -> bool:
+    return _count(value) and value < MAX_ROUNDS
+
+
+def _map_of(checks: Mapping[str, Check]) -> Check:
+    """A map with exactly these fields in this order."""
+
+    def sound(value: Any) -> bool:
+        alike = type(value) is dict and tuple(value) == tuple(checks)
+        return alike and all(check(value[name]) for name, check in checks.items())
+
+    return sound
+
+
+def _or_nil(sound: Check) -> Check:
+    return lambda value: value is None or sound(value)
+
+
+def _quantiles(value: Any) -> bool:
+    if type(value) is not tuple or not all(type(row) is tuple and len(row) == 4 for row in value):
+        return False
+    stated = tuple(row[0] for row in value) == RESULT_QUANTILES and all(
+        _number(row[0]) for row in value
+    )
+    return stated and all(map(_number_or_nil, (end for row in value for end in row[1:])))
+
+
+NUMBERS: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(("mean", "mean_low", "mean_high", "mean_bias"), _number_or_nil),
+    **dict.fromkeys(("cdf", "cdf_low", "cdf_high"), _numbers),
+    "quantiles": _quantiles,
+}
+
+_CHECKS: Final[dict[str, Check]] = {
+    "v": lambda v: type(v) is int and v == WIRE_VERSION,
+    "digest": lambda v: type(v) is bytes and len(v) == 32,
+    "attribute": lambda v: type(v) is str and ATTRIBUTE.fullmatch(v) is not None,
+    "reporting": lambda v: type(v) is str and v in MECHANISMS,
+    "round": _or_nil(_round),
+    "first": _round,
+    "last": _round,
+    "rounds": lambda v: _count(v) and v <= MAX_ROUNDS,
+    "protocol": lambda v: type(v) is str,
+    "n": _count,
+    "devices": _count,
+    "n_eff": lambda v: type(v) is float and 0.0 <= v < math.inf,
+    "min_reports": _count,
+    "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
+    "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
+    "counts": lambda v: type(v) is tuple and all(map(_count, v)),
+    **dict.fromkeys(RESULT_SERIES, _numbers),
+    "difference": _or_nil(_map_of({"pair": _number, "tallest": _number})),
+    "numbers": _or_nil(_map_of(NUMBERS)),
+    "outcomes": _map_of(dict.fromkeys(Outcome, _count)),
+}
+FIELDS: Final = tuple(_CHECKS)
+
+
+def _contradictions(document: Any) -> Iterator[str]:
+    """Fields that cannot be together, by the name of one."""
+    n, devices, n_eff = document["n"], document["devices"], document["n_eff"]
+    number, first, last = (document[name] for name in ("round", "first", "last"))
+    if first > last or (number is not None and not first == number == last):
+        yield "round"
+    if document["rounds"] > last - first + 1 or (document["rounds"] == 0) != (n == 0):
+        yield "rounds"  # it counts those with reports
+    if document["protocol"] not in MECHANISMS[document["reporting"]].rules.protocols:
+        yield "protocol"
+    if devices > n or (devices == 0) != (n == 0):
+        yield "devices"
+    if (n_eff == 0.0) != (n == 0):
+        yield "n_eff"
+    withheld = n == 0 or n_eff < document["min_reports"]
+    lengths = {len(document[name]) for name in ("counts", *RESULT_SERIES)}
+    if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):
+        yield "lengths"
+    if withheld != (document["device_bound"] == 0.0):
+        yield "device_bound"
+    if withheld != (document["difference"] is None):
+        yield "difference"
+    if document["numbers"] is not None and (withheld or _unfit(document)):
+        yield "numbers"
+
+
+def _unfit(document: Any) -> bool:
+    """The mean is stated whole or not at all; there is a share for each edge between bins.
+
+    There are as many bins as values, or one less: then the last value is not a number.
+    """
+    numbers = document["numbers"]
+    missing = {numbers[name] is None for name in ("mean", "mean_low", "mean_high", "mean_bias")}
+    places = {len(numbers[name]) for name in ("cdf", "cdf_low", "cdf_high")}
+    k = len(document["counts"])
+    return len(missing) != 1 or places not in ({k - 1}, {k - 2})

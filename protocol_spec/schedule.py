@@ -34,7 +34,6 @@ class Schedule:
         return int((now - self.first) // self.period)
 
     def opens(self, number: int) -> int:
-        """First instant of a round."""
         return self.first + number * self.period
 
     def closes(self, number: int) -> int:

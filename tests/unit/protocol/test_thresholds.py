@@ -353,10 +353,10 @@ def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
 
 
 def _nested_campaign(protocol: str, k: int) -> Manifest:
+    low, high = LEVELS[0], LEVELS[-1]
     text = manifest_text(
-        not_known=True, first=0, eps_inf=LEVELS[-1], eps_1=LEVELS[0], attributes=""
+        not_known=True, first=0, reporting="nested", attributes="", eps_inf=high, eps_1=low
     )
-    text = text.replace("eps_inf", 'reporting = "nested"\neps_inf')
     values = [f"v{i}" for i in range(k - 1)]
     return Manifest.from_toml(
         f'{text}[[attributes]]\nname = "a"\nquestion = "A?"\nvalues = {values!r}\n'
