@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from collector.results.words import MECHANISM_TEXTS
 from protocol_spec import (
     Attribute,
     ChooseFor,
@@ -57,6 +56,47 @@ FEWEST_BINS, MOST_BINS = 6, 16
 
 Grade = Literal["withheld", "nothing", "coarse", "good"]
 Change = Literal["devices", "eps", "rounds", "values", "reporting"]
+
+
+class MechanismText(NamedTuple):
+    """What commands and page say of a mechanism; `together` is the result of several rounds."""
+
+    hides: str
+    floor: str
+    together: str
+    caveat: str
+
+
+MECHANISM_TEXTS: Final[dict[Reporting, MechanismText]] = {
+    "memoized": MechanismText(
+        "the value; a second value is never reported",
+        "noise of the one memo per device",
+        "pooled",
+        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
+        "of different rounds are not independent, and pooling is for values that do not change.",
+    ),
+    "once": MechanismText(
+        "the whole history, whatever changes",
+        "every device has answered",
+        "all released",
+        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
+        "may change, errors of different rounds are independent, and trends may be fitted.",
+    ),
+    "hashed": MechanismText(
+        "values, but not that they changed",
+        "noise of the memos and of the groups",
+        "pooled",
+        "Each device reports, in every round, which of two groups of values its own is in: values "
+        "may change, but the collector can see that a device's value changed.",
+    ),
+    "nested": MechanismText(
+        "the value; a late report alone reveals more than eps_1",
+        "the last level",
+        "latest",
+        "Each report of a device reveals a little more and contains what earlier ones revealed: "
+        "rounds must not be averaged, and values are assumed not to change.",
+    ),
+}
 
 # --- what a plan says ---------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from collector.errors import CollectorError
 from collector.health import examine
 from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
 from collector.planning import (
+    MECHANISM_TEXTS,
     AttributePlan,
     MechanismPlan,
     NumbersPlan,
@@ -42,7 +43,7 @@ from collector.planning import (
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
-from collector.results.words import MECHANISM_TEXTS, median_between, quantity, rounds_name
+from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem

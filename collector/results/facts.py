@@ -16,11 +16,11 @@ from typing import Final, Literal, NamedTuple
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
 from collector.opening import is_for_others, join_link, trial_warnings
-from collector.planning import ENDLESS, Case, half_width, warnings, why
+from collector.planning import ENDLESS, MECHANISM_TEXTS, Case, half_width, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.estimates import most_interesting
 from collector.results.tables import bin_ends, histogram, instant, of_result
-from collector.results.words import MECHANISM_TEXTS, Facts, odds_sentences
+from collector.results.words import Facts, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store
 from protocol_spec import Attribute, Numbers, Outcome, Result, largest_shift

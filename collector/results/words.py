@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from protocol_spec import Calibration, Mechanism, Odds, Reporting, lifetime_odds, report_odds
+from protocol_spec import Calibration, Mechanism, Odds, lifetime_odds, report_odds
 from protocol_spec.mechanisms import LOLOHA
 
 Facts = dict[str, Any]  # what `--json` prints and the page gives under `.json`; see docs/results.md
 
-
-class MechanismText(NamedTuple):
-    """What commands and page say of a mechanism; `together` is the result of several rounds."""
-
-    hides: str
-    floor: str
-    together: str
-    caveat: str
-
-
-MECHANISM_TEXTS: Final[dict[Reporting, MechanismText]] = {
-    "memoized": MechanismText(
-        "the value; a second value is never reported",
-        "noise of the one memo per device",
-        "pooled",
-        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
-        "of different rounds are not independent, and pooling is for values that do not change.",
-    ),
-    "once": MechanismText(
-        "the whole history, whatever changes",
-        "every device has answered",
-        "all released",
-        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
-        "may change, errors of different rounds are independent, and trends may be fitted.",
-    ),
-    "hashed": MechanismText(
-        "values, but not that they changed",
-        "noise of the memos and of the groups",
-        "pooled",
-        "Each device reports, in every round, which of two groups of values its own is in: values "
-        "may change, but the collector can see that a device's value changed.",
-    ),
-    "nested": MechanismText(
-        "the value; a late report alone reveals more than eps_1",
-        "the last level",
-        "latest",
-        "Each report of a device reveals a little more and contains what earlier ones revealed: "
-        "rounds must not be averaged, and values are assumed not to change.",
-    ),
-}
 ANSWERS: Final = {
     "above": "yes: {a} is above {b}",
     "below": "no: {a} is below {b}",

@@ -22,13 +22,13 @@ from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import examine
-from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
+from collector.planning import MECHANISM_TEXTS, POOLED_ROUNDS, Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import compare, most_interesting
 from collector.results.facts import latest_results, pooled_result, read_truth
 from collector.results.tables import content
-from collector.results.words import MECHANISM_TEXTS, Facts, rounds_name
+from collector.results.words import Facts, rounds_name
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
 from collector.web.metrics import exposition, registry
