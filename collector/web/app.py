@@ -197,13 +197,14 @@ def _fault(error: Exception, form: str) -> Answer:
 
 
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
-    cards: dict[str, tuple[charts.Chart, str]] = {}
+    cards: dict[str, tuple[charts.Chart, str] | None] = {}
     with pages.store() as store:
         shown = facts.overview(store, pages.directory, time.time())
         for campaign in store.campaigns() if form == "html" else ():
+            cards[campaign.name] = None  # until a question has something to show
             for i, attribute in enumerate(campaign.manifest.attributes):
                 chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
-                if chart is not None:  # the first question that has something to show
+                if chart is not None:
                     at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
                     cards[campaign.name] = chart, at
                     break
