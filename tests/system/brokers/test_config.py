@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import ssl
@@ -22,8 +21,6 @@ import pytest
 from click.testing import Result
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import ExtendedKeyUsage
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -41,11 +38,10 @@ from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
 from collector.data_dir import open_store, session_name
-from collector.links.mqtt import PahoLink
 from collector.settings import resolve as collector_settings
 from edge_client.settings import resolve
 from protocol_spec import Manifest, Topics
-from protocol_spec.programs.settings import SettingsError, parse_broker
+from protocol_spec.programs.settings import SettingsError
 from protocol_spec.topics import is_device
 from testbed.collector import Cluster
 from testbed.processes import free_port
@@ -156,32 +152,6 @@ def test_where_it_listens(
     assert (wanted[kind] in config) != everywhere
 
 
-@pytest.mark.parametrize(
-    ("bind", "message"),
-    [
-        ("127.0.0.2", "only this machine can reach it"),
-        ("::1", "only this machine can reach it"),
-        ("all", "other machines reach it at mqtts://pi.local:"),
-    ],
-)
-def test_the_embedded_broker_serves_where_it_was_configured(
-    cli: Cli, data: Path, caplog: pytest.LogCaptureFixture, bind: str, message: str
-) -> None:
-    configure(cli, data, "--host", "pi.local", "--bind", bind, "--port", str(free_port()))
-    logger = logging.getLogger("allomfree.broker")
-    logger.addHandler(caplog.handler)  # the command line has set up a log of its own
-    try:
-        with EmbeddedBroker(data / "broker") as embedded:
-            known = BrokerDirectory.load(data / "broker").credentials(COLLECTOR)
-            link = PahoLink(embedded.url, known, client_id="test")
-            link.connect()
-            link.close()
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert message in caplog.text
-    assert ("only this machine" in caplog.text) != ("other machines" in caplog.text)
-
-
 # --- run again -------------------------------------------------------------------------------
 
 
@@ -235,22 +205,18 @@ def test_what_devices_hold_cannot_be_changed(cli: Cli, data: Path, home: Path) -
     assert f"/home/{opened['campaign']}" in opened["join"], "the namespace stays"
 
 
-@pytest.mark.parametrize(
-    ("configured", "given", "used"),
-    [(None, "ha", "ha"), ("ha", None, "ha"), ("ha", "off", ""), ("ha", "home", "home")],
-)
-def test_home_assistants_prefix_is_kept_until_another_is_given(
-    cli: Cli, data: Path, configured: str | None, given: str | None, used: str
-) -> None:
-    flags = ("--home-assistant", configured) if configured else ()
-    configure(cli, data, "--host", "pi.local", *flags)
+def test_home_assistants_prefix_is_kept_until_another_is_given(cli: Cli, data: Path) -> None:
+    configure(cli, data, "--host", "pi.local", "--home-assistant", "ha")
     configure(cli, data)
-    assert BrokerDirectory.load(data / "broker").plan.home_assistant == configured
-    flag = {} if given is None else {"home_assistant": given}
-    settings = collector_settings({"data_dir": data, **flag}, environ={})
-    let_announce(settings)
-    assert BrokerDirectory.load(data / "broker").plan.home_assistant == (used or None)
-    assert choose_broker(settings)[0].home_assistant == used
+    for flag, used in (
+        ({}, "ha"),
+        ({"home_assistant": "home"}, "home"),
+        ({"home_assistant": "off"}, ""),
+    ):
+        settings = collector_settings({"data_dir": data, **flag}, environ={})
+        let_announce(settings)
+        assert BrokerDirectory.load(data / "broker").plan.home_assistant == (used or None)
+        assert choose_broker(settings)[0].home_assistant == used
 
 
 # --- the broker's certificate ----------------------------------------------------------------
@@ -311,24 +277,14 @@ def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files:
 
 
 def test_a_certificate_and_a_key_that_cannot_serve(cli: Cli, data: Path, files: Files) -> None:
-    """Nor is a passphrase asked for: a configuration may be written by a script."""
     _, key = files.server("elsewhere.example")
     other = key.rename(files.directory / "other.key")
     chain, key = files.server("pi.example")
-    locked = files.directory / "locked.key"
-    locked.write_bytes(
-        load_pem_private_key(key.read_bytes(), None).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"a passphrase"),
-        )
-    )
     configure(cli, data, "--host", "pi.example")
     for given, message in (
         (("--server-cert", chain), "--server-cert and --server-key belong together"),
         (("--server-ca", chain), "--server-cert and --server-key belong together"),
         (("--server-cert", chain, "--server-key", other), "KEY_VALUES_MISMATCH"),
-        (("--server-cert", chain, "--server-key", locked), "without a passphrase"),
         (("--server-cert", chain, "--server-key", "no.key"), "No such file or directory"),
         (("--server-cert", key, "--server-key", key), "do not work together"),
     ):
@@ -337,29 +293,20 @@ def test_a_certificate_and_a_key_that_cannot_serve(cli: Cli, data: Path, files: 
 
 # --- without the extra -----------------------------------------------------------------------
 
-BLOCKED = """
-import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(name=name)
-sys.meta_path.insert(0, Missing())
-from collector.commands import main
-main()
-"""
-
-
-def without(*blocked: str, words: tuple[str | Path, ...]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BLOCKED.format(blocked=blocked), *map(str, words)]
-    return subprocess.run(
-        command, text=True, capture_output=True, check=False, timeout=60, env=environment()
-    )
-
 
 def test_a_missing_library_is_named_where_it_is_needed(data: Path, files: Files) -> None:
     """Mosquitto with a certificate made elsewhere needs none of them."""
-    for setup, blocked in ((NATS, "bcrypt"), (NATS, "cryptography"), (MOSQUITTO, "cryptography")):
-        failed = without(blocked, words=broker_config(setup, data, "--host", "pi.example"))
+
+    def without(blocked: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        hidden = "; ".join(f"sys.modules[{name!r}] = None" for name in blocked.split())
+        code = f"import sys; {hidden}; from collector.commands import main; main()"
+        command = [sys.executable, "-c", code, *map(str, words), "--data-dir", str(data)]
+        return subprocess.run(
+            command, text=True, capture_output=True, check=False, timeout=60, env=environment()
+        )
+
+    for kind, blocked in (("nats", "bcrypt"), ("mosquitto", "cryptography")):
+        failed = without(blocked, "broker-config", kind, "--host", "pi.example")
         assert failed.returncode == 2
         assert failed.stderr == (
             f"error: {blocked} is not installed; nothing was changed. "
@@ -368,8 +315,8 @@ def test_a_missing_library_is_named_where_it_is_needed(data: Path, files: Files)
         assert not (data / "broker" / "broker.json").exists()
     chain, key = files.server("pi.example")
     given = ("--host", "pi.example", "--server-cert", chain, "--server-key", key)
-    for words in (broker_config(MOSQUITTO, data, *given), ("enrol", "kitchen", "--data-dir", data)):
-        ran = without("bcrypt", "cryptography", words=words)
+    for words in (("broker-config", "mosquitto", *given), ("enrol", "kitchen")):
+        ran = without("bcrypt cryptography", *words)
         assert ran.returncode == 0, ran.stderr
 
 
@@ -408,16 +355,6 @@ def test_a_credential_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path) 
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         assert name.value == "kitchen"
         assert users_of(broker)["kitchen"]["serial"] == certificate.serial_number
-
-
-def test_the_collectors_own_credential(cli: Cli, data: Path) -> None:
-    """For a collector that runs elsewhere: where the broker is, and how to authenticate."""
-    configure(cli, data, "--host", "pi.example", setup=Setup("nats", "certificate"))
-    file = data / "broker" / "credentials" / COLLECTOR / "collector.toml"
-    table = tomllib.loads(file.read_text())
-    assert parse_broker(table.pop("broker")) == BrokerDirectory.load(data / "broker").plan.url
-    assert (table.pop("username"), table.pop("namespace")) == (COLLECTOR, "allomfree")
-    assert {Path(file).exists() for file in table.values()} == {True}
 
 
 def test_a_readers_credential(cli: Cli, data: Path) -> None:
@@ -485,30 +422,16 @@ def test_a_missing_or_damaged_list_is_not_overwritten(cli: Cli, data: Path) -> N
         assert file.read_text() == damage
 
 
-# One process for each name; all begin when the pipe is closed.
-MANY = """
-import os, sys
-from collector.commands import main
-data, *names = sys.argv[1:]
-waiting, start = os.pipe()
-children = []
-for name in names:
-    children.append(os.fork())
-    if children[-1] == 0:
-        os.close(start)
-        os.read(waiting, 1)
-        main(["enrol", name, "--data-dir", data])
-os.close(start)
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
-"""
-
-
 @pytest.mark.slow
 def test_many_enrol_at_once(cli: Cli, data: Path) -> None:
     configure(cli, data, "--host", "pi.local")
     names = [f"device-{number}" for number in range(4)]
-    command = [sys.executable, "-c", MANY, str(data), *names]
-    subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, timeout=120, check=True)
+    command = [sys.executable, "-m", "collector", "enrol", "--data-dir", str(data)]
+    running = [
+        subprocess.Popen([*command, name], env=environment(), stdout=subprocess.DEVNULL)
+        for name in names
+    ]
+    assert [process.wait(120) for process in running] == [0] * 4
     assert set(names) <= set(users_of(data / "broker"))
 
 
