@@ -18,7 +18,6 @@ from collector.brokers.config import (
     COLLECTOR,
     KINDS,
     RENEW_DAYS,
-    Access,
     BrokerPlan,
     Kind,
     Role,
@@ -47,53 +46,49 @@ def budgets(page: Path, heading: str) -> list[tuple[float, Calibration, list[str
     """Rows that begin with a budget: eps_inf, the noise as devices draw it, the other cells."""
     found = []
     for row in rows(section(page, heading)):
-        said = BUDGET.fullmatch(row[0])
-        if said:
-            eps_inf, eps_1, k = float(said[1]), float(said[2]), int(said[3])
+        match = BUDGET.fullmatch(row[0])
+        if match:
+            eps_inf, eps_1, k = float(match[1]), float(match[2]), int(match[3])
             noise = as_drawn(calibrate("ALLOMFREE", k=k, eps_inf=eps_inf, eps_1=eps_1))
-            assert noise.protocol == said[4]
+            assert noise.protocol == match[4]
             found.append((eps_inf, noise, row[1:]))
     assert found, f"{name_of(page)} has no budgets below {heading}"
     return found
 
 
-# --- results and privacy -------------------------------------------------------------------------
+# --- results and privacy --------------------------------------------------------------------------
+
+CAMPAIGN = Campaign(1, manifest(), 0, None)
 
 
-@pytest.fixture
-def campaign() -> Campaign:
-    return Campaign(1, manifest(), 0, None)
+@pytest.mark.parametrize(
+    ("page", "heading", "names"),
+    [
+        (RESULTS, "## Columns of export", list(COLUMNS)),
+        (RESULTS, "## The result message", ["v", *(f.name for f in dataclasses.fields(Result))]),
+        (RESULTS, "## Outcomes", [str(outcome) for outcome in Outcome]),
+        (
+            DASHBOARDS,
+            "## Any MQTT dashboard",
+            list(summary(CAMPAIGN, round_result(CAMPAIGN, 0, 0, None, {}))),
+        ),
+    ],
+    ids=["columns", "fields", "outcomes", "json"],
+)
+def test_every_name_in_order(page: Path, heading: str, names: list[str]) -> None:
+    assert names_in(section(page, heading)) == names
 
 
-def test_every_column_of_export_in_order() -> None:
-    assert names_in(section(RESULTS, "## Columns of export")) == list(COLUMNS)
-
-
-def test_every_field_of_a_result_in_order() -> None:
-    fields = [field.name for field in dataclasses.fields(Result)]
-    assert names_in(section(RESULTS, "## The result message")) == ["v", *fields]
-
-
-def test_every_key_of_a_result_in_json_in_order(campaign: Campaign) -> None:
-    told = summary(campaign, round_result(campaign, 0, 0, None, {}))
-    text = section(DASHBOARDS, "## Any MQTT dashboard")
-    assert names_in(text) == list(told)
-    topic = Topics(campaign.name).result_json("ATTRIBUTE").replace(campaign.name, "CAMPAIGN")
-    assert topic in text
-
-
-def test_every_sensor_of_home_assistant(campaign: Campaign) -> None:
-    found = json.loads(discovery(campaign, Topics(campaign.name)))["components"].values()
-    first = campaign.manifest.attributes[0].name
+def test_every_topic_and_sensor_of_dashboards() -> None:
+    topics = Topics(CAMPAIGN.name)
+    topic = topics.result_json("ATTRIBUTE").replace(CAMPAIGN.name, "CAMPAIGN")
+    assert topic in section(DASHBOARDS, "## Any MQTT dashboard")
+    found = json.loads(discovery(CAMPAIGN, topics))["components"].values()
+    first = CAMPAIGN.manifest.attributes[0].name
     names = [c["name"].replace(first, "ATTRIBUTE") for c in list(found)[:4]]
     text = section(DASHBOARDS, "## Home Assistant")
     assert sorted(names_in(text)) == sorted(names)
-    shown = discovery_topic("homeassistant", campaign).replace(campaign.name, "CAMPAIGN")
-    assert shown in text
-
-
-def test_every_outcome_in_order() -> None:
-    assert names_in(section(RESULTS, "## Outcomes")) == [str(outcome) for outcome in Outcome]
+    assert discovery_topic("homeassistant", CAMPAIGN).replace(CAMPAIGN.name, "CAMPAIGN") in text
 
 
 def test_every_table_of_the_database(tmp_path: Path) -> None:
@@ -101,6 +96,9 @@ def test_every_table_of_the_database(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "collector.db")
     tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     text = section(RESULTS, "## The database")
+    kept = section(PRIVACY, "## What the collector keeps")
+    for table in ("report", "device", "tally", "result", "outcome", "revoked"):
+        assert f"`{table}`" in kept
     for table in tables:
         if table.startswith(("_", "sqlite_")):
             continue
@@ -111,19 +109,10 @@ def test_every_table_of_the_database(tmp_path: Path) -> None:
     db.close()
 
 
-def test_the_privacy_statement_names_what_is_kept() -> None:
-    text = section(PRIVACY, "## What the collector keeps")
-    for table in ("report", "device", "tally", "result", "outcome", "revoked"):
-        assert f"`{table}`" in text
-
-
-def test_epsilon_over_time_is_what_the_code_says() -> None:
+def test_epsilon_over_time_and_the_floor_are_what_the_code_calculates() -> None:
     for eps_inf, noise, cells in budgets(PRIVACY, "## What is promised"):
         assert cells[:5] == [f"{noise.epsilon_after(t):.3f}" for t in (1, 2, 3, 7, 30)]
         assert float(cells[5]) == eps_inf
-
-
-def test_the_floor_is_what_the_code_says() -> None:
     for eps_inf, drawn, cells in budgets(RESULTS, "## Pooled results"):
         noise = calibrate(drawn.protocol, k=drawn.k, eps_inf=eps_inf, eps_1=drawn.eps_1)
         variances = [noise.pooled_variance(1000, t, 0.1) for t in (1, 2, 7, 30, 90, 365, 10**9)]
@@ -134,33 +123,22 @@ def test_the_floor_is_what_the_code_says() -> None:
 # --- security -----------------------------------------------------------------------------------
 
 
-def test_the_bound_on_a_lie() -> None:
+def test_what_lies_can_do() -> None:
     for _, noise, cells in budgets(SECURITY, "## Lies"):
         bounds = [f"{100 / (n * noise.gap):.2f}" for n in (200, 1000, 5000)]
         assert cells == [f"{noise.gap:.4f}", *bounds]
-
-
-def test_the_worked_number_of_liars() -> None:
     c = as_drawn(calibrate("ALLOMFREE", k=5, eps_inf=2.0, eps_1=0.6))
-    points = re.search(
-        r"but (\d+) liars\s+who all name the same value lift it by (\d) points", text()
-    )
-    honest = re.search(r"and (\d+) honest devices that hold it by ([\d.]+)\.", text())
+    same = r"but (\d+) liars\s+who all name the same value lift it by (\d) points"
+    points = re.search(same, read(SECURITY))
+    honest = re.search(r"and (\d+) honest devices that hold it by ([\d.]+)\.", read(SECURITY))
     assert points
     assert honest
     liars, wanted = int(points[1]), int(points[2]) / 100
     lift = (1 - c.qs) / (c.gap * 5000)
     assert (liars - 1) * lift < wanted <= liars * lift
     assert honest.groups() == (str(liars), f"{100 * liars / 5000:.1f}")
-
-
-def text() -> str:
-    return read(SECURITY)
-
-
-def test_refusals_named_are_refusals() -> None:
-    told = {name for row in rows(section(SECURITY, "## Lies")) for name in row[-1].split("`")[1::2]}
-    assert told - {"devices"} <= {str(outcome) for outcome in Outcome}
+    named = {n for row in rows(section(SECURITY, "## Lies")) for n in row[-1].split("`")[1::2]}
+    assert named - {"devices"} <= {str(outcome) for outcome in Outcome}
 
 
 def filters(cell: str) -> set[str]:
@@ -179,41 +157,35 @@ def filters(cell: str) -> set[str]:
 def test_least_privilege(who: str, role: Role, name: str) -> None:
     (row,) = (row for row in rows(section(SECURITY, "## The broker")) if row[0] == who)
     reads = row[2].split("; on mosquitto also")[0]
-    told = Access(tuple(filters(row[1])), tuple(filters(reads)))
     real = access(role, name, DEFAULT_NAMESPACE)
-    assert (set(told.write), set(told.read)) == (set(real.write), set(real.read))
-    assert CANARY_CAMPAIGN in text()
+    assert (filters(row[1]), filters(reads)) == (set(real.write), set(real.read))
+    assert CANARY_CAMPAIGN in read(SECURITY)
 
 
-def test_every_trial_of_doctor_is_told() -> None:
+def test_every_probe_of_doctor_is_listed() -> None:
     """The sentences are the literals that `AccessProbe` passes to its trials."""
-    calls = [
-        n for n in ast.walk(ast.parse(inspect.getsource(auditor))) if isinstance(n, ast.Constant)
-    ]
+    tree = ast.walk(ast.parse(inspect.getsource(auditor)))
+    literals = [n.value for n in tree if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     lead = re.compile(r"(a device|a reader|nobody|the collector) [a-z' ]+")
-    tried = {n.value for n in calls if isinstance(n.value, str) and lead.fullmatch(n.value)}
-    told = {row[0] for row in rows(section(SECURITY, "## What doctor proves"))}
+    tried = {text for text in literals if lead.fullmatch(text)}
+    listed = {row[0] for row in rows(section(SECURITY, "## What doctor proves"))}
     both = "a device reads what is for everyone, and for itself"
     shortened = {"a device reads what is for everyone", "a device reads what is for itself"}
     assert shortened <= tried
-    assert both in told
-    assert tried - shortened - {"the collector publishes to everyone"} == told - {
+    assert both in listed
+    assert tried - shortened - {"the collector publishes to everyone"} == listed - {
         *("line", "---", both, "configuration", "listener", "sessions", "certificate")
     }
 
 
-def test_lifetimes_of_certificates() -> None:
-    told = " ".join(section(SECURITY, "## Renew").split())
-    assert authority.SERVER_DAYS == 2 * 365
-    assert authority.AUTHORITY_DAYS == 20 * 365
-    assert authority.CLIENT_DAYS == 10 * 365
-    assert "two years, the authority's twenty, a device's (with `--auth certificate`) ten" in told
-    assert f"once fewer than {RENEW_DAYS} days are left" in told
-
-
-def test_passwords_have_the_bits_that_are_told() -> None:
+def test_lifetimes_of_certificates_and_lengths_of_passwords() -> None:
+    text = " ".join(section(SECURITY, "## Renew").split())
+    days = (authority.SERVER_DAYS, authority.AUTHORITY_DAYS, authority.CLIENT_DAYS)
+    assert days == (2 * 365, 20 * 365, 10 * 365)
+    assert "two years, the authority's twenty, a device's (with `--auth certificate`) ten" in text
+    assert f"once fewer than {RENEW_DAYS} days are left" in text
     assert len(credentials.new_password()) * 6 == 192
-    assert "192 random bits" in text()
+    assert "192 random bits" in read(SECURITY)
 
 
 @pytest.mark.parametrize("kind", KINDS)

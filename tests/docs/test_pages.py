@@ -18,7 +18,7 @@ from edge_client.sources import KINDS, build_all
 from protocol_spec import LONGITUDINAL, Manifest
 from tests.support.documents import PAGES, blocks, name_of, read
 from tests.support.harness import ROOT
-from tutorial_notebook import BASH, HERE, NOTEBOOK, TUTORIAL, Cell, cells, notebook
+from tutorial_notebook import NOTEBOOK, TUTORIAL, notebook
 
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -85,14 +85,10 @@ CASES = [
 ]
 
 
-def test_there_are_examples_of_each_kind() -> None:
+def test_manifests_are_valid() -> None:
     assert len(MANIFESTS) >= 2
-    assert all(CONFIGURATIONS.values())
-
-
-@pytest.mark.parametrize("where", MANIFESTS)
-def test_manifests_are_valid(where: str) -> None:
-    assert Manifest.from_toml(MANIFESTS[where]).calibrations
+    for where, text in MANIFESTS.items():
+        assert Manifest.from_toml(text).calibrations, where
 
 
 def test_the_annotated_manifest_shows_every_field() -> None:
@@ -134,27 +130,9 @@ def test_the_examples_show_every_everyday_setting() -> None:
     assert shown == KINDS.keys() - {"plugin"}
 
 
-# --- the tutorial as a notebook; tests/system/analyst runs its cells -----------------------------
-
-
 def test_the_notebook_is_what_the_tutorial_says() -> None:
     """If this fails: python scripts/tutorial_notebook.py"""
     assert read(NOTEBOOK) == notebook(read(TUTORIAL))
     made = json.loads(read(NOTEBOOK))
     assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in made["cells"]}) == len(made["cells"])
-
-
-def test_blocks_become_cells_with_what_they_print() -> None:
-    text = (
-        "# Title\n\n```sh\nls\n```\n\n```\na file\n```\n\ntext\n\n```console\n$ one\nfirst\n"
-        "$ two\n```\n\n```python\nprint(1)\n```\n\n```sh for-real\nrun\n```\n"
-    )
-    first, title, listing, middle, both, python, last = cells(text)
-    assert first == Cell(HERE, code=True)
-    assert title.source == "# Title\n\n"
-    assert listing == Cell(BASH + "ls\n", code=True, printed="a file\n")
-    assert middle.source.strip() == "text"
-    assert both == Cell(BASH + "one\ntwo\n", code=True, printed="first\n")
-    assert python == Cell("print(1)\n", code=True)
-    assert last == Cell("\n```sh for-real\nrun\n```\n")

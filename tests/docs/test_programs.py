@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 import pytest
@@ -47,44 +47,31 @@ COLLECTOR_PAGE = ROOT / "docs/collector-settings.md"
 PYTHON_API = ROOT / "docs/python-api.md"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Documented:
+class Documented(NamedTuple):
     """A program, the page that lists all of it, and the guide that shows it at work."""
 
     name: str
     main: click.Group
-    settings: list[Setting]
+    settings: tuple[Setting, ...]
     errors: ModuleType
     page: Path
     guide: Path
 
-    @property
-    def commands(self) -> str:
-        return section(self.page, "## Commands")
-
     def row(self, command: str) -> list[str]:
-        (found,) = (r for r in rows(self.commands) if re.match(rf"`{command}[ `]", r[0]))
+        table = rows(section(self.page, "## Commands"))
+        (found,) = (r for r in table if re.match(rf"`{command}[ `]", r[0]))
         return found
 
 
-PROGRAMS = [
-    Documented(
-        "allomfree-edge",
-        edge_main,
-        list(edge_client.settings.SETTINGS),
-        edge_client.errors,
-        EDGE_PAGE,
-        ROOT / "docs/raspberry-pi.md",
-    ),
-    Documented(
-        "allomfree-collector",
-        collector_main,
-        list(collector.settings.SETTINGS),
-        collector.errors,
-        COLLECTOR_PAGE,
-        ROOT / "docs/operator-guide.md",
-    ),
-]
+EDGE = Documented(
+    *("allomfree-edge", edge_main, tuple(edge_client.settings.SETTINGS), edge_client.errors),
+    *(EDGE_PAGE, ROOT / "docs/raspberry-pi.md"),
+)
+COLLECTOR = Documented(
+    *("allomfree-collector", collector_main, tuple(collector.settings.SETTINGS), collector.errors),
+    *(COLLECTOR_PAGE, ROOT / "docs/operator-guide.md"),
+)
+PROGRAMS = [EDGE, COLLECTOR]
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 each_command = pytest.mark.parametrize(
     ("program", "command"),
@@ -114,7 +101,9 @@ def test_every_command_and_option_is_in_the_pages_and_has_an_example(
 
 @each_program
 def test_the_commands_shown_are_all_there_are_and_can_be_typed(program: Documented) -> None:
-    assert {name.split()[0] for name in names_in(program.commands)} == set(program.main.commands)
+    assert {n.split()[0] for n in names_in(section(program.page, "## Commands"))} == {
+        *program.main.commands
+    }
     tried = set()
     for where, words in commands_shown(program.name):
         if words and words[0] in program.main.commands:
@@ -166,7 +155,7 @@ def test_every_exit_code(program: Documented) -> None:
 
 
 def test_every_form_of_export_and_every_metric() -> None:
-    row = PROGRAMS[1].row("export")
+    row = COLLECTOR.row("export")
     assert all(f"`{form}`" in row[2] for form in FORMATS)
     table = section(COLLECTOR_PAGE, "## Metrics")
     assert names_in(table) == list(METRICS)
@@ -220,7 +209,7 @@ def test_every_source_and_its_options() -> None:
 
 
 def test_every_problem_that_status_shows() -> None:
-    table = rows(section(PROGRAMS[0].guide, "## When something is wrong"))
+    table = rows(section(EDGE.guide, "## When something is wrong"))
     assert {row[0].strip("`") for row in table[2:]} == set(Problem)
 
 

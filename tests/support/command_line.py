@@ -40,7 +40,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoker(main: click.Group, environ: Mapping[str, str | None] | None = None) -> Cli:
-    """Runs one command; an exception that nobody foresaw fails the test."""
+    """Runs one command; an unexpected exception fails the test."""
 
     def invoke(*words: object, answer: str | None = None) -> Result:
         done = CliRunner(env=environ).invoke(
@@ -53,13 +53,12 @@ def invoker(main: click.Group, environ: Mapping[str, str | None] | None = None) 
 
 
 def facts_of(result: Result) -> Any:
-    """What a command that succeeded said with --json."""
+    """What a command that succeeded printed with --json."""
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
 # --- the collector's ------------------------------------------------------------------------------
-
 
 NOBODY: Final = "mqtt://127.0.0.1:1"  # no broker listens there
 
@@ -71,14 +70,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cli(home: Path) -> Iterator[Cli]:
-    """The command line in this process. An exception that reaches the top fails the test."""
     with undisturbed():
         yield invoker(main)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Take back what a command changes in its process: signal handlers and the log."""
+    """Undo what a command changes in its process: signal handlers and the log."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -129,47 +127,19 @@ def used(data: Path, file: Path) -> Campaign:
 
 def mistaken(cli: Cli, code: int, *words: object) -> str:
     """Run what must fail; the one message it fails with."""
-    shown = cli(*words)
-    assert (shown.exit_code, shown.stdout) == (code, ""), shown.stderr
-    assert shown.stderr.startswith("error: ")
-    assert shown.stderr.count("error: ") == 1
-    assert "Traceback" not in shown.stderr
-    return shown.stderr
-
-
-# --- an operator ----------------------------------------------------------------------------------
-
-
-class Operator:
-    """Types commands of `allomfree-collector` about one data directory."""
-
-    def __init__(self, *flags: object) -> None:
-        self._flags = flags
-        self._invoke = invoker(main)
-
-    def runs(self, *words: object) -> Result:
-        done = self.tries(*words)
-        assert done.exit_code == 0, done.output
-        return done
-
-    def tries(self, *words: object) -> Result:
-        return self._invoke(*words, *self._flags)
-
-    def asks(self, *words: object) -> Any:
-        return json.loads(self.tries(*words, "--json").stdout)
-
-
-@contextmanager
-def operator(*flags: object) -> Iterator[Operator]:
-    with undisturbed():
-        yield Operator(*flags)
+    done = cli(*words)
+    assert (done.exit_code, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 # --- QR codes, read by a decoder that shares no code with the encoder -----------------------------
 
 
 def read_code(squares: list[list[int]]) -> str:
-    """What a camera would see of them, read; 1 is dark."""
+    """Decode them as a camera sees them; 1 is dark."""
     picture = np.kron(255 * (1 - np.array(squares, dtype=np.uint8)), np.ones((4, 4), np.uint8))
     (found,) = zxingcpp.read_barcodes(picture)
     assert found.format is zxingcpp.BarcodeFormat.QRCode
