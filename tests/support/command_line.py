@@ -135,6 +135,31 @@ def mistaken(cli: Cli, code: int, *words: object) -> str:
     return done.stderr
 
 
+class Operator:
+    """Types commands of `allomfree-collector` with the same flags."""
+
+    def __init__(self, *flags: object) -> None:
+        self._flags = flags
+        self._invoke = invoker(main)
+
+    def runs(self, *words: object) -> Result:
+        done = self.tries(*words)
+        assert done.exit_code == 0, done.output
+        return done
+
+    def tries(self, *words: object) -> Result:
+        return self._invoke(*words, *self._flags)
+
+    def asks(self, *words: object) -> Any:
+        return json.loads(self.tries(*words, "--json").stdout)
+
+
+@contextmanager
+def operator(*flags: object) -> Iterator[Operator]:
+    with undisturbed():
+        yield Operator(*flags)
+
+
 # --- QR codes, read by a decoder that shares no code with the encoder -----------------------------
 
 
