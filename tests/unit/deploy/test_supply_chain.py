@@ -154,7 +154,11 @@ def test_two_builds_in_two_places_give_the_same_wheel(tmp_path: Path) -> None:
     with zipfile.ZipFile(made[0]) as wheel:
         names = set(wheel.namelist())
     assert "edge_client/notes.py" not in names
-    assert {"edge_client/__main__.py", "collector/web/static/page.js"} <= names
+    assert {
+        "edge_client/__main__.py",
+        "edge_client/page.css",
+        "collector/web/static/page.js",
+    } <= names
 
 
 @pytest.mark.slow
