@@ -13,60 +13,14 @@ words       sentences that commands and page have in common
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from collector.results import tables
 from collector.results.tables import COLUMNS, Columns
 
 __all__ = ["Results"]
-
-
-class _Group(NamedTuple):
-    """The rows of one result, from `start` to before `stop`."""
-
-    question: tuple[str, str]  # campaign and attribute
-    round: int | None
-    first: int
-    last: int
-    withheld: bool
-    start: int
-    stop: int
-
-
-def _groups(columns: Columns) -> Iterator[_Group]:
-    """Rows of one result are adjacent; a value that is repeated begins another result."""
-    names = ("campaign", "attribute", "round", "first", "last", "withheld")
-    keys, values = list(zip(*(columns[name] for name in names))), columns["value"]
-    start, seen = 0, set[str]()
-    for i in range(len(values) + 1):
-        if i == len(values) or keys[i] != keys[start] or values[i] in seen:
-            if i:
-                campaign, attribute, number, first, last, withheld = keys[start]
-                yield _Group((campaign, attribute), number, first, last, withheld, start, i)
-            start, seen = i, set()
-        if i < len(values):
-            seen.add(values[i])
-
-
-def _pooled(found: Sequence[_Group]) -> list[_Group]:
-    """Of each question the first result of several rounds that all it has released lies in.
-
-    A window of rounds, as `once` has them, holds several rounds too; only one holds all windows.
-    """
-    kept = []
-    for question in dict.fromkeys(group.question for group in found):
-        mine = [group for group in found if group.question == question]
-        released = [group for group in mine if not group.withheld]
-        together = (
-            group
-            for group in mine
-            if group.round is None
-            and all(group.first <= o.first and o.last <= group.last for o in released)
-        )
-        kept += [*together][:1]
-    return kept
 
 
 class Results:
@@ -109,13 +63,31 @@ class Results:
 
     def pooled(self) -> Self:
         """Only what holds all released rounds together; at most one result for each question."""
-        return self._of(_pooled(list(_groups(self._columns))))
+        return self._rows(self._pooled())
 
     def rounds(self) -> Self:
         """Only what is about one round, or with `once` about one window of rounds."""
-        found = list(_groups(self._columns))
-        together = _pooled(found)
-        return self._of(group for group in found if group not in together)
+        pooled = set(self._pooled())
+        return self._rows(i for i in range(len(self)) if i not in pooled)
+
+    def _pooled(self) -> list[int]:
+        """Rows of the first result of each question that spans all it has released.
+
+        With `once`, a window holds several rounds too; only one result holds all windows.
+        """
+        names = ("campaign", "attribute", "value", "round", "first", "last", "withheld")
+        rows = list(zip(*(self._columns[name] for name in names)))
+        spans: dict[tuple[str, str], tuple[int, int]] = {}
+        for campaign, attribute, _, _, first, last, withheld in rows:
+            if not withheld:
+                lowest, highest = spans.get((campaign, attribute), (first, last))
+                spans[campaign, attribute] = min(lowest, first), max(highest, last)
+        kept: dict[tuple[str, str, str], int] = {}
+        for i, (campaign, attribute, value, number, first, last, _) in enumerate(rows):
+            lowest, highest = spans.get((campaign, attribute), (first, last))
+            if number is None and first <= lowest and highest <= last:
+                kept.setdefault((campaign, attribute, value), i)
+        return list(kept.values())
 
     def __len__(self) -> int:
         return len(self._columns["value"])
@@ -126,8 +98,11 @@ class Results:
             yield dict(zip(COLUMNS, cells))
 
     def __repr__(self) -> str:
-        count, names = sum(1 for _ in _groups(self._columns)), ", ".join(self.campaigns)
-        return f"<{count} results of {names or 'nothing'}, {len(self)} rows>"
+        columns = (self._columns[name] for name in ("campaign", "attribute", "value"))
+        first: dict[tuple[str, str], str] = {}
+        count = sum(v == first.setdefault((c, a), v) for c, a, v in zip(*columns))
+        names = ", ".join(self.campaigns) or "nothing"
+        return f"<{count} results of {names}, {len(self)} rows>"
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame."""
@@ -141,6 +116,6 @@ class Results:
         """A pyarrow.Table."""
         return tables.to_arrow(self._columns)
 
-    def _of(self, chosen: Iterable[_Group]) -> Self:
-        kept = [i for group in chosen for i in range(group.start, group.stop)]
-        return type(self)({n: [cells[i] for i in kept] for n, cells in self._columns.items()})
+    def _rows(self, kept: Iterable[int]) -> Self:
+        chosen = list(kept)
+        return type(self)({n: [cells[i] for i in chosen] for n, cells in self._columns.items()})
