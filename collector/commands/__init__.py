@@ -1,14 +1,6 @@
 """The commands of `allomfree-collector`; all are listed here.
 
-Their modules, of which only the one that is asked for is loaded:
-
-campaigns    plan, open, invite, close
-collecting   run, seal
-reading      status, estimate, export, page
-broker       broker-config, enrol, revoke
-checks       health, doctor
-maintenance  backup, restore, migrate, operator-key
-options      the decorator that makes a command, and what several commands take
+Only the module of the command that is typed is loaded.
 
 Exit codes: 0 done, 1 something at run time, 2 settings or manifest.
 """

@@ -24,6 +24,7 @@ from collector.results.tables import Columns, columns_of, rows
 from collector.settings import SCHEMES, StoreAddress
 from collector.store import Store
 from protocol_spec.programs.output import quoted, shown
+from protocol_spec.programs.settings import is_loopback
 
 MOST_ROUNDS: Final = 1000  # in one answer
 LARGEST: Final = 1 << 28  # bytes of one answer
@@ -143,6 +144,13 @@ def _withheld(result: Found, question: Found) -> Iterator[Found]:
 # --- a page, over HTTP --------------------------------------------------------------------------
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: a token is for the address it was given for."""
+
+    def redirect_request(self, *_words: Any) -> None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Page:
     root: str
@@ -152,8 +160,21 @@ class _Page:
         """What an address gives as JSON; an error says what went wrong in one sentence."""
         address = f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        proxies = (
+            [urllib.request.ProxyHandler({})]
+            if is_loopback(urlsplit(self.root).hostname or "")
+            else []
+        )
+        opener = urllib.request.build_opener(_Stay, *proxies)
+        request = urllib.request.Request(address, headers=headers)  # noqa: S310 - http or https
         try:
-            return json.loads(_fetched(address, headers))
+            with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+                content: bytes = answer.read(LARGEST + 1)
+            if len(content) > LARGEST:
+                raise UnreadableResults(f"{address} answers with more than {LARGEST >> 20} MiB")
+            return json.loads(content)
+        except UnreadableResults:
+            raise
         except urllib.error.HTTPError as error:
             raise _refused(address, error) from None
         except OSError as error:
@@ -163,8 +184,16 @@ class _Page:
         except ValueError:
             raise UnreadableResults(f"{address} is not a page of allomfree-collector") from None
 
-    def listed(self, path: str, name: str, **query: object) -> list[Found]:
-        return _list(self.get(path, **query), name)
+    def over_time(self, path: str) -> Found:
+        """The pooled result and the rounds, oldest first, in as many answers as it takes."""
+        answer = self.get(path, last=MOST_ROUNDS)
+        rounds = _list(answer, "rounds")
+        begins = int(rounds[0].get("last") or 0) if rounds else 0
+        while begins > 0:
+            older = _list(self.get(path, last=MOST_ROUNDS, until=begins - 1), "rounds")
+            rounds = older + rounds
+            begins = min(begins - 1, int(older[0].get("last") or 0)) if older else 0
+        return {**answer, "rounds": rounds}
 
 
 def _list(answer: Any, name: str) -> list[Found]:
@@ -193,59 +222,16 @@ def _page_documents(
         if named[3]:
             yield page.get(f"{path}.json")
             return
-    names = [campaign]
-    if campaign is None:
-        names = [str(each["campaign"]) for each in page.listed("/index.json", "campaigns")]
-    for name in names:
-        yield from _questions(page, str(name), attribute, sure=campaign is not None)
-
-
-def _questions(page: _Page, campaign: str, attribute: str | None, *, sure: bool) -> Iterator[Any]:
-    at = f"/campaigns/{quote(campaign)}"
-    found = [str(each["name"]) for each in page.listed(f"{at}.json", "attributes", last=1)]
-    if attribute is not None and attribute not in found:
-        if sure:
+    listed = [] if campaign else _list(page.get("/index.json"), "campaigns")
+    for name in [campaign] if campaign else [str(each["campaign"]) for each in listed]:
+        at = f"/campaigns/{quote(name)}"
+        answer = _list(page.get(f"{at}.json", last=1), "attributes")
+        found = [str(each["name"]) for each in answer]
+        if campaign and attribute and attribute not in found:
             raise UnknownCampaign(f"{campaign} does not ask for {attribute}; it has: {found}")
-        return
-    for name in [attribute] if attribute else found:
-        yield _over_time(page, f"{at}/attributes/{quote(name)}.json")
-
-
-def _over_time(page: _Page, path: str) -> Found:
-    """The pooled result and the rounds, oldest first, in as many answers as it takes."""
-    answers = [page.get(path, last=MOST_ROUNDS)]
-    begins = _begins(answers[0])
-    while begins > 0:
-        answers.append(page.get(path, last=MOST_ROUNDS, until=begins - 1))
-        begins = min(begins - 1, _begins(answers[-1]))
-    rounds = [each for answer in reversed(answers) for each in _list(answer, "rounds")]
-    return {**answers[0], "rounds": rounds}
-
-
-def _begins(answer: Any) -> int:
-    """The oldest round of an answer; 0 if there is none before it."""
-    rounds = _list(answer, "rounds")
-    return int(rounds[0].get("last") or 0) if rounds else 0
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: a token is for the address it was given for."""
-
-    def redirect_request(self, *_words: Any) -> None:
-        return None
-
-
-def _fetched(address: str, headers: Mapping[str, str]) -> bytes:
-    host = urlsplit(address).hostname or ""
-    near = host == "localhost" or host.startswith("127.") or host == "::1"
-    proxies = [urllib.request.ProxyHandler({})] if near else []
-    opener = urllib.request.build_opener(_Stay, *proxies)
-    request = urllib.request.Request(address, headers=dict(headers))  # noqa: S310 - http or https
-    with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-        content: bytes = answer.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise UnreadableResults(f"{address} answers with more than {LARGEST >> 20} MiB")
-    return content
+        for question in found:
+            if attribute in (None, question):
+                yield page.over_time(f"{at}/attributes/{quote(question)}.json")
 
 
 def _refused(address: str, error: urllib.error.HTTPError) -> UnreadableResults | UnknownCampaign:
