@@ -2,56 +2,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collector.data_dir import DeviceKey
 from collector.records import Campaign
-from collector.store import Store
-from protocol_spec import (
-    Topics,
-)
-from tests.support.collector import (
-    FIRST,
-    ServiceInMemory,
-    reports,
-    service_in_memory,
-    three_questions,
-)
-from tests.support.databases import Engine, FullDisk, SqliteEngine
+from protocol_spec import Topics
+from tests.support.collector import ServiceInMemory, Site, Workers, service_in_memory
+from tests.support.databases import FullDisk
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return SqliteEngine(tmp_path)
+def store(tmp_path: Path) -> Iterator[FullDisk]:
+    with closing(FullDisk(tmp_path / "collector.db")) as opened:
+        yield opened
 
 
 @pytest.fixture
-def store(engine: Engine) -> Iterator[Store]:
-    opened = engine.open()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def at_work(store: Store, campaign: Campaign, key: DeviceKey) -> Iterator[ServiceInMemory]:
+def work(store: FullDisk, campaign: Campaign, key: DeviceKey) -> Iterator[ServiceInMemory]:
     yield service_in_memory(store, key)
     logging.getLogger("allomfree").handlers = []
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[FullDisk]:
-    """A store with an open campaign, whose disk may fill."""
-    made = FullDisk(tmp_path / "disk.db")
-    made.open_campaign(three_questions(), FIRST)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def on_disk(disk: FullDisk, key: DeviceKey) -> ServiceInMemory:
-    return service_in_memory(disk, key)
 
 
 @pytest.fixture
@@ -60,9 +33,11 @@ def topics(campaign: Campaign) -> Topics:
 
 
 @pytest.fixture
-def sealed(at_work: ServiceInMemory, campaign: Campaign) -> ServiceInMemory:
-    at_work.send(reports(campaign, range(20)))
-    at_work.turns(1)
-    at_work.time.now = campaign.manifest.rounds.deadline(0) + 1.0
-    at_work.turns(6)
-    return at_work
+def site(key: DeviceKey) -> Iterator[Site]:
+    """Makes sites with several workers, and closes their stores."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Workers:
+            return stack.enter_context(closing(Workers(key, **options)))
+
+        yield make

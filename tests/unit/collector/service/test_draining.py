@@ -1,53 +1,62 @@
-"""A round is sealed when the broker is shown to hold no more of it, and not before (F1, A3)."""
+"""A round is sealed when the broker is shown to hold no more of it, and not before (F1, A3); then
+its results are published, and its receipts stand for a while."""
 
 from __future__ import annotations
-
-from contextlib import closing
 
 import pytest
 
 from collector.data_dir import DeviceKey
 from collector.links.mqtt import BACKLOG
 from collector.records import Campaign
-from protocol_spec import DEFAULT_NAMESPACE, Outcome
+from protocol_spec import (
+    DEFAULT_NAMESPACE,
+    Outcome,
+    Result,
+    Topics,
+    decode_result,
+    receipt_page,
+    receipt_tag,
+)
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.topics import from_all_devices, is_device, marker
 from tests.support.collector import (
     CLIENT,
+    COLOUR,
     FIRST,
     HOUR,
     ServiceInMemory,
     forget,
+    message,
+    page_of,
     reports,
     service_in_memory,
+    state,
+    tags_on,
     three_questions,
 )
-from tests.support.databases import Engine, FullDisk
+from tests.support.databases import FullDisk
 
 SETTLE = 35
 
 
 class Losing(MemoryBroker):
-    """Takes markers, and delivers them only when it is told to."""
+    """Takes markers, and delivers them only on request."""
 
     def __init__(self, *, redelivers_later: bool = False) -> None:
         super().__init__(redelivers_later=redelivers_later)
-        self.kept_back: list[tuple[str, bytes]] = []
+        self.markers: list[bytes] = []
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         if topic == marker():
-            self.kept_back.append((topic, payload))
+            self.markers.append(payload)
         else:
             super().publish(topic, payload, retain=retain)
 
-    def deliver(self, payload: bytes) -> None:
-        super().publish(marker(), payload)
-
-    def deliver_all(self) -> None:
-        """Among them words that only ask for an answer, and prove nothing."""
-        for _, payload in self.kept_back:
-            self.deliver(payload)
+    def deliver(self, *payloads: bytes) -> None:
+        """By default all of them; some only probe the connection, and prove nothing."""
+        for payload in payloads or self.markers:
+            super().publish(marker(), payload)
 
 
 @pytest.fixture
@@ -56,215 +65,181 @@ def losing() -> Losing:
 
 
 @pytest.fixture
-def work(disk: FullDisk, key: DeviceKey, losing: Losing) -> ServiceInMemory:
+def waiting(store: FullDisk, campaign: Campaign, key: DeviceKey, losing: Losing) -> ServiceInMemory:
     """A service past the deadline of round 0, whose broker keeps markers back."""
-    made = service_in_memory(disk, key, broker=losing)
+    made = service_in_memory(store, key, broker=losing)
     made.turns(1)
-    made.time.now = disk.campaign(None).manifest.rounds.deadline(0) + 1.0
+    pass_deadline(made)
     return made
+
+
+def pass_deadline(work: ServiceInMemory, number: int = 0, by: float = 1.0) -> None:
+    work.time.now = work.store.campaigns()[0].manifest.rounds.deadline(number) + by
 
 
 def sealed(work: ServiceInMemory) -> bool:
     return work.store.last_sealed(work.store.campaigns()[0].id) is not None
 
 
-def test_silence_is_no_proof(work: ServiceInMemory, disk: FullDisk, losing: Losing) -> None:
+# --- markers --------------------------------------------------------------------------------------
+
+
+def test_silence_is_no_proof(waiting: ServiceInMemory, campaign: Campaign, losing: Losing) -> None:
     """F1: a network or a broker may stand still for longer than two seconds, or two minutes."""
-    work.turns(DEFAULT_DRAIN_SECONDS // 2)
-    assert not sealed(work)
-    work.send(reports(disk.campaign(None), range(7)))
-    losing.deliver_all()
-    work.turns(2)
-    assert sealed(work)
-    assert work.emitted[0].n == 7
-    assert disk.outcomes() == {Outcome.ACCEPTED: 7}, "markers are no messages of devices"
-    assert work.kept() == 0, "and are acknowledged"
+    waiting.turns(DEFAULT_DRAIN_SECONDS // 2)
+    assert not sealed(waiting)
+    waiting.send(reports(campaign, range(7)))
+    losing.deliver()
+    waiting.turns(2)
+    assert sealed(waiting)
+    assert waiting.emitted[0].n == 7
+    assert waiting.store.outcomes() == {Outcome.ACCEPTED: 7}, "markers are no reports"
+    assert waiting.kept() == 0, "and are acknowledged"
 
 
-def test_a_broker_without_markers_is_waited_for_as_long_as_the_manifest_says(
-    work: ServiceInMemory, caplog: pytest.LogCaptureFixture
+def test_a_broker_without_markers_is_waited_for_as_long_as_the_manifest_allows(
+    waiting: ServiceInMemory, campaign: Campaign, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work.turns(DEFAULT_DRAIN_SECONDS)
-    assert not sealed(work)
-    waiting = work.service.status.waiting[work.store.campaigns()[0].name]
-    assert waiting["round"] == 0
-    assert waiting["until"] == pytest.approx(work.time.now, abs=3.0)
-    work.turns(2)
-    assert sealed(work)
-    assert work.service.status.waiting == {}
+    """A3: no device makes it longer, neither by reports and requests in turn, nor by a flood."""
+    for _ in range(DEFAULT_DRAIN_SECONDS):
+        waiting.send([*reports(campaign, range(1)), forget(campaign, "d0")] * 5)
+        waiting.turns(1)
+    assert not sealed(waiting)
+    why = waiting.service.status.waiting[campaign.name]
+    assert why["round"] == 0
+    assert why["until"] == pytest.approx(waiting.time.now, abs=3.0)
+    waiting.turns(3)
+    assert sealed(waiting)
+    assert waiting.service.status.waiting == {}
     assert "sealed without proof" in caplog.text
 
 
-def test_no_device_makes_it_wait_longer(work: ServiceInMemory, disk: FullDisk) -> None:
-    """A3: neither by reporting and withdrawing in turn, nor by a flood."""
-    campaign, turns = disk.campaign(None), 0
-    while not sealed(work):
-        work.send([*reports(campaign, range(1)), forget(campaign, "d0")] * 5)
-        work.turns(1)
-        turns += 1
-    assert turns <= DEFAULT_DRAIN_SECONDS + 3
-
-
-def test_reports_and_withdrawals_in_turn_do_not_delay_a_marker(
-    at_work: ServiceInMemory, campaign: Campaign
-) -> None:
-    """A3: with a broker that delivers, sealing takes two turns, whatever one device does."""
-    at_work.turns(1)
-    at_work.time.now = campaign.manifest.rounds.deadline(0) + 1.0
-    for _ in range(4):
-        at_work.send([*reports(campaign, range(1)), forget(campaign, "d0")])
-        at_work.turns(1)
-    assert at_work.store.last_sealed(campaign.id) == 0
-
-
-def test_a_stranger_cannot_forge_a_marker(work: ServiceInMemory, losing: Losing) -> None:
-    work.turns(3)
-    _, real = losing.kept_back[-1]
-    for forged in (b"", bytes(16), real[:-1], real + b"\0", b"x" * 1000):
-        losing.deliver(forged)
-    work.turns(3)
-    assert not sealed(work)
-    assert work.kept() == 0
-    assert work.store.received() == 0
+def test_a_stranger_cannot_forge_a_marker(waiting: ServiceInMemory, losing: Losing) -> None:
+    waiting.turns(3)
+    real = losing.markers[-1]
+    losing.deliver(b"", bytes(16), real[:-1], real + b"\0", b"x" * 1000)
+    waiting.turns(3)
+    assert not sealed(waiting)
+    assert waiting.kept() == 0
+    assert waiting.store.received() == 0
     losing.deliver(real)
-    work.turns(2)
-    assert sealed(work)
+    waiting.turns(2)
+    assert sealed(waiting)
 
 
-def test_every_marker_has_a_number_of_its_own(work: ServiceInMemory, losing: Losing) -> None:
-    work.turns(60)
-    numbers = [payload for _, payload in losing.kept_back]
-    assert len(set(numbers)) == len(numbers) > 3
-    assert {len(number) for number in numbers} == {16}
+def test_every_marker_has_a_number_of_its_own(waiting: ServiceInMemory, losing: Losing) -> None:
+    waiting.turns(60)
+    assert len(set(losing.markers)) == len(losing.markers) > 3
+    assert {len(number) for number in losing.markers} == {16}
 
 
-def test_a_marker_of_an_earlier_connection_proves_nothing(
-    work: ServiceInMemory, losing: Losing
+def test_a_marker_of_an_earlier_connection_or_a_retained_one_proves_nothing(
+    waiting: ServiceInMemory, losing: Losing
 ) -> None:
     """What that connection left unacknowledged may come after it."""
-    work.turns(2)
-    (_, before), *_ = losing.kept_back
+    waiting.turns(2)
+    before = losing.markers[0]
+    losing.retained[marker()] = losing.markers[-1]
     losing.cut()
-    work.turns(5)
-    assert work.service.status.connected
+    waiting.turns(5)
+    assert waiting.service.status.connected
     losing.deliver(before)
-    work.turns(3)
-    assert not sealed(work)
-    losing.deliver_all()
-    work.turns(2)
-    assert sealed(work)
+    waiting.turns(3)
+    assert not sealed(waiting)
+    losing.deliver()
+    waiting.turns(2)
+    assert sealed(waiting)
 
 
 def test_a_marker_sent_before_the_deadline_proves_nothing(
-    disk: FullDisk, key: DeviceKey, losing: Losing
+    store: FullDisk, campaign: Campaign, key: DeviceKey, losing: Losing
 ) -> None:
-    """That of another campaign, or the word that shows whether the broker answers."""
-    work = service_in_memory(disk, key, broker=losing)
+    """That of another campaign, or a probe of whether the broker answers."""
+    work = service_in_memory(store, key, broker=losing)
     work.turns(60)
-    early = [payload for _, payload in losing.kept_back]
+    early = list(losing.markers)
     assert early
-    work.time.now = disk.campaign(None).manifest.rounds.deadline(0) + 1.0
-    for payload in early:
-        losing.deliver(payload)
+    pass_deadline(work)
+    losing.deliver(*early)
     work.turns(3)
     assert not sealed(work)
 
 
 def test_time_without_a_connection_or_a_disk_does_not_count(
-    work: ServiceInMemory, disk: FullDisk, losing: Losing
+    waiting: ServiceInMemory, store: FullDisk, campaign: Campaign, losing: Losing
 ) -> None:
     """The bound is for a broker that does not deliver, not for a collector that cannot read."""
-    disk.full = True
-    work.send(reports(disk.campaign(None), range(3)))
-    work.turns(DEFAULT_DRAIN_SECONDS, apart=0.5)
-    disk.full = False
-    work.turns(10)
-    work.time.pass_time(10.0 * DEFAULT_DRAIN_SECONDS)  # the whole process stood still
-    work.turns(10)
+    store.full = True
+    waiting.send(reports(campaign, range(3)))
+    waiting.turns(DEFAULT_DRAIN_SECONDS, apart=0.5)
+    store.full = False
+    waiting.turns(10)
+    waiting.time.pass_time(10.0 * DEFAULT_DRAIN_SECONDS)  # the whole process stood still
+    waiting.turns(10)
     losing.stop()
-    work.turns(DEFAULT_DRAIN_SECONDS)
+    waiting.turns(DEFAULT_DRAIN_SECONDS)
     losing.start()
-    work.turns(100)
-    assert work.service.status.connected
-    assert not sealed(work)
-    assert disk.outcomes() == {Outcome.ACCEPTED: 3}
+    waiting.turns(100)
+    assert waiting.service.status.connected
+    assert not sealed(waiting)
+    assert store.outcomes() == {Outcome.ACCEPTED: 3}
 
 
 def test_one_marker_is_enough_for_a_campaign_behind_a_long_queue(
-    disk: FullDisk, key: DeviceKey
+    store: FullDisk, campaign: Campaign, key: DeviceKey
 ) -> None:
     """F1: B's reports stand behind A's when the collector comes back after B's deadline."""
-    broker = MemoryBroker(batch=20)
-    work = service_in_memory(disk, key, broker=broker)
-    first = disk.campaign(None)
-    second = disk.open_campaign(three_questions(slug="second"), FIRST)
-    work.time.now = second.manifest.rounds.deadline(0) + 100.0
-    work.send(reports(first, range(20)) * 100)
+    work = service_in_memory(store, key, broker=MemoryBroker(batch=20))
+    second = store.open_campaign(three_questions(slug="second"), FIRST)
+    pass_deadline(work, by=100.0)
+    work.send(reports(campaign, range(20)) * 100)
     work.send(reports(second, range(50)))
     work.turns(110)
-    by_name = {campaign.name: campaign.id for campaign in disk.campaigns()}
-    assert disk.last_sealed(by_name[second.name]) == 0
-    assert sum(t.n for t in disk.tallies(by_name[second.name], 0).values()) == 50
+    assert store.last_sealed(second.id) == 0
+    assert sum(t.n for t in store.tallies(second.id, 0).values()) == 50
 
 
 def test_many_rounds_that_are_due_need_one_marker(
-    disk: FullDisk, key: DeviceKey, losing: Losing
+    waiting: ServiceInMemory, campaign: Campaign, losing: Losing
 ) -> None:
-    work = service_in_memory(disk, key, broker=losing)
-    rounds = disk.campaign(None).manifest.rounds
-    work.time.now = rounds.deadline(2) + 1.0
-    work.turns(2)
-    losing.deliver_all()
-    work.turns(2)
-    assert work.store.last_sealed(disk.campaign(None).id) == 2
+    pass_deadline(waiting, 2)
+    waiting.turns(2)
+    losing.deliver()
+    waiting.turns(2)
+    assert waiting.store.last_sealed(campaign.id) == 2
 
 
 @pytest.mark.parametrize("early", [SETTLE - 5, SETTLE + 15])
 def test_where_redelivery_comes_later_a_marker_waits_for_it(
-    disk: FullDisk, key: DeviceKey, early: int
+    store: FullDisk, campaign: Campaign, key: DeviceKey, early: int
 ) -> None:
-    """NATS delivers what was left unacknowledged behind newer messages."""
+    """NATS delivers what was left unacknowledged behind newer messages, after half a minute."""
     broker = Losing(redelivers_later=True)
-    work = service_in_memory(disk, key, broker=broker)
-    work.time.now = disk.campaign(None).manifest.rounds.deadline(0) + 1.0
+    work = service_in_memory(store, key, broker=broker)
+    pass_deadline(work)
     work.turns(early)
-    broker.deliver_all()
+    broker.deliver()
     work.turns(2)
     assert sealed(work) == (early > SETTLE)
 
 
 def test_requests_in_a_backlog_can_push_reports_behind_where_redelivery_comes_later(
-    disk: FullDisk, key: DeviceKey
+    store: FullDisk, campaign: Campaign, key: DeviceKey
 ) -> None:
     """NATS drops what exceeds a session's share, and delivers it again later."""
-    broker, campaign = Losing(redelivers_later=True), disk.campaign(None)
-    work = service_in_memory(disk, key, broker=broker)
+    broker = Losing(redelivers_later=True)
+    work = service_in_memory(store, key, broker=broker)
     work.turns(SETTLE + 5)
-    work.time.now = campaign.manifest.rounds.deadline(0) + 1.0
+    pass_deadline(work)
     work.turns(1)
     work.send([*reports(campaign, range(20)) * (BACKLOG // 20), forget(campaign, "d0")])
-    broker.deliver_all()
+    broker.deliver()
     work.turns(10)
     assert not sealed(work)
     work.turns(SETTLE)
-    broker.deliver_all()
+    broker.deliver()
     work.turns(2)
     assert sealed(work)
-
-
-def test_what_waits_at_a_closing_is_counted(
-    at_work: ServiceInMemory, campaign: Campaign, engine: Engine
-) -> None:
-    """F1: also when the collector was away; until its rounds are sealed."""
-    at_work.send(reports(campaign, range(9)))
-    with closing(engine.open()) as other:
-        other.close_campaign(campaign, int(at_work.time.now))
-    at_work.turns(4)
-    assert at_work.store.last_sealed(campaign.id) == 0
-    assert at_work.store.outcomes() == {Outcome.ACCEPTED: 9}
-    at_work.send(reports(campaign, range(9, 10)))
-    at_work.turns(1)
-    assert at_work.store.outcomes()[Outcome.UNKNOWN_CAMPAIGN] == 1
 
 
 def test_the_marker_goes_through_the_queue_of_reports_under_no_devices_name() -> None:
@@ -277,39 +252,33 @@ def test_the_marker_goes_through_the_queue_of_reports_under_no_devices_name() ->
     assert marker().startswith(f"{DEFAULT_NAMESPACE}/v1/")
 
 
-def test_a_retained_marker_proves_nothing(work: ServiceInMemory, losing: Losing) -> None:
-    work.turns(2)
-    losing.retained[marker()] = losing.kept_back[-1][1]
-    losing.cut()
-    work.turns(5)
-    assert not sealed(work)
+# --- clocks (F8) ----------------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_set_ahead_seals_nothing_at_once(disk: FullDisk, key: DeviceKey) -> None:
-    """F8: rounds that are over by a jump alone are kept open for as long as the manifest allows."""
-    work = service_in_memory(disk, key)
+def test_a_clock_that_was_set_ahead_seals_nothing_at_once(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """Rounds that are over by a jump alone are kept open for as long as the manifest allows."""
     work.time.confirmed = False
     work.turns(2)
-    ahead = disk.campaign(None).manifest.rounds.deadline(0) + 1.0 - work.time.now
-    work.time.set_ahead(ahead)
+    work.time.set_ahead(campaign.manifest.rounds.deadline(0) + 1.0 - work.time.now)
     work.turns(20)
     assert not sealed(work)
-    status = work.service.status
-    assert "the clock was set ahead" in status.clock
-    assert "clock" in status.waiting[disk.campaign(None).name]["why"]
-    work.send(reports(disk.campaign(None), range(4)))
+    assert "the clock was set ahead" in work.service.status.clock
+    assert "clock" in work.service.status.waiting[campaign.name]["why"]
+    work.send(reports(campaign, range(4)))
     work.turns(DEFAULT_DRAIN_SECONDS)
     assert sealed(work)
     assert work.emitted[0].n == 4
 
 
-def test_a_clock_that_was_set_back_shuts_nobody_out(disk: FullDisk, key: DeviceKey) -> None:
-    """F8: an hour back just before a deadline. Reports that came meanwhile were refused as early,
-    and acknowledged, so that nobody sent them again in time."""
-    work = service_in_memory(disk, key)
+def test_a_clock_that_was_set_back_shuts_nobody_out(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """An hour back just before a deadline. Reports that came meanwhile were refused as early, and
+    acknowledged, so that nobody sent them again in time."""
     work.time.confirmed = False
-    campaign = disk.campaign(None)
-    work.time.now = campaign.manifest.rounds.deadline(0) - 5.0
+    pass_deadline(work, by=-5.0)
     work.turns(2)
     work.time.set_ahead(-2.0 * HOUR)
     work.send(reports(campaign, range(4)))
@@ -319,3 +288,157 @@ def test_a_clock_that_was_set_back_shuts_nobody_out(disk: FullDisk, key: DeviceK
     work.turns(10)
     assert sealed(work), "nor is the right time doubted"
     assert work.emitted[0].n == 4
+
+
+# --- sealing --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sealed_before_its_deadline_and_no_device_delays_it(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """A3: with a broker that delivers it takes two turns, whatever one device does."""
+    work.send(reports(campaign, range(3)))
+    work.turns(2)
+    pass_deadline(work, by=-10.0)
+    nuisance = [*reports(campaign, range(1)), forget(campaign, "d0")]
+    for _ in range(9):
+        work.send(nuisance)
+        work.turns(1)
+    assert not sealed(work)
+    for _ in range(4):
+        work.send(nuisance)
+        work.turns(1)
+    assert sealed(work)
+    assert work.emitted[0].n == 2
+
+
+def test_a_collector_that_was_away_takes_what_was_kept_before_it_seals(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
+    """The broker hands over its backlog in small parts, all of it after the deadline."""
+    pass_deadline(work, by=100.0)
+    work.broker.batch = 10
+    work.send(reports(campaign, range(100)))
+    work.turns(30)
+    assert sealed(work)
+    assert work.store.outcomes() == {Outcome.ACCEPTED: 100}
+    assert work.emitted[0].n == 100
+
+
+def test_live_reports_of_later_rounds_do_not_put_off_the_sealing(
+    work: ServiceInMemory, campaign: Campaign
+) -> None:
+    work.turns(1)
+    pass_deadline(work)
+    work.broker.batch = 1
+    work.send(reports(campaign, range(5), number=2))
+    for device in range(5, 15):
+        work.send(reports(campaign, range(device, device + 1), number=2))
+        work.turns(1)
+    assert work.kept() >= 5, "there was never a pause"
+    assert sealed(work)
+
+
+def test_nothing_is_sealed_without_a_broker_or_while_a_batch_is_held(
+    work: ServiceInMemory, store: FullDisk, campaign: Campaign
+) -> None:
+    work.turns(1)
+    work.broker.stop()
+    pass_deadline(work, by=100.0)
+    work.turns(20)
+    assert not sealed(work)
+    work.broker.start()
+    store.full = True
+    work.send(reports(campaign, range(3)))
+    work.turns(100)
+    assert not sealed(work)
+    store.full = False
+    work.turns(10)
+    assert work.emitted[0].n == 3
+
+
+# --- results and receipts -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def after_round(work: ServiceInMemory, campaign: Campaign) -> ServiceInMemory:
+    """Round 0 is sealed with 20 reports."""
+    work.send(reports(campaign, range(20)))
+    work.turns(1)
+    pass_deadline(work)
+    work.turns(6)
+    return work
+
+
+def retained_results(work: ServiceInMemory) -> dict[str, bytes]:
+    return {topic: data for topic, data in work.broker.retained.items() if "/result/" in topic}
+
+
+def test_results_are_published_as_they_are_stored_and_once(
+    after_round: ServiceInMemory, campaign: Campaign, topics: Topics
+) -> None:
+    stored = after_round.store.results(campaign.id)
+    assert len(stored) == 4  # three attributes, and one of them pooled
+    kept = retained_results(after_round)
+    for result in stored:
+        assert kept[topics.result(result.attribute, result.round)] == result.encode()
+    assert after_round.store.unpublished() == []
+    last = decode_result(kept[topics.result("fuel")])
+    assert isinstance(last, Result)
+    assert (last.round, last.n, last.devices) == (None, 20, 20)
+    assert state(after_round, topics).last_sealed == 0
+    after_round.published.clear()
+    after_round.turns(1)
+    assert not any("/result/" in topic for topic, _ in after_round.published)
+
+
+def test_a_broker_that_forgot_gets_every_result_again(after_round: ServiceInMemory) -> None:
+    kept = retained_results(after_round)
+    after_round.broker.stop()
+    after_round.broker.start(forget=True)
+    assert after_round.broker.retained == {}
+    after_round.turns(10)
+    assert retained_results(after_round) == kept
+
+
+def test_every_counted_report_gets_its_receipt_also_after_a_restart(
+    work: ServiceInMemory, campaign: Campaign, key: DeviceKey
+) -> None:
+    work.send(reports(campaign, range(40)) * 2)
+    work.turns(6)
+    again = service_in_memory(work.store, key)
+    stops = iter([False] * 8 + [True])
+    again.service.run(lambda: next(stops), lambda: again.time.pass_time(1.0))
+    pages = {receipt_page(campaign.manifest, f"d{i}") for i in range(40)}
+    for each in (work, again):
+        assert len([t for t in each.broker.retained if "/receipt/" in t]) == len(pages)
+        for i in range(40):
+            tag = receipt_tag(campaign.manifest, 0, f"d{i}")
+            assert tag in page_of(each, campaign, f"d{i}").tags
+
+
+def test_a_refused_report_gets_no_receipt(work: ServiceInMemory, campaign: Campaign) -> None:
+    work.send(
+        [
+            message(campaign.manifest, "d0", body=b"\1"),
+            message(campaign.manifest, "d1", body=b"\xff"),
+            message(campaign.manifest, "d0", number=0, attribute=COLOUR, body=b"\0\0"),
+        ]
+    )
+    work.turns(6)
+    tags = {t for p in range(16) for t in tags_on(work, campaign, p)}
+    assert tags == {receipt_tag(campaign.manifest, 0, "d0")}
+
+
+def test_receipts_stand_a_period_beyond_the_deadline_and_are_then_cleared(
+    after_round: ServiceInMemory, campaign: Campaign, topics: Topics
+) -> None:
+    pass_deadline(after_round, by=HOUR - 5.0)
+    after_round.turns(2)
+    assert [t for t in after_round.broker.retained if "/receipt/0/" in t]
+    pass_deadline(after_round, by=HOUR)
+    after_round.turns(3)
+    assert not [t for t in after_round.broker.retained if "/receipt/0/" in t]
+    cleared = {topic for topic, payload in after_round.published if not payload}
+    assert cleared == {topics.receipt(0, page) for page in range(16)}
+    assert 0 not in after_round.store.clearable_receipts(campaign.id)
