@@ -1,4 +1,5 @@
-"""Receipt pages: every tag on its page, sorted, once; only what changed is published."""
+"""Receipt pages: every tag on its page, once, and only what changed is published; pages that a
+broker refuses, or has to delete."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from collections.abc import Set
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector import timing as collector_timing
+from collector.data_dir import DeviceKey
 from collector.ingest.receipts import ReceiptPages
+from collector.links import WINDOW
 from collector.records import Campaign
-from collector.store import ReceiptBatch, ReceiptKind
+from collector.store import ReceiptBatch, ReceiptKind, Store
 from edge_client import records as edge_timing
 from edge_client.delivery import CampaignQueue
 from edge_client.records import Membership, Queued, Trace
@@ -26,9 +30,22 @@ from protocol_spec import (
     hashed_for_tag,
 )
 from protocol_spec.limits import MAX_RECEIPT_BYTES, PAGE_TAGS, TAG_BYTES
-from tests.support.collector import FIRST, FUEL, HOUR, tags_of, three_questions
+from protocol_spec.programs.memory_broker import MemoryBroker
+from tests.support.collector import (
+    FIRST,
+    FUEL,
+    HOUR,
+    ServiceInMemory,
+    page_of,
+    reports,
+    service_in_memory,
+    tags_on,
+    three_questions,
+)
 
 CAMPAIGN = Campaign(5, three_questions(), FIRST, None)
+
+
 TOPICS = Topics(CAMPAIGN.name)
 
 
@@ -39,6 +56,18 @@ def pages_with(*tags: int, page: int = 3) -> ReceiptPages:
     return made
 
 
+def tags_of(pages: ReceiptPages) -> dict[str, bytes]:
+    """Every page that would be published now, by topic."""
+    taken = pages.take({CAMPAIGN.id: CAMPAIGN}, 1000)
+    return {topic: message for _, topic, message in taken}
+
+
+def change(pages: ReceiptPages, kind: ReceiptKind, *tags: int, page: int = 3) -> None:
+    """As the store reports it: repeated or withdrawn."""
+    places = np.array([page] * len(tags), np.uint32), np.array(tags, np.uint32)
+    pages.apply([ReceiptBatch(kind, CAMPAIGN.id, 0, *places)])
+
+
 def read(data: bytes) -> ReceiptPage:
     page = decode_receipts(data)
     assert isinstance(page, ReceiptPage)
@@ -46,7 +75,7 @@ def read(data: bytes) -> ReceiptPage:
 
 
 def test_a_page_is_what_the_protocol_says() -> None:
-    pages = tags_of(pages_with(0xFFFFFFFF, 1, 0x80, 1), CAMPAIGN)
+    pages = tags_of(pages_with(0xFFFFFFFF, 1, 0x80, 1))
     tags = frozenset(tag.to_bytes(4) for tag in (1, 0x80, 0xFFFFFFFF))
     expected = ReceiptPage(digest8(CAMPAIGN.manifest), 0, 3, tags)
     assert pages == {TOPICS.receipt(0, 3): expected.encode()}
@@ -56,35 +85,33 @@ def test_only_changed_pages_are_published() -> None:
     made = pages_with(1, page=1)
     made.add(CAMPAIGN.id, 0, [2], [7])
     made.add(CAMPAIGN.id, 1, [2], [8])
-    assert len(tags_of(made, CAMPAIGN)) == 3
-    assert tags_of(made, CAMPAIGN) == {}
+    assert len(tags_of(made)) == 3
+    assert tags_of(made) == {}
     made.add(CAMPAIGN.id, 0, [1], [9])
-    (data,) = tags_of(made, CAMPAIGN).values()
+    (data,) = tags_of(made).values()
     assert len(read(data).tags) == 2
     made.publish_again()
-    assert len(tags_of(made, CAMPAIGN)) == 3
+    assert len(tags_of(made)) == 3
 
 
 def repeat(pages: ReceiptPages, *tags: int) -> None:
-    again = np.array([3] * len(tags), np.uint32), np.array(tags, np.uint32)
-    pages.apply([ReceiptBatch(ReceiptKind.REPEATED, CAMPAIGN.id, 0, *again)])
+    change(pages, ReceiptKind.REPEATED, *tags)
 
 
 def remove(pages: ReceiptPages, page: int, tag: int) -> None:
-    gone = np.array([page], np.uint32), np.array([tag], np.uint32)
-    pages.apply([ReceiptBatch(ReceiptKind.WITHDRAWN, CAMPAIGN.id, 0, *gone)])
+    change(pages, ReceiptKind.WITHDRAWN, tag, page=page)
 
 
 def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
     """510 bytes of repeated reports made 23 kB for every reader of the page (A7)."""
     made = pages_with(*range(1000))
     repeat(made, 7)
-    assert len(tags_of(made, CAMPAIGN)) == 1, "not published yet"
+    assert len(tags_of(made)) == 1, "not published yet"
     for _ in range(20):
         repeat(made, 7, 8)
-        assert tags_of(made, CAMPAIGN) == {}
+        assert tags_of(made) == {}
     made.publish_again()
-    assert len(tags_of(made, CAMPAIGN)) == 1, "on a new connection"
+    assert len(tags_of(made)) == 1, "on a new connection"
 
 
 def taken_at(pages: ReceiptPages, now: float) -> list[int]:
@@ -121,8 +148,8 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
     tags = [int.from_bytes(hashed(name.encode("ascii"))[:TAG_BYTES]) for name in names]
     for tag in tags:
         made.add(campaign.id, 0, [0], [tag])
-    told: list[str] = []
-    agents = [waiting(manifest, names[i], told.append) for i in (0, 123_456, -1)]
+    traced: list[str] = []
+    agents = [waiting(manifest, names[i], traced.append) for i in (0, 123_456, -1)]
     seen: set[bytes] = set()
     now, publications = 0.0, 0
     while taken := list(made.take({campaign.id: campaign}, 10, now, bytes_per_second=4096.0)):
@@ -136,26 +163,26 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
         now, publications = now + 20.0, publications + 1
     assert publications == math.ceil(270_000 / PAGE_TAGS)
     assert seen == {tag.to_bytes(TAG_BYTES) for tag in tags}
-    assert told == ["receipt seen"] * len(agents)
+    assert traced == ["receipt seen"] * len(agents)
 
 
 def waiting(manifest: Manifest, device: str, trace: Trace) -> CampaignQueue:
     """A device's report of round 0, sent, without a receipt."""
-    member = Membership(
-        name=manifest.campaign,
-        manifest=manifest,
-        broker="",
-        namespace="allomfree",
-        device=device,
-        attribute_index=FUEL,
-        status="joined",
-        joined=FIRST,
-        last_round=0,
-        last_value=None,
-        boot="",
-        round_opened=0.0,
+    joined = Membership(
+        manifest.campaign,
+        manifest,
+        "",
+        "allomfree",
+        device,
+        FUEL,
+        "joined",
+        FIRST,
+        0,
+        None,
+        "",
+        0.0,
     )
-    queue = CampaignQueue(member, trace)
+    queue = CampaignQueue(joined, trace)
     queue.add(Queued(manifest.campaign, 0, b"", FIRST + 10 * HOUR, FIRST, "queued"))
     return queue
 
@@ -163,34 +190,34 @@ def waiting(manifest: Manifest, device: str, trace: Trace) -> CampaignQueue:
 def test_a_tag_that_had_to_leave_comes_back_when_its_report_does() -> None:
     """A device that was away while its tag was on the page sends again, and finds it (F5)."""
     made = pages_with(*range(PAGE_TAGS + 1))
-    pages = [read(data).tags for _ in range(2) for data in tags_of(made, CAMPAIGN).values()]
+    pages = [read(data).tags for _ in range(2) for data in tags_of(made).values()]
     gone = (0).to_bytes(TAG_BYTES)
     assert [gone in tags for tags in pages] == [True, False]
     assert [len(tags) for tags in pages] == [PAGE_TAGS, PAGE_TAGS]
     repeat(made, 0)
-    (data,) = tags_of(made, CAMPAIGN).values()
+    (data,) = tags_of(made).values()
     assert gone in read(data).tags
     assert len(read(data).tags) == PAGE_TAGS
     repeat(made, 0)
-    assert tags_of(made, CAMPAIGN) == {}
+    assert tags_of(made) == {}
 
 
 def test_a_removed_tag_leaves_its_page_and_no_other() -> None:
     made = pages_with(1, 2)
     made.add(CAMPAIGN.id, 0, [4], [1])
-    tags_of(made, CAMPAIGN)
+    tags_of(made)
     made.add(CAMPAIGN.id, 0, [3], [5])
     for tag in (1, 5, 77):
         remove(made, 3, tag)
     remove(made, 9, 1)
-    ((topic, data),) = tags_of(made, CAMPAIGN).items()
+    ((topic, data),) = tags_of(made).items()
     assert (topic, read(data).tags) == (TOPICS.receipt(0, 3), {(2).to_bytes(4)})
     repeat(made, 2)
     remove(made, 3, 2)
-    (data,) = tags_of(made, CAMPAIGN).values()
+    (data,) = tags_of(made).values()
     assert read(data).tags == frozenset(), "an empty page is published too"
     remove(made, 3, 2)
-    assert tags_of(made, CAMPAIGN) == {}
+    assert tags_of(made) == {}
 
 
 STEPS = ["add", "repeat", "remove", "take"]
@@ -210,7 +237,7 @@ def test_a_page_holds_what_was_counted_and_not_removed(steps: list[tuple[str, in
             remove(made, 3, tag)
             counted.discard(tag)
         elif step == "take":
-            for data in tags_of(made, CAMPAIGN).values():
+            for data in tags_of(made).values():
                 shown = read(data).tags
             assert shown == {tag.to_bytes(4) for tag in counted}
 
@@ -230,26 +257,125 @@ def test_a_forgotten_round_is_not_published() -> None:
     made = pages_with(1)
     made.add(CAMPAIGN.id, 1, [3], [2])
     made.forget(CAMPAIGN.id, 0)
-    assert list(tags_of(made, CAMPAIGN)) == [TOPICS.receipt(1, 3)]
+    assert list(tags_of(made)) == [TOPICS.receipt(1, 3)]
     made.publish_again()
-    assert list(tags_of(made, CAMPAIGN)) == [TOPICS.receipt(1, 3)]
+    assert list(tags_of(made)) == [TOPICS.receipt(1, 3)]
 
 
-def test_a_withdrawn_tag_leaves_its_page_even_when_it_was_alone() -> None:
-    made = pages_with(1, page=1)
-    made.add(CAMPAIGN.id, 0, [5], [6])
-    made.add(CAMPAIGN.id, 0, [2], [7])
-    made.add(CAMPAIGN.id, 0, [2], [8])
-    tags_of(made, CAMPAIGN)
-    remove(made, 1, 1)
-    remove(made, 2, 7)
-    pages = tags_of(made, CAMPAIGN)
-    assert len(pages) == 2, "the others did not change"
-    assert read(pages[TOPICS.receipt(0, 1)]).tags == frozenset()
-    assert read(pages[TOPICS.receipt(0, 2)]).tags == {(8).to_bytes(4)}
+# --- the service: pages that a broker refuses, or has to delete -----------------------------------
 
 
-def test_a_page_of_a_thousand_devices_takes_four_kilobytes() -> None:
-    (data,) = tags_of(pages_with(*range(0, 4_000_000_000, 4_000_000)), CAMPAIGN).values()
-    assert len(read(data).tags) == 1000
-    assert len(data) < 4100
+PAGES = 1000
+
+
+class Strict(MemoryBroker):
+    """A broker that can be told what to refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(refuse=self._refusal)
+        self.refused = ""
+        self.asked: list[str] = []
+
+    def _refusal(self, topic: str) -> str | None:
+        self.asked.append(topic)
+        return "Not authorized" if self.refused and self.refused in topic else None
+
+
+@pytest.fixture
+def many_pages(store: Store) -> Campaign:
+    manifest = replace(three_questions(), receipt_pages=PAGES)
+    return store.open_campaign(manifest, FIRST)
+
+
+@pytest.fixture
+def strict() -> Strict:
+    return Strict()
+
+
+@pytest.fixture
+def work(store: Store, many_pages: Campaign, key: DeviceKey, strict: Strict) -> ServiceInMemory:
+    return service_in_memory(store, key, broker=strict)
+
+
+def past(work: ServiceInMemory, campaign: Campaign) -> None:
+    """Count three reports, seal their round, and let the time of its receipts pass."""
+    work.send(reports(campaign, range(3)))
+    work.turns(6)
+    work.time.now = campaign.manifest.rounds.deadline(0) + 1.0
+    work.turns(6)
+    work.time.now = float(campaign.manifest.rounds.deadline(0) + HOUR)
+
+
+def old_pages(work: ServiceInMemory, campaign: Campaign) -> list[str]:
+    root = Topics(campaign.name).receipt_root
+    return [topic for topic in work.broker.retained if topic.startswith(f"{root}0/")]
+
+
+def is_marked(work: ServiceInMemory, campaign: Campaign) -> bool:
+    return 0 not in work.store.clearable_receipts(campaign.id)
+
+
+def test_old_pages_are_cleared_within_the_window(
+    work: ServiceInMemory, many_pages: Campaign, strict: Strict
+) -> None:
+    """65,536 at once took memory, and used packet numbers twice (A5)."""
+    past(work, many_pages)
+    assert len(old_pages(work, many_pages)) == 3
+    for _ in range(40):
+        strict.asked.clear()
+        work.turns(1)
+        assert len(strict.asked) <= WINDOW
+    assert old_pages(work, many_pages) == []
+    cleared = {topic for topic, payload in work.published if not payload}
+    assert cleared == {Topics(many_pages.name).receipt(0, page) for page in range(PAGES)}
+    assert is_marked(work, many_pages)
+
+
+def test_a_round_is_marked_when_the_broker_has_deleted_all_of_it(
+    work: ServiceInMemory, many_pages: Campaign, strict: Strict
+) -> None:
+    past(work, many_pages)
+    strict.refused = "/receipt/0/"
+    work.turns(40)
+    strict.asked.clear()
+    work.turns(20)
+    assert not [topic for topic in strict.asked if "/receipt/0/" in topic], "not all the time"
+    assert len(old_pages(work, many_pages)) == 3
+    assert not is_marked(work, many_pages)
+    strict.refused = ""
+    work.turns(60)
+    assert old_pages(work, many_pages) == []
+    assert is_marked(work, many_pages)
+
+
+def test_clearing_goes_on_after_a_lost_connection_and_after_a_restart(
+    work: ServiceInMemory, many_pages: Campaign, strict: Strict, key: DeviceKey
+) -> None:
+    past(work, many_pages)
+    work.turns(4)
+    assert not is_marked(work, many_pages)
+    strict.cut()
+    work.turns(4)
+    assert not is_marked(work, many_pages)
+    again = service_in_memory(work.store, key, broker=strict)
+    again.time.now = work.time.now
+    again.turns(40)
+    assert old_pages(again, many_pages) == []
+    assert is_marked(again, many_pages)
+
+
+def test_a_page_that_was_refused_is_published_again_on_the_same_connection(
+    work: ServiceInMemory, many_pages: Campaign, strict: Strict, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker out of its quota for a moment; devices would send again for a whole round (A7)."""
+    strict.refused = "/receipt/"
+    work.send(reports(many_pages, range(1)))
+    work.turns(6)
+    assert not any(tags_on(work, many_pages, page) for page in range(PAGES))
+    assert "Their reports are counted" in caplog.text
+    asked = sum("/receipt/" in topic for topic in strict.asked)
+    work.turns(6)
+    assert sum("/receipt/" in topic for topic in strict.asked) == asked, "not at once"
+    strict.refused = ""
+    work.turns(40)
+    assert len(page_of(work, many_pages, "d0").tags) == 1

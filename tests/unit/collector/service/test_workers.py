@@ -1,7 +1,10 @@
-"""Several workers count as one would: once, with receipts, and rounds that end for all."""
+"""Several workers count as one would: once, with receipts, and rounds that end for all; a worker
+that is paused past its lease and resumed changes no sealed round and no page (W1, W2, W5)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from collector.commands.reading import status_text
 from collector.links import BATCH
 from collector.results.facts import overview, role_of, status_facts
+from collector.store.postgres import PostgresStore
 from collector.web.metrics import exposition, registry
 from protocol_spec import (
     Outcome,
@@ -22,16 +26,16 @@ from protocol_spec import (
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.topics import marker
 from tests.support.collector import (
-    FIRST,
     HOUR,
     TIMING,
+    InMemory,
     Site,
     Workers,
     forget,
-    message,
     other,
     reports,
 )
+from tests.support.databases import snapshot
 
 
 @pytest.fixture
@@ -44,35 +48,25 @@ def workers(site: Site) -> Workers:
     return made
 
 
-def test_workers_share_the_reports(workers: Workers) -> None:
-    workers.send(reports(workers.campaign, range(40)))
-    workers.turns(6)
-    assert workers.counted() == 40
-    assert [w.received for w in workers.reading.workers()] == [20, 20]
-    assert workers.reading.outcomes() == {Outcome.ACCEPTED: 40}
-    for name in ("worker-a", "worker-b"):
-        assert {m.topic for m in workers.broker.kept(name)} <= {marker()}, "all acknowledged"
+def presence(workers: Workers) -> Presence:
+    found = decode_state(workers.broker.retained[Topics(workers.campaign.name).state])
+    assert isinstance(found, State)
+    return found.presence
 
 
-def test_the_leader_publishes_receipts_of_all(workers: Workers) -> None:
+def test_workers_share_the_reports_and_one_leads(workers: Workers) -> None:
+    assert [w.leads for w in workers.reading.workers()].count(True) == 1
+    assert presence(workers) is Presence.ONLINE
     workers.send(reports(workers.campaign, range(40)))
     workers.turns(10)
-    assert len(workers.tags()) == 40
-
-
-def test_only_one_leads(workers: Workers) -> None:
-    assert [w.leads for w in workers.reading.workers()].count(True) == 1
-    state = decode_state(workers.broker.retained[Topics(workers.campaign.name).state])
-    assert isinstance(state, State)
-    assert state.presence is Presence.ONLINE
-
-
-def test_a_report_that_comes_twice_counts_once_wherever_it_comes(workers: Workers) -> None:
-    for _ in range(3):
-        workers.send(reports(workers.campaign, range(11)))
-        workers.turns(3)
-    assert workers.counted() == 11
-    assert workers.reading.outcomes() == {Outcome.ACCEPTED: 11, Outcome.DUPLICATE: 22}
+    assert workers.counted() == 40
+    assert [w.received for w in workers.reading.workers()] == [20, 20]
+    for name in ("worker-a", "worker-b"):
+        assert {m.topic for m in workers.broker.kept(name)} <= {marker()}, "all acknowledged"
+    assert len(workers.tags()) == 40, "the leader publishes receipts of all"
+    workers.send(reports(workers.campaign, range(11)))
+    workers.turns(3)
+    assert workers.reading.outcomes() == {Outcome.ACCEPTED: 40, Outcome.DUPLICATE: 11}
 
 
 def test_a_receipt_comes_back_for_a_device_that_asks_again(workers: Workers) -> None:
@@ -85,36 +79,18 @@ def test_a_receipt_comes_back_for_a_device_that_asks_again(workers: Workers) -> 
     workers.until(lambda: len(workers.tags()) == 1)
 
 
-def test_an_attribute_is_for_life_at_every_worker(workers: Workers) -> None:
-    for attribute in (0, 2):
-        body = b"\1" if attribute == 0 else b"\0\1"
-        for _ in range(2):
-            workers.send([message(workers.campaign.manifest, attribute=attribute, body=body)])
-            workers.turns(2)
-    assert workers.reading.outcomes()[Outcome.ACCEPTED] == 1
-    assert workers.reading.tallies(workers.campaign.id, 0)[0].n == 1
-
-
 def test_a_round_is_sealed_with_the_reports_of_all(workers: Workers) -> None:
-    workers.send(reports(workers.campaign, range(40)))
-    workers.near_deadline()
-    workers.pass_deadline()
-    workers.until(lambda: workers.sealed() == 0)
-    assert [result.n for _, result in workers.emitted if result.n == 40]
-    assert {name for name, _ in workers.emitted} == {workers.leader()}, "and sealed once"
-
-
-def test_what_waits_for_a_slow_worker_is_counted_first(workers: Workers) -> None:
     """W6: no round ends while a live worker may hold reports that were sent in time."""
     workers.near_deadline()
     slow = other(workers, workers.leader())
     workers.broker.batch = 1
     workers.send(reports(workers.campaign, range(60)))
     workers.pass_deadline()
-    while workers.sealed() is None:
-        workers.turns()
+    workers.until(lambda: workers.sealed() == 0)
     assert workers.counted() == 60
     assert workers.all[slow].service.status.late == 0
+    assert [result.n for _, result in workers.emitted if result.n == 60]
+    assert {name for name, _ in workers.emitted} == {workers.leader()}, "and sealed once"
 
 
 def test_a_silent_worker_is_fenced_and_not_waited_for(workers: Workers) -> None:
@@ -161,32 +137,23 @@ def test_another_leads_when_the_leader_is_gone(workers: Workers) -> None:
 
 
 def test_a_leader_that_stops_in_good_order_is_followed_at_once(workers: Workers) -> None:
+    """What the broker had assigned to it is counted, and nothing more is assigned to it."""
     first = workers.leader()
+    workers.send(reports(workers.campaign, range(10)))
     workers.all.pop(first).service.shut_down()
+    workers.send(reports(workers.campaign, range(10, 20)))
     workers.turns(int(TIMING.lease_seconds / 4) + 2)
     assert workers.leader() != first
     assert [w.name for w in workers.reading.workers()] == [workers.leader()]
-    state = decode_state(workers.broker.retained[Topics(workers.campaign.name).state])
-    assert isinstance(state, State)
-    assert state.presence is Presence.ONLINE, "somebody still collects"
-
-
-def test_who_stops_leaves_nothing_at_the_broker(workers: Workers) -> None:
-    """What the broker had dealt to it is counted, and nothing more is dealt to it."""
-    workers.send(reports(workers.campaign, range(10)))
-    workers.all.pop("b").service.shut_down()
-    workers.send(reports(workers.campaign, range(10, 20)))
-    workers.turns(3)
+    assert presence(workers) is Presence.ONLINE, "somebody still collects"
     assert workers.counted() == 20
 
 
-def test_the_last_one_says_that_nobody_collects(workers: Workers) -> None:
+def test_the_last_one_publishes_that_nobody_collects(workers: Workers) -> None:
     follower = other(workers, workers.leader())
     for name in (follower, workers.leader()):
         workers.all.pop(name).service.shut_down()
-    state = decode_state(workers.broker.retained[Topics(workers.campaign.name).state])
-    assert isinstance(state, State)
-    assert state.presence is Presence.OFFLINE
+    assert presence(workers) is Presence.OFFLINE
     workers.send(reports(workers.campaign, range(5)))
     workers.start("a")
     workers.start("b")
@@ -234,24 +201,6 @@ def test_an_answer_outlives_the_worker_that_heard_the_question(workers: Workers)
     assert len([topic for topic, _ in workers.published if "/down/" in topic]) == 2
 
 
-def test_a_revoked_device_is_refused_by_all(workers: Workers) -> None:
-    workers.reading.revoke("d1", FIRST)
-    workers.turns(2)
-    for _ in range(2):
-        workers.send(reports(workers.campaign, range(1, 2)))
-        workers.turns(2)
-    assert workers.reading.outcomes() == {Outcome.REVOKED: 2}
-
-
-def test_a_campaign_that_is_closed_is_sealed_and_withdrawn(workers: Workers) -> None:
-    workers.send(reports(workers.campaign, range(4)))
-    workers.turns(2)
-    workers.reading.close_campaign(workers.campaign, int(workers.time.now))
-    workers.until(lambda: workers.sealed() == 0)
-    assert workers.counted() == 4
-    assert Topics(workers.campaign.name).manifest not in workers.broker.retained
-
-
 def test_a_broker_without_shared_subscriptions_is_named(site: Site) -> None:
     workers = site(broker=MemoryBroker(sharing="it speaks MQTT 3.1.1 only"))
     worker = workers.start("a")
@@ -274,20 +223,14 @@ def test_workers_are_shown_in_status_and_metrics(workers: Workers, tmp_path: Pat
     assert shown[0]["drained"] is not None
     assert shown[0]["drained"] < 5
     text = exposition(registry(tmp_path, lambda _: workers.reading)).decode()
-    assert 'allomfree_workers{role="leads"} 1.0' in text
-    assert 'allomfree_workers{role="counts"} 0.0' in text
-    assert 'allomfree_workers{role="fenced"} 1.0' in text
-    (line,) = [line for line in told(workers, tmp_path) if "worker 1 " in line]
+    for role, count in (("leads", 1), ("counts", 0), ("fenced", 1)):
+        assert f'allomfree_workers{{role="{role}"}} {count}.0' in text
+    status = status_text(status_facts(workers.reading, tmp_path, workers.time.now))
+    (line,) = [line for line in status.splitlines() if "worker 1 " in line]
     assert line.startswith("  worker 1 on a leads: seen ")
 
 
-def told(workers: Workers, directory: Path) -> list[str]:
-    return status_text(status_facts(workers.reading, directory, workers.time.now)).splitlines()
-
-
 # --- reading while the database commits ----------------------------------------------------------
-
-
 def test_a_worker_reads_while_its_batch_is_committed(site: Site) -> None:
     workers = site()
     worker = workers.start("a")
@@ -325,3 +268,157 @@ def test_no_more_than_two_batches_are_in_memory(site: Site) -> None:
     for _ in range(5):
         worker.store.meanwhile()
     assert len(worker.link().step(0.0)) == BATCH
+
+
+# --- paused past the lease; the controls show that each test fails without what it is about -------
+
+
+LONG = int(TIMING.fence_seconds + TIMING.lease_seconds) + 5
+
+
+class Unfenced(PostgresStore):
+    """A store that lets whoever led once go on as if it still did."""
+
+    def check_leading(self) -> None:
+        return
+
+
+def start_two(workers: Workers) -> tuple[InMemory, InMemory]:
+    """The one that leads, and the other."""
+    for name in "ab":
+        workers.start(name)
+    workers.turns(3)
+    leader = workers.leader()
+    return workers.all[leader], workers.all[other(workers, leader)]
+
+
+def paused(workers: Workers, worker: InMemory, meanwhile: Callable[[], None]) -> Callable[[], None]:
+    """For `at`: the worker stands still there while time passes for the others."""
+
+    def pause() -> None:
+        worker.paused = True
+        meanwhile()
+        worker.paused = False
+
+    return pause
+
+
+def seal_while_another_leads(site: Site, store: type[PostgresStore]) -> Workers:
+    """A leader is paused just before it seals; ten reports that were sent in time wait for the
+    next leader, who is kept from reading them until the old one is back."""
+    workers = site(store=store)
+    old, new = start_two(workers)
+    workers.send(reports(workers.campaign, range(10)))
+    workers.near_deadline()
+    workers.pass_deadline()
+
+    def meanwhile() -> None:
+        workers.turns(LONG)
+        workers.broker.batch = 0
+        workers.send(reports(workers.campaign, range(10, 20)))
+        assert new.service.status.leads
+
+    def stand_still() -> None:
+        workers.broker.batch = 0  # so that the other cannot be drained
+        paused(workers, old, meanwhile)()
+
+    old.at["sealing"] = stand_still
+    workers.until(lambda: "sealing" not in old.at)
+    workers.broker.batch = 4_000
+    workers.until(lambda: workers.sealed() == 0)
+    return workers
+
+
+@pytest.mark.parametrize("store", [PostgresStore, Unfenced], ids=["fenced", "control"])
+def test_a_leader_that_was_paused_seals_nothing(site: Site, store: type[PostgresStore]) -> None:
+    """Without the fence, reports that were sent in time are shut out."""
+    workers = seal_while_another_leads(site, store)
+    if store is Unfenced:
+        assert workers.counted() < 20
+    else:
+        assert workers.counted() == 20
+        assert workers.reading.outcomes() == {Outcome.ACCEPTED: 20}
+
+
+def test_a_worker_that_was_paused_changes_no_sealed_round(site: Site) -> None:
+    workers = site()
+    leader, worker = start_two(workers)
+    workers.near_deadline()
+    snapshots: list[dict[str, object]] = []
+
+    def meanwhile() -> None:
+        workers.until(lambda: workers.sealed() == 0)
+        snapshots.append(snapshot(workers.reading))
+
+    worker.at["batch in memory"] = paused(workers, worker, meanwhile)
+    worker.at["batch committed"] = lambda: snapshots.append(snapshot(workers.reading))
+    workers.send(reports(workers.campaign, range(20)))
+    workers.pass_deadline()
+    worker.service.turn(0.0)
+    assert len(snapshots) == 1, "it has committed nothing"
+    assert snapshot(workers.reading) == snapshots[0]
+    number = worker.service.status.worker
+    workers.turns(3)
+    assert worker.service.status.worker > number, "it takes part again, as another"
+    assert workers.counted() == 10
+    assert workers.reading.outcomes() == {Outcome.ACCEPTED: 10, Outcome.LATE: 10}
+    assert leader.service.status.leads
+
+
+def stale_page(workers: Workers) -> bool:
+    """A leader is paused with a page in hand; meanwhile another leads, and the devices on that page
+    ask to be forgotten. Whether one of them is on the page in the end."""
+    old, new = start_two(workers)
+    workers.near_deadline()
+    workers.pass_deadline()
+    devices = iter(range(1, 100))
+    sent: list[int] = []
+
+    def meanwhile() -> None:
+        workers.turns(LONG)
+        assert new.service.status.leads
+        for device in sent:
+            workers.send([forget(workers.campaign, f"d{device}")] * 2)
+        workers.until(lambda: workers.counted(1) == 0 and not workers.tags(1))
+
+    old.at["sealed"] = paused(workers, old, meanwhile)
+    while "sealed" in old.at:
+        sent.append(next(devices))  # so that the page has changed, whenever it is
+        workers.send(reports(workers.campaign, range(sent[-1], sent[-1] + 1), number=1))
+        new.service.turn(0.0)
+        old.service.turn(0.0)
+        workers.time.pass_time(0.5)
+    workers.turns(3)
+    return bool(workers.tags(1))
+
+
+@pytest.mark.parametrize("one_publisher", [True, False])
+def test_a_leader_that_was_paused_publishes_no_stale_page(
+    site: Site, *, one_publisher: bool
+) -> None:
+    """Also where the broker would let it: its lease is over by a clock that no pause can stop."""
+    workers = site()
+    workers.one_publisher = one_publisher
+    assert not stale_page(workers)
+
+
+@pytest.mark.parametrize("one_publisher", [True, False])
+def test_the_broker_ends_the_old_leaders_connection(site: Site, *, one_publisher: bool) -> None:
+    """Also where its clock stood still: unless it has a name of its own there, the control."""
+    workers = site()
+    workers.one_publisher = one_publisher
+    usual = workers.time.clock()
+    stopped = replace(usual, steady=lambda: 0.0)
+    workers.start("a", clock=stopped)
+    workers.turns(3)
+    assert workers.all["a"].service.status.leads
+    workers.all["a"].paused = True
+    workers.start("b")
+    workers.turns(LONG)
+    assert workers.all["b"].service.status.leads
+    before = dict(workers.broker.retained)
+    workers.broker.retained.clear()
+    (link,) = workers.all["a"].publishers
+    link.publish("allomfree/stale", b"stale")
+    assert ("allomfree/stale" in workers.broker.retained) is not one_publisher
+    assert before
