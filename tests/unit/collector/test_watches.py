@@ -1,4 +1,5 @@
-"""A clock that is wrong is noticed and said (F8)."""
+"""A clock that is wrong is noticed and reported (F8); a broker that is connected and answers
+nothing is noticed, and restarted if it is ours (F4)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from collector.health import Status
+from collector.links import BrokerWatch
 from collector.timing import FILE, Clock, ClockMemory, ClockWatch, Timing
-from protocol_spec.programs.system import this_boot
+from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
+from tests.support.collector import ManualTime
 
 
 @dataclass
@@ -63,16 +66,20 @@ def test_moments_that_were_jumped_over_are_doubted(
     clocks.pass_time(60.0)
     watch.tick()
     assert not watch.doubts(clocks.now - 1.0), "nor what passed since"
-
-
-def test_a_clock_that_was_set_back_is_believed_again(clocks: TwoClocks) -> None:
-    watch, before = watching(clocks), clocks.now
-    clocks.now += 7200.0
-    watch.tick()
     clocks.now -= 7200.0
     watch.tick()
-    assert not watch.doubts(before + 1.0)
+    assert not watch.doubts(before + 1.0), "set back, it is believed again"
     assert watch.hint(Status()) == ""
+
+
+def test_the_latest_time_is_not_set_back(clocks: TwoClocks) -> None:
+    watch, right = watching(clocks), clocks.now
+    clocks.now -= 3600.0
+    watch.tick()
+    clocks.pass_time(10.0)
+    assert watch.latest() == right + 10.0
+    clocks.now += 3700.0
+    assert watch.latest() == clocks.now, "nor held back"
 
 
 def test_a_clock_that_is_right_again_is_believed(
@@ -130,10 +137,6 @@ def test_a_file_that_says_nothing_is_no_trouble(tmp_path: Path, content: bytes) 
     ClockMemory(tmp_path / "gone", lambda: "b").write(1.0)
 
 
-def test_a_boot_has_a_name() -> None:
-    assert this_boot() == this_boot()
-
-
 @pytest.mark.parametrize(("confirmed", "doubted"), [(True, False), (False, True), (None, True)])
 def test_a_jump_that_the_system_confirms_is_believed(
     clocks: TwoClocks, confirmed: bool | None, doubted: bool
@@ -156,16 +159,79 @@ def test_a_jump_that_the_system_confirms_is_believed(
     ],
 )
 def test_reports_at_odd_times_are_a_hint(clocks: TwoClocks, status: Status, hint: str) -> None:
-    told = watching(clocks).hint(status)
-    assert hint in told
-    assert bool(told) == bool(hint)
+    shown = watching(clocks).hint(status)
+    assert hint in shown
+    assert bool(shown) == bool(hint)
 
 
-def test_the_latest_time_is_not_set_back(clocks: TwoClocks) -> None:
-    watch, right = watching(clocks), clocks.now
-    clocks.now -= 3600.0
-    watch.tick()
-    clocks.pass_time(10.0)
-    assert watch.latest() == right + 10.0
-    clocks.now += 3700.0
-    assert watch.latest() == clocks.now, "nor held back"
+# --- the broker -----------------------------------------------------------------------------------
+
+
+USUAL = Timing()
+
+
+class World:
+    """A link that is stepped, and so hears answers, only while the broker is well."""
+
+    def __init__(self) -> None:
+        self.time, self.restarts = ManualTime(), list[float]()
+        self.well = True
+        self.link: MemoryLink = MemoryBroker().connect("collector")
+        self.watch = BrokerWatch("allomfree", self.time.clock(), USUAL, self._restart)
+        self.watch.connected()
+
+    def _restart(self) -> None:
+        self.restarts.append(self.time.now)
+
+    def pass_seconds(self, seconds: int) -> str:
+        shown = ""
+        for _ in range(seconds):
+            self.time.pass_time(1.0)
+            if self.well:
+                self.link.step(0.0)
+            shown = self.watch.tick(self.link)
+        return shown
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_broker_that_answers_is_left_alone(world: World) -> None:
+    assert world.pass_seconds(1000) == ""
+    assert world.restarts == []
+
+
+def test_a_broker_that_answers_nothing_is_restarted_and_said_to_be_stuck(world: World) -> None:
+    world.well = False
+    shown = world.pass_seconds(int(USUAL.probe_every_seconds + USUAL.stuck_seconds) + 1)
+    assert "has not answered for" in shown
+    assert len(world.restarts) == 1
+    world.well = True
+    assert world.pass_seconds(2) == ""
+
+
+def test_restarts_become_rarer(world: World) -> None:
+    world.well = False
+    world.pass_seconds(600)
+    pauses = [b - a for a, b in zip(world.restarts, world.restarts[1:])]
+    assert max(pauses) <= USUAL.stuck_longest_seconds + 1
+    assert pauses[0] < pauses[-1]
+
+
+def test_what_was_not_answered_is_asked_again_on_a_new_connection(world: World) -> None:
+    """NATS closes a connection whose messages it cannot store: the seconds before that count."""
+    world.well = False
+    for _ in range(10):
+        world.pass_seconds(5)
+        world.link = MemoryBroker().connect("collector")
+        world.watch.connected()
+    assert world.restarts
+
+
+def test_a_standstill_of_the_collector_is_not_the_brokers(world: World) -> None:
+    world.pass_seconds(int(USUAL.probe_every_seconds))
+    world.time.pass_time(3600.0)
+    assert world.watch.tick(world.link) == ""
+    assert world.restarts == []
