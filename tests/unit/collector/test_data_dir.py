@@ -1,4 +1,5 @@
-"""The data directory: its owner's alone (R22), one service at a time, and a heartbeat in it."""
+"""The data directory: its owner's alone (R22), one service at a time, a heartbeat and the device key
+in it; and moving it to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -65,23 +67,13 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
         read_store(tmp_path / "data")
 
 
-def test_a_lock_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "lock").mkdir()
-    with pytest.raises(StorageFailure, match="cannot be opened"), only_service(tmp_path):
-        pass
-
-
-def test_reading_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UnknownCampaign):
-        read_store(tmp_path / "data")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_second_service_is_refused(tmp_path: Path) -> None:
     second = only_service(tmp_path)
     with only_service(tmp_path), pytest.raises(DataBusy, match="another collector is running"):
         second.__enter__()
-    with only_service(tmp_path):
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StorageFailure, match="cannot be opened"), only_service(tmp_path):
         pass
 
 
@@ -114,10 +106,14 @@ with only_service(Path({str(tmp_path)!r})):
 
 
 # --- heartbeat ------------------------------------------------------------------------------------
-
-
-def test_a_heartbeat_says_how_the_service_stands(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Status(connected=True, trouble="", received=7))
+def test_a_heartbeat_holds_the_status_of_the_service(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path)
+    heartbeat.beat(Status())
+    assert examine(tmp_path).finding == "starting"
+    heartbeat.beat(Status(trouble="the disk is full" + "x" * 9999))
+    assert not examine(tmp_path).well
+    assert examine(tmp_path).finding.startswith("the disk is full")
+    heartbeat.beat(Status(connected=True, trouble="", received=7))
     found = examine(tmp_path)
     assert (found.well, found.finding) == (True, "connected and counting")
     assert found.beat is not None
@@ -125,28 +121,17 @@ def test_a_heartbeat_says_how_the_service_stands(tmp_path: Path) -> None:
     assert (tmp_path / "heartbeat").stat().st_mode & 0o777 == 0o600
 
 
-def test_trouble_is_not_well_and_is_written_at_once(tmp_path: Path) -> None:
-    heartbeat = Heartbeat(tmp_path)
-    heartbeat.beat(Status())
-    assert examine(tmp_path).finding == "starting"
-    heartbeat.beat(Status(trouble="the disk is full"))
-    found = examine(tmp_path)
-    assert (found.well, found.finding) == (False, "the disk is full")
-
-
-def test_a_shorter_heartbeat_overwrites_a_longer_one(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat(Status(trouble="x" * 9999))
-    Heartbeat(tmp_path).beat(Status(connected=True, trouble=""))
-    assert examine(tmp_path).well
-
-
-def test_silence_is_being_stuck(tmp_path: Path) -> None:
+def test_a_silent_collector_is_reported_as_stuck(tmp_path: Path) -> None:
     Heartbeat(tmp_path).beat(Status(connected=True, trouble=""))
     later = examine(tmp_path, clock=lambda: time.time() + STALE_SECONDS + 1)
     assert not later.well
     assert "is stuck" in later.finding
     assert later.beat is not None
-    assert not later.beat.status.connected, "what it said before it fell silent is not known now"
+    assert not later.beat.status.connected, "what it wrote before it fell silent is not known now"
+    (tmp_path / "heartbeat").unlink()
+    (tmp_path / "heartbeat").mkdir()
+    Heartbeat(tmp_path).beat(Status())  # a disk that refuses it does not end the service
+    assert examine(tmp_path).well is False
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"rubbish", b'{"pid": 4194305, "at": 1}'])
@@ -155,15 +140,7 @@ def test_no_sound_heartbeat_is_no_service(tmp_path: Path, content: bytes) -> Non
     assert examine(tmp_path) == Health(False, f"no collector is running on {tmp_path}")
 
 
-def test_a_disk_that_refuses_a_heartbeat_does_not_end_the_service(tmp_path: Path) -> None:
-    (tmp_path / "heartbeat").mkdir()
-    Heartbeat(tmp_path).beat(Status())
-    assert examine(tmp_path).well is False
-
-
 # --- `migrate` moves a file to PostgreSQL, whole and compared, or changes nothing.
-
-
 @pytest.fixture
 def full(data: Path, used: Campaign) -> Path:
     """A used directory with something in every table."""
@@ -209,30 +186,30 @@ def test_both_go_on_alike(moved: tuple[Store, Store], used: Campaign) -> None:
         candidate(used, 902, 0),  # sealed
         candidate(used, 903, 3),
     ]
-    told = [list(store.commit(batch, [])) for store in moved]
-    assert told[0] == told[1]
-    assert {Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.FORGOTTEN, Outcome.LATE} <= set(told[0])
+    shown = [list(store.commit(batch, [])) for store in moved]
+    assert shown[0] == shown[1]
+    assert {Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.FORGOTTEN, Outcome.LATE} <= set(shown[0])
     for number in (1, 2, 3):
         for store in moved:
             assert seal(store, used, number)
     assert snapshot(moved[0]) == snapshot(moved[1])
 
 
-def test_the_command_says_what_was_moved(cli: Cli, full: Path) -> None:
+def test_the_command_prints_what_was_moved(cli: Cli, full: Path) -> None:
     need("postgres")
     address = new_schema()
-    where = address.url
-    told = facts_of(cli("migrate", "--to", where, "--data-dir", full, "--json"))
-    assert told["rows"]["campaign"] == 1
-    assert told["rows"]["report"] > 0
+    moved = facts_of(cli("migrate", "--to", address.url, "--data-dir", full, "--json"))
+    assert moved["rows"]["campaign"] == 1
+    assert moved["rows"]["report"] > 0
     with closing(read_store(full, address)) as store:
         assert store.received() == 182
     refused = mistaken(cli, 1, "status", "--data-dir", full)
     assert "was moved to postgresql://" in refused
     assert "--store" in refused
-    assert (
-        facts_of(cli("status", "--data-dir", full, "--store", where, "--json"))["received"] == 182
-    )
+    shown = exposition(registry(full, partial(read_store, address=address))).decode()
+    assert "allomfree_received_total 182.0" in shown
+    command = page_command(resolve({"store": address.url, "data_dir": full}, environ={}), PAGE, 3)
+    assert command[-2:] == ["--store", address.url], "the page reads the same store"
 
 
 READING = (
@@ -260,28 +237,12 @@ def test_every_command_works_on_what_was_moved(cli: Cli, full: Path) -> None:
     assert "every message received has one outcome" in findings
 
 
-def test_the_page_reads_the_same_store(full: Path) -> None:
-    file = full / "secret"
-    url = "postgresql://allomfree@db.example/allomfree"
-    found = resolve({"store": url, "store_password_file": file, "data_dir": full}, environ={})
-    command = page_command(found, PAGE, 3)
-    assert command[-4:] == ["--store", url, "--store-password-file", str(file)]
-
-
-def test_metrics_are_of_the_store_that_was_named(full: Path) -> None:
-    need("postgres")
-    address = new_schema()
-    migrate(full, address)
-    shown = exposition(registry(full, partial(read_store, address=address))).decode()
-    assert "allomfree_received_total 182.0" in shown
-
-
 def test_nothing_moves_while_a_service_runs(cli: Cli, full: Path) -> None:
     need("postgres")
     where = new_schema()
     with only_service(full):
-        told = mistaken(cli, 1, "migrate", "--to", where.url, "--data-dir", full)
-    assert "another collector is running" in told
+        shown = mistaken(cli, 1, "migrate", "--to", where.url, "--data-dir", full)
+    assert "another collector is running" in shown
     assert not (full / "moved-to").exists()
 
 
@@ -291,9 +252,9 @@ def test_a_database_in_use_is_left_alone(cli: Cli, full: Path, used: Campaign) -
     with closing(open_store(full, where)) as store:
         store.open_campaign(used.manifest, 0)
         before = snapshot(store)
-        told = mistaken(cli, 1, "migrate", "--to", where.url, "--data-dir", full)
+        shown = mistaken(cli, 1, "migrate", "--to", where.url, "--data-dir", full)
         assert snapshot(store) == before
-    assert "holds campaigns already; nothing was changed" in told
+    assert "holds campaigns already; nothing was changed" in shown
     assert not (full / "moved-to").exists()
 
 
@@ -316,7 +277,70 @@ def test_a_copy_that_differs_is_taken_back(full: Path) -> None:
 
 
 def test_a_wrong_address_and_an_empty_directory(cli: Cli, data: Path, tmp_path: Path) -> None:
-    told = mistaken(cli, 2, "migrate", "--to", "mysql://x/y", "--data-dir", data)
-    assert "--to: use postgresql://USER@HOST/DATABASE" in told
-    told = mistaken(cli, 1, "migrate", "--to", "postgresql://localhost/x", "--data-dir", tmp_path)
-    assert "there is no collector's database" in told
+    shown = mistaken(cli, 2, "migrate", "--to", "mysql://x/y", "--data-dir", data)
+    assert "--to: use postgresql://USER@HOST/DATABASE" in shown
+    shown = mistaken(cli, 1, "migrate", "--to", "postgresql://localhost/x", "--data-dir", tmp_path)
+    assert "there is no collector's database" in shown
+
+
+# --- the device key: from names to numbers, stable under one key, unlinkable under another --------
+
+
+MANIFEST, OTHER = three_questions(), three_questions(slug="other")
+
+
+def test_another_key_or_campaign_or_name_gives_another_number(tmp_path: Path) -> None:
+    keys = [DeviceKey(tmp_path / name) for name in ("one", "two")]
+    numbers = [k.number(m, d) for k in keys for m in (MANIFEST, OTHER) for d in ("a", "b")]
+    assert len(set(numbers)) == 8
+
+
+def test_the_number_is_the_one_that_was_stored_by_earlier_versions(tmp_path: Path) -> None:
+    """Another formula would make every device look new."""
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "key").chmod(0o600)
+    number = DeviceKey(tmp_path / "key").number(MANIFEST, "kitchen-7")
+    hashed = blake2b(b"kitchen-7", key=bytes(range(32)), person=MANIFEST.digest[:16], digest_size=8)
+    assert number == int(hashed.hexdigest(), 16) // 2
+
+
+def test_a_new_key_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        DeviceKey(tmp_path / "key")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    assert len((tmp_path / "key").read_bytes()) == 32
+    assert [p.name for p in tmp_path.iterdir()] == ["key"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_a_damaged_key_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(StorageFailure, match="Restore it from a backup"):
+        DeviceKey(path)
+    assert path.read_bytes() == content
+
+
+def test_a_missing_key_is_not_replaced_once_reports_came(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailure, match=r"is missing; nothing was changed\. Restore"):
+        DeviceKey(tmp_path / "key", make=False)
+    assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    DeviceKey(tmp_path / "key")
+    (tmp_path / "key").chmod(mode)
+    with pytest.raises(StorageFailure, match="chmod 600"):
+        DeviceKey(tmp_path / "key")
+
+
+def test_a_key_that_cannot_be_read_or_made_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailure, match="directory"):
+        DeviceKey(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailure, match="cannot be used"):
+        DeviceKey(tmp_path / "file" / "key")

