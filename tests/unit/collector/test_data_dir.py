@@ -1,5 +1,5 @@
-"""The data directory: its owner's alone (R22), one service at a time, a heartbeat and the device key
-in it; and moving it to PostgreSQL."""
+"""The data directory: its owner's alone (R22), one service at a time, a heartbeat and its key
+in it, and moving it to PostgreSQL."""
 
 from __future__ import annotations
 
