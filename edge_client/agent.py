@@ -18,7 +18,7 @@ from typing import Self
 from edge_client.clock import Clock, SystemClock, is_too_early
 from edge_client.errors import CampaignProblem, SettingsError
 from edge_client.policy import Policy, affords_memo, check_draw, check_joining
-from edge_client.records import Draw, Membership, Memo, Queued, Trace, no_trace
+from edge_client.records import Draw, Invitation, Membership, Memo, Queued, Trace, no_trace
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
 from protocol_spec import (
@@ -202,20 +202,14 @@ class Agent:
             )
 
     def join(
-        self,
-        manifest: Manifest,
-        *,
-        broker: str,
-        namespace: str,
-        device: str | None = None,
-        operator: bytes = b"",
-        known_broker: bool = True,
+        self, invitation: Invitation, device: str | None = None, *, known_broker: bool = True
     ) -> Membership:
         """Take part: check the policy, draw attribute and rounds for life, remember them.
 
         Joining again after `leave` continues with the same attribute, rounds and memos.
         """
-        self.check(manifest, operator)
+        manifest = invitation.manifest
+        self.check(manifest, invitation.operator)
         known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
         kept = self.store.before_loss(manifest.campaign)
         if known:
@@ -239,17 +233,11 @@ class Agent:
             attribute = random_below(len(manifest.attributes), self._entropy)
             kept = Participation("", attribute, -1, 0, manifest.digest)
         self.trace("attribute drawn")
-        self.store.join(
-            manifest,
-            broker=broker,
-            namespace=namespace,
-            # The last round is kept also after a loss: no round is ever drawn twice.
-            participation=kept._replace(device=device or kept.device or self.pseudonym()),
-            at=int(self.clock.wall()),
-            rounds=None if known else self._draw_rounds(manifest, kept),
-            operator=operator,
-            known_broker=known_broker,
-        )
+        rounds = None if known else self._draw_rounds(manifest, kept)
+        # The last round is kept also after a loss: no round is ever drawn twice.
+        kept = kept._replace(device=device or kept.device or self.pseudonym())
+        at = int(self.clock.wall())
+        self.store.join(invitation, kept, at, rounds=rounds, known_broker=known_broker)
         self.trace("joined")
         return self.membership(manifest.campaign)
 

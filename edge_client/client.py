@@ -165,14 +165,8 @@ class EdgeClient(Device):
         name = device or self.connector.username(campaign.broker)
         if not again:
             _check_not_forgotten(self.store, campaign.manifest, name)
-        return self.agent.join(
-            campaign.manifest,
-            broker=str(campaign.broker),
-            namespace=campaign.namespace,
-            device=name,
-            operator=campaign.operator,
-            known_broker=self.connector.will_know(campaign.broker),
-        )
+        known = self.connector.will_know(campaign.broker)
+        return self.agent.join(campaign, name, known_broker=known)
 
     def pause(self, campaign: str | None = None) -> Membership:
         """Draw and send nothing until resumed."""

@@ -31,6 +31,7 @@ from edge_client.records import (
     FORGOTTEN,
     Draw,
     Fate,
+    Invitation,
     LedgerLine,
     Membership,
     Memo,
@@ -213,14 +214,11 @@ class Store:
 
     def join(
         self,
-        manifest: Manifest,
-        *,
-        broker: str,
-        namespace: str,
+        invitation: Invitation,
         participation: Participation,
         at: int,
+        *,
         rounds: Iterable[int] | None = None,
-        operator: bytes = b"",
         known_broker: bool = True,
     ) -> None:
         """Remember consent, pseudonym, attribute and the rounds drawn; or take part again.
@@ -228,6 +226,7 @@ class Store:
         What was drawn first is kept, also if another process has just joined. A signature that was
         verified once stays so: it is of the same manifest.
         """
+        manifest = invitation.manifest
         name = manifest.campaign
         with self.transaction():
             is_new = not self.execute("SELECT 1 FROM campaign WHERE name = ?", (name,)).fetchone()
@@ -240,8 +239,8 @@ class Store:
                        operator = iif(length(excluded.operator), excluded.operator, operator)
                    WHERE manifest = excluded.manifest""",
                 (
-                    *(name, manifest.to_bytes(), broker, namespace, *participation[:4], at),
-                    *(operator, known_broker),
+                    *(name, manifest.to_bytes(), str(invitation.broker), invitation.namespace),
+                    *(*participation[:4], at, invitation.operator, known_broker),
                 ),
             )
             if joined.rowcount != 1:

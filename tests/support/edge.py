@@ -17,7 +17,16 @@ from edge_client.delivery import Delivery
 from edge_client.errors import SourceFailure
 from edge_client.link import Connector, Link, MakeLink, PahoLink
 from edge_client.policy import Policy
-from edge_client.records import LedgerLine, Membership, Memo, Queued, Timing, Trace, no_trace
+from edge_client.records import (
+    Invitation,
+    LedgerLine,
+    Membership,
+    Memo,
+    Queued,
+    Timing,
+    Trace,
+    no_trace,
+)
 from edge_client.status import last_heartbeat
 from edge_client.store import Store
 from edge_client.store.opening import Connect
@@ -37,7 +46,7 @@ from protocol_spec import (
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
-from protocol_spec.programs.settings import BrokerUrl, Credentials
+from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 
@@ -154,7 +163,7 @@ Joined = Callable[..., Agent]  # the fixture `joined`: joined_agent with its dir
 def agree(
     agent: Agent, campaign: Manifest, *, broker: str = NOBODY, device: str | None = None
 ) -> Membership:
-    return agent.join(campaign, broker=broker, namespace="allomfree", device=device)
+    return agent.join(Invitation(campaign, parse_broker(broker), "allomfree"), device)
 
 
 def charge(agent: Agent, source: str, epsilon: float) -> None:

@@ -12,9 +12,10 @@ from edge_client import EdgeClient
 from edge_client.agent import Agent, ReadValue
 from edge_client.errors import PolicyRefusal, SettingsError
 from edge_client.policy import Policy
-from edge_client.records import Memo, Queued
+from edge_client.records import Invitation, Memo, Queued
 from protocol_spec import Rejected, Reporting, decode_report, report_fault
 from protocol_spec.mechanisms import MECHANISMS
+from protocol_spec.programs.settings import parse_broker
 from protocol_spec.topics import is_device
 from tests.support.edge import (
     COLOUR,
@@ -87,7 +88,8 @@ def test_joining_again_draws_nothing_and_moves_to_another_broker(
     agent: Agent, clock: FakeClock
 ) -> None:
     silent = Agent(agent.store, Policy(), clock=clock, entropy=no_entropy)
-    silent.join(daily(), broker="mqtts://elsewhere.example:8883", namespace="other")
+    elsewhere = parse_broker("mqtts://elsewhere.example:8883")
+    silent.join(Invitation(daily(), elsewhere, "other"))
     moved = only(agent)
     assert (moved.broker, moved.namespace) == ("mqtts://elsewhere.example:8883", "other")
     assert moved.topics.report(moved.device).startswith("other/v1/")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edge_client import EdgeClient
+from edge_client import EdgeClient, Invitation
 from edge_client.agent import Agent
 from edge_client.client import accept_loss
 from edge_client.errors import CampaignProblem, PolicyRefusal
@@ -26,7 +26,7 @@ from edge_client.text import budget_text, invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
 from protocol_spec.programs import signing
 from protocol_spec.programs.memory_broker import MemoryBroker
-from protocol_spec.programs.settings import SettingsError, parse_invitation
+from protocol_spec.programs.settings import SettingsError, parse_broker, parse_invitation
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.command_line import Cli, facts_of
 from tests.support.edge import (
@@ -362,14 +362,9 @@ def test_joining_b_after_a_changes_nothing(client: EdgeClient, state: Path) -> N
     before = rows(state)
     with pytest.raises(CampaignProblem, match="another campaign"):
         client.join(f"{PLACE}/{B.campaign}")
+    invitation = Invitation(B, parse_broker(NOBODY), "allomfree")
     with pytest.raises(CampaignProblem, match="nothing was changed"):
-        client.store.join(
-            B,
-            broker=NOBODY,
-            namespace="allomfree",
-            participation=Participation("device", 0, -1, 0, B.digest),
-            at=0,
-        )
+        client.store.join(invitation, Participation("device", 0, -1, 0, B.digest), 0)
     assert rows(state) == before
     assert client.find().broker == ELSEWHERE
 

@@ -21,12 +21,13 @@ from edge_client.clock import (
     is_impossible,
 )
 from edge_client.policy import Policy
-from edge_client.records import Membership, Queued
+from edge_client.records import Invitation, Membership, Queued
 from edge_client.statement import show_facts
 from edge_client.store import highwater
 from edge_client.text import show_text
 from protocol_spec import Manifest, Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import MemoryBroker
+from protocol_spec.programs.settings import parse_broker
 from tests.support.edge import (
     DAY,
     FIRST,
@@ -303,9 +304,8 @@ def test_rounds_are_drawn_once_for_life(joined: Joined) -> None:
     agree(agent, ONCE)
     assert only(agent).drawn_rounds == drawn
     other = highwater.Participation("other", 0, -1, 0, ONCE.digest)
-    agent.store.join(
-        ONCE, broker=NOBODY, namespace="allomfree", participation=other, at=0, rounds=(1, 2, 3)
-    )
+    invitation = Invitation(ONCE, parse_broker(NOBODY), "allomfree")
+    agent.store.join(invitation, other, 0, rounds=(1, 2, 3))
     assert only(agent).drawn_rounds == drawn
     agent.store.close()
     assert only(joined(ONCE)).drawn_rounds == drawn
