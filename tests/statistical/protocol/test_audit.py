@@ -1,4 +1,4 @@
-"""Every way of reporting as a black box: no event tells two histories apart by more than epsilon.
+"""Every mechanism as a black box: no event tells two histories apart by more than epsilon.
 
 The real randomisers are run many times for two histories, and what leaves them is counted. If it
 told more than the nominal epsilon, some event would show a ratio above e^epsilon even at the

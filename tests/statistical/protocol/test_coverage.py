@@ -24,23 +24,18 @@ from protocol_spec.estimation import (
     critical_value,
     difference,
     effective_devices,
-    estimate,
     estimate_pooled,
     mean,
     median,
     midpoints,
     score_interval,
-    smallest_difference,
 )
 from tests.support.protocol.simulation import (
     Counts,
     Frequencies,
     dominant,
-    holders,
-    one_round,
     steep,
     unequal_rounds,
-    uniform,
 )
 from tests.support.protocol.statistics import LIMIT, binomial_z
 
@@ -177,20 +172,6 @@ def test_the_share_of_exactly_these_devices_by_unequal_weights() -> None:
     assert abs(old.mean() - 0.766) < 0.02, "without any sampling error, as equal weights would have"
 
 
-def test_two_equal_bars() -> None:
-    """Their difference is beyond the half-width of one bar in a third of all rounds."""
-    c, n = drawn(2, 2.0, 0.6), 5000
-    run = simulate(3, c, equal(n), uniform(2), 2000)
-    gaps = np.abs(run.estimate.raw[:, 0] - run.estimate.raw[:, 1])
-    limits = np.array([smallest_difference(replace(run.estimate, raw=r)) for r in run.estimate.raw])
-    for column in (0, 1):
-        z = run.z(gaps <= limits[:, column])
-        assert abs(z) < LIMIT, run.told(z)
-    low, high = run.estimate.interval()
-    bar = ((high - low) / 2).max(axis=1)
-    assert abs((gaps > bar).mean() - 0.32) < 0.05
-
-
 # --- differences and numbers ---------------------------------------------------------------------
 
 NUMERIC = [  # k, budget, devices, unequal participation
@@ -254,16 +235,3 @@ def test_a_median(numeric: Simulated) -> None:
 
 
 # --- against the devices that reported -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", [5, 24])
-def test_about_the_devices_that_reported(k: int) -> None:
-    """`sampling=False`, one round: the truth is their own share, which differs from run to run."""
-    c, n, rng = drawn(k, 4.0, 2.0), 300, np.random.default_rng(k)
-    held = holders(rng, n, steep(k), 4000)
-    e = estimate(one_round(rng, c, held), n, c)
-    low, high = e.interval(simultaneous=True, sampling=False)
-    truth = held / n
-    inside = ((low <= truth) & (truth <= high)).all(axis=1)
-    z = binomial_z(int(inside.sum()), inside.size, 0.95)
-    assert z > LOWEST, f"z = {z:.2f} with seed {k}"

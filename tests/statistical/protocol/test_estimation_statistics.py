@@ -132,16 +132,6 @@ def test_variance_about_the_fleet(row: Row) -> None:
         assert abs(z) < LIMIT, f"value {value}: z = {z:.2f} with seed {row.seed}"
 
 
-@rows
-def test_variance_about_the_devices_that_reported(row: Row) -> None:
-    held, counts = row.simulate()
-    raw, e = row.pooled(counts)
-    for value, f in enumerate(row.truth):
-        error = raw[:, value] - held[:, value] / row.n
-        z = variance_z(error, e.v0 + f * (e.v1 - e.v0))
-        assert abs(z) < LIMIT, f"value {value}: z = {z:.2f} with seed {row.seed}"
-
-
 def variance_z(errors: Array, expected: float) -> float:
     """How far a mean square is from the variance, its own spread taken from the sample."""
     squares = errors**2
@@ -202,15 +192,6 @@ def test_simultaneous_coverage(row: Row) -> None:
         assert judged(z, exact), f"sampling {sampling}: z = {z:.2f} with seed {row.seed}"
 
 
-def test_pointwise_intervals_do_not_hold_for_all_values_at_once() -> None:
-    """A control: the same judgement finds too narrow bands."""
-    row = ROWS[5]
-    held, counts = row.simulate()
-    raw, e = row.pooled(counts)
-    inside = covered(raw, e, held / row.n, 0.95, together=False, sampling=False)
-    assert coverage_z(together(inside), 0.95) < -LIMIT
-
-
 @pytest.mark.parametrize("m", [5, 20, 100])
 def test_rounds_of_one_memo_are_not_independent(m: int) -> None:
     """A control: intervals that take them to be hold less often, as often as theory says."""
@@ -265,17 +246,3 @@ def test_a_sample_of_a_finite_fleet(fleet: int) -> None:
     inside = covered(e.raw, e, row.truth, 0.95, together=False, sampling=True)[:, 0]
     z = coverage_z(inside, 0.95)
     assert abs(z) < LIMIT, f"z = {z:.2f} with seed {row.seed}"
-
-
-def test_shifting_and_projecting_help() -> None:
-    """Total error: x (1 - 1/k) for the shift by theory; the projection is better still."""
-    row = Row(400, "L-OSUE", 8, 2.0, 0.6, 1000, zipf, 1)
-    held, counts = row.simulate()
-    e, truth = row.estimates(counts), held / row.n
-    raw, shifted, projected = (
-        ((x - truth) ** 2).sum(axis=1) for x in (e.raw, e.shifted, e.projected)
-    )
-    difference = shifted - raw * (1 - 1 / row.k)
-    z = mean_z(float(difference.mean()), 0.0, float(difference.var()), RUNS)
-    assert abs(z) < LIMIT, f"z = {z:.2f} with seed {row.seed}"
-    assert projected.mean() < 0.8 * shifted.mean()

@@ -1,8 +1,7 @@
-"""The other ways of reporting, from what devices send to frequencies: bias, variance, coverage."""
+"""once, hashed and nested, from what devices send to frequencies: bias, variance, coverage."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from protocol_spec import as_drawn, calibrate, thresholds
+from protocol_spec import as_drawn, thresholds
 from protocol_spec.estimation import (
     Array,
     Estimate,
@@ -20,7 +19,7 @@ from protocol_spec.estimation import (
     estimate_pooled,
     estimate_window,
 )
-from protocol_spec.mechanisms import Hashed, Nested, Once, code, support
+from protocol_spec.mechanisms import Hashed, Nested, Once, code
 from tests.support.protocol.simulation import (
     Counts,
     Frequencies,
@@ -111,15 +110,6 @@ def test_two_cells_with_the_codes_of_real_names(m: int) -> None:
     check(replace(e[0], raw=np.array([each.raw for each in e])), steep(12), seed)
 
 
-def test_support_counts_what_the_simulation_counts() -> None:
-    table = codes(20, 12, 0)
-    for device in range(20):
-        own = code(DIGEST, f"0-{device}", 12)
-        for said in (0, 1):
-            bits = np.unpackbits(np.frombuffer(support(own, bytes([said]), 12), np.uint8))
-            np.testing.assert_array_equal(bits[:12], table[device] == said)
-
-
 def test_codes_are_fair_coins() -> None:
     table = np.concatenate([codes(200, 16, run) for run in range(20)])
     for value in range(16):
@@ -164,16 +154,3 @@ def test_an_earlier_report_adds_nothing_to_a_later_one(protocol: str, k: int) ->
             product = raw[later][:, 0] * (raw[earlier][:, 0] - raw[later][:, 0])
             z = mean_z(float(product.mean()), 0.0, float(product.var()), runs)
             assert abs(z) < LIMIT, f"levels {earlier}, {later}: z = {z:.2f} with seed {seed}"
-
-
-def test_five_rounds_of_nested_reports_beat_five_of_a_memo() -> None:
-    """At the same privacy of all reports together, and the more so the larger eps_inf."""
-    ratios = []
-    for eps_inf, eps_1 in ((1.0, 0.3), (2.0, 0.6), (4.0, 1.2)):
-        memo = calibrate("L-GRR", k=2, eps_inf=eps_inf, eps_1=eps_1)
-        nested = Nested.calibrate("GRR", k=2, schedule=[memo.epsilon_after(5), eps_inf])
-        ratio = memo.pooled_variance(1, 5) / nested.levels[0].pooled_variance(1, 1)
-        assert math.isclose(nested.levels[0].eps_inf, memo.epsilon_after(5))
-        ratios.append(ratio)
-    assert ratios == sorted(ratios)
-    assert 2.0 < ratios[0] < ratios[-1] < 12.0

@@ -20,7 +20,6 @@ from protocol_spec.programs.cli import (
     Program,
     Verbs,
     command_of,
-    completed,
     fail,
     install_command,
     typed,
@@ -71,13 +70,6 @@ def test_a_command_is_loaded_when_it_is_typed(package: str) -> None:
     assert list(verbs) == ["one", "two"]
 
 
-def test_a_verb_that_nobody_knows_is_clicks_own_error(package: str) -> None:
-    program = Program("program", commands=Verbs(package, "", ("one", "good", "The first.")))
-    shown = CliRunner().invoke(program, ["three"])
-    assert shown.exit_code == 2
-    assert "No such command 'three'" in shown.output
-
-
 def test_a_missing_library_says_what_to_install(package: str) -> None:
     verbs = Verbs(package, "more", ("two", "bad", "The second."))
     with pytest.raises(SettingsError, match="two needs no_such_library, which is not installed"):
@@ -86,13 +78,6 @@ def test_a_missing_library_says_what_to_install(package: str) -> None:
     assert shown.exit_code == 2
     assert shown.stderr.count("\n") == 1
     assert shown.stderr.endswith("nothing was done. Run: " + install_command("more") + "\n")
-
-
-def test_where_everything_comes_with_every_install_a_missing_library_is_a_fault(
-    package: str,
-) -> None:
-    with pytest.raises(ModuleNotFoundError):
-        Verbs(package, "", ("two", "bad", "The second."))["two"]
 
 
 # --- A command that is printed works where it is printed.
@@ -152,11 +137,6 @@ def test_commands_that_an_error_names_are_completed() -> None:
         "error: see allomfree-edge doctor --state-dir /s, `allomfree-edge join --state-dir /s "
         "--again` or allomfree-collector open"
     )
-
-
-def test_outside_of_a_command_nothing_is_added() -> None:
-    assert typed("allomfree-edge", "run") == "allomfree-edge run"
-    assert completed("see allomfree-edge doctor") == "see allomfree-edge doctor"
 
 
 def test_a_program_that_the_shell_would_not_find_is_named_by_its_path(

@@ -57,12 +57,6 @@ def test_nothing_hidden_passes(text: str) -> None:
         assert len(told) < 5000
 
 
-def test_ordinary_text_passes_as_it_is() -> None:
-    text = "one\ttwo\nWärmepumpe …\n"
-    assert through(text) == text
-    assert through(LONG) == LONG
-
-
 def test_colours_pass_where_they_were_asked_for_and_nothing_else_does() -> None:
     text = "\x1b[34m██\x1b[0m \x1b[2J\x1b]0;title\x07\n"
     assert through(text) == "\\u{1b}[34m██\\u{1b}[0m \\u{1b}[2J\\u{1b}]0;title\\u{7}\n"
@@ -152,13 +146,6 @@ def test_a_wrong_command_and_option_are_shown_safely() -> None:
         assert len(done.output) < 5000
 
 
-def test_the_streams_are_given_back() -> None:
-    before = sys.stdout, sys.stderr
-    with pytest.raises(SystemExit):
-        program.main(["say", "fault", "x"])
-    assert (sys.stdout, sys.stderr) == before
-
-
 # --- A10: every command of both programs over hostile files, options and variables.
 
 
@@ -231,13 +218,6 @@ def test_arguments_and_options(program: str) -> None:
             option = options[number % len(options)]
             if name not in SERVING and option.name != "timeout":
                 checked(program, name, option.opts[0], text)
-
-
-@both
-def test_names_that_are_not_text(program: str) -> None:
-    """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
-    for name in PROGRAMS[program][0].commands:
-        checked(program, name, "\udcff\udc9b", "--config", "\udcff")
 
 
 @both

@@ -51,23 +51,11 @@ def test_a_file_that_others_can_read_is_noticed(tmp_path: Path) -> None:
     assert exposed_mode(file) == 0o640
 
 
-def test_a_directory_that_exists_is_kept(tmp_path: Path) -> None:
-    tmp_path.chmod(0o750)
-    make_private_directory(tmp_path)
-    assert exposed_mode(tmp_path) == 0o750
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="taken"):
         write_durably(tmp_path / "taken", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_a_leftover_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / ".file.new").write_text("half")
-    write_durably(tmp_path / "file", "whole")
-    assert (tmp_path / "file").read_text() == "whole"
 
 
 def test_creating_keeps_what_is_there(tmp_path: Path) -> None:
@@ -109,12 +97,6 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     again = try_lock(tmp_path / "lock")
     assert again is not None
     os.close(again)
-
-
-def test_nobody_knows_who_holds_a_lock_that_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    assert holder(tmp_path / "lock") == "unknown"
-    assert holder(tmp_path / "nosuch") == "unknown"
 
 
 # --- Whether something keeps the clock right: the kernel's answer, asked here or by a child.
