@@ -300,20 +300,6 @@ def test_a_broker_that_is_down_uses_it_from_its_next_start(
     assert broker.admits(GARDEN)
 
 
-def test_a_revoked_reader_is_refused(cli: Cli, broker: ConfiguredBroker) -> None:
-    place = ("--data-dir", broker.directory.parent)
-    assert cli("enrol", "--reader", "tv", "--reader", "phone", *place).exit_code == 0
-    wait_until(lambda: broker.admits("Reader-phone"))
-    done = cli("revoke", "Reader-phone", *place)
-    assert "Its credential for the broker is no longer valid." in done.stdout
-    wait_until(lambda: not broker.admits("Reader-phone"))
-    done = cli("revoke", "Reader-fone", *place)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "error: no reader Reader-fone is enrolled here: there are Reader-tv. Nothing was changed\n",
-    )
-
-
 # --- the whole product ---------------------------------------------------------------------------
 
 

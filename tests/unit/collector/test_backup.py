@@ -277,11 +277,3 @@ def test_the_commands_back_up_and_restore(cli: Cli, home: Path, data: Path, used
     assert "is lost: devices have their receipts" in text
     assert facts_of(cli("status", "--json", "--data-dir", home / "again"))["received"] == 180
     assert "nothing is ever overwritten" in mistaken(cli, 1, *words)
-
-
-def test_a_mistake_is_one_line(cli: Cli, home: Path, data: Path, used: Campaign) -> None:
-    words = ("backup", home / "b", "--data-dir")
-    assert "open a campaign first" in mistaken(cli, 1, *words, home / "nothing")
-    assert "is not a backup: it has no backup.json" in mistaken(cli, 1, "restore", home)
-    assert "no backup was made" in mistaken(cli, 1, *words, data)
-    assert not (home / "b").exists(), "there is no device key, and 180 messages"

@@ -7,14 +7,11 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from collector import charts as drawing
 from collector.charts import (
@@ -23,7 +20,6 @@ from collector.charts import (
     BORDER,
     COLOURS,
     DARK_ON_LIGHT,
-    LIGHT,
     MOST_BARS,
     MOST_PANELS,
     UNICODE,
@@ -45,7 +41,6 @@ from collector.records import Campaign, Tally
 from collector.results.facts import result_facts, write_truth
 from collector.results.words import Facts
 from collector.rounds.results import pooled_result, round_result
-from collector.web.render import _qr
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
 from tests.support.collector import FIRST, FUEL, random_counts, three_questions
@@ -127,14 +122,6 @@ def test_the_page_has_the_marks_of_the_files() -> None:
     assert all(part in svg(charts(PLAIN, [result], None), "") for part in inside)
 
 
-def test_very_many_values_are_all_drawn_side_by_side() -> None:
-    campaign = asked([f"v{i}" for i in range(300)])
-    bars = drawing.histogram(one(campaign)[0], campaign.manifest.attributes[0].values, every=True)
-    drawn = ET.fromstring(drawing.spectrum(bars, "All values"))  # noqa: S314 - our own
-    assert len(marks(drawn, "bar")) == len(marks(drawn, "interval")) == 300
-    assert [t.text for t in drawn.iter("title")] == [bar.title for bar in bars]
-
-
 # --- lines ----------------------------------------------------------------------------------------
 
 
@@ -172,15 +159,6 @@ def test_one_value_over_time_has_axes_tooltips_and_a_floor() -> None:
     assert titles[-1].startswith("round 5, ")
     plot = root[1]
     assert [len(marks(plot, kind)) for kind in ("pooled", "floor", "true", "dot")] == [1, 2, 1, 6]
-    legend = [" ".join("".join(item.itertext()).split()) for item in root[0]]
-    assert legend == [
-        "raw",
-        "95 % interval of a round",
-        "95 % interval, pooled",
-        "pooled",
-        "floor of first-stage noise",
-        "simulated truth",
-    ]
     numbers = [t.text for t in plot.iter("text") if (t.text or "").endswith(" %")]
     assert len(numbers) >= 3
 
@@ -192,13 +170,6 @@ def test_a_withheld_round_is_a_gap() -> None:
     root = parsed([chart])
     assert len(marks(root, "line")) == 4
     assert len(marks(root, "dot")) == 4 * 2, "a round alone is a dot"
-
-
-@pytest.mark.parametrize("results", [one(), several()], ids=["bars", "lines"])
-def test_the_truth_of_a_simulation_is_dotted(results: list[Result]) -> None:
-    truth = {"a": [0.1, 0.2, 0.3, 0.4]}
-    assert len(marks(parsed(charts(PLAIN, results, truth)), "true")) == 4
-    assert not marks(parsed(charts(PLAIN, results, None)), "true")
 
 
 @pytest.mark.parametrize(("many", "most"), [(False, MOST_BARS), (True, MOST_PANELS)])
@@ -239,14 +210,6 @@ def test_the_same_results_give_the_same_bytes(ending: str, results: list[Result]
     first, second = (figure(PLAIN, results, truth, Path("x" + ending)) for _ in range(2))
     assert first == second
     assert first.startswith({".svg": b"<svg ", ".html": b"<!doctype html>"}.get(ending, b"\x89PNG"))
-
-
-def test_a_png_shows_bars_and_texts() -> None:
-    picture = Image.open(BytesIO(figure(PLAIN, one(), None, Path("x.png")))).convert("RGB")
-    assert picture.width == 2 * drawing.WIDTH
-    pixels = np.asarray(picture).reshape(-1, 3)
-    for colour in (LIGHT["panel"], LIGHT["bar"], LIGHT["ink"]):
-        assert (pixels == list(bytes.fromhex(colour[1:]))).all(axis=1).any()
 
 
 def test_export_draws(cli: Cli, data: Path, home: Path, used: Campaign) -> None:
@@ -294,18 +257,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, ink: Ink) -> None:
     widths = {len(line) + line.count("木") for line in drawn}
     assert len(widths) == 1, "aligned, also with letters that take two columns"
     assert width - 1 <= max(widths) <= width, "and the width is used"
-
-
-def test_number_and_legend() -> None:
-    shown = plot_text(FACTS, width=80)
-    assert f"{100 * FACTS['histogram'][0]['raw']:.1f} %" in shown
-    assert "█ raw estimate   [ ] 95 % interval" in shown
-    assert "●" not in shown
-    known = plot_text(FACTS, width=80, true=[0.5, 0.3, 0.2])
-    assert "● truth of the simulation" in known
-    assert "true  30.0 %" in known
-    few = plot_text(result_facts(WIDE, one(WIDE, n=12)[0], None), width=80)
-    assert few.splitlines()[-1].endswith("of 50; withheld")
 
 
 @pytest.mark.parametrize(
@@ -367,14 +318,3 @@ def test_a_terminal_shows_black_on_white_whatever_its_colours() -> None:
     assert max(map(len, bare)) <= 80, "it fits a terminal"
     assert len(bare) <= 40
     assert terminal_code(LINK, colours=False).split("\n") == bare
-
-
-def test_a_page_shows_the_code_black_on_white() -> None:
-    code = str(_qr(LINK)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
-    render = pytest.importorskip("resvg_py").svg_to_bytes
-    picture = Image.open(BytesIO(bytes(render(svg_string=code)))).convert("L")
-    squares = (np.asarray(picture)[2::4, 2::4] < 128).astype(int).tolist()
-    assert read_code(squares) == LINK
-    assert not any(squares[0])
-    assert "QR code of the join link" in code
-    assert "style=" not in code

@@ -20,7 +20,6 @@ from collector.rounds.results import (
     pooled_result,
     result_json,
     round_result,
-    round_results,
     summary,
 )
 from collector.store import Store
@@ -105,14 +104,6 @@ def test_results_are_estimated_with_the_probabilities_devices_draw_with(attribut
     assert (result.round, result.rounds, result.n, result.devices) == (None, 4, 900, 400)
 
 
-def test_pooling_does_not_count_rounds_as_independent() -> None:
-    """The memo's noise is shared by a device's rounds: the error is wider than one of 900."""
-    counted = tally(COLOUR, 900)
-    many = pooled_result(CAMPAIGN, COLOUR, 3, counted, ([3], [300]), OUTCOMES)
-    single = round_result(CAMPAIGN, 0, COLOUR, counted, OUTCOMES)
-    assert all(np.array(many.privacy_error) > 1.05 * np.array(single.privacy_error))
-
-
 @pytest.mark.parametrize(("n", "withheld"), [(0, True), (199, True), (200, False)])
 def test_a_histogram_has_its_context_and_is_withheld_below_min_reports(
     n: int, withheld: bool
@@ -131,15 +122,6 @@ def test_a_histogram_has_its_context_and_is_withheld_below_min_reports(
     assert (many.device_bound == 0.0) == withheld
 
 
-def test_attributes_nobody_answered_are_there_and_withheld() -> None:
-    results = round_results(CAMPAIGN, 0, {TOWN: tally(TOWN)}, OUTCOMES)
-    assert [(r.attribute, r.n, r.withheld) for r in results] == [
-        ("fuel", 0, True),
-        ("town", 300, False),
-        ("colour", 0, True),
-    ]
-
-
 def test_a_round_has_its_own_outcomes_and_the_pooled_result_is_of_all_so_far(
     store: SqliteStore, campaign: Campaign
 ) -> None:
@@ -153,6 +135,8 @@ def test_a_round_has_its_own_outcomes_and_the_pooled_result_is_of_all_so_far(
         one_round = {Outcome.ACCEPTED: 4, Outcome.DUPLICATE: 1}
         assert {k: n for k, n in single[-1].outcomes.items() if n} == one_round
         assert pooled.outcomes[Outcome.DUPLICATE] == number + 1
+        nobody = store.results(campaign.id, TOWN)[0]
+        assert (nobody.n, nobody.withheld) == (0, True)
 
 
 def test_a_newer_pooled_result_is_published_although_the_older_was_taken(

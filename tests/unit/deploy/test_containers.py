@@ -232,30 +232,15 @@ def test_compose_runs_each_node_and_worker_with_its_own_files(tmp_path: Path) ->
         assert name in mounts(service).values(), "two workers cannot share a data directory"
 
 
-def test_nodes_of_kubernetes_have_names_ports_and_secrets_of_their_files(tmp_path: Path) -> None:
-    """The init container copies by pattern what the guide puts into the secret."""
+def test_nodes_and_workers_of_kubernetes_have_names_ports_and_secrets() -> None:
     stateful, plan = one("StatefulSet", "nats"), cluster_plan("allomfree-collector")
-    service = stateful["serviceName"]
-    assert one("Service", service)["clusterIP"] == "None"
-    assert stateful["replicas"] == len(plan.nodes)
+    service, (worker,) = stateful["serviceName"], WORKER["containers"]
     assert list(plan.nodes) == [f"nats-{n}.{service}.allomfree.svc" for n in range(3)]
+    assert stateful["replicas"] == len(plan.nodes)
     ports = {port["containerPort"] for port in NODE["containers"][0]["ports"]}
     assert ports == {PORT, STREAM_PORT, CLUSTER_PORT}
     assert {p["port"] for p in one("Service", service)["ports"]} == ports
     assert [p["port"] for p in one("Service", "mqtts")["ports"]] == [PORT]
-    written = BrokerDirectory.configure(tmp_path / "broker", plan).path
-    script = NODE["initContainers"][0]["command"][-1]
-    for place in (written / "nodes").iterdir():
-        assert {file.suffix for file in place.iterdir() if file.is_file()} == {".conf"}
-        assert {file.suffix for file in (place / "tls").iterdir()} == {".crt", ".key"}
-    assert all(pattern in script for pattern in ("*.conf /node/", "*.crt", "*.key /node/tls/"))
-    (made,) = (line for line in GUIDE.splitlines() if "create secret generic nats-$n" in line)
-    assert made.count("--from-file=broker/nodes/nats-$n.nats.allomfree.svc") == 2
-    assert NODE["containers"][0]["workingDir"] == "/node"
-
-
-def test_workers_of_kubernetes_know_nodes_and_secrets() -> None:
-    plan, (worker,) = cluster_plan("allomfree-collector"), WORKER["containers"]
     can_be_typed([*IMAGES["collector"].words("ENTRYPOINT"), *worker["args"]])
     can_be_typed(worker["livenessProbe"]["exec"]["command"])
     known = settings_in({row["name"]: row["value"] for row in worker["env"]})
@@ -266,7 +251,6 @@ def test_workers_of_kubernetes_know_nodes_and_secrets() -> None:
     files = (known.password_file, known.ca_file, known.store_password_file)
     assert {file.name for file in files if file is not None} | {"device.key"} == held
     assert all(file is not None and file.parent == Path("/secrets") for file in files)
-    assert WORKER["initContainers"][0]["command"][-1].endswith(f"{known.data_dir}/device.key")
 
 
 @pytest.mark.parametrize(("kind", "name"), [("StatefulSet", "nats"), ("Deployment", "worker")])

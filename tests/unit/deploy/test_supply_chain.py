@@ -173,54 +173,44 @@ def test_every_file_that_git_knows_is_in_the_source_distribution(tmp_path: Path)
 
 @pytest.mark.slow
 def test_the_simulator_and_the_paper_work_away_from_a_checkout(tmp_path: Path) -> None:
-    """One test, because the wheel is built and installed for it."""
-    others = install_away(tmp_path, build_distribution("wheel", tmp_path / "wheel"))
-    help_text = run(tmp_path, "--help")
-    for verb in ("statistics", "reports", "agents", "compare", "manifest", "reproduce-paper"):
-        assert f"\n  {verb} " in help_text
-    manifest, rows = tmp_path / "adult.toml", tmp_path / "rows.csv"
-    manifest.write_text(run(tmp_path, "manifest", "adult"), encoding="utf-8")
-    words = ("--population", "adult", "--devices", "2000", "--output", str(rows))
-    assert "2,000 devices" in run(tmp_path, "statistics", str(manifest), *words)
-    assert len(rows.read_text(encoding="utf-8").splitlines()) > 10
-    tables = run(tmp_path, "reproduce-paper", "variance")
-    assert "L-OSUE" in tables
-    assert str(ROOT) not in tables
-    (others / "numpy").unlink()
-    missing = run(tmp_path, "--help", code=1)
-    assert "numpy" in missing
-    assert "pip install '.[sim]'" in missing
-    assert "Traceback" not in missing
-
-
-def install_away(place: Path, wheel: Path) -> Path:
-    """An environment with the wheel, and links to the packages that it needs, which are returned,
-    but not to the checkout."""
-    venv.create(place / "venv", with_pip=False)
-    library = Path(sysconfig.get_path("purelib", "venv", {"base": str(place / "venv")}))
-    install = (sys.executable, "-m", "pip", "--python", str(place / "venv/bin/python"), "install")
+    """The wheel in an environment with links to the packages that it needs."""
+    wheel = build_distribution("wheel", tmp_path / "wheel")
+    venv.create(tmp_path / "venv", with_pip=False)
+    library = Path(sysconfig.get_path("purelib", "venv", {"base": str(tmp_path / "venv")}))
+    pip = (sys.executable, "-m", "pip", "--python", str(tmp_path / "venv/bin/python"), "install")
     options = ("--quiet", "--no-deps", "--no-index", "--no-compile")
-    subprocess.run([*install, *options, str(wheel)], check=True, timeout=PATIENCE_SECONDS)
+    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=PATIENCE_SECONDS)
     others = library / "others"
     others.mkdir()
     for package in Path(sysconfig.get_path("purelib")).iterdir():
         if "allomfree" not in package.name and package.suffix != ".pth":
             (others / package.name).symlink_to(package)
     (library / "others.pth").write_text(f"{others}\n", encoding="utf-8")
-    return others
-
-
-def run(place: Path, *words: str, code: int = 0) -> str:
     foreign = ("ALLOMFREE_", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "XDG_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    done = subprocess.run(
-        [str(place / "venv/bin/allomfree-sim"), *words],
-        cwd=place,
-        env=kept | {"HOME": str(place)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done.stdout + done.stderr
+
+    def run(*words: object, code: int = 0) -> str:
+        done = subprocess.run(
+            [str(tmp_path / "venv/bin/allomfree-sim"), *map(str, words)],
+            cwd=tmp_path,
+            env=kept | {"HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+        )
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    manifest, rows = tmp_path / "adult.toml", tmp_path / "rows.csv"
+    manifest.write_text(run("manifest", "adult"), encoding="utf-8")
+    words = ("--population", "adult", "--devices", 2000, "--output", rows)
+    assert "2,000 devices" in run("statistics", manifest, *words)
+    assert len(rows.read_text(encoding="utf-8").splitlines()) > 10
+    tables = run("reproduce-paper", "variance")
+    assert "L-OSUE" in tables
+    assert str(ROOT) not in tables
+    (others / "numpy").unlink()
+    missing = run("--help", code=1)
+    assert "pip install '.[sim]'" in missing
+    assert "Traceback" not in missing

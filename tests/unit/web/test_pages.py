@@ -96,21 +96,6 @@ def test_a_campaign_shows_who_asks_what_it_costs_and_how_rounds_went(
     assert "bad_length 6 the body has another length than the attribute asks for" in text
 
 
-def test_a_campaign_draws_each_attribute_that_has_something_to_show(
-    site: Site, campaign: Campaign
-) -> None:
-    page = site.get(f"/campaigns/{campaign.name}").text
-    cards = dict(re.findall(r'<li class="card" data-attribute="(\w+)">(.*?)\n</li>', page, re.S))
-    assert len(bars(cards["fuel"])) == 4
-    assert len(bars(cards["colour"])) == 8, "the largest of eleven"
-    assert "the 8 largest of 11 values" in words(cards["colour"])
-    assert not bars(cards["town"]), "of which no report ever came"
-    assert "data-spark" in cards["fuel"]
-    assert "data-spark" not in cards["colour"], "of which one round alone is not withheld"
-    (line,) = re.findall(r'<polyline class="line" points="([^"]+)"', cards["fuel"])
-    assert [point.split(",")[0] for point in line.split()] == ["60", "180"], "middles of two rounds"
-
-
 def test_a_round_shows_every_number_in_its_table(site: Site, fuel: str) -> None:
     (facts,) = facts_at(site, f"{fuel}/rounds/0.json")
     page = site.get(f"{fuel}/rounds/0").text
@@ -378,21 +363,6 @@ def test_windows_are_named_by_their_rounds(windows: tuple[Site, str]) -> None:
     assert "these rounds go on into a longer window" in filling
 
 
-@pytest.mark.parametrize("name", ["median", "mean"])
-def test_a_number_over_time(windows: tuple[Site, str], name: str) -> None:
-    site, path = windows
-    room = f"{path}/attributes/room"
-    (found,) = [r for r in facts_at(site, f"{room}.json")["rounds"] if r["last"] == 4]
-    numbers = found["numbers"]
-    value = numbers["mean"] if name == "mean" else numbers["quantiles"][2]["value"]
-    page = site.get(f"{room}?value={name}").text
-    (row,) = re.findall(r'<tr data-round="4">.*?</tr>', page, re.DOTALL)
-    moment = found["opens"].replace("T", " ").removesuffix("Z").removesuffix(":00")
-    assert f"2–4 {moment} 70 {value:.4g} " in words(row)
-    assert f"Numbers for “{name}”" in words(page)
-    assert site.get(f"{path}/attributes/fuel?value={name}").status == 400
-
-
 def test_is_a_above_b_by_parameters(windows: tuple[Site, str]) -> None:
     site, path = windows
     fuel = f"{path}/attributes/fuel/rounds/pooled"
@@ -529,17 +499,10 @@ def test_every_parameter_and_address_is_documented(tmp_path: Path) -> None:
 
 
 def test_every_limit_is_documented() -> None:
-    for sentence in (
-        f"from 1 to {app.MOST_SHOWN} rounds to show ({app.SHOWN})",
-        f"longer than {server.LONGEST_ADDRESS} characters with 414",
-        f"at most {LIMITS.rows:,} rows",
-        f"with 4,096 values the latest {LIMITS.rows // 4096} rounds",
-        f"At most {live.MOST_BYTES >> 20} MiB of answers are kept",
-        f"At most {LIMITS.readers} readers get live events",
-        f"(nice {server.NICE})",
-        f"`{VARIABLE}`",
-        f"`{FILE}` in the data directory, mode 0600",
-        "up to a second old, or ten times the processor time that it took to make",
-    ):
-        assert sentence in TEXT
-    assert (LIMITS.cache_seconds, live.CACHE_FACTOR) == (1.0, 10.0)
+    assert f"from 1 to {app.MOST_SHOWN} rounds to show ({app.SHOWN})" in TEXT
+    assert f"longer than {server.LONGEST_ADDRESS} characters with 414" in TEXT
+    assert f"at most {LIMITS.rows:,} rows" in TEXT
+    assert f"At most {live.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
+    assert f"At most {LIMITS.readers} readers get live events" in TEXT
+    assert f"`{VARIABLE}`" in TEXT
+    assert f"`{FILE}` in the data directory, mode 0600" in TEXT

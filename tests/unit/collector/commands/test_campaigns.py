@@ -70,15 +70,6 @@ def test_plan_prints_what_it_reports_as_json(cli: Cli, file: Path) -> None:
     assert 'choose_for = "pooled": L-GRR' in text
 
 
-def test_plan_of_numbers_that_change(cli: Cli, home: Path) -> None:
-    (home / "rooms.toml").write_text(rooms())
-    text = cli("plan", home / "rooms.toml", "--devices", 5000).stdout
-    assert 'careful: room may change over time, but with reporting = "memoized"' in text
-    assert "mean ±" in text
-    assert "median between" in text
-    assert "careful: fuel" not in text
-
-
 def test_plan_warns_of_too_few_receipt_pages(cli: Cli, file: Path) -> None:
     """16 pages of 8192 receipts (F5)."""
     fits = facts_of(cli("plan", file, "--devices", 131_072, "--json"))

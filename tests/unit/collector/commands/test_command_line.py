@@ -14,18 +14,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import click
 import pytest
 
 from collector.commands import main
-from collector.commands.options import command
-from collector.commands.reading import watched
 from collector.data_dir import only_service, read_store
 from collector.errors import CollectorError, StorageFailure
 from collector.health import Heartbeat, Status
 from collector.opening import OperatorKey
 from collector.records import Campaign
-from collector.settings import SETTINGS, Settings
+from collector.settings import SETTINGS
 from protocol_spec import Manifest
 from protocol_spec.programs import signing
 from tests.support.brokers import Files
@@ -174,22 +171,6 @@ def test_next_commands_around_a_broker(cli: Cli, flags: list[str]) -> None:
     assert run == ["allomfree-collector", "run", *flags]
     assert doctor == ["allomfree-collector", "doctor", *flags]
     assert cli(*enrol[1:]).exit_code == 0
-
-
-def test_next_commands_while_watching(
-    data: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    @command
-    def status(_settings: Settings) -> None:
-        """Watch."""
-        watched(lambda: "kitchen", False, "See: allomfree-collector revoke {}".format, interrupt)
-
-    root = click.Group("allomfree-collector", {"status": status, "revoke": main.commands["revoke"]})
-    root.main(["status", *flags], standalone_mode=False)
-    assert f"revoke --data-dir '{data} of mine' kitchen" in capsys.readouterr().out
 
 
 def test_a_device_is_given_the_brokers_own_authority(

@@ -137,20 +137,6 @@ def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, numb
     assert "town" not in text
 
 
-def test_comparisons_of_several_rounds_are_columns(cli: Cli, data: Path, used: Campaign) -> None:
-    words = ("estimate", "--data-dir", data, "--round", "all", "--compare", "gas", "oil")
-    head, asked, columns, *rows, note = cli(*words).stdout.splitlines()
-    assert head == "fuel: What heats your home?"
-    assert asked == "  is gas above oil? gas minus oil, in points"
-    for row, found in zip(rows, facts_of(cli(*words, "--json")), strict=True):
-        assert row[: columns.index("reports")].strip() in ("1 round", "round 0")
-        end = columns.index("difference") + len("difference")
-        assert float(row[:end].split()[-1]) == round(100 * found["difference"], 1)
-        assert row[columns.index("answer") :].split("  ")[0] == "not shown"
-        assert row[columns.index("if picked") :] == "not shown"
-    assert note.startswith("  if picked: ")
-
-
 # --- export ---------------------------------------------------------------------------------------
 
 
