@@ -5,11 +5,11 @@ The same check fails for an agent that takes the broker's acknowledgement for de
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,14 +17,13 @@ from statistics import median
 
 import pytest
 
-from benchmarks.agent import Call, calls, first, payloads, syncs_per_round, traced, why_not
+from benchmarks.agent import calls, first, payloads, syncs_per_round, traced, why_not
 from edge_client import EdgeClient
-from edge_client.errors import EdgeError
 from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
 from tests.support.campaigns import manifest
-from tests.support.edge import daily, many_values
+from tests.support.edge import many_values
 from tests.support.edge_processes import AgentProcess, fresh_manifest, joined, wait_until
 from tests.support.harness import need
 from tests.support.killable_agents import KillableAgents, Memory, Run
@@ -103,30 +102,11 @@ def test_killed_at(point: str, broker: Broker, agents: KillableAgents, tmp_path:
             assert len(tally.deliveries) > REPEAT, "a lost receipt is resent, a duplicate"
 
 
-FIRST_ROUND = (*NOTHING, *ATTRIBUTE, "before the mark")
-LATER_ROUND = ("memo found", "report drawn", "report committed")
 ON_THE_WAY = ("sending", "sent", "acknowledged")
 
 
-def test_killed_at_every_step_in_turn(
-    broker: Broker, agents: KillableAgents, tmp_path: Path
-) -> None:
-    """One device, three rounds, killed at each step of each of them: one memo, one charge."""
-    asked = campaign()
-    run = run_of(tmp_path / "device", asked, broker.url)
-    memos = set()
-    with Tally(broker.port, asked) as tally:
-        for number in range(3):
-            for point in (LATER_ROUND if number else FIRST_ROUND) + ON_THE_WAY + ("receipt seen",):
-                tally.receipts = point == "receipt seen"
-                killed = agents.run(replace(run, round=number, die_at=point))
-                memos |= set(killed.before.memos.values())
-            done = agents.run(replace(run, round=number))
-        assert len(memos) == len(done.after.charges) == 1
-        assert_counted_once(tally, ["device"], [done.after])
-
-
 JOINING: dict[Reporting, tuple[str, ...]] = {
+    "memoized": NOTHING,
     "once": (*NOTHING, "rounds drawn"),
     "hashed": NOTHING,
     "nested": NOTHING,
@@ -135,19 +115,12 @@ IN_THE_STORE = ("report drawn", "transaction begun", "committing")
 
 
 @pytest.mark.parametrize("reporting", JOINING)
-def test_killed_at_every_step_of_the_other_ways(
+def test_killed_at_every_step_in_turn(
     reporting: Reporting, nats: Nats, agents: KillableAgents, tmp_path: Path
 ) -> None:
     """Rounds, memos and answers are drawn once, and what is charged is what was drawn."""
-    asked = daily(
-        reporting=reporting,
-        slug=f"t-{os.urandom(4).hex()}",
-        attributes=many_values(),
-        first=None,
-        period=3600,
-        count=1000,
-        each=500,
-    )
+    tables = many_values()
+    asked = fresh_manifest(reporting=reporting, attributes=tables, each=500, grace=86_400)
     run = replace(run_of(tmp_path / "device", asked, nats.url), round=0)
     for point in JOINING[reporting]:
         assert agents.run(replace(run, die_at=point)).before == Memory()
@@ -177,12 +150,9 @@ def test_killed_at_every_step_of_the_other_ways(
         assert len(done.after.memos) == 1
 
 
-SIGNS = ("running for", "connected to", "drawn and stored", "was counted")
-
-
 @pytest.mark.slow
 def test_the_daemon_killed_at_any_time(nats: Nats, tmp_path: Path) -> None:
-    """`allomfree-edge run` on rounds of a second, killed as soon as its log says this or that."""
+    """`allomfree-edge run` on rounds of a second, killed as soon as its log has a line."""
     asked = fresh_manifest(period=1, grace=3600)
     states = [tmp_path / f"device-{i}" for i in range(2)]
     with Tally(nats.port, asked) as tally, ThreadPoolExecutor(len(states)) as pool:
@@ -203,19 +173,15 @@ def test_the_daemon_killed_at_any_time(nats: Nats, tmp_path: Path) -> None:
 
 def kill_again_and_again(state: Path, asked: Manifest, url: str) -> None:
     config = joined(state, asked, url, device=state.name)
-    for sign in SIGNS:
+    for sign in ("running for", "connected to", "drawn and stored", "was counted"):
         with AgentProcess(config) as agent:
             agent.wait_for(sign)
             agent.process.kill()
     with AgentProcess(config) as agent:
         agent.wait_for("was counted", times=2)
-        wait_until(lambda: not queued_rounds(state))
+        with EdgeClient(state, exclusive=False) as client:
+            wait_until(lambda: not client.store.reports(asked.campaign, queued_only=True))
         agent.terminate()
-
-
-def queued_rounds(state: Path) -> list[int]:
-    with EdgeClient(state, exclusive=False) as client:
-        return [row.round for row in client.store.reports(client.find().name, queued_only=True)]
 
 
 def forgetful(wire: Wire) -> None:
@@ -225,65 +191,49 @@ def forgetful(wire: Wire) -> None:
         wire.serve(lambda published: wire.puback(published.mid))
 
 
-def deliver_past_a_liar(
-    agents: KillableAgents, nats: Nats, state: Path, *, trust_puback: bool
+def check(trust_puback: bool) -> AbstractContextManager[object]:
+    """The same check must fail for an agent that takes the acknowledgement for delivery."""
+    lost = pytest.raises(AssertionError, match="a report was lost")
+    return lost if trust_puback else nullcontext()
+
+
+@pytest.mark.parametrize("trust_puback", [False, True])
+def test_an_acknowledgement_is_not_delivery(
+    agents: KillableAgents, nats: Nats, tmp_path: Path, trust_puback: bool
 ) -> None:
     """First a broker that acknowledges and forgets, then a real one, at the same address."""
-    asked = campaign()
+    asked, state = campaign(), tmp_path / "device"
     with Peer(forgetful) as liar, Proxy(liar.port) as proxy, Tally(nats.port, asked) as tally:
-        run = run_of(state, asked, proxy.url)
-        first = replace(run, trust_puback=trust_puback, timeout=0.5)
-        agents.run(first if trust_puback else replace(first, die_at="acknowledged", timeout=30))
+        run = replace(run_of(state, asked, proxy.url), trust_puback=trust_puback)
+        die_at, timeout = (None, 0.5) if trust_puback else ("acknowledged", 30)
+        agents.run(replace(run, die_at=die_at, timeout=timeout))
         proxy.upstream = nats.port
-        done = agents.run(replace(run, trust_puback=trust_puback))
-        assert_counted_once(tally, [state.name], [done.after])
-
-
-def test_an_acknowledgement_is_not_delivery(
-    agents: KillableAgents, nats: Nats, tmp_path: Path
-) -> None:
-    deliver_past_a_liar(agents, nats, tmp_path / "device", trust_puback=False)
-
-
-def test_the_check_notices_a_lost_report(
-    agents: KillableAgents, nats: Nats, tmp_path: Path
-) -> None:
-    with pytest.raises(AssertionError, match="a report was lost"):
-        deliver_past_a_liar(agents, nats, tmp_path / "device", trust_puback=True)
-
-
-def deliver_past_a_crash(
-    agents: KillableAgents, broker: Broker, state: Path, *, trust_puback: bool
-) -> None:
-    """The collector is away, the broker keeps its session, and is killed -9 before it returns."""
-    asked = campaign()
-    run = replace(run_of(state, asked, broker.url), trust_puback=trust_puback)
-    with Tally(broker.port, asked, keep_session=True):
-        pass
-    agents.run(replace(run, die_at=None if trust_puback else "acknowledged"))
-    broker.kill()
-    broker.start()
-    with Tally(broker.port, asked, keep_session=True) as tally:
         done = agents.run(run)
-        assert_counted_once(tally, [state.name], [done.after])
+        with check(trust_puback):
+            assert_counted_once(tally, [state.name], [done.after])
 
 
-def test_a_broker_without_memory(
-    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path
+@pytest.mark.parametrize("trust_puback", [False, True])
+def test_a_broker_without_persistence(
+    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path, trust_puback: bool
 ) -> None:
-    """mosquitto without persistence forgets on kill -9; receipts make good for it."""
-    with mosquitto:
-        deliver_past_a_crash(agents, mosquitto, tmp_path / "device", trust_puback=False)
+    """mosquitto forgets on kill -9 what it keeps for a collector that is away; receipts make good
+    for it."""
+    asked, state = campaign(), tmp_path / "device"
+    with mosquitto as broker:
+        run = replace(run_of(state, asked, broker.url), trust_puback=trust_puback)
+        with Tally(broker.port, asked, keep_session=True):
+            pass
+        agents.run(replace(run, die_at=None if trust_puback else "acknowledged"))
+        broker.kill()
+        broker.start()
+        with Tally(broker.port, asked, keep_session=True) as tally:
+            done = agents.run(run)
+            with check(trust_puback):
+                assert_counted_once(tally, [state.name], [done.after])
 
 
-def test_without_receipts_it_loses(
-    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path
-) -> None:
-    with mosquitto, pytest.raises(AssertionError, match="a report was lost"):
-        deliver_past_a_crash(agents, mosquitto, tmp_path / "device", trust_puback=True)
-
-
-# --- B' is byte-identical over 200 restarts with kill -9.
+# --- R08: memos are byte-identical over 200 restarts with kill -9 ---------------------------------
 
 
 RESTARTS = 200
@@ -318,7 +268,7 @@ def test_the_memos_survive(agents: KillableAgents, nats: Nats, tmp_path: Path) -
     assert last.after.charges == [asked.eps_inf] * 2
 
 
-# --- F7: a power cut at any moment of a first start, a join and a first draw.
+# --- F7: a power cut at any moment of a first start, a join and a first draw ----------------------
 
 
 JOIN_AND_DRAW = """
@@ -338,7 +288,7 @@ with EdgeClient(state) as client:
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def strace() -> None:
     need("strace")
     if reason := why_not():
@@ -346,22 +296,15 @@ def strace() -> None:
 
 
 def memory(directory: Path, asked: Manifest) -> tuple[object, ...]:
-    """What a device remembers: attribute, memos, reports and charges."""
+    """What a device has stored: attribute, memos, reports and charges."""
     with Store(directory, exclusive=True) as store:
         joined = [(m.device, m.attribute_index, m.last_round) for m in store.memberships()]
         reports = [row.payload for row in store.reports(asked.campaign)]
         return joined, store.memos(asked.campaign), reports, store.ledger()
 
 
-def found_after(files: Files | None, place: Path, asked: Manifest) -> tuple[object, ...] | str:
-    restore(files, place)
-    try:
-        return memory(place, asked)
-    except EdgeError as error:
-        return type(error).__name__
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 def test_every_power_cut_of_a_first_start(tmp_path: Path) -> None:
     asked, state = manifest(), tmp_path / "state"
     events = recorded(JOIN_AND_DRAW, state, tmp_path / "strace", asked.to_bytes().hex())
@@ -369,17 +312,19 @@ def test_every_power_cut_of_a_first_start(tmp_path: Path) -> None:
     unused: list[tuple[object, ...]] = [([], {}, [], []), ([("device", 0, -1)], {}, [], [])]
     outcomes = Counter[str]()
     for number, (note, files) in enumerate(cuts):
-        told = found_after(files, tmp_path / str(number), asked)
+        restore(files, tmp_path / str(number))
+        found = memory(tmp_path / str(number), asked)
         if note == "sent":
-            assert told == whole, "what was sent is remembered, for ever"
+            assert found == whole, "what was sent is stored, for ever"
         else:
-            assert told in (*unused, whole), note
+            assert found in (*unused, whole), note
         outcomes[note] += 1
     assert outcomes.keys() == {"", "opened", "joined", "sent"}
     assert outcomes.total() > 300
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 def test_the_model_finds_what_was_not_synced(tmp_path: Path) -> None:
     """A control: a name without its directory, a content without its file, the directory itself."""
     hasty = (
@@ -392,9 +337,9 @@ def test_the_model_finds_what_was_not_synced(tmp_path: Path) -> None:
         "os.fsync(os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY))\nos.write(9, b'all synced')\n"
     )
     events = recorded(hasty, tmp_path / "state", tmp_path / "strace")
-    cuts = {note: set[Files | None]() for note, _ in power_cuts(tmp_path / "state", events)}
+    cuts: dict[str, set[Files | None]] = {}
     for note, files in power_cuts(tmp_path / "state", events):
-        cuts[note].add(files)
+        cuts.setdefault(note, set()).add(files)
     whole: Files = (("memo", b"answer" * 200),)
     assert {None, (), (("memo", b""),), (("memo", bytes(1200)),), whole} <= cuts["sent"]
     assert (("memo", b"answer" * 100),) in cuts["sent"], "torn"
@@ -402,34 +347,23 @@ def test_the_model_finds_what_was_not_synced(tmp_path: Path) -> None:
     assert cuts["all synced"] == {whole}
 
 
-# --- The report is on the disk before its first byte is on the wire, at two syncs and three in all.
+# --- I4, R13: the report is on the disk before its first byte is sent: two syncs, three in all ----
 
 
 ROUNDS = 4
 
 
-@pytest.fixture
-def trace(nats: Nats, tmp_path: Path) -> tuple[list[Call], list[bytes]]:
-    """What a running agent asked of the kernel over some rounds of a second, and its reports."""
-    need("strace")
-    if reason := why_not():
-        pytest.skip(reason)
-    asked, state, output = (
-        fresh_manifest(period=1, grace=3600),
-        tmp_path / "state",
-        tmp_path / "strace",
-    )
+@pytest.mark.slow
+@pytest.mark.usefixtures("strace")
+def test_synced_before_sent(nats: Nats, tmp_path: Path) -> None:
+    """What a running agent asked of the kernel over some rounds of a second."""
+    asked, state = fresh_manifest(period=1, grace=3600), tmp_path / "state"
     agent = AgentProcess(joined(state, asked, nats.url))
-    agent.command = traced(agent.command, output)
+    agent.command = traced(agent.command, tmp_path / "strace")
     with Tally(nats.port, asked), agent:
         agent.wait_for("was counted", times=ROUNDS)
         assert agent.terminate() == 0
-    return calls(output), payloads(state)
-
-
-@pytest.mark.slow
-def test_synced_before_sent(trace: tuple[list[Call], list[bytes]]) -> None:
-    seen, reports = trace
+    seen, reports = calls(tmp_path / "strace"), payloads(state)
     assert len(reports) >= ROUNDS - 1, "where many rounds were missed, the first is not kept"
     for payload in reports[:ROUNDS]:
         written = first(seen, "pwrite64", "state.db-wal", payload)
@@ -444,11 +378,9 @@ def test_synced_before_sent(trace: tuple[list[Call], list[bytes]]) -> None:
     assert median(in_all) == 3
 
 
-def test_the_trace_can_tell(tmp_path: Path) -> None:
-    """A program that sends first and syncs afterwards is seen to do so."""
-    need("strace")
-    if reason := why_not():
-        pytest.skip(reason)
+@pytest.mark.usefixtures("strace")
+def test_the_trace_shows_a_send_before_a_sync(tmp_path: Path) -> None:
+    """A control: a program that sends first and syncs afterwards."""
     hasty = (
         "import os, socket, sys\n"
         "mine, theirs = socket.socketpair()\n"
