@@ -11,14 +11,14 @@ bits draw the rest of their 64. So a bit costs about eight random bits and not 6
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol_spec import BodyFormat, Calibration, Mechanism, thresholds
-from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once, nested_thresholds
+from protocol_spec.mechanisms import Hashed, Nested, nested_thresholds
 from simulation.counts import Counts
 
 Bodies = npt.NDArray[np.uint8]  # [device, byte]
@@ -52,16 +52,17 @@ def respond(
     rng: np.random.Generator, form: BodyFormat, held: Bodies, keep: int, add: int
 ) -> Bodies:
     """One step of randomised response from the body that each device holds."""
-    if not form.unary:
-        return encode(form, _generalised(rng, decode(held), keep, form.k))
-    words = _words(held)
-    answer = np.concatenate(
-        [
-            respond_packed(rng.bit_generator, words[i : i + BLOCK], keep, add)
-            for i in range(0, words.size, BLOCK)
-        ]
-        or [words]
-    )
+    if not form.unary:  # keep the value, or report one of the others, each as likely
+        values = decode(held)
+        draws = rng.bit_generator.random_raw(values.size)
+        others = rng.integers(0, form.k - 1, size=values.size)
+        return encode(form, np.where(draws < np.uint64(keep), values, others + (others >= values)))
+    flat = held.reshape(-1)
+    words: Words = np.pad(flat, (0, -flat.size % 8)).view(np.uint64)
+    answer = np.empty_like(words)
+    for i in range(0, words.size, BLOCK):
+        block = slice(i, i + BLOCK)
+        answer[block] = respond_packed(rng.bit_generator, words[block], keep, add)
     bodies: Bodies = answer.view(np.uint8)[: held.size].reshape(held.shape)
     bodies[:, -1] &= last_byte(form)
     return bodies
@@ -103,21 +104,6 @@ def count(form: BodyFormat, bodies: Bodies) -> Indices:
 _ONE: Final = 0x80 >> np.arange(8, dtype=np.uint8)
 # For every byte, its bits as numbers.
 _BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1).astype(np.int64)
-
-
-def _words(bodies: Bodies) -> Words:
-    flat = bodies.reshape(-1)
-    if flat.size % 8:
-        flat = np.concatenate([flat, np.zeros(-flat.size % 8, dtype=np.uint8)])
-    words: Words = flat.view(np.uint64)
-    return words
-
-
-def _generalised(rng: np.random.Generator, held: Indices, keep: int, k: int) -> Indices:
-    """Keep the value, or say one of the others, each as likely."""
-    draws = rng.bit_generator.random_raw(held.size)
-    others = rng.integers(0, k - 1, size=held.size)
-    return np.where(draws < np.uint64(keep), held, others + (others >= held))
 
 
 def respond_packed(bits: np.random.BitGenerator, held: Words, keep: int, add: int) -> Words:
@@ -165,32 +151,19 @@ class Tallied(NamedTuple):
     counts: Counts
 
 
-def bulk(way: Mechanism) -> BulkMechanism:
-    """The same mechanism for many devices."""
-    if isinstance(way, Hashed):
-        return BulkHashed(way)
-    if isinstance(way, Nested):
-        return BulkNested(way)
-    if isinstance(way, Once):
-        return BulkOnce(way.calibration, way.counted)
-    if isinstance(way, Memoized):
-        return BulkMechanism(way.calibration, way.counted)
-    raise TypeError(f"there is no bulk randomiser for reporting = {way.reporting!r}")
-
-
 class BulkMechanism:
     """One attribute's mechanism for many devices, a row each: a memo for each value, and fresh
     noise over it in every round. What a device keeps (memos, the number of reports drawn from them,
     which rounds are left to answer) is the caller's to keep, as on a device."""
 
-    def __init__(self, calibration: Calibration, form: BodyFormat) -> None:
-        self._response = BulkRandomiser(calibration)
-        self._format = form
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._format = mechanism.counted
+        self._response = BulkRandomiser(mechanism.calibration)
         self.memo_bytes = self._response.format.length
 
-    def codes(self, names: Sequence[str]) -> Bodies:
+    def codes(self, devices: int, names: Callable[[], list[str]]) -> Bodies:  # noqa: ARG002
         """What follows from the devices' names: nothing, except for hashed values."""
-        return np.zeros((len(names), 0), dtype=np.uint8)
+        return np.zeros((devices, 0), dtype=np.uint8)
 
     def keys(self, values: Indices, codes: Bodies) -> Indices:  # noqa: ARG002
         """What memos belong to."""
@@ -223,13 +196,13 @@ class BulkOnce(BulkMechanism):
 class BulkHashed(BulkMechanism):
     """The value's cell, by a code that follows from the campaign and the device's name."""
 
-    def __init__(self, way: Hashed) -> None:
-        super().__init__(way.cell, way.counted)
-        self._way = way
+    def __init__(self, mechanism: Hashed) -> None:
+        super().__init__(mechanism)
+        self._code = mechanism.code
 
-    def codes(self, names: Sequence[str]) -> Bodies:
-        drawn = b"".join(self._way.code(name) for name in names)
-        return np.frombuffer(drawn, dtype=np.uint8).reshape(len(names), self._format.length)
+    def codes(self, devices: int, names: Callable[[], list[str]]) -> Bodies:
+        drawn = b"".join(map(self._code, names()))
+        return np.frombuffer(drawn, dtype=np.uint8).reshape(devices, self._format.length)
 
     def keys(self, values: Indices, codes: Bodies) -> Indices:
         held = codes[np.arange(len(values)), values >> 3]
@@ -248,9 +221,9 @@ class BulkHashed(BulkMechanism):
 class BulkNested(BulkMechanism):
     """All levels of one value at once; a memo is their bodies, level 1 first."""
 
-    def __init__(self, way: Nested) -> None:
-        super().__init__(way.levels[-1], way.counted)
-        self._steps = nested_thresholds(way)
+    def __init__(self, mechanism: Nested) -> None:
+        super().__init__(mechanism)
+        self._steps = nested_thresholds(mechanism)
         self.memo_bytes = self._format.length * len(self._steps)
 
     def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
@@ -268,8 +241,8 @@ class BulkNested(BulkMechanism):
         return self._with_level(sent, encode(self._format, np.full(len(sent), value)))
 
     def tally(self, answers: Bodies, codes: Bodies) -> Tallied:  # noqa: ARG002
-        channel, every = answers[:, 0], range(1, len(self._steps) + 1)
-        counted = [count(self._format, answers[channel == level, 1:]) for level in every]
+        channel, levels = answers[:, 0], range(1, len(self._steps) + 1)
+        counted = [count(self._format, answers[channel == level, 1:]) for level in levels]
         n = np.bincount(channel, minlength=len(self._steps) + 1)[1:]
         return Tallied(n.astype(np.int64), np.stack(counted))
 
@@ -279,3 +252,16 @@ class BulkNested(BulkMechanism):
     def _with_level(self, sent: Indices, bodies: Bodies) -> Bodies:
         levels = (self._channels(sent) + 1).astype(np.uint8)
         return np.concatenate([levels[:, np.newaxis], bodies], axis=1)
+
+
+BULK: Final[dict[str, Callable[[Any], BulkMechanism]]] = {
+    "memoized": BulkMechanism,
+    "once": BulkOnce,
+    "hashed": BulkHashed,
+    "nested": BulkNested,
+}
+
+
+def bulk(mechanism: Mechanism) -> BulkMechanism:
+    """The same mechanism for many devices."""
+    return BULK[mechanism.reporting](mechanism)

@@ -1,49 +1,131 @@
-"""The commands of `allomfree-sim`: their options; what they do is in `runs`."""
+"""The commands of `allomfree-sim`: from their options to a finished run."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from protocol_spec import Manifest
 from protocol_spec.mechanisms import MECHANISMS, Reporting
 from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
-from simulation import population, runs
-from simulation.fleet import BATCH
-from simulation.population import SimulationError
+from simulation import depths, population, runs
+from simulation.depths import LiveCampaign
+from simulation.fleet import BATCH, Fleet
+from simulation.population import Behaviour, Population, SimulationError, Weights
+from simulation.results import Progress, Simulated
 
-FILE = click.Path(path_type=Path)
+FILE: Final = click.Path(path_type=Path)
+RATES: Final = ("dropout", "churn", "changes", "late", "duplicates")
+SLOWEST_PER_SECOND: Final = 5_000  # messages that any machine publishes in a second
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 
 
-@click.group(context_settings=STYLE)
-@version_option("allomfree-sim")
-def main() -> None:
-    """Simulate a fleet: as statistics, report by report, or with real agents.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of a command, read."""
 
-    \b
-    Examples:
-      allomfree-sim manifest adult > adult.toml
-      allomfree-sim statistics adult.toml --population adult --rounds 7
-    """
+    manifest: Manifest
+    words: tuple[str, ...]
+    devices: int | None
+    rounds: int
+    seed: int
+    behaviour: Behaviour
+    drift: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> Asked:
+        manifest = Manifest.from_file(given["manifest"])
+        rates = {name: given[name] for name in RATES if name in given}
+        if given.get("changes_per_year") is not None:
+            if rates["changes"]:
+                raise SimulationError("give --changes or --changes-per-year, not both")
+            per_year, period = given["changes_per_year"], manifest.rounds.period
+            rates["changes"] = population.change_probability(per_year, period)
+        behaviour = Behaviour(
+            dropout_by_value=population.by_value(manifest, given.get("dropout_by_value", ())),
+            dishonest=population.dishonest(manifest, given.get("dishonest", ())),
+            **rates,
+        )
+        count = manifest.rounds.count
+        if not 1 <= given["rounds"] <= count:
+            raise SimulationError(f"--rounds {given['rounds']}: the manifest has {count} rounds")
+        words, devices, rounds, seed = (given[n] for n in ("words", "devices", "rounds", "seed"))
+        drift = given.get("drift", ())
+        return cls(manifest, words, devices, rounds, seed, behaviour, drift)
+
+    def targets(self) -> tuple[Weights, ...]:
+        """What changing values drift to; nothing if they do not."""
+        if self.drift and not self.behaviour.changes:
+            raise SimulationError("--drift is about values that change; add --changes-per-year")
+        return population.targets(self.manifest, self.drift, self.seed) if self.drift else ()
+
+    def fleet(self, people: Population, batch: int, manifest: Manifest | None = None) -> Fleet:
+        if batch < 1:
+            raise SimulationError(f"--batch {batch}: must be 1 or more")
+        truth, drift = people.drawn(self.seed), self.targets()
+        asked = manifest or self.manifest
+        return Fleet(asked, truth, self.behaviour, self.seed, self.rounds, batch, drift)
+
+    def live(
+        self, stack: ExitStack, manifest: Manifest, into: Path | None, broker: str | None
+    ) -> LiveCampaign:
+        """A real collector on the campaign, in the directory or a temporary one."""
+        if into is None:
+            into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
+        return stack.enter_context(depths.collecting_live(into, manifest, broker))
 
 
-def _options(*chosen: Option) -> Option:
-    def decorate(function: Command) -> Command:
-        every: tuple[Option, ...] = (*_COMMON, *chosen)
-        for option in reversed(every):
-            function = option(function)
-        return click.argument("manifest", type=FILE)(function)
+def _run(
+    given: dict[str, Any], depth: str, simulate: Callable[[Asked, Population, Progress], Simulated]
+) -> None:
+    def run() -> None:
+        runs.check(given["figure"], given["store"])
+        asked = Asked.read(given)
+        people = population.populate(asked.manifest, asked.words, asked.devices, asked.seed)
+        what, each = ("reports", people.devices)
+        if depth == "statistics":
+            what, each = ("rounds", len(asked.manifest.attributes))
+        with runs.progress_bar(what, each * asked.rounds) as progress:
+            began = time.perf_counter()
+            made = simulate(asked, people, progress)
+            seconds = time.perf_counter() - began
+        outcomes = sum(made.outcomes, Counter({"late": made.late}))
+        facts = {
+            "depth": depth,
+            "campaign": made.manifest.campaign,
+            "reporting": made.manifest.reporting,
+            "population": list(asked.words),
+            "devices": people.devices,
+            "rounds": asked.rounds,
+            "seed": asked.seed,
+            "behaviour": asked.behaviour.facts(),
+            "outcomes": {str(name): number for name, number in outcomes.items() if number},
+            "seconds": round(seconds, 3),
+        }
+        finished = runs.Run(facts, list(made.rows()))
+        runs.show(finished, **{name: given[name] for name in ("form", "output", "figure", "store")})
 
-    return decorate
+    with_clear_errors(run, "collector")
 
 
-_COMMON: tuple[Option, ...] = (
+# --- options -------------------------------------------------------------------------------------
+
+
+def _rate(flag: str, text: str) -> Option:
+    return click.option(flag, default=0.0, help=text)
+
+
+_COMMON: Final[tuple[Option, ...]] = (
     click.option(
         "--population",
         "words",
@@ -80,30 +162,22 @@ _COMMON: tuple[Option, ...] = (
     click.option("--figure", type=FILE, help="Draw the results into an .svg or .png file."),
     click.option("--store", type=FILE, help="Keep the run in this directory, for compare."),
 )
-_DEVICES = (
-    click.option("--dropout", default=0.0, help="Probability that a device misses a round."),
+_DEVICES: Final = (
+    _rate("--dropout", "Probability that a device misses a round."),
     click.option(
         "--dropout-by-value",
         multiple=True,
         metavar="[ATTRIBUTE:]VALUE=RATE",
         help="The same for devices that hold one value; repeatable.",
     ),
-    click.option(
-        "--churn",
-        default=0.0,
-        help="Probability that a device is replaced by a new one after a round.",
-    ),
+    _rate("--churn", "Probability that a device is replaced by a new one after a round."),
     click.option(
         "--dishonest",
         multiple=True,
         metavar="N:[ATTRIBUTE:]VALUE",
         help="N devices that always report one value; repeatable.",
     ),
-)
-_CHANGES = (
-    click.option(
-        "--changes", default=0.0, help="Probability that a device changes its value after a round."
-    ),
+    _rate("--changes", "Probability that a device changes its value after a round."),
     click.option(
         "--changes-per-year",
         type=float,
@@ -116,32 +190,68 @@ _CHANGES = (
         "from by its end; as --population.",
     ),
 )
-_SINGLE = (
+_SINGLE: Final = (
+    _rate("--late", "Probability that a report arrives after its round is sealed."),
+    _rate("--duplicates", "Probability that a report is sent twice."),
+)
+_LIVE: Final = (
     click.option(
-        "--late", default=0.0, help="Probability that a report arrives after its round is sealed."
+        "--into", type=FILE, help="Collect into this data directory with a real collector."
     ),
-    click.option("--duplicates", default=0.0, help="Probability that a report is sent twice."),
+    click.option("--broker", help="Address of a broker to use instead of the embedded one."),
+    click.option("--period", default=10, show_default=True, help="Seconds of a round."),
 )
-_INTO = click.option(
-    "--into", type=FILE, help="Collect into this data directory with a real collector."
-)
-_BROKER = click.option("--broker", help="Address of a broker to use instead of the embedded one.")
-_PERIOD = click.option("--period", default=10, show_default=True, help="Seconds of a round.")
+
+
+def _options(*chosen: Option) -> Option:
+    def decorate(function: Command) -> Command:
+        for option in reversed((*_COMMON, *chosen)):
+            function = option(function)
+        return click.argument("manifest", type=FILE)(function)
+
+    return decorate
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+@click.group(context_settings=STYLE)
+@version_option("allomfree-sim")
+def main() -> None:
+    """Simulate a fleet: as statistics, report by report, or with real agents.
+
+    \b
+    Examples:
+      allomfree-sim manifest adult > adult.toml
+      allomfree-sim statistics adult.toml --population adult --rounds 7
+    """
 
 
 @main.command()
-@_options(*_DEVICES, *_CHANGES)
+@_options(*_DEVICES)
 def statistics(**given: Any) -> None:
     """Simulate counts alone, with their exact distribution: 100 million devices in seconds.
 
     \b
     allomfree-sim statistics home.toml --population zipf:1.2 --devices 100000000
     """
-    _run(given, runs.statistics)
+
+    def simulate(asked: Asked, people: Population, progress: Progress) -> Simulated:
+        return depths.as_statistics(
+            asked.manifest,
+            people.drawn(asked.seed),
+            asked.behaviour,
+            rounds=asked.rounds,
+            seed=asked.seed,
+            progress=progress,
+            drift=asked.targets(),
+        )
+
+    _run(given, "statistics", simulate)
 
 
 @main.command()
-@_options(*_DEVICES, *_CHANGES, *_SINGLE, _INTO, _BROKER, _PERIOD)
+@_options(*_DEVICES, *_SINGLE, *_LIVE)
 @click.option(
     "--live", is_flag=True, help="Send the reports through a broker to a collector, in real time."
 )
@@ -155,14 +265,31 @@ def reports(
     allomfree-sim reports home.toml --devices 1000000 --dropout 0.1
     allomfree-sim reports home.toml --devices 20000 --into data
     """
+
+    def at_once(asked: Asked, people: Population, progress: Progress) -> Simulated:
+        fleet = asked.fleet(people, batch)
+        if into is None:
+            return depths.as_reports(fleet, progress)
+        return depths.into(into, fleet, progress)
+
+    def through_broker(asked: Asked, people: Population, progress: Progress) -> Simulated:
+        seconds = max(period, -(-people.devices // SLOWEST_PER_SECOND))
+        soon = depths.retimed(
+            asked.manifest, rounds=asked.rounds, period_seconds=seconds, lead_seconds=8
+        )
+        fleet = asked.fleet(people, batch, soon)
+        with ExitStack() as stack:
+            running = asked.live(stack, soon, into, broker)
+            return depths.reports_through_broker(running, fleet, progress)
+
     if live or broker:
-        _run(given, lambda asked: runs.reports_live(asked, into, broker, period, batch))
+        _run(given, "reports, broker", through_broker)
     else:
-        _run(given, lambda asked: runs.reports(asked, into, batch))
+        _run(given, "reports" if into is None else "reports, store", at_once)
 
 
 @main.command()
-@_options(_INTO, _BROKER, _PERIOD)
+@_options(*_LIVE)
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
@@ -178,7 +305,18 @@ def agents(
     \b
     allomfree-sim agents home.toml --devices 500 --rounds 3 --period 8
     """
-    _run(given, lambda asked: runs.agents(asked, into, broker, period, processes))
+
+    def simulate(asked: Asked, people: Population, progress: Progress) -> Simulated:
+        lead = 8 + people.devices // 30  # each agent makes its state and syncs it to the disk
+        soon = depths.retimed(
+            asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=lead
+        )
+        devices = depths.holdings(soon, people, asked.seed)
+        with ExitStack() as stack:
+            running = asked.live(stack, soon, into, broker)
+            return depths.real_agents(running, devices, processes, progress)
+
+    _run(given, "agents", simulate)
 
 
 @main.command()
@@ -233,40 +371,3 @@ def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Re
         click.echo(toml, nl=False)
 
     with_clear_errors(show, "collector")
-
-
-def _run(given: dict[str, Any], simulate: Callable[[runs.Asked], runs.Run]) -> None:
-    def run() -> None:
-        runs.check(given["figure"], given["store"])
-        made = simulate(_asked(given))
-        runs.show(made, **{name: given[name] for name in ("form", "output", "figure", "store")})
-
-    with_clear_errors(run, "collector")
-
-
-def _asked(given: dict[str, Any]) -> runs.Asked:
-    read = Manifest.from_file(given["manifest"])
-    rates = {
-        name: given[name]
-        for name in ("dropout", "churn", "changes", "late", "duplicates")
-        if name in given
-    }
-    if given.get("changes_per_year") is not None:
-        if rates["changes"]:
-            raise SimulationError("give --changes or --changes-per-year, not both")
-        rates["changes"] = population.change_probability(
-            given["changes_per_year"], read.rounds.period
-        )
-    return runs.Asked(
-        read,
-        given["words"],
-        given["devices"],
-        given["rounds"],
-        given["seed"],
-        population.Behaviour(
-            dropout_by_value=population.by_value(read, given.get("dropout_by_value", ())),
-            dishonest=population.dishonest(read, given.get("dishonest", ())),
-            **rates,
-        ),
-        given.get("drift", ()),
-    )

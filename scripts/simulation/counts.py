@@ -26,7 +26,6 @@ What is exact, given who holds what:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -34,23 +33,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Calibration, as_drawn, drawn_probabilities
+from protocol_spec import Calibration, Mechanism, as_drawn, drawn_probabilities
 from protocol_spec.estimation import Channel
 from protocol_spec.mechanisms import Nested, Once, nested_thresholds
 
 Counts = npt.NDArray[np.int64]
+Generator = np.random.Generator
 
 
-def one_round(rng: np.random.Generator, calibration: Calibration, truth: npt.ArrayLike) -> Counts:
+def one_round(rng: Generator, calibration: Calibration, truth: npt.ArrayLike) -> Counts:
     """Support of each value in one round with fresh memos; `truth[..., v]` devices hold v."""
     held = np.asarray(truth, dtype=np.int64)
-    if calibration.unary:
-        return _unary(rng, held, calibration.ps, calibration.qs)
-    return generalised(rng, held, calibration.gap)
+    if not calibration.unary:
+        return generalised(rng, held, calibration.gap)
+    others = held.sum(axis=-1, keepdims=True) - held
+    ones: Counts = rng.binomial(held, calibration.ps) + rng.binomial(others, calibration.qs)
+    return ones
 
 
 def sample_groups(
-    rng: np.random.Generator, counts: Sequence[npt.ArrayLike], sizes: npt.ArrayLike
+    rng: Generator, counts: Sequence[npt.ArrayLike], sizes: npt.ArrayLike
 ) -> list[Counts]:
     """Who holds what among the devices that drew each attribute.
 
@@ -62,14 +64,7 @@ def sample_groups(
     return [_without_replacement(rng, held, drew[..., a]) for a, held in enumerate(counts)]
 
 
-def _unary(rng: np.random.Generator, held: Counts, keep: float, add: float) -> Counts:
-    """Ones per value: kept where the value is held, added where it is not."""
-    others = held.sum(axis=-1, keepdims=True) - held
-    ones: Counts = rng.binomial(held, keep) + rng.binomial(others, add)
-    return ones
-
-
-def generalised(rng: np.random.Generator, held: Counts, gap: float) -> Counts:
+def generalised(rng: Generator, held: Counts, gap: float) -> Counts:
     """Answers per value. GRR keeps the value with probability gap = p - q and otherwise says any of
     the k values, itself included: one multinomial per value held, in k steps, not k^2."""
     kept = rng.binomial(held, gap)
@@ -78,7 +73,7 @@ def generalised(rng: np.random.Generator, held: Counts, gap: float) -> Counts:
     return np.asarray(kept + guesses, dtype=np.int64)
 
 
-def _without_replacement(rng: np.random.Generator, counts: npt.ArrayLike, sizes: Counts) -> Counts:
+def _without_replacement(rng: Generator, counts: npt.ArrayLike, sizes: Counts) -> Counts:
     """Multivariate hypergeometric draws of several sizes at once, value after value."""
     held = np.asarray(counts, dtype=np.int64)
     rest = np.cumsum(held[::-1])[::-1] - held  # devices with a later value
@@ -103,68 +98,80 @@ class Round(NamedTuple):
     counts: Counts
 
 
-class CountedFleet(ABC):
+class CountedFleet:
     """Devices as numbers: call `round` once for each round, in order. The last axis of every array
     is the number of reports sent so far; `present` is the probability to report, by value held."""
 
     def __init__(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         held: Counts,
         *,
         dropout: npt.ArrayLike = 0.0,
         churn: float = 0.0,
+        changes: float = 0.0,  # noqa: ARG002 - only devices without memos can change as numbers
     ) -> None:
         rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
         self._rng, self._present, self._churn = rng, 1.0 - rates, churn
-        self._left = np.zeros((*held.shape[:-1], 1), dtype=np.int64)  # devices, by m
+        self._truth = held
+        self._gone = np.zeros((*held.shape[:-1], 1), dtype=np.int64)  # devices, by m
         self._begun = False
 
-    def round(self) -> Round:
-        """The next round's reports, counted."""
+    def round(self, distribution: Rates | None = None) -> Round:  # noqa: ARG002
+        """The next round's reports, counted. Changing values are drawn from the distribution."""
         if self._begun and self._churn:
-            self._left = self._left + self._replace(self._churn)
+            self._gone = self._gone + self._replace(self._churn)
         self._begun = True
-        self._left = longer(self._left, 1)
+        self._gone = longer(self._gone, 1)
         return self._report()
+
+    def held(self) -> Counts:
+        """Devices that hold each value now."""
+        return self._truth
 
     @property
     def participation(self) -> Counts:
         """`[..., m]` devices sent m reports so far, those that have left included."""
-        return self._left + self._devices()
+        return self._gone + self._devices()
 
-    @abstractmethod
-    def _report(self) -> Round: ...
+    def _report(self) -> Round:
+        raise NotImplementedError
 
-    @abstractmethod
     def _replace(self, churn: float) -> Counts:
         """Replace some devices by new ones; returns how many left, by number of reports sent."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _devices(self) -> Counts: ...
+    def _devices(self) -> Counts:
+        raise NotImplementedError
+
+
+def counted_fleet(
+    rng: Generator, mechanism: Mechanism, truth: npt.ArrayLike, **rates: Any
+) -> CountedFleet:
+    """Devices of a mechanism; `dropout`, `churn` and `changes` are rates. Rounds of nested reports
+    have `n[..., level]` and `counts[..., level, v]`."""
+    held = np.asarray(truth, dtype=np.int64)
+    if isinstance(mechanism, Once):
+        return OnceFleet(rng, mechanism, held, **rates)
+    if isinstance(mechanism, Nested):
+        kind = UnaryLevels if mechanism.counted.unary else GeneralisedLevels
+        return kind(rng, mechanism, held, **rates)
+    return memoized_fleet(rng, mechanism.channels[0], held, **rates)
 
 
 def memoized_fleet(
-    rng: np.random.Generator, channel: Channel, truth: npt.ArrayLike, **rates: Any
+    rng: Generator, channel: Channel, truth: npt.ArrayLike, **rates: Any
 ) -> CountedFleet:
-    """Devices that remember their memos; `dropout` and `churn` are rates."""
+    """Devices that remember their memos."""
     kind = UnaryFleet if channel.unary else GeneralisedFleet
     return kind(rng, channel, np.asarray(truth, dtype=np.int64), **rates)
-
-
-def nested_fleet(
-    rng: np.random.Generator, way: Nested, truth: npt.ArrayLike, **rates: Any
-) -> CountedFleet:
-    """Devices with nested reports. Rounds have `n[..., level]` and `counts[..., level, v]`."""
-    kind = UnaryLevels if way.counted.unary else GeneralisedLevels
-    return kind(rng, way, np.asarray(truth, dtype=np.int64), **rates)
 
 
 class GeneralisedFleet(CountedFleet):
     """`[..., class, memo, m]` devices. Values of one dropout rate form a class; with churn each
     value is one, because a new device holds what the device before it held."""
 
-    def __init__(self, rng: np.random.Generator, c: Channel, held: Counts, **rates: Any) -> None:
+    def __init__(self, rng: Generator, c: Channel, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1 - c.exact.q1)
         self._second = float(c.exact.p2 - c.exact.q2)
@@ -187,19 +194,17 @@ class GeneralisedFleet(CountedFleet):
         newcomers = leaving.sum(axis=(-2, -1))  # by class, which is the value held
         values = newcomers[..., np.newaxis] * np.eye(newcomers.shape[-1], dtype=np.int64)
         self._table[..., 0] += generalised(self._rng, values, self._first)
-        gone: Counts = leaving.sum(axis=(-3, -2))
-        return gone
+        return _sum(leaving, -3, -2)
 
     def _devices(self) -> Counts:
-        total: Counts = self._table.sum(axis=(-3, -2))
-        return total
+        return _sum(self._table, -3, -2)
 
 
 class UnaryFleet(CountedFleet):
     """`[..., value, m]` devices; of the memos' bit v, the ones among holders of v, and among
     holders of other values by class of one dropout rate: `[..., v, m]` and `[..., class, v, m]`."""
 
-    def __init__(self, rng: np.random.Generator, c: Channel, held: Counts, **rates: Any) -> None:
+    def __init__(self, rng: Generator, c: Channel, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1), float(c.exact.q1)
         self._second = float(c.exact.p2), float(c.exact.q2)
@@ -242,79 +247,70 @@ class UnaryFleet(CountedFleet):
         self._held[..., :1] += newcomers
         self._mine[..., :1] += self._rng.binomial(newcomers, self._first[0])
         self._theirs[..., :1] += self._rng.binomial(self._others(newcomers), self._first[1])
-        gone: Counts = leaving.sum(axis=-2)
-        return gone
+        return _sum(leaving, -2)
 
     def _devices(self) -> Counts:
-        total: Counts = self._held.sum(axis=-2)
-        return total
+        return _sum(self._held, -2)
 
 
-def step(table: Counts, reporting: Counts) -> Counts:
-    """Devices that report have one report more; the table grows by one column."""
-    after = longer(table - reporting, 1)
-    after[..., 1:] += reporting
-    return after
+def step(table: Counts, reporting: Counts, after: Counts | None = None) -> Counts:
+    """Devices that report have one report more, and are then in the places of `after`; the table
+    grows by one column."""
+    grown = longer(table - reporting, 1)
+    grown[..., 1:] += reporting if after is None else after
+    return grown
 
 
 def longer(table: Counts, columns: int) -> Counts:
     return np.concatenate([table, np.zeros((*table.shape[:-1], columns), np.int64)], axis=-1)
 
 
-class OnceFleet:
-    """Devices that answer in a few rounds only: call `round` once for each round, in order.
+def _sum(table: Counts, *axes: int) -> Counts:
+    total: Counts = table.sum(axis=axes)
+    return total
 
-    `[..., value, left, given]` devices hold a value, have answers left and gave some.
-    """
+
+class OnceFleet(CountedFleet):
+    """Devices that answer in a few rounds only. `[..., value, left, given]` devices hold a value,
+    have answers left and gave some."""
 
     def __init__(
         self,
-        rng: np.random.Generator,
-        way: Once,
-        truth: npt.ArrayLike,
+        rng: Generator,
+        once: Once,
+        held: Counts,
         *,
-        dropout: npt.ArrayLike = 0.0,
-        churn: float = 0.0,
         changes: float = 0.0,
+        **rates: Any,
     ) -> None:
-        held = np.asarray(truth, dtype=np.int64)
-        self._rng, self._once = rng, way
-        self._calibration = as_drawn(way.calibration)
-        self._churn, self._changes = churn, changes
-        rates = np.broadcast_to(np.asarray(dropout, dtype=np.float64), held.shape[-1:])
-        self._present: Rates = (1.0 - rates)[:, np.newaxis, np.newaxis]
-        size = way.each + 1
+        super().__init__(rng, held, **rates)
+        self._once, self._changes = once, changes
+        self._calibration = as_drawn(once.calibration)
+        size = once.each + 1
         self._table = np.zeros((*held.shape, size, size), dtype=np.int64)
         self._table[..., -1, 0] = held
         self._gone = np.zeros((*held.shape[:-1], size), dtype=np.int64)
         self._number = 0
 
     def round(self, distribution: Rates | None = None) -> Round:
-        """The next round's answers, counted. Changing values are drawn from the distribution."""
         if self._number:
             self._between_rounds(distribution)
         rounds_left = self._once.rounds - self._number
         self._number += 1
         left = np.arange(self._table.shape[-2])[:, np.newaxis]
         drawn = self._rng.binomial(self._table, np.minimum(left / rounds_left, 1.0))
-        answering = self._rng.binomial(drawn, self._present)
+        answering = self._rng.binomial(drawn, self._present[:, np.newaxis, np.newaxis])
         self._table -= drawn
         self._table[..., :-1, :] += (drawn - answering)[..., 1:, :]
         self._table[..., :-1, 1:] += answering[..., 1:, :-1]
         by_value = answering.sum(axis=(-2, -1))
-        counts = one_round(self._rng, self._calibration, by_value)
-        return Round(by_value.sum(axis=-1), counts)
+        return Round(by_value.sum(axis=-1), one_round(self._rng, self._calibration, by_value))
 
     def held(self) -> Counts:
-        """Devices that hold each value now."""
-        total: Counts = self._table.sum(axis=(-2, -1))
-        return total
+        return _sum(self._table, -2, -1)
 
-    @property
-    def participation(self) -> Counts:
-        """`[..., m]` devices gave m answers so far, those that have left included."""
-        total: Counts = self._gone + self._table.sum(axis=(-3, -2))
-        return total
+    def _devices(self) -> Counts:
+        return _sum(self._table, -3, -2)
 
     def _between_rounds(self, distribution: Rates | None) -> None:
         if self._churn:
@@ -335,17 +331,15 @@ class OnceFleet:
 # whose probabilities follow by Bayes' rule from the integers that devices draw with. So the numbers
 # of devices by value, last report and number of reports are all that is kept.
 
-Array = npt.NDArray[np.float64]
-
 
 class Chain(NamedTuple):
     """Probabilities with and without the value, level by level: of the level alone, and of the step
     from the level above to it. Level 0 is before the first report."""
 
-    p: Array
-    q: Array
-    keep: Array
-    add: Array
+    p: Rates
+    q: Rates
+    keep: Rates
+    add: Rates
 
 
 @lru_cache(maxsize=256)
@@ -366,9 +360,9 @@ def _levels_of(columns: int, levels: int) -> Counts:
 class UnaryLevels(UnaryFleet):
     """Bits of the last report in place of a memo's; before the first report they are all 0."""
 
-    def __init__(self, rng: np.random.Generator, way: Nested, held: Counts, **rates: Any) -> None:
-        super().__init__(rng, way.channels[-1], held, **rates)
-        self._chain, self._first = chain_of(way), (0.0, 0.0)
+    def __init__(self, rng: Generator, nested: Nested, held: Counts, **rates: Any) -> None:
+        super().__init__(rng, nested.channels[-1], held, **rates)
+        self._chain, self._first = chain_of(nested), (0.0, 0.0)
         self._mine, self._theirs = np.zeros_like(self._mine), np.zeros_like(self._theirs)
 
     def _report(self) -> Round:
@@ -380,13 +374,11 @@ class UnaryLevels(UnaryFleet):
         level = _levels_of(reporting.shape[-1], self._chain.p.size)
         counts = np.moveaxis(ones @ level, -1, -2)
         self._held = step(self._held, reporting)
-        self._mine = longer(self._mine - mine, 1)
-        self._mine[..., 1:] += next_mine
-        self._theirs = longer(self._theirs - theirs, 1)
-        self._theirs[..., 1:] += next_theirs
+        self._mine = step(self._mine, mine, next_mine)
+        self._theirs = step(self._theirs, theirs, next_theirs)
         return Round(reporting.sum(axis=-2) @ level, counts)
 
-    def _next(self, ones: Counts, all_bits: Counts, p: Array) -> Counts:
+    def _next(self, ones: Counts, all_bits: Counts, p: Rates) -> Counts:
         """Ones of the next report, among bits that are 1 with probability p at each level."""
         keep, low, high = self._chain.keep[:-1], p[:-1], p[1:]
         stays, turns = high * keep / low, high * (1.0 - keep) / (1.0 - low)
@@ -401,12 +393,12 @@ class UnaryLevels(UnaryFleet):
 class GeneralisedLevels(CountedFleet):
     """`[..., value, last report, m]` devices; before the first report it is the value itself."""
 
-    def __init__(self, rng: np.random.Generator, way: Nested, held: Counts, **rates: Any) -> None:
+    def __init__(self, rng: Generator, nested: Nested, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
-        self._k = way.k
-        self._same = np.eye(way.k, dtype=np.int64)
+        self._k = nested.k
+        self._same = np.eye(nested.k, dtype=np.int64)
         self._table = self._at_first(held)
-        chain = chain_of(way)
+        chain = chain_of(nested)
         self._levels = chain.p.size
         low, high, add = chain.q[:-1], chain.q[1:], chain.add[:-1]
         # From the value itself to another one; from another one to the value, to itself, to a third
@@ -419,27 +411,23 @@ class GeneralisedLevels(CountedFleet):
         said = self._next(reporting)
         level = _levels_of(reporting.shape[-1], self._levels)
         counts = np.moveaxis(said.sum(axis=-3) @ level, -1, -2)
-        self._table = longer(self._table - reporting, 1)
-        self._table[..., 1:] += said
+        self._table = step(self._table, reporting, said)
         return Round(reporting.sum(axis=(-3, -2)) @ level, counts)
 
     def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._table, churn)
         self._table -= leaving
         self._table[..., :1] += self._at_first(leaving.sum(axis=(-2, -1)))
-        gone: Counts = leaving.sum(axis=(-3, -2))
-        return gone
+        return _sum(leaving, -3, -2)
 
     def _devices(self) -> Counts:
-        total: Counts = self._table.sum(axis=(-3, -2))
-        return total
+        return _sum(self._table, -3, -2)
 
     def _at_first(self, held: Counts) -> Counts:
         return (held[..., np.newaxis] * self._same)[..., np.newaxis]
 
     def _next(self, reporting: Counts) -> Counts:
         """Keep what was said, say the value, or any of the k, with the chain's probabilities."""
-
         places = np.minimum(np.arange(reporting.shape[-1]), self._levels)
         lose, third, find = (x[places] for x in (self._lose, self._third, self._find))
         draw, same = self._rng.binomial, self._same[..., np.newaxis]

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,10 +30,9 @@ from collector.results.facts import write_truth
 from collector.rounds import sealing
 from collector.store import Store
 from protocol_spec import DEFAULT_NAMESPACE, Attribute, Manifest, Outcome
-from protocol_spec.mechanisms import Nested, Once
 from simulation.bulk import bulk
-from simulation.counts import CountedFleet, Counts, OnceFleet, memoized_fleet, nested_fleet
-from simulation.fleet import Fleet, Sent, of_round
+from simulation.counts import Counts, counted_fleet
+from simulation.fleet import Fleet
 from simulation.population import (
     Behaviour,
     Population,
@@ -42,7 +41,7 @@ from simulation.population import (
     drifting,
     liars_before,
 )
-from simulation.results import Collected, Progress, Simulated, from_store
+from simulation.results import Collected, Outcomes, Progress, Simulated, from_store
 from testbed.agents import AgentProcesses
 from testbed.brokers import publish
 from testbed.collector import CollectorProcess
@@ -73,16 +72,14 @@ def as_statistics(
     for index, held in enumerate(truth):
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STATISTICS, index)))
         target = drift[index] if drift else held / held.sum()
-        made.append(
-            _collect_counts(rng, manifest, index, held, behaviour, target, rounds, progress)
-        )
+        made.append(_collected(rng, manifest, index, held, behaviour, target, rounds, progress))
     outcomes = tuple(
         Counter({Outcome.ACCEPTED: sum(int(c.n[t]) for c in made)}) for t in range(rounds)
     )
     return Simulated(manifest, rounds, tuple(made), outcomes)
 
 
-def _collect_counts(
+def _collected(
     rng: np.random.Generator,
     manifest: Manifest,
     index: int,
@@ -93,35 +90,24 @@ def _collect_counts(
     progress: Progress,
 ) -> Collected:
     """One attribute: a fleet of the honest devices as numbers, and the dishonest added to it."""
-    way, total = manifest.mechanisms[index], int(held.sum())
+    mechanism, total = manifest.mechanisms[index], int(held.sum())
     liars, lie = behaviour.liars(index, total)
     edges = [0, *np.cumsum(held).tolist()]
     lying = np.diff([liars_before(place, total, liars) for place in edges])
-    honest, missing = held - lying, behaviour.missing(index, held.size)
-    made = Collected.empty(rounds, held.size, len(way.channels))
-    fleet: CountedFleet | OnceFleet
-    if isinstance(way, Once):
-        changes = behaviour.changes
-        fleet = OnceFleet(rng, way, honest, dropout=missing, churn=behaviour.churn, changes=changes)
-    elif isinstance(way, Nested):
-        fleet = nested_fleet(rng, way, honest, dropout=missing, churn=behaviour.churn)
-    else:
-        channel = way.channels[0]
-        fleet = memoized_fleet(rng, channel, honest, dropout=missing, churn=behaviour.churn)
+    rates = {"churn": behaviour.churn, "changes": behaviour.changes}
+    missing = behaviour.missing(index, held.size)
+    fleet = counted_fleet(rng, mechanism, held - lying, dropout=missing, **rates)
+    made = Collected.empty(rounds, mechanism)
     for t in range(rounds):
-        if isinstance(fleet, OnceFleet):
-            now = drifting(held / total, target, t, manifest.rounds.count)
-            made.n_by_channel[t], made.counts_by_channel[t] = fleet.round(now)
-            made.truth[t] = fleet.held() + lying
-        else:
-            made.n_by_channel[t], made.counts_by_channel[t] = fleet.round()
-            made.truth[t] = held
-        level = min(t, len(way.channels) - 1)
+        now = drifting(held / total, target, t, manifest.rounds.count)
+        made.n_by_channel[t], made.counts_by_channel[t] = fleet.round(now)
+        made.truth[t] = fleet.held() + lying
+        level = min(t, len(mechanism.channels) - 1)
         made.n_by_channel[t, level] += liars
         made.counts_by_channel[t, level, lie] += liars
         progress(1)
-    devices = fleet.participation
-    made.participation[: min(devices.size, rounds + 1)] = devices[: rounds + 1]
+    devices = fleet.participation[: rounds + 1]
+    made.participation[: devices.size] = devices
     made.participation[rounds] += liars
     made.participation[0] = 0
     return made
@@ -129,12 +115,12 @@ def _collect_counts(
 
 def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
     """Every report, counted at once. `progress` is called with numbers of reports."""
-    ways = fleet.manifest.mechanisms
-    made = [Collected.empty(fleet.rounds, way.k, len(way.channels)) for way in ways]
-    outcomes: tuple[Counter[Outcome], ...] = tuple(Counter() for _ in range(fleet.rounds))
+    mechanisms = fleet.manifest.mechanisms
+    made = [Collected.empty(fleet.rounds, mechanism) for mechanism in mechanisms]
+    outcomes: tuple[Outcomes, ...] = tuple(Counter() for _ in range(fleet.rounds))
     late = 0
     for batch in fleet.batches():
-        mine, counting = made[batch.attribute], bulk(ways[batch.attribute])
+        mine, counting = made[batch.attribute], bulk(mechanisms[batch.attribute])
         for t in range(fleet.rounds):
             sent = batch.reports()
             in_time = ~sent.late if sent.late.any() else slice(None)
@@ -151,9 +137,7 @@ def as_reports(fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
     return Simulated(fleet.manifest, fleet.rounds, tuple(made), outcomes, late)
 
 
-def into(
-    directory: Path, fleet: Fleet, progress: Callable[[int], None] = lambda _: None
-) -> Simulated:
+def into(directory: Path, fleet: Fleet, progress: Progress = lambda _: None) -> Simulated:
     """Collect a whole campaign into a data directory that a collector can show afterwards."""
     schedule = fleet.manifest.rounds
     with only_service(directory), closing(open_store(directory)) as store:
@@ -161,19 +145,16 @@ def into(
         key = DeviceKey(directory / "device.key", make=store.received() == 0)
         names = {campaign.name: campaign}
         campaigns = ingest.OpenCampaigns(names, frozenset(), key, DEFAULT_NAMESPACE)
-
-        def count(messages: Iterable[Sent], now: float) -> None:
-            arriving = iter(messages)
-            while group := list(islice(arriving, GROUP)):
-                ingest.count((Message(*message) for message in group), store, campaigns, now)
-                progress(len(group))
-
         for t in range(fleet.rounds):
-            count(of_round(fleet, t, late=False), schedule.opens(t))
-            sealing.seal(store, campaign, t, schedule.deadline(t))
-            if fleet.behaviour.late:
-                count(of_round(fleet, t, late=True), schedule.deadline(t))
-        made = from_store(store, campaign, fleet.rounds, held(fleet))
+            for late, now in ((False, schedule.opens(t)), (True, schedule.deadline(t))):
+                if late:
+                    sealing.seal(store, campaign, t, now)
+                if not late or fleet.behaviour.late:
+                    arriving = fleet.messages(t, late=late)
+                    while group := [Message(*sent) for sent in islice(arriving, GROUP)]:
+                        ingest.count(group, store, campaigns, now)
+                        progress(len(group))
+        made = from_store(store, campaign, fleet.rounds, fleet.held())
     write_true_frequencies(directory, made)
     return made
 
@@ -196,16 +177,7 @@ def write_true_frequencies(directory: Path, made: Simulated) -> None:
     write_truth(directory, made.manifest.campaign, shares)
 
 
-def held(fleet: Fleet) -> list[Counts]:
-    """Who holds what in each round, by attribute."""
-    truth = [np.tile(row, (fleet.rounds, 1)) for row in fleet.truth]
-    if fleet.behaviour.changes:
-        truth = [np.zeros_like(table) for table in truth]
-        for batch in fleet.batches():
-            for t in range(fleet.rounds):
-                batch.reports(only_state=True)
-                truth[batch.attribute][t] += batch.held()
-    return truth
+# --- in real time --------------------------------------------------------------------------------
 
 
 def retimed(manifest: Manifest, *, rounds: int, period_seconds: int, lead_seconds: int) -> Manifest:
@@ -225,21 +197,11 @@ def retimed(manifest: Manifest, *, rounds: int, period_seconds: int, lead_second
     return Manifest.from_bytes(made.to_bytes())
 
 
-@dataclass(frozen=True, slots=True)
-class LiveCampaign:
+class LiveCampaign(NamedTuple):
     """A campaign and the collector that runs it."""
 
     campaign: Campaign
     collector: CollectorProcess
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.campaign.manifest
-
-    @property
-    def directory(self) -> Path:
-        """The collector's data directory, which also holds other files of the simulation."""
-        return self.collector.data
 
     def wait_until_sealed(self, number: int) -> None:
         self.collector.wait_until_sealed(self.campaign, number)
@@ -247,8 +209,9 @@ class LiveCampaign:
     def simulated(self, truth: list[Counts]) -> Simulated:
         """What the collector has in the end; the truth is stored for its page."""
         with self.collector.store() as store:
-            made = from_store(store, self.campaign, self.manifest.rounds.count, truth)
-        write_true_frequencies(self.directory, made)
+            rounds = self.campaign.manifest.rounds.count
+            made = from_store(store, self.campaign, rounds, truth)
+        write_true_frequencies(self.collector.data, made)
         return made
 
 
@@ -269,13 +232,13 @@ def reports_through_broker(live: LiveCampaign, fleet: Fleet, progress: Progress)
     schedule, url, sent = fleet.manifest.rounds, live.collector.broker_url, 0
     for t in range(fleet.rounds):
         time.sleep(max(0.0, schedule.opens(t) - time.time()))
-        sent += publish(url, of_round(fleet, t, late=False), progress)
+        sent += publish(url, fleet.messages(t, late=False), progress)
         if fleet.behaviour.late:
             live.wait_until_sealed(t)
-            sent += publish(url, of_round(fleet, t, late=True), progress)
+            sent += publish(url, fleet.messages(t, late=True), progress)
     live.wait_until_sealed(fleet.rounds - 1)
     live.collector.wait_until_received(sent)
-    return live.simulated(held(fleet))
+    return live.simulated(fleet.held())
 
 
 def holdings(manifest: Manifest, population: Population, seed: int) -> list[Holdings]:
@@ -293,12 +256,12 @@ def real_agents(
     live: LiveCampaign, devices: list[Holdings], processes: int, progress: Progress
 ) -> Simulated:
     """Each agent draws its attribute itself, so the truth is theirs."""
-    manifest, broker = live.manifest, live.collector.broker_url
+    manifest, broker = live.campaign.manifest, live.collector.broker_url
     readings = {
         device: {a.name: reading(a, held[a.name]) for a in manifest.attributes}
         for device, held in enumerate(devices)
     }
-    root = live.directory / "devices"
+    root = live.collector.data / "devices"
     with AgentProcesses(root, manifest, broker, readings, processes) as agents:
         for t in range(manifest.rounds.count):
             live.wait_until_sealed(t)

@@ -8,9 +8,9 @@ number of devices that were at that place before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,14 @@ from simulation.population import Behaviour, Weights, drifting
 
 BATCH: Final = 65_536
 Flags = npt.NDArray[np.bool_]
+Sent = tuple[str, bytes]  # topic and payload
 
 _STATE, _REPORT = 3, 4  # streams of random numbers; 0 to 2 are the population's and the statistics'
+
+
+def device_names(attribute: int, places: Indices, generations: Indices) -> list[str]:
+    pairs = zip(places.tolist(), generations.tolist())
+    return [f"sim-{attribute}-{place}-{before}" for place, before in pairs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,32 +47,25 @@ class Reports:
 
     def names(self) -> list[str]:
         """The devices' names in topics."""
-        return list(Names(self.attribute, self.places, self.generations))
+        return device_names(self.attribute, self.places, self.generations)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Names(Sequence[str]):
-    """The names of some devices, made on demand: few mechanisms need them."""
-
-    attribute: int
-    places: Indices
-    generations: Indices
-
-    def __len__(self) -> int:
-        return self.places.size
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Names: ...
-    def __getitem__(self, at: int | slice) -> str | Names:
-        if isinstance(at, slice):
-            return Names(self.attribute, self.places[at], self.generations[at])
-        return f"sim-{self.attribute}-{self.places[at]}-{self.generations[at]}"
-
-    def __iter__(self) -> Iterator[str]:
-        for place, before in zip(self.places.tolist(), self.generations.tolist()):
-            yield f"sim-{self.attribute}-{place}-{before}"
+    def messages(
+        self, manifest: Manifest, *, late: bool, namespace: str = DEFAULT_NAMESPACE
+    ) -> Iterator[Sent]:
+        """Of the reports that are on time, or of the others, as real devices would send them, byte
+        for byte; some of them twice."""
+        before, after = Topics(manifest.campaign, namespace).report("x").rsplit("x", 1)
+        blank = make_report(manifest, self.round, self.attribute, b"").encode()
+        head = blank[: -manifest.body_bytes]
+        answer_bytes = manifest.mechanisms[self.attribute].answer_bytes
+        zeros = bytes(manifest.body_bytes - answer_bytes)
+        marks = zip(self.names(), self.bodies, self.late.tolist(), self.twice.tolist())
+        for name, body, is_late, twice in marks:
+            if is_late is late:
+                message = (before + name + after, head + body.tobytes() + zeros)
+                yield message
+                if twice:
+                    yield message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +90,26 @@ class Fleet:
             for first in range(0, int(held.sum()), self.batch):
                 yield Batch(self, attribute, first)
 
+    def messages(
+        self, number: int, *, late: bool, namespace: str = DEFAULT_NAMESPACE
+    ) -> Iterator[Sent]:
+        """All messages of one round; each batch is made again and advanced to the round."""
+        for batch in self.batches():
+            for _ in range(number):
+                batch.reports(only_state=True)
+            yield from batch.reports().messages(self.manifest, late=late, namespace=namespace)
+
+    def held(self) -> list[Counts]:
+        """Who holds what in each round, by attribute."""
+        if not self.behaviour.changes:
+            return [np.tile(row, (self.rounds, 1)) for row in self.truth]
+        found = [np.zeros((self.rounds, row.size), dtype=np.int64) for row in self.truth]
+        for batch in self.batches():
+            for t in range(self.rounds):
+                batch.reports(only_state=True)
+                found[batch.attribute][t] += batch.held()
+        return found
+
 
 class Batch:
     """Some devices of one attribute: call `reports` for each round in order."""
@@ -104,7 +123,7 @@ class Batch:
         total = int(held.sum())
         size = min(fleet.batch, total - first)
         self._k = held.size
-        self._law = held / total
+        self._shares = held / total
         ends = np.clip(np.cumsum(held), first, first + size)
         self.values = np.repeat(np.arange(self._k), np.diff(ends, prepend=first))
         liars, self._lie = self._do.liars(attribute, total)
@@ -112,16 +131,15 @@ class Batch:
         if liars:
             self._liar = np.arange(first, first + size) * liars % total < liars
         self._missing = self._do.missing(attribute, self._k)
-        way = fleet.manifest.mechanisms[attribute]
-        self._way = bulk(way)
+        mechanism = fleet.manifest.mechanisms[attribute]
+        self._bulk = bulk(mechanism)
         # One key is one memo, and there are no more than the mechanism allows.
-        self._most = min(way.memos, fleet.rounds if self._do.changes else 1)
-        self._places = np.arange(first, first + size)
+        self._most = min(mechanism.memos, fleet.rounds if self._do.changes else 1)
         self._generation = np.zeros(size, dtype=np.int64)
-        self._codes = self._way.codes(Names(attribute, self._places, self._generation))
+        self._codes = self._codes_of(np.ones(size, dtype=np.bool_))
         self._left = np.full(size, fleet.manifest.rounds.each)  # answers still to give, if `once`
         self._known = np.full((size, self._most), -1, dtype=np.int64)  # whose memo it is
-        self._memos = np.zeros((size, self._most, self._way.memo_bytes), dtype=np.uint8)
+        self._memos = np.zeros((size, self._most, self._bulk.memo_bytes), dtype=np.uint8)
         self._used = np.zeros(size, dtype=np.int64)  # which memo the last report came from
         self._sent = np.zeros(size, dtype=np.int64)
         self._counted = np.zeros(size, dtype=np.int64)
@@ -135,17 +153,23 @@ class Batch:
         if number:
             self._turn_over(rng, number)
         who = self._reporting(rng, number)
-        late = self._chance(rng, self._do.late, who)
-        twice = self._chance(rng, self._do.duplicates, who)
-        self._counted[self._at(who)] += ~late
+        at = self._at(who)
+        late = self._some(rng, self._do.late, who)
+        twice = self._some(rng, self._do.duplicates, who)
+        self._counted[at] += ~late
         places = self._choose_memos(rng, who)
+        codes, sent = self._codes[at], self._sent[at]
         bodies = np.zeros((0, 0), dtype=np.uint8)
         if not only_state:
-            bodies = self._draw(self._random(_REPORT, number), who, places)
-        self._sent[self._at(who)] += 1
-        names = (who + self._first, self._generation[self._at(who)])
-        codes = self._codes[self._at(who)]
-        return Reports(self.attribute, number, *names, bodies, codes, late, twice)
+            drawing = self._random(_REPORT, number)
+            bodies = self._bulk.report(drawing, self._memos_of(drawing, who, places), sent)
+            lying = self._liar[at]
+            if lying.any():
+                bodies[lying] = self._bulk.lie(self._lie, codes[lying], sent[lying])
+        generations = self._generation[at]
+        self._sent[at] += 1
+        places = who + self._first
+        return Reports(self.attribute, number, places, generations, bodies, codes, late, twice)
 
     def participation(self) -> Counts:
         """`[m]` devices of this batch were counted in m rounds so far."""
@@ -155,17 +179,19 @@ class Batch:
         """Devices that hold each value now."""
         return np.bincount(self.values, minlength=self._k).astype(np.int64)
 
-    # --- how it goes on ------------------------------------------------------------------------
+    # --- from round to round ---------------------------------------------------------------------
 
     def _turn_over(self, rng: np.random.Generator, number: int) -> None:
         """Between rounds: devices are replaced, values change. The dishonest stay."""
         if self._do.churn:
-            leaving = (rng.random(self.values.size) < self._do.churn) & ~self._liar
-            self._replace(leaving, number)
+            self._replace((rng.random(self.values.size) < self._do.churn) & ~self._liar, number)
         if self._do.changes:
             changing = np.flatnonzero(rng.random(self.values.size) < self._do.changes)
-            law = self._law_in(number)
-            self.values[changing] = rng.choice(self._k, size=changing.size, p=law)
+            shares = self._shares
+            if self._fleet.drift:
+                target = self._fleet.drift[self.attribute]
+                shares = drifting(shares, target, number, self._fleet.manifest.rounds.count)
+            self.values[changing] = rng.choice(self._k, size=changing.size, p=shares)
 
     def _replace(self, leaving: Flags, number: int) -> None:
         """New devices with names, memos and rounds of their own."""
@@ -175,32 +201,29 @@ class Batch:
         self._known[leaving] = -1
         self._counted[leaving] = self._sent[leaving] = 0
         self._left[leaving] = min(schedule.each, schedule.count - number)
-        names = Names(self.attribute, self._places[leaving], self._generation[leaving])
         self._codes = self._codes.copy()
-        self._codes[leaving] = self._way.codes(names)
+        self._codes[leaving] = self._codes_of(leaving)
 
-    def _law_in(self, number: int) -> Weights:
-        """What values that change are drawn from."""
-        if not self._fleet.drift:
-            return self._law
-        target = self._fleet.drift[self.attribute]
-        return drifting(self._law, target, number, self._fleet.manifest.rounds.count)
+    def _codes_of(self, some: Flags) -> Bodies:
+        """Names are made only for the mechanisms that need them."""
+        places = np.flatnonzero(some) + self._first
+        generations = self._generation[some]
+        names = lambda: device_names(self.attribute, places, generations)  # noqa: E731
+        return self._bulk.codes(places.size, names)
 
     def _reporting(self, rng: np.random.Generator, number: int) -> Indices:
         schedule, size = self._fleet.manifest.rounds, self.values.size
         if not schedule.each and not self._missing.any():
             return np.arange(size)
         present = np.ones(size, dtype=np.bool_)
-        if (
-            schedule.each
-        ):  # every set of rounds is equally likely if each is taken with this probability
+        if schedule.each:  # taken with this probability, every set of rounds is equally likely
             present = rng.integers(0, schedule.count - number, size) < self._left
             self._left -= present
         if self._missing.any():
             present &= rng.random(size) >= self._missing[self.values]
         return np.flatnonzero(present | self._liar)
 
-    def _chance(self, rng: np.random.Generator, rate: float, who: Indices) -> Flags:
+    def _some(self, rng: np.random.Generator, rate: float, who: Indices) -> Flags:
         if not rate:
             return np.zeros(who.size, dtype=np.bool_)
         return (rng.random(who.size) < rate) & ~self._liar[who]
@@ -214,7 +237,7 @@ class Batch:
             self._make_memos(rng, who if new.all() else who[new], 0)
             return self._used[self._at(who)]
         known = self._known[who]
-        same = known == self._way.keys(self.values[who], self._codes[who])[:, np.newaxis]
+        same = known == self._keys(who)[:, np.newaxis]
         found = same.any(axis=1)
         filled = (known >= 0).sum(axis=1)
         new = ~found & (filled < self._most)
@@ -226,24 +249,18 @@ class Batch:
     def _make_memos(self, rng: np.random.Generator, who: Indices, places: Indices | int) -> None:
         if who.size:
             at = self._at(who) if isinstance(places, int) else who
-            keys = self._way.keys(self.values[at], self._codes[at])
+            keys = self._keys(at)
             self._known[at, places] = keys
-            self._memos[at, places] = self._way.memoize(rng, keys)
-
-    def _draw(self, rng: np.random.Generator, who: Indices, places: Indices) -> Bodies:
-        at = self._at(who)
-        codes, sent = self._codes[at], self._sent[at]
-        bodies = self._way.report(rng, self._memos_of(rng, who, places), sent)
-        lying = self._liar[at]
-        if lying.any():
-            bodies[lying] = self._way.lie(self._lie, codes[lying], sent[lying])
-        return bodies
+            self._memos[at, places] = self._bulk.memoize(rng, keys)
 
     def _memos_of(self, rng: np.random.Generator, who: Indices, places: Indices) -> Bodies:
         at = self._at(who)
         if self._most == 0:
-            return self._way.memoize(rng, self._way.keys(self.values[at], self._codes[at]))
+            return self._bulk.memoize(rng, self._keys(at))
         return self._memos[at, 0] if self._most == 1 else self._memos[who, places]
+
+    def _keys(self, at: Indices | slice) -> Indices:
+        return self._bulk.keys(self.values[at], self._codes[at])
 
     def _at(self, who: Indices) -> Indices | slice:
         """The same devices as an index; where they are all, one that spares a copy."""
@@ -253,43 +270,3 @@ class Batch:
         place = (stream, self.attribute, self._first, number)
         seeds = np.random.SeedSequence(self._fleet.seed, spawn_key=place)
         return np.random.Generator(np.random.SFC64(seeds))
-
-
-# --- Simulated reports as the messages that real devices would send, byte for byte.
-
-
-Sent = tuple[str, bytes]  # topic and payload
-
-
-def messages(
-    manifest: Manifest, reports: Reports, *, late: bool, namespace: str = DEFAULT_NAMESPACE
-) -> Iterator[Sent]:
-    """The messages of those reports that are on time, or of the others; some of them twice."""
-    topics = Topics(manifest.campaign, namespace)
-    head, zeros = _around(manifest, reports)
-    before, after = topics.report("x").rsplit("x", 1)
-    marks = zip(reports.names(), reports.bodies, reports.late.tolist(), reports.twice.tolist())
-    for name, body, is_late, twice in marks:
-        if is_late is late:
-            message = (before + name + after, head + body.tobytes() + zeros)
-            yield message
-            if twice:
-                yield message
-
-
-def of_round(
-    fleet: Fleet, number: int, *, late: bool, namespace: str = DEFAULT_NAMESPACE
-) -> Iterator[Sent]:
-    """All messages of one round; each batch is made again and advanced to the round."""
-    for batch in fleet.batches():
-        for _ in range(number):
-            batch.reports(only_state=True)
-        yield from messages(fleet.manifest, batch.reports(), late=late, namespace=namespace)
-
-
-def _around(manifest: Manifest, reports: Reports) -> tuple[bytes, bytes]:
-    """The bytes before and after the answer in every report of an attribute and round."""
-    length = manifest.body_bytes
-    blank = make_report(manifest, reports.round, reports.attribute, b"").encode()
-    answer = manifest.mechanisms[reports.attribute].answer_bytes
-    return blank[:-length], bytes(length - answer)

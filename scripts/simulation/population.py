@@ -126,8 +126,17 @@ def _all_weights(manifest: Manifest, words: Sequence[str], seed: int) -> list[We
     weights: list[Weights] = []
     alone = len(manifest.attributes) == 1
     for index, attribute in enumerate(manifest.attributes):
+        named = [w.partition("=")[2] for w in words if w.startswith(f"{attribute.name}=")]
+        common = [w for w in words if "=" not in w]
+        if len(named) > 1 or len(common) > 1:
+            raise SimulationError(f"--population: more than one distribution for {attribute.name}")
+        if not named and not common:
+            raise SimulationError(
+                f"--population: no distribution for {attribute.name}; add "
+                f"{attribute.name}=uniform, or one for all attributes"
+            )
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
-        weights.append(_weights(_word_for(attribute, words), attribute, rng, alone))
+        weights.append(_weights((named or common)[0], attribute, rng, alone))
     return weights
 
 
@@ -145,27 +154,13 @@ def attribute_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-")
 
 
-def _word_for(attribute: Attribute, words: Sequence[str]) -> str:
-    named = [w.partition("=")[2] for w in words if w.startswith(f"{attribute.name}=")]
-    common = [w for w in words if "=" not in w]
-    if len(named) > 1 or len(common) > 1:
-        raise SimulationError(f"--population: more than one distribution for {attribute.name}")
-    if not named and not common:
-        raise SimulationError(
-            f"--population: no distribution for {attribute.name}; add "
-            f"{attribute.name}=uniform, or one for all attributes"
-        )
-    return (named or common)[0]
-
-
 def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: bool) -> Weights:
     kind, _, number = word.partition(":")
     if kind in KINDS:
-        return _distribution(kind, _parameter(kind, number), attribute, rng)
+        return _distribution(kind, number, attribute, rng)
     if word in NAMES:
-        table: Mapping[str, Mapping[str, Any]] = {
-            attribute_name(m.name): dict(zip(m.values, m.counts)) for m in load(word).attributes
-        }
+        marginals = load(word).attributes
+        table = {attribute_name(m.name): dict(zip(m.values, m.counts)) for m in marginals}
         return _matched(word, table, attribute)
     if Path(word).suffix in (".csv", ".json"):
         return _matched(word, _read(Path(word), attribute.name if alone else None), attribute)
@@ -175,24 +170,18 @@ def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: b
     )
 
 
-def _parameter(kind: str, number: str) -> float | None:
-    default = KINDS[kind]
-    try:
-        value = float(number) if number else default
-    except ValueError:
-        value = -1.0
-    if (default is None) != (value is None) or not (value is None or 0.0 < value < np.inf):
-        raise SimulationError(f"--population {kind}:{number}: needs a positive number, or none")
-    if kind == "geometric" and value is not None and value >= 1.0:
-        raise SimulationError(f"--population {kind}:{number}: the number must be below 1")
-    return value
-
-
-def _distribution(
-    kind: str, number: float | None, attribute: Attribute, rng: np.random.Generator
-) -> Weights:
+def _distribution(kind: str, text: str, attribute: Attribute, rng: np.random.Generator) -> Weights:
     """Weights that add up to 1; value 0 is the most common of a falling distribution. Nobody holds
     the value that a manifest adds for what is none of its own."""
+    default = KINDS[kind]
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = -1.0
+    if (default is None) != (number is None) or not (number is None or 0.0 < number < np.inf):
+        raise SimulationError(f"--population {kind}:{text}: needs a positive number, or none")
+    if kind == "geometric" and number is not None and number >= 1.0:
+        raise SimulationError(f"--population {kind}:{text}: the number must be below 1")
     added = attribute.values[-1] == NOT_KNOWN
     k = attribute.k - added
     places = np.arange(k, dtype=np.float64)
@@ -231,33 +220,25 @@ def _matched(word: str, table: Mapping[str, Mapping[str, Any]], attribute: Attri
 
 def _read(path: Path, alone: str | None) -> dict[str, dict[str, Any]]:
     """Counts by attribute and value; a file about one attribute need not name it."""
+    in_json = path.suffix == ".json"
+    found: dict[str, dict[str, Any]] = {}
     try:
         text = path.read_text(encoding="utf-8")
-        found = _from_json(text, alone) if path.suffix == ".json" else _from_csv(text, alone)
+        if in_json:
+            document = json.loads(text)
+            if alone is not None and all(isinstance(count, int) for count in document.values()):
+                return {alone: document}
+            return {name: dict(held.items()) for name, held in document.items()}
+        for row in csv.DictReader(text.splitlines()):
+            name = row.get("attribute") or alone or ""
+            found.setdefault(name, {})[row["value"]] = int(row["count"])
     except OSError as error:
         raise SimulationError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, TypeError):
-        shape = (
-            '{"attribute": {"value": count}} or {"value": count}'
-            if path.suffix == ".json"
-            else "the columns attribute (not needed for one attribute), value and count"
-        )
+        shape = "the columns attribute (not needed for one attribute), value and count"
+        if in_json:
+            shape = '{"attribute": {"value": count}} or {"value": count}'
         raise SimulationError(f"{path} does not hold counts; it must have {shape}") from None
-    return found
-
-
-def _from_json(text: str, alone: str | None) -> dict[str, dict[str, Any]]:
-    document = json.loads(text)
-    if alone is not None and all(isinstance(count, int) for count in document.values()):
-        return {alone: document}
-    return {name: dict(held.items()) for name, held in document.items()}
-
-
-def _from_csv(text: str, alone: str | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for row in csv.DictReader(text.splitlines()):
-        name = row.get("attribute") or alone or ""
-        found.setdefault(name, {})[row["value"]] = int(row["count"])
     return found
 
 
@@ -402,16 +383,15 @@ first = 2027-01-01T00:00:00Z
 period = "1d"
 count = {rounds}
 """
-    return head + "".join(_attribute(marginal) for marginal in data.attributes)
-
-
-def _attribute(marginal: Marginal) -> str:
-    values = json.dumps(marginal.values, ensure_ascii=False)
-    last = json.dumps(marginal.values[-1], ensure_ascii=False)
-    return f"""
+    parts = [head]
+    for marginal in data.attributes:
+        values = json.dumps(marginal.values, ensure_ascii=False)
+        last = json.dumps(marginal.values[-1], ensure_ascii=False)
+        parts.append(f"""
 [[attributes]]
 name = "{attribute_name(marginal.name)}"
 question = "What is the {marginal.name}?"
 values = {values}
 otherwise = {last}
-"""
+""")
+    return "".join(parts)

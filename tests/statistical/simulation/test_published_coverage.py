@@ -18,7 +18,7 @@ from simulation.depths import as_statistics
 from simulation.population import Behaviour
 from simulation.results import Simulated
 from tests.support.protocol.statistics import LIMIT, binomial_z, mean_z
-from tests.support.simulation import campaign, questions
+from tests.support.simulation import campaign, question
 
 RUNS, WINDOW = 100, 7
 CONFIDENCE = 0.95
@@ -62,7 +62,7 @@ def assert_they_hold(results: list[Result], true: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("k", "devices"), [(6, 1_200), (24, 4_000)])
 def test_windows_of_one_round_for_life(k: int, devices: int) -> None:
-    made = campaign("once", attributes=questions(k), eps_inf=3.0, count=28)
+    made = campaign("once", attributes=question(k), eps_inf=3.0, count=28)
     results = [
         result
         for seed in range(RUNS)
@@ -75,7 +75,7 @@ def test_windows_of_one_round_for_life(k: int, devices: int) -> None:
 @pytest.mark.parametrize(("k", "devices"), [(6, 400), (24, 1_500)])
 def test_rounds_of_nested_reports_of_several_levels(k: int, devices: int) -> None:
     """Devices that missed rounds are at lower levels; the last round has several."""
-    made = campaign("nested", attributes=questions(k), eps_inf=3.0)
+    made = campaign("nested", attributes=question(k), eps_inf=3.0)
     results = []
     for seed in range(3 * RUNS):
         found = simulated(made, devices, 4, 1_000 + seed, dropout=0.4)
@@ -88,7 +88,7 @@ def test_rounds_of_nested_reports_of_several_levels(k: int, devices: int) -> Non
 def test_distances_from_the_truth_are_standard_scores(reporting: str) -> None:
     """`z` of the pooled row, about the devices of the fleet: no bias, and errors are neither under-
     nor overstated. The first value alone, so that runs are the units."""
-    made = campaign(reporting, attributes=questions(5), eps_inf=2.0, count=4)  # type: ignore[arg-type]
+    made = campaign(reporting, attributes=question(5), eps_inf=2.0, count=4)
     runs, scores = 250, []
     for seed in range(runs):
         found = simulated(made, 600, 4, 5_000 + seed, dropout=0.2, churn=0.0)
@@ -101,7 +101,7 @@ def test_distances_from_the_truth_are_standard_scores(reporting: str) -> None:
 def test_windows_of_values_that_change() -> None:
     """About what the fleet held on average in the window. Sampling error is stated as if the fleet
     were large, so that the intervals hold at least as often."""
-    made = campaign("once", attributes=questions(6), eps_inf=3.0, count=28)
+    made = campaign("once", attributes=question(6), eps_inf=3.0, count=28)
     held = 0
     for seed in range(RUNS):
         found = simulated(made, 1_200, 28, 9_000 + seed, changes=0.1)
