@@ -103,10 +103,10 @@ def make(
                 raise StorageFailure(
                     f"other users can read it (mode {mode:o}); run: chmod 700 {place}"
                 )
-        needed, there = (settings.data_dir / DATABASE).stat().st_size, free(target)
-        if there < needed:
+        needed, available = (settings.data_dir / DATABASE).stat().st_size, free(target)
+        if available < needed:
             raise StorageFailure(
-                f"{needed / 1e6:,.1f} MB are needed and {there / 1e6:,.1f} MB are free"
+                f"{needed / 1e6:,.1f} MB are needed and {available / 1e6:,.1f} MB are free"
             )
         _write(settings, target, secrets or target)
         try:
@@ -115,15 +115,15 @@ def make(
             raise StorageFailure(f"the copy is not right: {error}") from None
 
 
-def _write(settings: Settings, target: Path, apart: Path) -> None:
+def _write(settings: Settings, target: Path, secrets_dir: Path) -> None:
     copy_database(settings.data_dir / DATABASE, target / DATABASE)
     broker = settings.broker_dir.absolute()
     configured = BrokerDirectory.exists(broker)
     secrets = {}
     with BrokerDirectory.changing(broker) if configured else nullcontext():
         for name, file in _secret_files(settings.data_dir, broker):
-            _copy_private(file, apart / name)
-            secrets[name] = digest_of(apart / name)
+            _copy_private(file, secrets_dir / name)
+            secrets[name] = digest_of(secrets_dir / name)
         enrolled = len(BrokerDirectory.load(broker).enrolled) if configured else 0
     try:
         program = version("allomfree")
@@ -160,13 +160,13 @@ def _secret_files(data: Path, broker: Path) -> Iterator[tuple[str, Path]]:
 
 def checked(directory: Path, secrets: Path | None = None) -> Contents:
     """The list of a backup whose every part was checked, or an error that names the part."""
-    found, apart = _read_list(directory), secrets or directory
+    found, secrets_dir = _read_list(directory), secrets or directory
     _check_digests(directory, found.files)
-    _check_digests(apart, found.secrets, "" if secrets else _ELSEWHERE)
+    _check_digests(secrets_dir, found.secrets, "" if secrets else _ELSEWHERE)
     if DATABASE not in found.files:
         raise NotABackup(f"{directory / LIST} names no {DATABASE}; nothing was restored")
     try:
-        _check_contents(directory, apart, found)
+        _check_contents(directory, secrets_dir, found)
     except StorageFailure as error:
         raise NotABackup(f"the backup cannot be used; nothing was restored: {error}") from None
     return found
@@ -199,7 +199,7 @@ def _read_list(directory: Path) -> Contents:
     return found
 
 
-def _check_contents(directory: Path, apart: Path, found: Contents) -> None:
+def _check_contents(directory: Path, secrets_dir: Path, found: Contents) -> None:
     check_database(directory / DATABASE)
     with closing(read_store(directory)) as store:
         received = store.received()
@@ -208,10 +208,10 @@ def _check_contents(directory: Path, apart: Path, found: Contents) -> None:
         raise StorageFailure(f"{directory / DATABASE} does not hold what {LIST} says")
     if received and KEY not in found.secrets:
         raise StorageFailure(f"it lacks {KEY}, without which the database is useless")
-    if KEY in found.secrets and (apart / KEY).stat().st_size != KEY_BYTES:
-        raise StorageFailure(f"{apart / KEY} is damaged")
+    if KEY in found.secrets and (secrets_dir / KEY).stat().st_size != KEY_BYTES:
+        raise StorageFailure(f"{secrets_dir / KEY} is damaged")
     if found.broker:
-        BrokerDirectory.load(apart / BROKER)
+        BrokerDirectory.load(secrets_dir / BROKER)
 
 
 def _check_digests(directory: Path, files: Mapping[str, str], hint: str = "") -> None:

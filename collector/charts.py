@@ -207,14 +207,14 @@ def charts(
         pooled = mine[0] if mine[0].round is None else None  # the pooled one is first
         rounds = mine[1:] if pooled is not None else mine
         rows, true = rounds if len(rounds) > 1 else mine[:1], (truth or {}).get(attribute.name)
-        shown = [r for r in rows if not r.withheld]
-        if not shown:
+        released = [r for r in rows if not r.withheld]
+        if not released:
             made.append(Chart(attribute.question, f"{_note(rows)}; too few reports, withheld"))
-        elif len(shown) == 1:
-            made.append(bar_chart(campaign, shown[0], true))
+        elif len(released) == 1:
+            made.append(bar_chart(campaign, released[0], true))
         else:
-            lines = tuple(panels(campaign, shown, pooled, true))
-            made.append(Chart(attribute.question, _note(shown), lines=lines, values=attribute.k))
+            lines = tuple(panels(campaign, released, pooled, true))
+            made.append(Chart(attribute.question, _note(released), lines=lines, values=attribute.k))
     return made
 
 
@@ -256,12 +256,12 @@ def panels(
     true: Sequence[float] | None,
 ) -> list[Line]:
     """A line for each value, or for the largest of very many; none before the second round."""
-    shown = [r for r in rounds if not r.withheld]
-    if len(shown) < 2:
+    released = [r for r in rounds if not r.withheld]
+    if len(released) < 2:
         return []
-    sums = [sum(r.raw[i] for r in shown) for i in range(len(shown[0].raw))]
+    sums = [sum(r.raw[i] for r in released) for i in range(len(released[0].raw))]
     kept = sorted(range(len(sums)), key=lambda i: -sums[i])[:MOST_PANELS]
-    return [line(campaign, shown, pooled, i, true) for i in sorted(kept)]
+    return [line(campaign, released, pooled, i, true) for i in sorted(kept)]
 
 
 def line(
@@ -639,7 +639,7 @@ def _curves(curves: Sequence[Curve], x: Span, y: Span, width: float, height: flo
 
 
 def _spread(curves: Iterable[Curve]) -> Span:
-    """All that is drawn, and a little more."""
+    """The range of everything drawn, with a margin."""
     ends = [value for curve in curves for _, value in curve.points]
     ends += [end for curve in curves for _, low, high in curve.band for end in (low, high)]
     margin = 0.04 * max(1e-9, max(ends) - min(ends))

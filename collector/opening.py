@@ -1,4 +1,4 @@
-"""What goes with a campaign: a trial of it, the operator's signature, and the link to join by."""
+"""What goes with a campaign: a trial of it, the operator's signature, and the join link."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _with_signatures(step: Callable[[], bytes]) -> bytes:
         ) from None
 
 
-# --- the link to join by ---------------------------------------------------------------------
+# --- the join link ---------------------------------------------------------------------------
 # The broker's address with a campaign's whole digest (P3). The page is a process of its own and
 # knows no broker, so the address is kept in the data directory. It holds no secret: whoever has the
 # link still needs the credential that `enrol` creates, if the broker asks for one.

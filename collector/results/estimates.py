@@ -8,7 +8,7 @@ were sealed long ago, whose devices are forgotten, and those that came by MQTT a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -182,33 +182,27 @@ def most_interesting(rounds: Sequence[Result], pooled: Result | None) -> Interes
     not contain 0. Errors of rounds of the same memos are positively correlated, so that this is on
     the safe side.
     """
-    shown = [result for result in rounds if not result.withheld]
-    together = shown[-1:] if pooled is None or pooled.withheld else [pooled]
+    released = [result for result in rounds if not result.withheld]
+    together = released[-1:] if pooled is None or pooled.withheld else [pooled]
     if not together:
         return None
-    changes = [(change, i) for i, change in enumerate(_changes(shown)) if change is not None]
+    changes = list(_changes(released))
     if changes:
-        change, i = max(changes, key=lambda each: abs(each[0][1].raw - each[0][0].raw))
-        return Interest(i, change)
+        return Interest(*max(changes, key=lambda found: abs(found[1][1].raw - found[1][0].raw)))
     raw = together[0].raw
     return Interest(max(range(len(raw)), key=raw.__getitem__), None)
 
 
-def _changes(shown: Sequence[Result]) -> list[Change | None]:
-    """Of each value its largest change, where it is beyond chance."""
-    if len(shown) < 2:
-        return []
-    k, confidence = len(shown[0].raw), shown[0].confidence
-    pairs = k * math.comb(len(shown), 2)
+def _changes(released: Sequence[Result]) -> Iterator[tuple[int, Change]]:
+    """The largest change of each value, where it is beyond chance."""
+    if len(released) < 2:
+        return
+    k, confidence = len(released[0].raw), released[0].confidence
+    pairs = k * math.comb(len(released), 2)
     critical = NormalDist().inv_cdf(1.0 - (1.0 - confidence) / (2 * pairs))
-    return [_change(shown, i, critical) for i in range(k)]
-
-
-def _change(shown: Sequence[Result], i: int, critical: float) -> Change | None:
-    lowest, highest = (pick(shown, key=lambda r: r.raw[i]) for pick in (min, max))
-    apart = highest.raw[i] - lowest.raw[i]
-    errors = [e[i] for r in (lowest, highest) for e in (r.privacy_error, r.sampling_error)]
-    if apart <= critical * math.hypot(*errors):
-        return None
-    first, last = sorted((lowest, highest), key=shown.index)
-    return Seen(first.last, first.raw[i]), Seen(last.last, last.raw[i])
+    for i in range(k):
+        lowest, highest = (pick(released, key=lambda r: r.raw[i]) for pick in (min, max))
+        errors = [e[i] for r in (lowest, highest) for e in (r.privacy_error, r.sampling_error)]
+        if highest.raw[i] - lowest.raw[i] > critical * math.hypot(*errors):
+            first, last = sorted((lowest, highest), key=released.index)
+            yield i, (Seen(first.last, first.raw[i]), Seen(last.last, last.raw[i]))

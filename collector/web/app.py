@@ -129,9 +129,9 @@ class Pages:
         """The database, for as long as one answer takes."""
         return closing(self._open_store(self.directory))
 
-    def page(self, template: str, **shown: Any) -> Answer:
+    def page(self, template: str, **values: Any) -> Answer:
         """A page for people, with the service's health at its top."""
-        return page(template, examine(self.directory), **shown)
+        return page(template, examine(self.directory), **values)
 
     def _shown(self, make: Make) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -199,7 +199,7 @@ def _fault(error: Exception, form: str) -> Answer:
 def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
     cards: dict[str, tuple[charts.Chart, str] | None] = {}
     with pages.store() as store:
-        shown = facts.overview(store, pages.directory, time.time())
+        data = facts.overview(store, pages.directory, time.time())
         for campaign in store.campaigns() if form == "html" else ():
             cards[campaign.name] = None  # until a question has something to show
             for i, attribute in enumerate(campaign.manifest.attributes):
@@ -209,10 +209,10 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Ans
                     cards[campaign.name] = chart, at
                     break
     if form == "json":
-        return as_json(shown)
+        return as_json(data)
     if form == "csv":
-        return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(shown))
-    return pages.page("home.html", facts=shown, cards=cards)
+        return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(data))
+    return pages.page("home.html", facts=data, cards=cards)
 
 
 def _pooled_bars(
@@ -228,17 +228,17 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> A
     drawn: dict[str, tuple[charts.Chart | None, charts.Line | None]] = {}
     with pages.store() as store:
         found = store.campaign(words["campaign"])
-        shown = facts.campaign_facts(store, found, pages.directory, time.time(), _last(query))
+        data = facts.campaign_facts(store, found, pages.directory, time.time(), _last(query))
         truth = read_truth(pages.directory, found.name) or {}
         for i, a in enumerate(found.manifest.attributes if form == "html" else ()):
             true = truth.get(a.name)
             bars = _pooled_bars(store, found, i, true, CARD_BARS)
             drawn[a.name] = bars, _sparkline(store, found, i, true)
     if form == "json":
-        return as_json(shown)
+        return as_json(data)
     if form == "csv":
-        return table(facts.ROUND_COLUMNS, facts.round_rows(shown))
-    return pages.page("campaign.html", facts=shown, drawn=drawn)
+        return table(facts.ROUND_COLUMNS, facts.round_rows(data))
+    return pages.page("campaign.html", facts=data, drawn=drawn)
 
 
 def _sparkline(
@@ -248,11 +248,11 @@ def _sparkline(
     k = campaign.manifest.attributes[index].k
     last = min(SPARK_ROUNDS, max(2, SPARK_ROWS // k))
     pooled, rounds = latest_results(store, campaign, index, last)
-    shown = [r for r in rounds if not r.withheld]
+    released = [r for r in rounds if not r.withheld]
     interest = most_interesting(rounds, pooled)
-    if interest is None or len(shown) < 2:
+    if interest is None or len(released) < 2:
         return None
-    return charts.line(campaign, shown, pooled, interest.place, true)
+    return charts.line(campaign, released, pooled, interest.place, true)
 
 
 # --- questions ----------------------------------------------------------------------------------
@@ -268,33 +268,33 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> 
         if form == "csv":
             return Answer(content(found, latest.results, "csv"), "csv")
         cut = most < min(last, facts.sealed_rounds(store, found))
-        shown = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
+        data = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
     if form == "json":
-        return as_json(shown)
-    chosen, (pooled, rounds) = _value(query, shown), latest
-    lines = charts.panels(found, rounds, pooled, shown["truth"])
+        return as_json(data)
+    chosen, (pooled, rounds) = _value(query, data), latest
+    lines = charts.panels(found, rounds, pooled, data["truth"])
     return pages.page(
         "over_time.html",
-        facts=shown,
+        facts=data,
         chosen=chosen,
         panels=lines,
         scale=charts.common_scale(lines) if lines else None,
-        figure=_line_figure(found, shown, latest, chosen),
+        figure=_line_figure(found, data, latest, chosen),
         manifest=found.manifest,
         campaign=found.name,
     )
 
 
 def _line_figure(
-    found: Campaign, shown: Facts, latest: facts.Latest, chosen: int | charts.Number
+    found: Campaign, data: Facts, latest: facts.Latest, chosen: int | charts.Number
 ) -> str:
     """The chosen value over time; nothing while every round is withheld."""
-    floors = shown["floor"] if shown["reporting"] in ("memoized", "hashed") else []
+    floors = data["floor"] if data["reporting"] in ("memoized", "hashed") else []
     floor = floors[chosen] if floors and isinstance(chosen, int) else None
     rounds = [r for r in latest.rounds if not r.withheld]
     if not rounds:
         return ""
-    drawn = charts.line(found, rounds, latest.pooled, chosen, shown["truth"], floor)
+    drawn = charts.line(found, rounds, latest.pooled, chosen, data["truth"], floor)
     if not drawn.points:
         return ""
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
@@ -312,24 +312,24 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         sealed = store.last_sealed(found.id)
     if form == "csv":
         return Answer(content(found, results, "csv"), "csv")
-    shown = [facts.result_facts(found, result, sealed) for result in results]
+    data = [facts.result_facts(found, result, sealed) for result in results]
     a, b = query.get("a"), query.get("b")  # is A above B?
     compared = [compare(found.manifest, result, a, b) for result in results] if a and b else []
     if form == "json":
-        return as_json(compared or shown)
+        return as_json(compared or data)
     every = query.get("intervals") == "all"
     truth = facts.truth_of(pages.directory, found, attribute)
     return pages.page(
         "round.html",
-        facts=shown[0],
+        facts=data[0],
         compared=compared[0] if compared else None,
         every=every,
-        caveat=MECHANISM_TEXTS[shown[0]["reporting"]].caveat,
+        caveat=MECHANISM_TEXTS[data[0]["reporting"]].caveat,
         which=number,
         sealed=sealed,
         truth=truth,
         figure=_bars_figure(found, results[0], truth, every),
-        distribution=_distribution_figure(shown[0], truth),
+        distribution=_distribution_figure(data[0], truth),
         manifest=found.manifest,
         campaign=found.name,
     )
@@ -346,11 +346,11 @@ def _bars_figure(found: Campaign, result: Result, true: list[float] | None, ever
     return figure(charts.bar_legend(bars, intervals) + drawn)
 
 
-def _distribution_figure(shown: Facts, true: list[float] | None) -> str:
-    if shown["numbers"] is None:
+def _distribution_figure(data: Facts, true: list[float] | None) -> str:
+    if data["numbers"] is None:
         return ""
     label = "Share of devices below each number, with its band; the numbers are in the table below"
-    return figure(charts.distribution(shown["numbers"], true, label))
+    return figure(charts.distribution(data["numbers"], true, label))
 
 
 def _last(query: Query) -> int:
@@ -373,11 +373,11 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
 
 
-def _value(query: Query, shown: Facts) -> int | charts.Number:
+def _value(query: Query, data: Facts) -> int | charts.Number:
     """The index of a value, or the name of a number."""
-    values, begin = shown["values"], shown["interesting"]
+    values, begin = data["values"], data["interesting"]
     wanted = query.get("value", values[0] if begin is None else begin["value"])
-    if shown["numeric"] and wanted in ("median", "mean"):
+    if data["numeric"] and wanted in ("median", "mean"):
         return cast(charts.Number, wanted)
     if wanted not in values:
         raise ParameterError("value", wanted[:40], "is not one of this attribute's values")

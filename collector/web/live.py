@@ -56,7 +56,7 @@ LIMITS = Limits()
 
 
 def origin(host: str | None) -> str:
-    """Whom connections are counted for: an address, or with IPv6 the network of one household."""
+    """What connections are counted by: an address, or with IPv6 the network of one household."""
     try:
         address = ipaddress.ip_address((host or "").partition("%")[0])
     except ValueError:
@@ -107,7 +107,7 @@ class Cache(Generic[T]):
         self._threads: CapacityLimiter | None = None
 
     async def get(self, key: str, make: Callable[[], T]) -> tuple[T, float]:
-        """The answer, and when its making began: it holds all that was there at that moment."""
+        """The answer, and when making it began: it includes everything stored before then."""
         self._evict()
         slot = self._slots.setdefault(key, _Slot(asyncio.Lock()))
         self._slots.move_to_end(key)

@@ -57,10 +57,10 @@ class Answer:
         return Response(self.body, self.status, media_type=MEDIA_TYPES[self.kind])
 
 
-def page(template: str, health: Health | None, status: int = 200, **shown: Any) -> Answer:
+def page(template: str, health: Health | None, status: int = 200, **values: Any) -> Answer:
     """A page for people; the service's health is at the top of every one but error pages."""
     made = _environment().get_template(template)
-    text = made.render(health=health, outcome_help=_OUTCOMES, **shown)
+    text = made.render(health=health, outcome_help=_OUTCOMES, **values)
     return Answer(text.encode(), "html", status)
 
 
