@@ -283,23 +283,14 @@ class Agent:
         if index is None and not self.store.memos(name):
             index = stand_in(membership.attribute, self._entropy)
         body, memo, is_new = self._answer(membership, index)
-        report = make_report(manifest, allowed.round, membership.attribute_index, body)
-        payload, deadline = report.encode(), manifest.rounds.deadline(allowed.round)
+        encoded = make_report(manifest, allowed.round, membership.attribute_index, body).encode()
         self.trace("report drawn")
-        now = int(self.clock.wall())
-        drawn = Draw(
-            round=allowed.round,
-            value=memo.value if memo else None,
-            payload=payload,
-            deadline=deadline,
-            at=now,
-            boot=self.clock.boot(),
-            round_opened=allowed.opened,
-            new_memo=memo.body if memo and is_new else None,
-        )
+        now, deadline = int(self.clock.wall()), manifest.rounds.deadline(allowed.round)
+        report = Queued(name, allowed.round, encoded, deadline, now, "queued")
+        drawn = Draw(report, memo, is_new, self.clock.boot(), allowed.opened)
         self.store.record(membership, drawn)
         self.trace("report committed")
-        return Queued(name, allowed.round, payload, deadline, now, "queued")
+        return report
 
     def _answer(self, member: Membership, index: int | None) -> tuple[bytes, Memo | None, bool]:
         """The bytes, the memo they were drawn from, and whether it is new; no memo where the

@@ -125,14 +125,11 @@ class LedgerLine:
 class Draw:
     """Everything one round adds to the memory, written in one transaction.
 
-    `value` is what the memo belongs to; None where nothing about the value is kept.
+    `memo` is what the report was drawn from; None where nothing about the value is kept.
     """
 
-    round: int
-    value: int | None
-    payload: bytes
-    deadline: int
-    at: int
+    report: Queued
+    memo: Memo | None
+    is_new: bool  # the memo
     boot: str
     round_opened: float
-    new_memo: bytes | None

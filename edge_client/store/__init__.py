@@ -297,48 +297,50 @@ class Store:
         the high-water mark could not be written) they are the ones stored for this round.
         """
         name, manifest, charge = membership.name, membership.manifest, None
+        report, memo = draw.report, draw.memo
         with self.marked_transaction():
             row = self.execute("SELECT status FROM campaign WHERE name = ?", (name,)).fetchone()
             if row["status"] != "joined":  # the owner decided while the value was being read
                 raise CampaignProblem(f"{name} was paused or left; nothing was drawn or sent")
-            if draw.value is None:
-                if draw.round not in self._drawn_rounds(name):
+            if memo is None:
+                if report.round not in self._drawn_rounds(name):
                     raise AssertionError("a round that was not drawn was about to be answered")
                 self.execute("UPDATE campaign SET answers = answers + 1 WHERE name = ?", (name,))
                 charge = manifest.eps_1
             else:
-                if draw.new_memo is not None:  # its key refuses a second one for the value
+                if draw.is_new:  # its key refuses a second one for the value
                     self.execute(
                         "INSERT INTO memo (campaign, value, body, created) VALUES (?, ?, ?, ?)",
-                        (name, draw.value, draw.new_memo, draw.at),
+                        (name, memo.value, memo.body, report.drawn),
                     )
                     charge = manifest.eps_inf
                 self.execute(
                     "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
-                    (name, draw.value),
+                    (name, memo.value),
                 )
             if charge is not None:
                 source, reason = membership.attribute.name, REASONS[manifest.reporting]
-                self.book(LedgerLine(draw.at, name, source, charge, reason))
+                self.book(LedgerLine(report.drawn, name, source, charge, reason))
             self._queue(name, draw)
 
     def _queue(self, name: str, draw: Draw) -> None:
         """Add the report, whose key refuses a second one for the round; go on to that round, never
         back; drop reports that left long ago."""
+        report, value = draw.report, None if draw.memo is None else draw.memo.value
         self.execute(
             "INSERT INTO outbox (campaign, round, payload, deadline, drawn) VALUES (?,?,?,?,?)",
-            (name, draw.round, draw.payload, draw.deadline, draw.at),
+            (name, report.round, report.payload, report.deadline, report.drawn),
         )
         moved = self.execute(
             """UPDATE campaign SET last_round = ?, last_value = ?, boot = ?, round_opened = ?
                WHERE name = ? AND last_round < ?""",
-            (draw.round, draw.value, draw.boot, draw.round_opened, name, draw.round),
+            (report.round, value, draw.boot, draw.round_opened, name, report.round),
         )
         if moved.rowcount != 1:
             raise AssertionError("a round was about to be drawn twice")
         self.execute(
             "DELETE FROM outbox WHERE campaign = ? AND fate != 'queued' AND round < ?",
-            (name, draw.round - KEPT_FOR_SHOW),
+            (name, report.round - KEPT_FOR_SHOW),
         )
 
     def memos(self, campaign: str) -> dict[int, Memo]:

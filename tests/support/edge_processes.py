@@ -21,7 +21,7 @@ from edge_client.cli.report import serve
 from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
 from edge_client.link import MakeLink, PahoLink
-from edge_client.records import Draw, Membership, Queued, Timing
+from edge_client.records import Draw, Membership, Memo, Queued, Timing
 from edge_client.settings import resolve
 from edge_client.store import Store
 from protocol_spec import Manifest, Randomiser, make_report
@@ -256,17 +256,10 @@ def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> 
         body = randomiser.report(memo)
         report = make_report(membership.manifest, number, membership.attribute_index, body)
         payloads.append(report.encode())
-        draw = Draw(
-            round=number,
-            value=0,
-            payload=payloads[-1],
-            deadline=schedule.deadline(number),
-            at=schedule.opens(number),
-            boot="an earlier boot",
-            round_opened=0.0,
-            new_memo=memo if len(payloads) == 1 else None,
-        )
-        store.record(membership, draw)
+        at, deadline = schedule.opens(number), schedule.deadline(number)
+        queued = Queued(membership.name, number, payloads[-1], deadline, at, "queued")
+        is_new = len(payloads) == 1
+        store.record(membership, Draw(queued, Memo(0, memo, 0), is_new, "an earlier boot", 0.0))
     return payloads
 
 

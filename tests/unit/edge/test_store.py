@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from edge_client.agent import Agent, Wait
 from edge_client.credentials import Remembered, RememberedCredentials
 from edge_client.errors import CampaignProblem, StateBusy, StateExposed, StorageFailure
-from edge_client.records import Draw
+from edge_client.records import Draw, Memo, Queued
 from edge_client.status import Heartbeat
 from edge_client.store import KEPT_FOR_SHOW, Store
 from edge_client.store.highwater import SLOT, Mark, Participation, read_mark, write_mark
@@ -50,9 +50,12 @@ from tests.support.edge import (
 # --- transactions ---------------------------------------------------------------------------------
 
 
-def a_draw(number: int, *, value: int = 0, new_memo: bytes | None = b"\x01") -> Draw:
+def a_draw(
+    number: int, payload: bytes = b"payload", *, value: int = 0, new_memo: bytes | None = b"\x01"
+) -> Draw:
     deadline = FIRST + (number + 2) * DAY
-    return Draw(number, value, b"payload %d" % number, deadline, FIRST, "boot-1", 0.0, new_memo)
+    report = Queued("", number, payload, deadline, FIRST, "queued")
+    return Draw(report, Memo(value, new_memo or b"", 0), new_memo is not None, "boot-1", 0.0)
 
 
 def interruptions() -> Iterator[Callable[[], int]]:
@@ -107,8 +110,8 @@ def test_a_second_memo_or_payload_and_an_earlier_round_are_impossible(
     before = rows(state)
     for membership, other, error in (
         (only(agent), a_draw(8, new_memo=b"\x02"), sqlite3.IntegrityError),
-        (stale, replace(a_draw(7, new_memo=None), payload=b"other"), sqlite3.IntegrityError),
-        (stale, replace(a_draw(7, value=1), payload=b"other"), sqlite3.IntegrityError),
+        (stale, a_draw(7, b"other", new_memo=None), sqlite3.IntegrityError),
+        (stale, a_draw(7, b"other", value=1), sqlite3.IntegrityError),
         (only(agent), a_draw(3, new_memo=None), AssertionError),
     ):
         with pytest.raises(error):
