@@ -113,29 +113,25 @@ class Policy:
         """The owner's name for an operator; None for one who is not listed."""
         return next((known.name for known in self.operators if known.key == operator), None)
 
-    def check_budget(self, campaign: str, source: str, needed: float, used: float) -> None:
-        """Raise `PolicyRefusal` if a charge would exceed the source's lifetime budget."""
-        if not self.allows_charge(needed, used):
-            what = (
-                f"needs {needed:g} more of source {source!r}, and {used:g} of its lifetime "
-                f"budget of {self.lifetime_budget:g} is already used or promised"
-            )
-            raise _refusal(campaign, "lifetime_budget", what, _rounded_up(used + needed))
+    def allows_charge(self, needed: float, used: float, *, total: bool = False) -> bool:
+        """Whether a charge stays within its source's lifetime budget, or within the total one."""
+        budget = self.total_budget if total else self.lifetime_budget
+        return used + needed <= budget * (1 + 1e-12)
 
-    def check_total(self, campaign: str, needed: float, used: float) -> None:
-        """Raise `PolicyRefusal` if a charge would exceed the budget of all sources together."""
-        if not self.allows_total(needed, used):
-            what = (
-                f"needs {needed:g} more, and {used:g} of the total budget of "
-                f"{self.total_budget:g} for all sources is already used or promised"
-            )
-            raise _refusal(campaign, "total_budget", what, _rounded_up(used + needed))
-
-    def allows_charge(self, needed: float, used: float) -> bool:
-        return used + needed <= self.lifetime_budget * (1 + 1e-12)
-
-    def allows_total(self, needed: float, used: float) -> bool:
-        return used + needed <= self.total_budget * (1 + 1e-12)
+    def check_budget(self, campaign: str, source: str | None, needed: float, used: float) -> None:
+        """Raise `PolicyRefusal` if a charge would exceed the source's lifetime budget; without a
+        source, the budget of all sources together."""
+        if self.allows_charge(needed, used, total=source is None):
+            return
+        if source is None:
+            limit, of = "total_budget", ""
+            budget = f"the total budget of {self.total_budget:g} for all sources"
+        else:
+            limit, of = "lifetime_budget", f" of source {source!r}"
+            budget = f"its lifetime budget of {self.lifetime_budget:g}"
+        what = f"needs {needed:g} more{of}, and {used:g} of {budget} is already used or promised"
+        short = math.ceil((used + needed) * 1000 - 1e-9) / 1000  # rounded up, to be typed
+        raise _refusal(campaign, limit, what, short)
 
 
 def _refusal(campaign: str, limit: str, what: str, allowing: object = None) -> PolicyRefusal:
@@ -145,11 +141,6 @@ def _refusal(campaign: str, limit: str, what: str, allowing: object = None) -> P
         f"{campaign} {what}. Refused by your policy; nothing was drawn, sent or spent. "
         f"If you agree to it, change policy.{limit} in {THE_FILE}{line}"
     )
-
-
-def _rounded_up(epsilon: float) -> float:
-    """Short enough to be typed."""
-    return math.ceil(epsilon * 1000 - 1e-9) / 1000
 
 
 def _operators(value: Any) -> tuple[Operator, ...]:
@@ -200,7 +191,7 @@ def check_joining(
     names = [attribute.name for attribute in manifest.attributes]
     for name in names if kept is None else [names[kept.attribute]]:
         policy.check_budget(campaign, name, needed, used(store, name, campaign, now))
-    policy.check_total(campaign, needed, used(store, None, campaign, now))
+    policy.check_budget(campaign, None, needed, used(store, None, campaign, now))
 
 
 def check_draw(
@@ -216,7 +207,7 @@ def affords_memo(store: Store, policy: Policy, membership: Membership, now: floa
     source, name, needed = membership.attribute.name, membership.name, membership.manifest.eps_inf
     policy = policy.for_joined
     return policy.allows_charge(needed, used(store, source, name, now)) and (
-        policy.allows_total(needed, used(store, None, name, now))
+        policy.allows_charge(needed, used(store, None, name, now), total=True)
     )
 
 
