@@ -71,8 +71,8 @@ class Ratio(NamedTuple):
         return cls(value, value * math.hypot(*relative))
 
     def row(self, what: str, budget: Budget, note: str = "", **more: Any) -> Measurement:
-        said = f"± {self.error:.2g}{note}"
-        return Measurement(what, self.value, "x", note=said, of=str(budget), **more)
+        text = f"± {self.error:.2g}{note}"
+        return Measurement(what, self.value, "x", note=text, of=str(budget), **more)
 
 
 def squared_error(estimates: Sequence[npt.ArrayLike], true: Sequence[Array]) -> Array:
@@ -176,7 +176,7 @@ def compared_with_allomfree(bench: Bench, campaigns: int, drawn: Plotted) -> lis
 
 
 def measure_errors(bench: Bench, campaigns: int, runs: int = 2000) -> list[Measurement]:
-    """One round of the exact calibration over the peer's, for each way to finish a histogram."""
+    """One round of the exact calibration over the peer's, both clipped and projected."""
     data = load("adult")
     ratios: dict[str, list[Ratio]] = {how: [] for how in FINISHES}
     for number, budget in enumerate(PEER_BUDGETS):

@@ -35,6 +35,7 @@ from benchmarks.workload import (
     manifest,
     page_readers,
     pid_of,
+    prepared,
     reports,
 )
 from collector.data_dir import DeviceKey, open_shared, open_store
@@ -50,7 +51,6 @@ from testbed.brokers import Broker, make_session, publish, with_tls
 from testbed.collector import HOW, CollectorProcess, PostgresProcess, find_postgres
 from testbed.processes import (
     TestbedError,
-    Timing,
     child_pids,
     cpu_seconds,
     environment,
@@ -65,7 +65,6 @@ MEASURED: Final = (0.1, 0.8)  # of the reports: before, workers start; after, so
 LONGEST_SECONDS: Final = 900.0
 DAY_SECONDS: Final = 86_400
 SEALED: Final = 500  # reports of the round before, so that the page has a histogram to draw
-TIMING: Final = Timing(poll_seconds=0.02, ready_seconds=300.0, stop_seconds=30.0)
 ROWS: Final = {
     "per_second": ("reports a second", "/s"),
     "cpu": ("CPU time of a report", "µs"),
@@ -87,18 +86,15 @@ def drained(
     """Run a child on reports that waited for it: in a session of its own, or wherever `prepare` has
     the broker keep them, which returns further arguments of the child."""
     campaign = manifest(k)
-    with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
-        (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
+    with prepared(kind, campaign) as (broker, scratch):
         ca_file, more = broker.ca_file, list[str]()
-        if ca_file is not None:
-            shutil.copy(ca_file, Path(scratch) / "ca.crt")
         if prepare is None:
             make_session(broker.url, SESSION, from_all_devices()[0], ca_file=ca_file)
         else:
             more += prepare(broker)
         publish(broker.url, reports(campaign, count), ca_file=ca_file)
         progress(f"{role}: read {count:,} reports from {broker.url}")
-        command = ["-m", "benchmarks.children", role, broker.url, str(count), scratch, *more]
+        command = ["-m", "benchmarks.children", role, broker.url, str(count), str(scratch), *more]
         before = cpu_seconds(pid_of(broker))
         done = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, check=True,
@@ -323,7 +319,8 @@ def _with_readers(count: int, k: int, readers: int) -> Run:
         publish(broker.url, reports(asked, count, number=1))
         broker.stop()
         flags = ("--listen", f"127.0.0.1:{port}", "--client-id", SESSION, "--log-level", "error")
-        process = CollectorProcess(data, *flags, broker=broker.url, timing=TIMING)
+        process = CollectorProcess(data, *flags, broker=broker.url)
+        process.poll_seconds, process.ready_seconds, process.stop_seconds = 0.02, 300.0, 30.0
         collector = stack.enter_context(process)
         # Without its broker the collector is not healthy yet: its page has to do.
         collector.wait_for("the collector's page", lambda: get(port, "/") is not None)

@@ -13,7 +13,6 @@ time, of all nodes together where there are three.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from typing import Final
 
 from benchmarks.children import SESSION
 from benchmarks.report import Measurement, in_turns, median_of, medians, progress, ratio_of
-from benchmarks.workload import Embedded, RoomyMosquitto, manifest, pid_of, reports
+from benchmarks.workload import Embedded, RoomyMosquitto, manifest, pid_of, prepared, reports
 from protocol_spec import Topics
 from protocol_spec.topics import from_all_devices
 from testbed.brokers import Broker, Nats, connected, make_session, publish, with_tls
@@ -118,13 +117,10 @@ def one_run(kind: type[Broker], effort: Effort, role: str = "live") -> Run:
     """A new broker, a reader attached to it, and then the publishers. Microseconds of a report in
     each process, and seconds until its receipt."""
     campaign = manifest(effort.k, receipt_pages=max(1, effort.reports // DEVICES_PER_PAGE))
-    with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
-        (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
-        if broker.ca_file is not None:
-            shutil.copy(broker.ca_file, Path(scratch) / "ca.crt")
+    with prepared(kind, campaign) as (broker, scratch):
         # The collector asks for the same: with two filters, each report would come twice.
         make_session(broker.url, SESSION, from_all_devices()[0], ca_file=broker.ca_file)
-        words = (broker.url, str(effort.reports), scratch)
+        words = (broker.url, str(effort.reports), str(scratch))
         with _child(role, *words) as reading:
             _line(reading)  # it is attached
             before = cpu_seconds(pid_of(broker))

@@ -33,7 +33,7 @@ from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.brokers import Message, Nats, publish, with_tls
 from testbed.collector import CollectorProcess
-from testbed.processes import Timing, child_pids, free_port, resident_bytes
+from testbed.processes import child_pids, free_port, resident_bytes
 
 PICTURE: Final = DOCS / "pictures" / "soak.svg"
 READERS: Final = 2
@@ -44,7 +44,6 @@ BLOCKS: Final = 20
 NORMAL_975: Final = 1.959964
 HOUR_SECONDS: Final = 3600.0
 MIB: Final = 1 << 20
-TIMING: Final = Timing(poll_seconds=0.1, ready_seconds=120.0, stop_seconds=60.0)
 LIMITS: Final = {  # in an hour: less would not matter within a month
     "memory of the collector": (8.0, "MiB/h"),
     "memory of the page": (8.0, "MiB/h"),
@@ -128,7 +127,8 @@ def run(seconds: float, per_second: int) -> Samples:
         with closing(open_store(data)) as store:
             store.open_campaign(asked, int(time.time()))
         flags = ("--listen", f"127.0.0.1:{port}", "--ca-file", str(broker.ca_file))
-        process = CollectorProcess(data, *flags, broker=broker.url, timing=TIMING)
+        process = CollectorProcess(data, *flags, broker=broker.url)
+        process.stop_seconds = 60.0
         collector = stack.enter_context(process)
         collector.wait_until_connected()
         collector.wait_for("the collector's page", lambda: get(port, "/") is not None)

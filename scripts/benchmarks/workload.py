@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
@@ -69,6 +72,16 @@ class Embedded(Nats):
 
     def configuration(self) -> str:
         return on_this_machine(self.directory, "127.0.0.1", self.port)
+
+
+@contextmanager
+def prepared(kind: type[Broker], campaign: Manifest) -> Iterator[tuple[Broker, Path]]:
+    """A broker, and a directory with what `children` need."""
+    with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
+        (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
+        if broker.ca_file is not None:
+            shutil.copy(broker.ca_file, Path(scratch) / "ca.crt")
+        yield broker, Path(scratch)
 
 
 def pid_of(broker: Broker) -> int:

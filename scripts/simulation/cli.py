@@ -121,85 +121,73 @@ def _run(
 # --- options -------------------------------------------------------------------------------------
 
 
+def _option(flag: str, text: str, *names: str, **more: Any) -> Option:
+    known = more.get("default") not in (None, 0.0) and "show_default" not in more
+    return click.option(flag, *names, help=text, **{"show_default": known, **more})
+
+
 def _rate(flag: str, text: str) -> Option:
-    return click.option(flag, default=0.0, help=text)
+    return _option(flag, f"Probability that {text}", default=0.0)
 
 
+_FORMS: Final = click.Choice(["csv", "json", "ndjson"])
 _COMMON: Final[tuple[Option, ...]] = (
-    click.option(
+    _option(
         "--population",
+        "Distribution of values: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, a data set, a "
+        ".csv or .json of counts; or ATTRIBUTE=one of these; repeatable.",
         "words",
         multiple=True,
         default=("uniform",),
-        show_default=True,
-        help="Distribution of values: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, "
-        "a data set, a .csv or .json of counts; or ATTRIBUTE=one of these; repeatable.",
     ),
-    click.option(
+    _option(
         "--devices",
+        "Devices in the fleet.  [default: as many as the data set or file has]",
         type=int,
-        help="Devices in the fleet.  [default: as many as the data set or file has]",
     ),
-    click.option("--rounds", default=1, show_default=True, help="Rounds to simulate."),
-    click.option(
-        "--seed",
-        type=click.IntRange(min=0),
-        default=1,
-        show_default=True,
-        help="Seed of all random numbers.",
-    ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["csv", "json", "ndjson"]),
-        default="csv",
-        show_default=True,
-        help="Format of the results.",
-    ),
-    click.option(
-        "--output", type=FILE, help="Write the results to this file.  [default: standard output]"
-    ),
-    click.option("--figure", type=FILE, help="Draw the results into an .svg or .png file."),
-    click.option("--store", type=FILE, help="Keep the run in this directory, for compare."),
+    _option("--rounds", "Rounds to simulate.", default=1),
+    _option("--seed", "Seed of all random numbers.", type=click.IntRange(min=0), default=1),
+    _option("--format", "Format of the results.", "form", type=_FORMS, default="csv"),
+    _option("--output", "Write the results to this file.  [default: standard output]", type=FILE),
+    _option("--figure", "Draw the results into an .svg or .png file.", type=FILE),
+    _option("--store", "Keep the run in this directory, for compare.", type=FILE),
 )
 _DEVICES: Final = (
-    _rate("--dropout", "Probability that a device misses a round."),
-    click.option(
+    _rate("--dropout", "a device misses a round."),
+    _option(
         "--dropout-by-value",
+        "The same for devices that hold one value; repeatable.",
         multiple=True,
         metavar="[ATTRIBUTE:]VALUE=RATE",
-        help="The same for devices that hold one value; repeatable.",
     ),
-    _rate("--churn", "Probability that a device is replaced by a new one after a round."),
-    click.option(
+    _rate("--churn", "a device is replaced by a new one after a round."),
+    _option(
         "--dishonest",
+        "N devices that always report one value; repeatable.",
         multiple=True,
         metavar="N:[ATTRIBUTE:]VALUE",
-        help="N devices that always report one value; repeatable.",
     ),
-    _rate("--changes", "Probability that a device changes its value after a round."),
-    click.option(
+    _rate("--changes", "a device changes its value after a round."),
+    _option(
         "--changes-per-year",
+        "The same as a mean number of changes of a device in a year.",
         type=float,
-        help="The same as a mean number of changes of a device in a year.",
     ),
-    click.option(
+    _option(
         "--drift",
+        "Distribution that changing values drift to by the middle of the campaign, and back from "
+        "by its end; as --population.",
         multiple=True,
-        help="Distribution that changing values drift to by the middle of the campaign, and back "
-        "from by its end; as --population.",
     ),
 )
 _SINGLE: Final = (
-    _rate("--late", "Probability that a report arrives after its round is sealed."),
-    _rate("--duplicates", "Probability that a report is sent twice."),
+    _rate("--late", "a report arrives after its round is sealed."),
+    _rate("--duplicates", "a report is sent twice."),
 )
 _LIVE: Final = (
-    click.option(
-        "--into", type=FILE, help="Collect into this data directory with a real collector."
-    ),
-    click.option("--broker", help="Address of a broker to use instead of the embedded one."),
-    click.option("--period", default=10, show_default=True, help="Seconds of a round."),
+    _option("--into", "Collect into this data directory with a real collector.", type=FILE),
+    _option("--broker", "Address of a broker to use instead of the embedded one."),
+    _option("--period", "Seconds of a round.", default=10),
 )
 
 
@@ -252,10 +240,8 @@ def statistics(**given: Any) -> None:
 
 @main.command()
 @_options(*_DEVICES, *_SINGLE, *_LIVE)
-@click.option(
-    "--live", is_flag=True, help="Send the reports through a broker to a collector, in real time."
-)
-@click.option("--batch", default=BATCH, show_default=True, help="Devices in memory at once.")
+@_option("--live", "Send the reports through a broker to a collector, in real time.", is_flag=True)
+@_option("--batch", "Devices in memory at once.", default=BATCH)
 def reports(
     into: Path | None, live: bool, broker: str | None, period: int, batch: int, **given: Any
 ) -> None:
@@ -290,13 +276,7 @@ def reports(
 
 @main.command()
 @_options(*_LIVE)
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Processes to run the agents in.",
-)
+@_option("--processes", "Processes to run the agents in.", type=click.IntRange(min=1), default=2)
 def agents(
     into: Path | None, broker: str | None, period: int, processes: int, **given: Any
 ) -> None:
@@ -322,7 +302,7 @@ def agents(
 @main.command()
 @click.argument("left", type=FILE)
 @click.argument("right", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_option("--json", "Print one JSON object.", "as_json", is_flag=True)
 @click.pass_context
 def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> None:
     """Compare two stored runs; exit status 1 when chance does not explain the difference.
@@ -343,17 +323,14 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
 
 @main.command()
 @click.argument("name", type=click.Choice(population.NAMES))
-@click.option(
-    "--eps-inf", default=2.0, show_default=True, help="Privacy budget of all reports together."
-)
-@click.option("--eps-1", default=0.6, show_default=True, help="Privacy budget of one report.")
-@click.option("--rounds", default=365, show_default=True, help="Number of rounds of a day.")
-@click.option(
+@_option("--eps-inf", "Privacy budget of all reports together.", default=2.0)
+@_option("--eps-1", "Privacy budget of one report.", default=0.6)
+@_option("--rounds", "Number of rounds of a day.", default=365)
+@_option(
     "--reporting",
+    "The mechanism; with once, --eps-inf is for the one answer.",
     type=click.Choice(MECHANISMS),
     default="memoized",
-    show_default=True,
-    help="The mechanism; with once, --eps-inf is for the one answer.",
 )
 def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Reporting) -> None:
     """Print a manifest for every attribute of one of the paper's data sets.

@@ -408,10 +408,10 @@ class GeneralisedLevels(CountedFleet):
 
     def _report(self) -> Round:
         reporting = self._rng.binomial(self._table, self._present[:, np.newaxis, np.newaxis])
-        said = self._next(reporting)
+        reports = self._next(reporting)
         level = _levels_of(reporting.shape[-1], self._levels)
-        counts = np.moveaxis(said.sum(axis=-3) @ level, -1, -2)
-        self._table = step(self._table, reporting, said)
+        counts = np.moveaxis(reports.sum(axis=-3) @ level, -1, -2)
+        self._table = step(self._table, reporting, reports)
         return Round(reporting.sum(axis=(-3, -2)) @ level, counts)
 
     def _replace(self, churn: float) -> Counts:
@@ -427,7 +427,8 @@ class GeneralisedLevels(CountedFleet):
         return (held[..., np.newaxis] * self._same)[..., np.newaxis]
 
     def _next(self, reporting: Counts) -> Counts:
-        """Keep what was said, say the value, or any of the k, with the chain's probabilities."""
+        """Repeat the last report, report the value, or any of the k, as the chain's probabilities
+        say."""
         places = np.minimum(np.arange(reporting.shape[-1]), self._levels)
         lose, third, find = (x[places] for x in (self._lose, self._third, self._find))
         draw, same = self._rng.binomial, self._same[..., np.newaxis]
@@ -435,7 +436,7 @@ class GeneralisedLevels(CountedFleet):
         rest = reporting - guessing
         to_value = (find - third) / (1.0 - self._k * third)
         finding = draw(rest * (1 - same), to_value)
-        said = rest - finding + finding.sum(axis=-2, keepdims=True) * same
+        decided = rest - finding + finding.sum(axis=-2, keepdims=True) * same
         guesses = self._rng.multinomial(guessing.sum(axis=-2), np.full(self._k, 1.0 / self._k))
-        total: Counts = said + np.moveaxis(guesses, -1, -2)
+        total: Counts = decided + np.moveaxis(guesses, -1, -2)
         return total

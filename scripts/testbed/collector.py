@@ -24,10 +24,8 @@ from collector.records import Campaign
 from collector.settings import StoreAddress
 from collector.store import Store
 from testbed.processes import (
-    DEFAULT_TIMING,
     Process,
     TestbedError,
-    Timing,
     command_of,
     environment,
     find_program,
@@ -65,14 +63,13 @@ class CollectorProcess(Process):
         *flags: str,
         broker: str | None = None,
         log: Path | None = None,
-        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.data = data
         self.broker = broker
         where = ("--broker", broker) if broker else ()
         words = ("--data-dir", data, "--quiet", *where, *(flags or NO_PAGE))
         command = command_of("allomfree-collector", "run", *words)
-        super().__init__("the collector", command, log or data / "collector.log", timing=timing)
+        super().__init__("the collector", command, log or data / "collector.log")
 
     @property
     def broker_url(self) -> str:
@@ -114,7 +111,7 @@ class CollectorProcess(Process):
     def wait_until_sealed(self, campaign: Campaign, number: int) -> None:
         """Until it has sealed a round, which is not before the round's deadline."""
         rest = max(0.0, campaign.manifest.rounds.deadline(number) - time.time())
-        limit = rest + self.timing.ready_seconds
+        limit = rest + self.ready_seconds
         with self.store() as store:
             what = f"round {number} to be sealed"
             self.wait_for(what, lambda: is_sealed(store, campaign, number), limit)
@@ -167,7 +164,6 @@ class PostgresProcess(Process):
         quick: bool = False,
         trusting: bool = False,
         settings: tuple[str, ...] = (),
-        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         found = find_postgres()
         if found is None:
@@ -181,7 +177,7 @@ class PostgresProcess(Process):
         wanted = (*USUAL, *(QUICK if quick else ()), f"port={self.port}", *settings)
         options = [word for setting in wanted for word in ("-c", setting)]
         command = [*as_server_user(), str(found / "postgres"), "-D", str(self.data), *options]
-        super().__init__("PostgreSQL", command, directory / "log", timing=timing)
+        super().__init__("PostgreSQL", command, directory / "log")
 
     def start(self) -> None:
         """Make the cluster if need be, start, and return once it takes connections."""
@@ -288,7 +284,7 @@ class Node(Process):
 
 
 class WorkerProcess(CollectorProcess):
-    """A collector that shares the database, and serves the page if it is told where."""
+    """A collector that shares the database, and serves the page at `page`, if it is given."""
 
     def __init__(
         self, data: Path, address: StoreAddress, flags: Sequence[str], node: str, page: str

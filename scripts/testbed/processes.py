@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
@@ -125,36 +124,21 @@ def _kibibytes(process: str, field: str) -> int:
     return int(line.split()[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How often to poll, and how long to wait for a program to be ready and to stop."""
-
-    poll_seconds: float = 0.1
-    ready_seconds: float = 120.0
-    stop_seconds: float = 15.0
-
-
-DEFAULT_TIMING: Final = Timing()
-
-
 class Process:
     """A program that is started, waited for, killed and started again."""
 
+    poll_seconds = 0.1
+    ready_seconds = 120.0  # the longest to wait for something it does
+    stop_seconds = 15.0  # before it is killed
+    _child: subprocess.Popen[str] | None = None
+
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: Path,
-        *,
-        piped: bool = False,
-        timing: Timing = DEFAULT_TIMING,
+        self, name: str, command: Sequence[str], log: Path, *, piped: bool = False
     ) -> None:
         self.name = name
         self.command = list(command)
         self.log = log
-        self.timing = timing
         self._piped = piped
-        self._child: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -166,12 +150,9 @@ class Process:
     def start(self) -> None:
         """Its output is appended to the log, or read from a pipe if it is piped."""
         with self.log.open("ab") as log:
+            output = subprocess.PIPE if self._piped else log
             self._child = subprocess.Popen(
-                self.command,
-                stdout=subprocess.PIPE if self._piped else log,
-                stderr=log,
-                env=environment(),
-                text=True,
+                self.command, stdout=output, stderr=log, env=environment(), text=True
             )
 
     @property
@@ -189,7 +170,7 @@ class Process:
         if self.is_running:
             self._child.terminate()
         try:
-            self._child.wait(self.timing.stop_seconds)
+            self._child.wait(self.stop_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
         return self._ended()
@@ -217,7 +198,7 @@ class Process:
         child = self._started()
         child.terminate()
         try:
-            return child.communicate(timeout=self.timing.ready_seconds)[0]
+            return child.communicate(timeout=self.ready_seconds)[0]
         except subprocess.TimeoutExpired:
             raise self.error(f"timed out waiting for {self.name} to end") from None
 
@@ -225,16 +206,14 @@ class Process:
         self, what: str, ready: Callable[[], bool], timeout_seconds: float | None = None
     ) -> None:
         """Poll until `ready`; an error when the program ends first or it takes too long."""
-        patience = self.timing.ready_seconds if timeout_seconds is None else timeout_seconds
-        limit = time.monotonic() + patience
+        limit = time.monotonic() + (timeout_seconds or self.ready_seconds)
         while not ready():
             self.check_running()
             if time.monotonic() > limit:
                 raise self.error(f"timed out waiting for {what}")
-            time.sleep(self.timing.poll_seconds)
+            time.sleep(self.poll_seconds)
 
     def check_running(self) -> None:
-        """An error if it has ended."""
         if not self.is_running:
             raise self.error(f"{self.name} ended")
 
