@@ -1,4 +1,4 @@
-"""once, hashed and nested, from what devices send to frequencies: bias, variance, coverage."""
+"""The other mechanisms, from what devices send to frequencies: bias, variance, coverage."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def hashed_runs(
         memo = np.where(_words(rng, devices) < p1, cell, 1 - cell)
         counts = np.zeros(hashed.k, dtype=np.int64)
         for _ in range(m):
-            said = np.where(_words(rng, devices) < p2, memo, 1 - memo)
-            counts += (table == said[:, None]).sum(axis=0)
+            sent = np.where(_words(rng, devices) < p2, memo, 1 - memo)
+            counts += (table == sent[:, None]).sum(axis=0)
         yield counts
 
 

@@ -1,4 +1,4 @@
-"""A10: the last gate before a terminal lets nothing hidden pass, and data keep their meaning."""
+"""A10: nothing hidden reaches a terminal, from any command, and data keep their meaning."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -26,52 +27,56 @@ from tests.support.command_line import empty_home, undisturbed
 from tests.support.hostile import ESCAPES, HOSTILE, LONG, hidden_in, toml
 
 
-class Terminal(io.StringIO):
-    """A stream that somebody looks at, in some encoding."""
-
-    def __init__(self, encoding: str = "utf-8") -> None:
-        super().__init__()
-        self._encoding = encoding
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._encoding
-
-    def isatty(self) -> bool:
-        return True
-
-
-def through(text: str, *, longest: int | None = None, colours: bool = False) -> str:
-    behind = Terminal()
-    gate = Gate(behind, longest)
+def through(
+    text: str, *, longest: int | None = None, colours: bool = False, encoding: str = "utf-8"
+) -> str:
+    behind = io.BytesIO()
+    stream = io.TextIOWrapper(behind, encoding=encoding, newline="", write_through=True)
+    gate = Gate(stream, longest)
     gate.colours = colours
     gate.write(text)
-    return behind.getvalue()
+    return behind.getvalue().decode(encoding)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_nothing_hidden_passes(text: str) -> None:
     for colours in (False, True):
-        told = through(text, longest=500, colours=colours)
-        assert hidden_in(told.replace("\x1b[2m", "")) == set()
-        assert len(told) < 5000
+        written = through(text, longest=500, colours=colours)
+        assert hidden_in(written.replace("\x1b[2m", "")) == set()
+        assert len(written) < 5000
 
 
-def test_colours_pass_where_they_were_asked_for_and_nothing_else_does() -> None:
-    text = "\x1b[34m██\x1b[0m \x1b[2J\x1b]0;title\x07\n"
-    assert through(text) == "\\u{1b}[34m██\\u{1b}[0m \\u{1b}[2J\\u{1b}]0;title\\u{7}\n"
-    coloured = through(text, colours=True)
-    assert coloured == "\x1b[34m██\x1b[0m \\u{1b}[2J\\u{1b}]0;title\\u{7}\n"
+COLOURED = "\x1b[34m██\x1b[0m \x1b[2J\x1b]0;title\x07\n"
+ESCAPED = "\\u{1b}[34m██\\u{1b}[0m \\u{1b}[2J\\u{1b}]0;title\\u{7}\n"
 
 
-def test_a_long_line_is_cut_and_the_others_stay() -> None:
-    assert through("a\n" + "b" * 30 + "\nc\n", longest=20) == f"a\n{'b' * 20}… (10 more)\nc\n"
-
-
-def test_what_an_encoding_lacks_is_escaped() -> None:
-    behind = Terminal("latin-1")
-    Gate(behind).write("é …\n")
-    assert behind.getvalue() == "é \\u2026\n"
+@pytest.mark.parametrize(
+    ("text", "options", "written"),
+    [
+        pytest.param(
+            "one\ttwo\nWärmepumpe …\n", {}, "one\ttwo\nWärmepumpe …\n", id="ordinary text"
+        ),
+        pytest.param(LONG, {}, LONG, id="long text"),
+        pytest.param(COLOURED, {}, ESCAPED, id="colours are escaped"),
+        pytest.param(
+            COLOURED,
+            {"colours": True},
+            "\x1b[34m██\x1b[0m \\u{1b}[2J\\u{1b}]0;title\\u{7}\n",
+            id="colours pass where asked for, and nothing else",
+        ),
+        pytest.param(
+            f"a\n{'b' * 30}\nc\n",
+            {"longest": 20},
+            f"a\n{'b' * 20}… (10 more)\nc\n",
+            id="a long line is cut",
+        ),
+        pytest.param(
+            "é …\n", {"encoding": "latin-1"}, "é \\u2026\n", id="what an encoding lacks is escaped"
+        ),
+    ],
+)
+def test_text_as_it_is_written(text: str, options: dict[str, Any], written: str) -> None:
+    assert through(text, **options) == written
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "\ud800"], ids=range(len(HOSTILE) + 1))
@@ -86,18 +91,17 @@ def test_json_hides_nothing_and_means_the_same(text: str) -> None:
 
 @click.group("program", cls=Program)
 def program() -> None:
-    """A program that repeats what it is told."""
+    """A program that repeats its arguments."""
 
 
 @program.command()
 @click.argument("how")
 @click.argument("text")
 def say(how: str, text: str) -> None:
-    """Say it in every way there is."""
-    logger = logging.getLogger("allomfree.test")
+    """Print it in every possible way."""
     if how == "log":
         set_up_logging("info")
-        logger.warning("it said %s", text)
+        logging.getLogger("allomfree.test").warning("it said %s", text)
     elif how == "colours":
         allow_colours()
         click.echo(text)
@@ -114,7 +118,7 @@ def say(how: str, text: str) -> None:
 
 @pytest.mark.parametrize("how", ["log", "colours", "fault", "write", "usage", "confirm"])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_every_way_out_goes_through_it(how: str, text: str) -> None:
+def test_every_kind_of_output_is_escaped(how: str, text: str) -> None:
     done = CliRunner().invoke(program, ["say", how, text], catch_exceptions=False)
     assert hidden_in(done.output) == set()
     assert len(done.stderr) < 10_000
@@ -124,6 +128,10 @@ def test_every_way_out_goes_through_it(how: str, text: str) -> None:
 
 def test_a_fault_is_one_line_that_says_where_and_not_what() -> None:
     """A traceback would repeat the text, which may be a device's value."""
+    before = sys.stdout, sys.stderr
+    with pytest.raises(SystemExit):
+        program.main(["say", "fault", "x"])
+    assert (sys.stdout, sys.stderr) == before
     done = CliRunner().invoke(program, ["say", "fault", "private"], catch_exceptions=False)
     assert done.exit_code == 1
     assert done.stdout == ""
@@ -170,16 +178,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def checked(program: str, *words: object, **environ: str) -> Result:
-    """Run it: it must end with a code of its own, in few words, and none of them hostile."""
+    """Run it: it must end with an exit code of its own and little output, none of it hostile."""
     done = CliRunner(env=environ).invoke(
         PROGRAMS[program][0], [str(word) for word in words], catch_exceptions=False
     )
-    told = f"{program} {[str(word)[:60] for word in words]} {environ}: {done.output[:3000]}"
-    assert done.exit_code in (0, 1, 2, 3), told
-    assert hidden_in(done.output) == set(), told
-    assert len(done.output) < 8000, told
-    assert "fault of this program" not in done.output, told
-    assert "Traceback" not in done.output, told
+    case = f"{program} {[str(word)[:60] for word in words]} {environ}: {done.output[:3000]}"
+    assert done.exit_code in (0, 1, 2, 3), case
+    assert hidden_in(done.output) == set(), case
+    assert len(done.output) < 8000, case
+    assert "fault of this program" not in done.output, case
+    assert "Traceback" not in done.output, case
     return done
 
 
@@ -199,7 +207,7 @@ def manifests() -> Iterator[str]:
     yield "a." * 5000 + "b = 1"
 
 
-def test_manifests(tmp_path: Path) -> None:
+def test_hostile_manifests(tmp_path: Path) -> None:
     file = tmp_path / "heat.toml"
     for text in manifests():
         file.write_text(text, encoding="utf-8")
@@ -208,7 +216,8 @@ def test_manifests(tmp_path: Path) -> None:
 
 
 @both
-def test_arguments_and_options(program: str) -> None:
+def test_hostile_arguments_and_options(program: str) -> None:
+    """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
     for number, text in enumerate(HOSTILE):
         checked(program, text)
         checked(program, f"--{text}")
@@ -218,10 +227,12 @@ def test_arguments_and_options(program: str) -> None:
             option = options[number % len(options)]
             if name not in SERVING and option.name != "timeout":
                 checked(program, name, option.opts[0], text)
+    for name in PROGRAMS[program][0].commands:
+        checked(program, name, "\udcff\udc9b", "--config", "\udcff")
 
 
 @both
-def test_settings(program: str, tmp_path: Path) -> None:
+def test_hostile_settings(program: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     for number, setting in enumerate(PROGRAMS[program][1]):
         text = HOSTILE[number % len(HOSTILE)]
@@ -230,10 +241,6 @@ def test_settings(program: str, tmp_path: Path) -> None:
             checked(program, "status", "--config", file)
         checked(program, "status", **{setting.variable: text})
 
-
-@both
-def test_tables_of_settings(program: str, tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
     for text in map(toml, HOSTILE):
         for content in (
             f"{text} = 1",
@@ -253,10 +260,10 @@ def test_tables_of_settings(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ESCAPES, ids=range(len(ESCAPES)))
-def test_names_of_files(tmp_path: Path, text: str) -> None:
+def test_hostile_names_of_files(tmp_path: Path, text: str) -> None:
     """A file's name may hold a line end, and then look like another message."""
     file = tmp_path / f"{text}\nerror: run this"
     file.write_text("x = [", encoding="utf-8")
-    told = checked("collector", "status", "--config", file).stderr
-    assert "\\u{a}error: run this" in told
+    shown = checked("collector", "status", "--config", file).stderr
+    assert "\\u{a}error: run this" in shown
     checked("edge", "join", "--manifest", file, "--broker", "mqtt://localhost")

@@ -1,4 +1,4 @@
-"""MQTT packets cut out of a buffer: as paho makes them, in pieces, and as nobody should."""
+"""MQTT packets cut out of a buffer: as paho makes them, in pieces, and malformed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import paho.mqtt.client as mqtt
 import pytest
@@ -40,6 +41,8 @@ from protocol_spec.programs.packets import PUBLISH as PUBLISH_BYTE
 from tests.support.brokers import Files
 from tests.support.network import PUBLISH, SUBACK, frame, text
 
+LONGEST: Final = 268_435_455
+
 topics = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="+#"), min_size=1
 )
@@ -58,7 +61,7 @@ def properties(draw: st.DrawFn) -> Properties:
     for _ in range(draw(st.integers(0, 3))):
         made.UserProperty = ("key", draw(st.text("xyz", max_size=100)))
     if draw(st.booleans()):
-        made.SubscriptionIdentifier = draw(st.integers(1, 268_435_455))
+        made.SubscriptionIdentifier = draw(st.integers(1, LONGEST))
     return made
 
 
@@ -77,9 +80,12 @@ def by_paho(message: Message, *, qos: int, v5: bool, extra: Properties | None = 
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> tuple[Message, bytes, bool]:
-    """A message, its bytes and the version they are in."""
-    v5, qos = draw(st.booleans()), draw(st.integers(0, 1))
+def messages(
+    draw: st.DrawFn,
+    versions: st.SearchStrategy[bool] = st.booleans(),  # noqa: B008
+) -> tuple[Message, bytes, bool]:
+    """A message, its bytes and whether they are of MQTT 5."""
+    v5, qos = draw(versions), draw(st.integers(0, 1))
     mid = draw(st.integers(1, 65_535)) if qos else 0
     message = Message(draw(topics), draw(payloads), draw(st.booleans()), mid)
     extra = draw(properties()) if v5 else None
@@ -113,9 +119,18 @@ def test_cut_anywhere_it_is_incomplete(v5: bool, size: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x01", b"\x80", bytes(100)])
-def test_a_length_of_five_bytes_is_no_mqtt(tail: bytes) -> None:
+def test_a_length_of_five_bytes_is_refused_and_the_largest_of_four_awaited(tail: bytes) -> None:
     with pytest.raises(BadPacket):
         packet_span(b"\x30\xff\xff\xff\xff" + tail, 0)
+    assert packet_span(b"\x30\xff\xff\xff\x7f" + tail, 0) is None
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_is_read_or_refused(noise: bytes, v5: bool) -> None:
+    """It ends, and with nothing but the errors that the link expects."""
+    with suppress(BadPacket, IndexError):
+        found, rest = read_all(noise, v5=v5)
+        assert sum(len(message.payload) for message in found) + len(rest) <= len(noise)
 
 
 @pytest.mark.parametrize(
@@ -149,42 +164,30 @@ def test_a_topic_that_is_no_text(name: bytes) -> None:
     assert rest == b""
 
 
-@given(
-    st.lists(
-        st.tuples(topics, payloads, st.booleans(), st.integers(0, 1), st.integers(1, 65_535)),
-        max_size=5,
-    ),
-    st.booleans(),
-    st.data(),
-)
-def test_many_at_once_are_what_each_is_by_itself(
-    sent: list[tuple[str, bytes, bool, int, int]], v5: bool, data: st.DataObject
-) -> None:
+@given(st.booleans(), st.data())
+def test_many_at_once_are_what_each_is_by_itself(v5: bool, data: st.DataObject) -> None:
     """Up to the first that is not whole, or is not an ordinary message; none is left out."""
-    made = [
-        by_paho(
-            Message(topic, payload, retained, mid),
-            qos=qos,
-            v5=v5,
-            extra=data.draw(properties()) if v5 else None,
-        )
-        for topic, payload, retained, qos, mid in sent
-    ]
-    whole = b"".join(made)
+    sent = data.draw(st.lists(messages(st.just(v5)), max_size=5))
+    whole = b"".join(packet for _, packet, _ in sent)
     buffer = whole[: data.draw(st.integers(0, len(whole)))]
     most = data.draw(st.integers(0, 6))
     arrived: list[Message] = []
     end = cut_messages(buffer, 0, most, arrived, v5=v5)
-    expected, at = [], 0
-    while at < end:
-        span = packet_span(buffer, at)
-        assert span is not None
-        expected.append(read_publish(buffer, at, *span, v5=v5))
-        at = span[1]
-    assert (at, arrived) == (end, expected)
+    assert (arrived, b"") == read_all(buffer[:end], v5=v5)
     if len(arrived) < min(most, len(sent)):
-        span, following = packet_span(buffer, end), sent[len(arrived)]
-        assert span is None or following[2] or not following[3] or span[1] - span[0] >= 1 << 14
+        span, following = packet_span(buffer, end), sent[len(arrived)][0]
+        large = span is not None and span[1] - span[0] >= 1 << 14
+        assert span is None or following.retained or not following.mid or large
+
+
+@pytest.mark.parametrize("v5", [False, True])
+def test_a_message_shorter_than_its_parts_is_refused_among_many(v5: bool) -> None:
+    good = by_paho(Message("t", b"x", False, 7), qos=1, v5=v5)
+    bad = frame(3, b"\0\3t" + b"\0\7", flags=2)
+    arrived: list[Message] = []
+    with pytest.raises(BadPacket):
+        cut_messages(good + bad + good, 0, 9, arrived, v5=v5)
+    assert arrived == [Message("t", b"x", False, 7)]
 
 
 @given(st.lists(st.integers(1, 65_535)))
@@ -217,12 +220,11 @@ def pour(there: socket.socket, data: bytes) -> threading.Thread:
 
 
 def front(kind: int, length: int) -> bytes:
-    """The fixed header of a packet that is as long as it says."""
+    """The fixed header of a packet with a body of that length."""
     return frame(kind, bytes(length))[:-length]
 
 
-def test_nothing_is_read_while_packets_wait() -> None:
-    """However often it is asked: those who wait are handled first."""
+def test_nothing_is_read_while_packets_wait_to_be_handled() -> None:
     packet = frame(PUBLISH, text("t") + b"\0")
     with pair() as (sock, there):
         pouring = pour(there, packet * (4 * READ_BYTES // len(packet)))
@@ -251,17 +253,26 @@ def test_the_largest_packet_arrives_whole(v5: bool) -> None:
         pouring.join(20)
 
 
-def test_a_larger_one_is_an_offence_where_brokers_were_told() -> None:
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        pytest.param((PUBLISH, LARGEST_PACKET), "a message of", id="too long where MQTT 5 says so"),
+        *(((kind, 5000), r"of 500[0-9] bytes") for kind in (SUBACK, 4, 2, 11, 14)),
+        *(((kind, 9), f"kind {kind}") for kind in (0, 1, 5, 6, 7, 8, 10, 12, 15)),
+    ],
+)
+def test_a_packet_is_refused_by_its_first_bytes(sent: tuple[int, int], refusal: str) -> None:
+    """If it is too long for its kind, or of a kind that nobody asked for."""
     with pair() as (sock, there):
-        there.sendall(front(PUBLISH, LARGEST_PACKET))
+        there.sendall(front(*sent))
         sock.fill()
-        with pytest.raises(BadPacket, match="a message of"):
+        with pytest.raises(BadPacket, match=refusal):
             sock.span(v5=True)
 
 
 @pytest.mark.parametrize("length", [LARGEST_PACKET, 3 * LARGEST_PACKET, 20 * LARGEST_PACKET])
-def test_a_larger_one_is_cut_off_where_they_cannot_be(length: int) -> None:
-    """Topic and number are kept, so that it can be refused and acknowledged; then all goes on."""
+def test_a_larger_message_is_cut_off_in_mqtt_3_1_1(length: int) -> None:
+    """Topic and number are kept, so that it can be refused and acknowledged."""
     head = text("some/topic") + b"\1\2"
     later = frame(PUBLISH, text("later") + b"\3\4", flags=2)
     found: list[Message] = []
@@ -282,26 +293,7 @@ def test_a_larger_one_is_cut_off_where_they_cannot_be(length: int) -> None:
     assert len(found[0].payload) == CUT_BYTES - len(start) - len(head)
 
 
-@pytest.mark.parametrize("kind", [SUBACK, 4, 2, 11, 14])
-def test_an_answer_that_is_too_long_is_refused_by_its_first_bytes(kind: int) -> None:
-    with pair() as (sock, there):
-        there.sendall(front(kind, 5000))
-        sock.fill()
-        with pytest.raises(BadPacket, match=r"of 500[0-9] bytes"):
-            sock.span(v5=True)
-
-
-@pytest.mark.parametrize("kind", [0, 1, 5, 6, 7, 8, 10, 12, 15])
-def test_kinds_that_nobody_asked_for(kind: int) -> None:
-    with pair() as (sock, there):
-        there.sendall(bytes([kind << 4]))
-        sock.fill()
-        with pytest.raises(BadPacket, match=f"kind {kind}"):
-            sock.span(v5=True)
-
-
 def test_a_packet_in_single_bytes_is_not_copied_for_each() -> None:
-    """What has arrived of it is left alone until it is complete."""
     with pair() as (sock, there):
         there.sendall(front(PUBLISH, 5000))
         sock.fill()
@@ -316,7 +308,7 @@ def test_a_packet_in_single_bytes_is_not_copied_for_each() -> None:
         assert sock.span(v5=True) is not None
 
 
-def test_a_broker_that_takes_nothing_is_read_no_more() -> None:
+def test_nothing_is_read_from_a_broker_that_reads_nothing() -> None:
     with pair() as (sock, there):
         sock.send(bytes(2 * UNSENT_BYTES))
         sock.flush()
@@ -355,18 +347,8 @@ def contexts(files: Files) -> Contexts:
     return client, server_context(files)
 
 
-@pytest.fixture(scope="module")
-def older(files: Files) -> ssl.SSLContext:
-    """A server of TLS 1.2, which has the last word in the handshake."""
-    server = server_context(files)
-    server.maximum_version = ssl.TLSVersion.TLSv1_2
-    return server
-
-
 @contextmanager
-def tls_pair(
-    contexts: Contexts,
-) -> Iterator[tuple[BufferedSocket, ssl.SSLSocket]]:
+def tls_pair(contexts: Contexts) -> Iterator[tuple[BufferedSocket, ssl.SSLSocket]]:
     """A buffered socket over TLS, and its peer."""
     client, server = contexts
     here, there = socket.socketpair()
@@ -380,7 +362,7 @@ def tls_pair(
 
 
 def fill_until(sock: BufferedSocket, length: int) -> None:
-    """Until so much was read, or the end has come."""
+    """Until that much was read, or the connection has ended."""
     limit = time.monotonic() + 20
     while len(sock.buffer) < length and not sock.has_ended and time.monotonic() < limit:
         sock.wait(1)
@@ -398,7 +380,7 @@ def test_many_records_are_one_read(contexts: Contexts) -> None:
 
 
 def answer_at_once(there: socket.socket, context: ssl.SSLContext, greeting: bytes) -> None:
-    """A server whose last word of the handshake and whose greeting come together (TLS 1.2)."""
+    """A server that ends the handshake and sends a greeting together (TLS 1.2)."""
     arrived, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(arrived, outgoing, server_side=True)
     while True:
@@ -413,9 +395,9 @@ def answer_at_once(there: socket.socket, context: ssl.SSLContext, greeting: byte
             return
 
 
-def test_what_comes_with_the_handshake_is_not_overlooked(
-    contexts: Contexts, older: ssl.SSLContext
-) -> None:
+def test_what_comes_with_the_handshake_is_read(contexts: Contexts, files: Files) -> None:
+    older = server_context(files)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
     here, there = socket.socketpair()
     with here, there, ThreadPoolExecutor(1) as pool:
         answering = pool.submit(answer_at_once, there, older, PACKET)
@@ -455,7 +437,7 @@ def test_what_the_network_does_not_take_at_once_is_sent_later(contexts: Contexts
         assert seen == sent
 
 
-def test_the_goodbye_is_sent_before_the_end(contexts: Contexts) -> None:
+def test_what_was_collected_is_sent_before_closing(contexts: Contexts) -> None:
     with tls_pair(contexts) as (sock, peer):
         sock.send(b"\xe0\0")
         sock.close()
@@ -463,23 +445,24 @@ def test_the_goodbye_is_sent_before_the_end(contexts: Contexts) -> None:
         assert peer.recv(9) == b""
 
 
-def test_the_end_is_noticed_with_a_word_and_without(contexts: Contexts) -> None:
-    """What was said before it is not lost."""
-    for with_a_word in (True, False):
-        with tls_pair(contexts) as (sock, peer):
-            peer.sendall(PACKET)
-            if with_a_word:
-                peer.setblocking(False)
-                with suppress(ssl.SSLWantReadError):
-                    peer.unwrap()
-            else:
-                peer.shutdown(socket.SHUT_WR)
-            fill_until(sock, 1 << 30)
-            assert sock.has_ended
-            assert sock.buffer == PACKET
+@pytest.mark.parametrize("announced", [True, False])
+def test_the_end_is_noticed_and_what_came_before_is_read(
+    contexts: Contexts, announced: bool
+) -> None:
+    with tls_pair(contexts) as (sock, peer):
+        peer.sendall(PACKET)
+        if announced:
+            peer.setblocking(False)
+            with suppress(ssl.SSLWantReadError):
+                peer.unwrap()
+        else:
+            peer.shutdown(socket.SHUT_WR)
+        fill_until(sock, 1 << 30)
+        assert sock.has_ended
+        assert sock.buffer == PACKET
 
 
-def test_what_is_no_tls_breaks_the_connection(contexts: Contexts) -> None:
+def test_bytes_that_are_not_tls_end_the_connection(contexts: Contexts) -> None:
     with tls_pair(contexts) as (sock, peer):
         fill_until(sock, 0)
         with socket.socket(fileno=peer.detach()) as bare:
@@ -488,9 +471,28 @@ def test_what_is_no_tls_breaks_the_connection(contexts: Contexts) -> None:
                 fill_until(sock, 1)
 
 
-def test_a_handshake_in_small_pieces_takes_no_longer_than_allowed(
-    contexts: Contexts,
-) -> None:
+def test_both_sides_see_that_a_certificate_is_not_trusted(contexts: Contexts) -> None:
+    client, server = contexts
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(server.wrap_socket, there, server_side=True)
+        here.setblocking(False)
+        with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.2"):
+            Tls(client, "127.0.0.2").agree(here, 20)
+        with pytest.raises(ssl.SSLError, match="alert"):
+            accepting.result(20)
+
+
+def test_an_end_in_the_middle_of_the_handshake_is_an_error(contexts: Contexts) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        there.shutdown(socket.SHUT_WR)
+        with pytest.raises(ssl.SSLEOFError):
+            Tls(contexts[0], "127.0.0.1").agree(here, 20)
+
+
+def test_a_handshake_in_small_pieces_is_limited_in_time(contexts: Contexts) -> None:
     """Each piece comes in time, and it would go on for minutes."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,43 +24,40 @@ from protocol_spec.programs.system import (
 from tests.support.harness import path_of
 
 
-@pytest.fixture(params=[0o000, 0o277], ids=["open umask", "strict umask"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = os.umask(request.param)
-    yield
-    os.umask(before)
-
-
-@pytest.mark.usefixtures("umask")
-def test_whatever_the_umask_only_the_owner_can_read(tmp_path: Path) -> None:
-    directory = tmp_path / "private"
-    make_private_directory(directory)
-    write_durably(directory / "written", "a")
-    create_durably(directory / "created", "b")
-    overwrite(directory / "overwritten", b"c")
-    os.close(open_private(directory / "opened", os.O_RDWR))
+@pytest.mark.parametrize("mask", [0o000, 0o277], ids=["open umask", "strict umask"])
+def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        directory = tmp_path / "private"
+        make_private_directory(directory)
+        write_durably(directory / "written", "a")
+        create_durably(directory / "created", "b")
+        overwrite(directory / "overwritten", b"c")
+        os.close(open_private(directory / "opened", os.O_RDWR))
+    finally:
+        os.umask(before)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     assert exposed_mode(directory) is None
 
 
-def test_a_file_that_others_can_read_is_noticed(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch(mode=0o640)
-    assert exposed_mode(file) == 0o640
+def test_the_mode_of_existing_files_is_kept_and_reported(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    make_private_directory(tmp_path)
+    assert exposed_mode(tmp_path) == 0o750
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="taken"):
         write_durably(tmp_path / "taken", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_creating_keeps_what_is_there(tmp_path: Path) -> None:
-    create_durably(tmp_path / "file", "first")
+    (tmp_path / ".file.new").write_text("half")  # of a process that was killed
+    write_durably(tmp_path / "file", "whole")
+    assert (tmp_path / "file").read_text() == "whole"
     create_durably(tmp_path / "file", "second")
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "first")]
+    assert (tmp_path / "file").read_text() == "whole"
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "taken"}
 
 
 def test_overwriting_keeps_the_file_in_place(tmp_path: Path) -> None:
@@ -97,30 +93,17 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     again = try_lock(tmp_path / "lock")
     assert again is not None
     os.close(again)
+    (tmp_path / "empty").touch()
+    assert {holder(tmp_path / name) for name in ("empty", "nosuch")} == {"unknown"}
 
 
-# --- Whether something keeps the clock right: the kernel's answer, asked here or by a child.
-
-
-def test_a_child_says_the_same() -> None:
-    assert synchronised() in (True, False, None)
-    assert synchronised_by_child() is synchronised()
-
-
-def test_asking_by_a_child_leaves_nothing_behind() -> None:
-    """An agent asks, and is to stay small (F8)."""
-    code = (
-        "import sys; from protocol_spec.programs.system import *; "
-        "synchronised_by_child(); print('ctypes' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
-# --- A module that was put off is there when it is used, and nothing else is changed.
-
-
-CODE = """
+SMALL = """
+import sys
+from protocol_spec.programs.system import *
+synchronised_by_child()
+assert "ctypes" not in sys.modules
+"""
+LAZY = """
 import sys
 from protocol_spec.programs.mqtt import lazy_import
 finders = list(sys.meta_path)
@@ -131,12 +114,17 @@ assert "http.client" not in sys.modules  # neither of paho nor of this
 assert xmlrpc.client.Fault
 assert "http.client" in sys.modules
 with lazy_import("json.tool"):
-    import html.entities  # another is as ever
+    import html.entities  # another one is loaded as usual
 assert html.entities.__spec__.loader.__class__.__name__ == "SourceFileLoader"
-print("done")
 """
 
 
-def test_it_is_loaded_when_it_is_used() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
-    assert done.stdout == "done\n", done.stderr
+def test_the_kernel_reports_whether_the_clock_is_synchronised() -> None:
+    assert synchronised() in (True, False, None)
+    assert synchronised_by_child() is synchronised()
+
+
+@pytest.mark.parametrize("code", [SMALL, LAZY], ids=["clock", "lazy import"])
+def test_an_agent_loads_no_module_before_it_is_used(code: str) -> None:
+    """F8: it is to stay small."""
+    subprocess.run([sys.executable, "-c", code], check=True)
