@@ -22,7 +22,6 @@ from collector.brokers.directory import BrokerDirectory, has_reloaded
 from collector.brokers.embedded import EmbeddedBroker, is_free
 from collector.data_dir import open_store, read_store, session_name
 from collector.health import OUTDATED, examine, fingerprint
-from collector.rounds.publishing import discovery, discovery_topic
 from collector.settings import Settings, resolve
 from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.processes import free_port
@@ -428,41 +427,3 @@ def test_why_the_name_must_be_secret_on_nats(setup: Setup, tmp_path: Path) -> No
         broker.client(THIEF, client_id="known", clean=False),
     ):
         collectors.wait_for(lambda: collectors.lost)
-
-
-PREFIX = "homeassistant"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setup", PASSWORDS)
-def test_home_assistant_finds_a_campaign_with_one_command(
-    cli: Cli, setup: Setup, tmp_path: Path
-) -> None:
-    """While all runs: the broker lets discovery through, and the collector announces it."""
-    collection = Collection.opened(tmp_path / "data", 3)
-    data, port = collection.data, str(free_port())
-    assert cli(*broker_config(setup, data, "--host", "localhost", "--port", port)).exit_code == 0
-    broker = ConfiguredBroker(setup, data / "broker")
-    if setup.kind == "mosquitto":
-        broker.start()
-    try:
-        with CollectorProcess(data) as process:
-            process.wait_for("collecting for")
-            enrol = ("enrol", "--reader", "home", "--home-assistant", PREFIX, "--data-dir", data)
-            done = cli(*enrol)
-            assert "In Home Assistant: Settings" in done.stdout, done.stderr
-            assert "The running broker uses it now." in done.stdout
-            campaign = collection.campaign()
-            wanted = discovery(campaign, collection.topics)
-            with broker.client("Reader-home", will=(f"{PREFIX}/status", b"offline")) as home:
-                assert all(home.subscribe(f"{PREFIX}/+/+/config", collection.topics.state))
-                assert home.receives(wanted)
-                assert discovery_topic(PREFIX, campaign) in dict(home.received)
-                home.wait_for(lambda: collection.topics.state in dict(home.received))
-            assert "refused" not in "".join(line["message"] for line in process.lines)
-            doctor = json.loads(cli("doctor", "--data-dir", data, "--json").stdout)
-            assert len([f for f in doctor if f["check"].startswith("a reader")]) == 4
-            assert [f for f in doctor if not f["ok"]] == []
-            assert process.terminate() == 0
-    finally:
-        broker.stop()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from collector.data_dir import open_store
 from collector.health import examine
 from collector.settings import PAGE
 from collector.web.live import LIMITS
@@ -26,7 +25,6 @@ NOBODY = ("--broker", "mqtt://127.0.0.1:1")
 SERVES = "page, health and metrics on http://127.0.0.1:"
 
 HALF = b"GET /planner HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
-IMPORTED = re.compile(r"import time: .*\| +(\S+)$")
 
 pytestmark = pytest.mark.slow
 
@@ -62,8 +60,8 @@ def running(fresh: Path) -> Iterator[CollectorProcess]:
         yield process
 
 
-def site_of(process: CollectorProcess, announced: str = SERVES) -> Site:
-    (line,) = [x["message"] for x in process.lines if announced in x["message"]]
+def site_of(process: CollectorProcess) -> Site:
+    (line,) = [x["message"] for x in process.lines if SERVES in x["message"]]
     found = re.search(r":(\d+)/", line)
     assert found
     return Site(int(found[1]))
@@ -200,20 +198,3 @@ def test_it_collects_without_a_page_if_nobody_named_the_port_and_it_is_taken(
             process.wait_for("collecting without a page")
             wait_until(lambda: examine(fresh).running)
             assert process.is_running
-
-
-def test_the_page_loads_neither_the_service_nor_the_mqtt_client(fresh: Path) -> None:
-    """By itself; the page of a running collector is the same command."""
-    open_store(fresh).close()
-    process = CollectorProcess(fresh, extra_environment={"PYTHONPROFILEIMPORTTIME": "1"})
-    process.command[3:] = ["page", "--data-dir", str(fresh), "--listen", "127.0.0.1:0"]
-    with process:
-        process.wait_for("page on http://127.0.0.1:")
-        assert site_of(process, "page on http").get("/").status == 200
-        assert process.terminate() == 0
-    lines = (line["message"].rstrip() for line in process.lines)
-    loaded = {found[1] for line in lines if (found := IMPORTED.match(line))}
-    assert {"collector.web.app", "uvicorn"} <= loaded
-    for name in ("paho", "collector.service", "collector.links.mqtt", "collector.ingest"):
-        assert name not in loaded
-    assert not [name for name in loaded if name.startswith("edge_client")]
