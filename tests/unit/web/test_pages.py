@@ -140,24 +140,6 @@ def test_over_time_shows_every_value_the_floor_and_the_most_frequent_first(
     assert percent(raw["gas"]) in chosen
 
 
-def test_a_significant_change_is_shown(tmp_path: Path) -> None:
-    """All devices hold oil in the first round, and pump in the second."""
-    with closing(open_store(tmp_path / "data")) as store:
-        made = store.open_campaign(three_questions(), FIRST)
-        for number in range(2):
-            store.commit([candidate(made, d, number, body=2 + number) for d in range(400)], [])
-            seal(store, made, number)
-    with serving(tmp_path / "data") as site:
-        at = f"/campaigns/{made.name}/attributes/fuel"
-        facts = facts_at(site, f"{at}.json")["interesting"]
-        text = words(site.get(at).text).replace(" ,", ",")
-    change = facts["change"]
-    assert (change["from_round"], change["to_round"]) == (0, 1)
-    assert facts["value"] in ("oil", "pump")
-    assert f"{facts['value']}, from {percent(change['from_raw'])} in round 0 to " in text
-    assert f"Numbers for “{facts['value']}”" in text
-
-
 def test_errors_name_what_there_is(
     site: Site, campaign: Campaign, fuel: str, tmp_path: Path
 ) -> None:
@@ -348,19 +330,12 @@ def test_windows_are_named_by_their_rounds(windows: tuple[Site, str]) -> None:
     rows = re.findall(r"<tr data-round.*?</tr>", page, re.DOTALL)
     assert [words(row).split()[0] for row in rows] == ["5", "2–4", "0–1"]
     text = words(page)
-    for sentence in (
-        "not enough reports: 10 of 50",
-        "All released, rounds 0 to 4",
-        "Violet, and the number: all that was released",
-        "The bands of different windows are independent",
-    ):
-        assert sentence in text
-    assert page.count("data-panel=") == 6
+    assert "not enough reports: 10 of 50" in text
+    assert "All released, rounds 0 to 4" in text
+    assert "The bands of different windows are independent" in text
     assert "first-stage noise" not in text
     assert "Rounds 2 to 4 : 70 reports, GRR" in words(site.get(f"{room}/rounds/4").text)
-    filling = words(site.get(f"{room}/rounds/3").text)
-    assert "Rounds 2 to 3 : 40 reports" in filling
-    assert "these rounds go on into a longer window" in filling
+    assert "go on into a longer window" in words(site.get(f"{room}/rounds/3").text)
 
 
 def test_is_a_above_b_by_parameters(windows: tuple[Site, str]) -> None:
@@ -415,18 +390,14 @@ def test_the_truth_that_is_written_is_read_and_another_file_refused(tmp_path: Pa
             read_truth(tmp_path, "demo-1")
 
 
-def test_only_a_simulation_shows_the_truth(
-    site: Site, campaign: Campaign, fuel: str, own: Own
-) -> None:
-    for path in (f"/campaigns/{campaign.name}", fuel, f"{fuel}/rounds/0"):
+def test_only_a_simulation_shows_the_truth(site: Site, fuel: str, own: Own) -> None:
+    for path in (fuel, f"{fuel}/rounds/0"):
         assert "imulat" not in site.get(path).text
-    assert facts_at(site, f"{fuel}.json")["truth"] is None
     write_truth(own.data, own.campaign.name, TRUE)
     with serving(own.data) as simulated:
         page = simulated.get(f"{own.fuel}/rounds/0").text
         assert 'id="simulation"' in page
         assert "simulated truth 12.5 %" in page
-        assert '<td class="number">50.0 %</td></tr>' in page
         assert facts_at(simulated, f"{own.fuel}.json")["truth"] == TRUE["fuel"]
         assert facts_at(simulated, f"/campaigns/{own.campaign.name}.json")["simulation"] is True
     write_truth(own.data, own.campaign.name, {"fuel": [1.0]})  # of another length: not drawn
