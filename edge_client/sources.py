@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -149,24 +149,18 @@ def _number_in(path: str) -> float:
     return float(Path(path).read_text(encoding="ascii").split()[0])
 
 
-Facts = Mapping[str, tuple[Callable[[], str | float], str]]
+Facts = Mapping[str, Callable[[], str | float]]
 
 FACTS: Facts = {
-    "model": (_model, "the machine's model name"),
-    "os": (lambda: _distribution("ID"), "the distribution's id, such as debian"),
-    "os_version": (lambda: _distribution("VERSION_ID"), "the distribution's version"),
-    "architecture": (lambda: os.uname().machine, "the processor's architecture, such as aarch64"),
-    "cpu_count": (lambda: os.cpu_count() or 1, "number of processors"),
-    "memory_gib": (
-        lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
-        "memory in GiB (bin it)",
-    ),
-    "cpu_temperature": (
-        lambda: _number_in("/sys/class/thermal/thermal_zone0/temp") / 1000,
-        "processor temperature in °C (bin it)",
-    ),
-    "load": (lambda: os.getloadavg()[2], "load average of 15 minutes (bin it)"),
-    "uptime_days": (lambda: _number_in("/proc/uptime") / 86_400, "days since boot (bin it)"),
+    "model": _model,
+    "os": lambda: _distribution("ID"),
+    "os_version": lambda: _distribution("VERSION_ID"),
+    "architecture": lambda: os.uname().machine,
+    "cpu_count": lambda: os.cpu_count() or 1,
+    "memory_gib": lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+    "cpu_temperature": lambda: _number_in("/sys/class/thermal/thermal_zone0/temp") / 1000,  # °C
+    "load": lambda: os.getloadavg()[2],  # of 15 minutes
+    "uptime_days": lambda: _number_in("/proc/uptime") / 86_400,
 }
 
 
@@ -188,7 +182,7 @@ class MachineSource:
 def read_fact(fact: str, facts: Facts = FACTS) -> str | float:
     """Ask the machine, or raise `SourceFailure` if it does not know."""
     try:
-        return facts[fact][0]()
+        return facts[fact]()
     except (OSError, ValueError, KeyError):
         raise SourceFailure(
             f"this machine does not report its {fact}; nothing was drawn or sent"
@@ -294,23 +288,19 @@ def reader(sources: Mapping[str, Source]) -> Callable[[str], object]:
 # value (P1); only `doctor` tries that.
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An attribute without a source that can be read: why, and lines for the configuration."""
-
-    attribute: str
-    problem: str
-    lines: str = ""
-
-
-def unreadable(attributes: Sequence[Attribute], tables: Mapping[str, Any]) -> Iterator[Unreadable]:
-    """The attributes that this device has no readable source for, whatever their values."""
+def unreadable(attributes: Sequence[Attribute], tables: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The attributes that this device has no readable source for, whatever their values: each with
+    its problem and, if there is no source at all, lines for the configuration."""
+    found = []
     for attribute in attributes:
-        name = attribute.name
+        name, lines = attribute.name, ""
         if name not in tables:
-            yield Unreadable(name, say("there is no source for it"), example(attribute))
-        elif why := _problem(name, tables[name]):
-            yield Unreadable(name, why)
+            problem, lines = say("there is no source for it"), example(attribute)
+        else:
+            problem = _problem(name, tables[name])
+        if problem:
+            found.append({"attribute": name, "problem": problem, "lines": lines})
+    return found
 
 
 def example(attribute: Attribute) -> str:

@@ -17,7 +17,6 @@ from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
 from edge_client.policy import used
 from edge_client.records import Invitation, Membership, Queued, Treatment
-from edge_client.sources import Unreadable
 from edge_client.status import last_heartbeat
 from protocol_spec import Manifest, Rejected, Spending, Topics, decode_report, make_report
 
@@ -44,7 +43,7 @@ def invitation_facts(
     *,
     credentials: Treatment = "none",
     operator_name: str | None = None,
-    sources: Iterable[Unreadable] = (),
+    sources: Iterable[Facts] = (),
 ) -> Facts:
     """Everything an owner should see before agreeing."""
     manifest = invitation.manifest
@@ -59,10 +58,7 @@ def invitation_facts(
         "credentials": credentials,
         "topic": topics.report(device or "a-random-name"),
         "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
-        "sources": [
-            {"attribute": each.attribute, "problem": each.problem, "lines": each.lines}
-            for each in sources
-        ],
+        "sources": list(sources),
     }
 
 

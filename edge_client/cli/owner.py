@@ -83,8 +83,8 @@ def show(settings: Settings, campaign: str | None, html: str | None, as_json: bo
     """
     from edge_client import statement, text  # noqa: PLC0415 - `run` does not need it
 
-    speech = ENGLISH if as_json else settings.owner_language
-    with open_device(settings) as device, in_language(speech):
+    language = ENGLISH if as_json else settings.owner_language
+    with open_device(settings) as device, in_language(language):
         found = [device.find(campaign)] if campaign else device.memberships()
         if html is None:
             print_facts(statement.show_facts(device, found), as_json, text.show_text)

@@ -44,12 +44,12 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with open_client(settings, exclusive=True, timing=timing) as client:
         runner = client.runner(reader(build_all(settings.sources, settings.config)))
-        names = ", ".join(m.name for m in client.memberships() if m.status == "joined")
+        members = [m for m in client.memberships() if m.status == "joined"]
+        names = ", ".join(member.name for member in members)
         started = f"running for {names}: reports leave at random moments of their rounds"
         idle = "running; no campaign is joined, see: allomfree-edge join"
         log.info(started if names else idle)
-        manifests = [m.manifest for m in client.memberships() if m.status == "joined"]
-        if why := first_doubt(manifests, client.clock):
+        if why := first_doubt([member.manifest for member in members], client.clock):
             log.warning("clock: %s", why)
         notify_systemd("READY=1")
         runner.run(

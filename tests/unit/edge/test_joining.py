@@ -590,7 +590,7 @@ def test_a_missing_source_is_reported_with_the_lines_to_add(
     assert fuel.index_of(value) == fuel.otherwise, "an example left as it is answers nothing"
     machine = manifest(attributes=FUEL.replace('"fuel"', '"architecture"')).attributes
     (found,) = unreadable(machine, {})
-    table = tomllib.loads(found.lines)["sources"]["architecture"]
+    table = tomllib.loads(found["lines"])["sources"]["architecture"]
     assert table == {"kind": "machine", "fact": "architecture"}
 
 
