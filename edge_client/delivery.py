@@ -377,8 +377,7 @@ class Delivery:
         at, name = int(self._clock.wall()), queue.name
         queue.settle(self._store)  # what has a receipt was counted before the end
         self._store.finish(name, dict.fromkeys(queue.reports, "closed"))
-        self._store.set_status(name, "left", at)
-        self._store.decide(name, "closed by the collector", at)
+        self._store.set_status(name, "left", at, "closed by the collector")
         del self.queues[name]
         self.reload()
         log.info("%s: the collector has closed the campaign", name)

@@ -259,17 +259,16 @@ class Store:
         found = self.execute("SELECT * FROM before_loss WHERE campaign = ?", (campaign,)).fetchone()
         return None if found is None else Participation(*found[1:])
 
-    def set_status(self, campaign: str, status: Status, at: int) -> None:
-        """Pause, resume or leave. Leaving withdraws what has not been counted yet."""
+    def set_status(self, campaign: str, status: Status, at: int, why: str = "") -> None:
+        """Pause, resume or leave, and remember it, with the reason if the owner did not decide it.
+        Leaving withdraws what has not been counted yet."""
         with self.transaction():
             self.execute("UPDATE campaign SET status = ? WHERE name = ?", (status, campaign))
-            self._decide(campaign, status, at)
+            for what in filter(None, (status, why)):
+                self._decide(campaign, what, at)
             if status == "left":
-                self.execute(
-                    """UPDATE outbox SET fate = 'withdrawn'
-                       WHERE campaign = ? AND fate = 'queued'""",
-                    (campaign,),
-                )
+                left = "UPDATE outbox SET fate = 'withdrawn' WHERE campaign = ? AND fate = 'queued'"
+                self.execute(left, (campaign,))
 
     def decisions(self, campaign: str) -> list[tuple[int, str]]:
         """What the owner or the policy decided about a campaign, and when."""
@@ -277,11 +276,6 @@ class Store:
             "SELECT at, what FROM decision WHERE campaign = ? ORDER BY line", (campaign,)
         )
         return [(at, what) for at, what in rows]
-
-    def decide(self, campaign: str, what: str, at: int) -> None:
-        """Remember a decision that changes nothing else."""
-        with self.transaction():
-            self._decide(campaign, what, at)
 
     def _decide(self, campaign: str, what: str, at: int) -> None:
         self.execute(

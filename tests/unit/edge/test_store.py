@@ -511,7 +511,7 @@ def test_the_first_memo_is_not_charged_if_it_cannot_be_stored(disk: Disk, clock:
     disk.fill()
     with suppress(StorageFailure):
         while True:
-            agent.store.decide(FULL.campaign, "x" * 4000, 0)
+            agent.store.set_status(FULL.campaign, "joined", 0, "x" * 4000)
     with pytest.raises(StorageFailure):
         draw(agent, "c1")
     assert agent.store.charged("colour") == 0.0
