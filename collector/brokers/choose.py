@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from collector.brokers.config import Kind
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import EmbeddedBroker
 from collector.health import fingerprint
@@ -51,28 +52,35 @@ def address_for_devices(settings: Settings) -> BrokerUrl:
 def let_announce(settings: Settings) -> BrokerDirectory | None:
     """Let the collector announce campaigns to Home Assistant, if that was asked for, at a broker
     configured here. Returns what has to be reloaded; None if nothing changed."""
-    path, asked = settings.broker_dir.absolute(), settings.home_assistant
-    if settings.broker is not None or asked is None or not BrokerDirectory.exists(path):
+    if settings.broker is not None or settings.home_assistant is None:
         return None
-    with BrokerDirectory.changing(path):
-        configured = BrokerDirectory.load(path)
-        if configured.plan.home_assistant == (asked or None):
-            return None
-        configured.announce_below(asked or None)
-    return configured
+    return _change_plan(
+        settings, ("mosquitto", "nats"), home_assistant=settings.home_assistant or None
+    )
 
 
 def let_report_to(settings: Settings, campaigns: Iterable[str]) -> BrokerDirectory | None:
-    """Name the campaigns in the access list of a broker configured here, where it can name them.
-    Returns what has to be reloaded; None if nothing changed."""
-    path, names = settings.broker_dir.absolute(), tuple(sorted(campaigns))
+    """Name the campaigns in the access list of a broker configured here. Returns what has to be
+    reloaded; None if nothing changed.
+
+    mosquitto's list needs one line each; NATS's would need one per device, and NATS retains nothing
+    for devices.
+    """
+    return _change_plan(settings, ("mosquitto",), campaigns=tuple(sorted(campaigns)))
+
+
+def _change_plan(
+    settings: Settings, kinds: Sequence[Kind], **changes: Any
+) -> BrokerDirectory | None:
+    path = settings.broker_dir.absolute()
     if not BrokerDirectory.exists(path):
         return None
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
-        if not configured.plan.names_campaigns or configured.plan.campaigns == names:
+        plan = configured.plan
+        if plan.kind not in kinds or plan == replace(plan, **changes):
             return None
-        configured.name_campaigns(names)
+        configured.change_plan(**changes)
     return configured
 
 

@@ -218,12 +218,6 @@ class BrokerPlan:
         return BrokerUrl(True, self.reachable_at, self.port)
 
     @property
-    def names_campaigns(self) -> bool:
-        """Whether the access list names the campaigns that devices may report to. mosquitto's needs
-        one line each; NATS's would need one per device, and NATS retains nothing for devices."""
-        return self.kind == "mosquitto"
-
-    @property
     def everywhere(self) -> bool:
         return self.bind in _EVERYWHERE
 

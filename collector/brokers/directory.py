@@ -171,14 +171,9 @@ class BrokerDirectory:
             with self.changing(self.path):
                 self.load(self.path).write()
 
-    def name_campaigns(self, campaigns: Iterable[str]) -> None:
-        """Let devices report to these campaigns, and to no others where access names campaigns."""
-        self.plan = replace(self.plan, campaigns=tuple(sorted(campaigns)))
-        self.write()
-
-    def announce_below(self, home_assistant: str | None) -> None:
-        """Let the collector announce campaigns to Home Assistant, and readers read that."""
-        self.plan = replace(self.plan, home_assistant=home_assistant)
+    def change_plan(self, **changes: Any) -> None:
+        """Write the files for another plan; the collector's configuration follows from it, too."""
+        self.plan = replace(self.plan, **changes)
         self._files(COLLECTOR).write_configuration(self.plan)
         self.write()
 

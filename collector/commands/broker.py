@@ -287,7 +287,7 @@ def enrol(
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         if settings.home_assistant is not None:
-            configured.announce_below(settings.home_assistant or None)
+            configured.change_plan(home_assistant=settings.home_assistant or None)
         devices = dict(zip(wanted, configured.enrol(wanted) if wanted else []))
         readers = configured.enrol_readers(wanted_readers) if wanted_readers else {}
     facts = {

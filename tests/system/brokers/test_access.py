@@ -69,7 +69,7 @@ def broker(
     place = tmp_path_factory.mktemp("broker") / "broker"
     made = ConfiguredBroker(request.param, place, KITCHEN, GARDEN, ATTIC, LOFT)
     configured = made.configured
-    configured.announce_below(PREFIX)
+    configured.change_plan(home_assistant=PREFIX)
     configured.enrol_readers(["tv"])
     with made.hurry() as running:
         yield running
@@ -333,7 +333,7 @@ LARGE = 1_000_000
 
 def shared(setup: Setup, place: Path) -> ConfiguredBroker:
     broker = ConfiguredBroker(setup, place / "broker", HOSTILE, HONEST)
-    broker.configured.name_campaigns([CAMPAIGN])
+    broker.configured.change_plan(campaigns=(CAMPAIGN,))
     return broker.hurry()
 
 

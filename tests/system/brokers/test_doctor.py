@@ -68,7 +68,7 @@ LIMITS = {
 def configured(setup: Setup, collection: Collection, *names: str, **more: Any) -> ConfiguredBroker:
     """A broker in the collection's directory that knows its campaign, not yet running."""
     broker = ConfiguredBroker(setup, collection.data / "broker", *names, **more)
-    broker.configured.name_campaigns([collection.manifest.campaign])
+    broker.configured.change_plan(campaigns=(collection.manifest.campaign,))
     return broker
 
 
