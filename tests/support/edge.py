@@ -185,12 +185,13 @@ def draw(agent: Agent, value: object = "wood") -> Queued:
     return drawn
 
 
-def draw_rounds(agent: Agent, clock: FakeClock, rounds: int, value: object = "wood") -> list[bytes]:
+def draw_rounds(agent: Agent, rounds: int, value: object = "wood") -> list[bytes]:
     """One report in each of the next rounds, beginning with the one that is open."""
+    assert isinstance(agent.clock, FakeClock)
     payloads = []
     for _ in range(rounds):
         payloads.append(draw(agent, value).payload)
-        clock.pass_time(DAY)
+        agent.clock.pass_time(DAY)
     return payloads
 
 

@@ -87,7 +87,7 @@ def long_statement(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     """Of a device that has reported twelve times and more, in each language."""
     place, clock = tmp_path_factory.mktemp("long"), FakeClock()
     agent = joined_agent(place / "state", clock, daily(count=365))
-    draw_rounds(agent, clock, 15)
+    draw_rounds(agent, 15)
     agent.store.close()
     with Device(place / "state", clock=clock) as device, in_language(request.param):
         file = place / "statement.html"

@@ -101,15 +101,16 @@ def asked(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def at_nobody(asked: Path, state: Path) -> tuple[object, ...]:
-    """The options of `join` for that campaign, at a broker that is not there."""
-    return ("--manifest", asked, "--broker", NOBODY, "--state-dir", state)
+def join(cli: Cli, asked: Path, state: Path) -> Cli:
+    """Runs `join` for that campaign, at a broker that is not there."""
+    words = ("join", "--manifest", asked, "--broker", NOBODY, "--state-dir", state)
+    return lambda *more, **options: cli(*words, *more, **options)
 
 
 @pytest.fixture
-def joined_state(cli: Cli, at_nobody: tuple[object, ...], state: Path) -> Path:
+def joined_state(join: Cli, state: Path) -> Path:
     """The state directory of a device that has joined that campaign."""
-    result = cli("join", *at_nobody, "--yes")
+    result = join("--yes")
     assert result.exit_code == 0, result.stderr
     assert "This device will answer 'fuel', for life." in result.stdout
     return state

@@ -143,14 +143,14 @@ def test_a_campaign_is_found_by_an_unambiguous_prefix(state: Path) -> None:
     ],
 )
 def test_each_memo_is_drawn_and_charged_once_and_the_last_serves_at_the_cap(
-    joined: Joined, clock: FakeClock, cap: int, values: list[str], reports: dict[int, int]
+    joined: Joined, cap: int, values: list[str], reports: dict[int, int]
 ) -> None:
     """Reports from the last memo have the same length, and nothing is charged for them."""
     agent = joined(daily(attributes=COLOUR, max_values=cap))
     bodies: dict[int, bytes] = {}
     lengths = set()
     for value in values:
-        lengths.add(len(draw_rounds(agent, clock, 1, value)[0]))
+        lengths.add(len(draw_rounds(agent, 1, value)[0]))
         for key, memo in memos_of(agent).items():
             assert bodies.setdefault(key, memo.body) == memo.body
     assert {v: m.reports for v, m in memos_of(agent).items()} == reports
@@ -159,15 +159,13 @@ def test_each_memo_is_drawn_and_charged_once_and_the_last_serves_at_the_cap(
 
 
 @pytest.mark.parametrize("limit", ["lifetime_budget", "total_budget"])
-def test_at_the_end_of_a_budget_the_last_memo_serves(
-    joined: Joined, clock: FakeClock, limit: str
-) -> None:
+def test_at_the_end_of_a_budget_the_last_memo_serves(joined: Joined, limit: str) -> None:
     """Lowered to 5 after joining, it pays for two memos of 2, though the campaign allows nine."""
     policy = Policy(max_values=9, lifetime_budget=18.0, total_budget=18.0)
     agent = joined(daily(attributes=COLOUR, max_values=9), policy=policy)
     agent.policy = replace(policy, **{limit: 5.0})  # type: ignore[arg-type]
     for value in ("c0", "c1", "c2", "c3"):
-        draw_rounds(agent, clock, 1, value)
+        draw_rounds(agent, 1, value)
     assert {v: m.reports for v, m in memos_of(agent).items()} == {0: 1, 1: 3}
     assert agent.store.charged("colour") == 4.0
 
@@ -213,10 +211,10 @@ def test_what_is_no_number_is_a_bin_drawn_uniformly(tmp_path: Path, reading: obj
     assert set(bins) == {0, 1, 2}
 
 
-def test_the_memo_itself_never_leaves(joined: Joined, clock: FakeClock) -> None:
+def test_the_memo_itself_never_leaves(joined: Joined) -> None:
     """1024 bits agree by chance with a negligible probability."""
     agent = joined(daily(attributes=COLOUR))
-    payloads = draw_rounds(agent, clock, 10, "c3")
+    payloads = draw_rounds(agent, 10, "c3")
     assert len(set(payloads)) == 10
     assert not any(memos_of(agent)[3].body in payload for payload in payloads)
 
@@ -239,7 +237,7 @@ def test_reports_belong_to_their_campaign_and_have_one_length(
     for number in range(6):
         clock.now = FakeClock().now
         agent = joined(campaign, directory=state / str(number))
-        for payload in draw_rounds(agent, clock, 2, 3):
+        for payload in draw_rounds(agent, 2, 3):
             report = decode_report(payload)
             assert not isinstance(report, Rejected)
             assert report_fault(report, campaign) is None
@@ -284,11 +282,11 @@ def test_a_source_that_never_worked_is_reported_like_any_value(
 @pytest.mark.parametrize("reporting", ["memoized", "hashed", "nested"])
 @pytest.mark.parametrize("attribute", [FUEL, WARMTH, ROOM])
 def test_a_source_that_fails_later_is_reported_from_the_last_memo(
-    joined: Joined, clock: FakeClock, reporting: Reporting, attribute: str
+    joined: Joined, reporting: Reporting, attribute: str
 ) -> None:
     """P1: the same length, and nothing is charged."""
     agent = joined(daily(reporting=reporting, attributes=attribute))
-    (first,) = draw_rounds(agent, clock, 1, 15)
+    (first,) = draw_rounds(agent, 1, 15)
     before, last = memos_of(agent), only(agent).last_value
     drawn = agent.draw(only(agent), broken)
     assert isinstance(drawn, Queued)
@@ -321,15 +319,15 @@ def test_a_campaign_is_promised_all_it_may_ever_cost(
 
 @EVERY_MECHANISM
 def test_forgetting_and_joining_again_is_charged_again(
-    joined: Joined, state: Path, clock: FakeClock, reporting: Reporting
+    joined: Joined, state: Path, reporting: Reporting
 ) -> None:
     """R25."""
     agent = joined(campaign := daily(reporting=reporting, count=4, each=4))
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     agent.store.forget(only(agent), 0)
     assert all(not rows(state)[name] for name in ("campaign", "memo", "drawn_round"))
     agree(agent, campaign)
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     each = campaign.eps_1 if reporting == "once" else campaign.eps_inf
     assert ledger_of(agent) == [each, each]
 
@@ -358,14 +356,12 @@ def test_the_ledger_is_never_below_the_exact_loss_nor_above_the_bound(
 HASHED = daily(reporting="hashed", attributes=many_values())
 
 
-def test_there_is_a_memo_for_each_visited_cell_and_no_more(
-    joined: Joined, clock: FakeClock
-) -> None:
+def test_there_is_a_memo_for_each_visited_cell_and_no_more(joined: Joined) -> None:
     agent = joined(HASHED)
     cell_of = HASHED.mechanisms[0].randomiser(only(agent).device).key
     bodies: dict[int, bytes] = {}
     for i in range(64):
-        draw_rounds(agent, clock, 1, f"v{i:02}")
+        draw_rounds(agent, 1, f"v{i:02}")
         assert only(agent).last_value == cell_of(i), "the cell is stored, not the value"
         for cell, memo in memos_of(agent).items():
             assert bodies.setdefault(cell, memo.body) == memo.body
@@ -374,12 +370,12 @@ def test_there_is_a_memo_for_each_visited_cell_and_no_more(
     assert agent.store.spent(only(agent)).charged == HASHED.lifetime_epsilon
 
 
-def test_another_name_has_another_hash(joined: Joined, clock: FakeClock) -> None:
+def test_another_name_has_another_hash(joined: Joined) -> None:
     """A rejoin under another name after `forget` must not draw with the old name's hash."""
     agent, seen = joined(policy=Policy(lifetime_budget=100.0, total_budget=100.0)), set()
     for _ in range(8):
         agree(agent, HASHED)
-        draw_rounds(agent, clock, 1, "v07")
+        draw_rounds(agent, 1, "v07")
         expected = HASHED.mechanisms[0].randomiser(only(agent).device).key(7)
         assert only(agent).last_value == expected
         seen.add(expected)
@@ -403,14 +399,12 @@ def test_the_second_cell_is_not_frozen_by_what_other_campaigns_spend(
     assert agent.store.charged("colour") == 6.0
 
 
-def test_a_lowered_budget_freezes_the_cell_without_silence(
-    joined: Joined, clock: FakeClock
-) -> None:
+def test_a_lowered_budget_freezes_the_cell_without_silence(joined: Joined) -> None:
     agent = joined(HASHED)
-    draw_rounds(agent, clock, 1, "v07")
+    draw_rounds(agent, 1, "v07")
     agent.policy = Policy(lifetime_budget=3.0)
     for i in range(12):
-        draw_rounds(agent, clock, 1, f"v{i:02}")
+        draw_rounds(agent, 1, f"v{i:02}")
     assert len(memos_of(agent)) == 1
     assert ledger_of(agent) == [2.0]
 
@@ -424,7 +418,7 @@ NESTED = daily(reporting="nested", attributes=many_values())
 def test_all_levels_are_drawn_and_stored_at_once(joined: Joined, clock: FakeClock) -> None:
     agent, levels = joined(NESTED), NESTED.attributes[0].levels
     size = NESTED.mechanisms[0].answer_bytes - 1
-    draw_rounds(agent, clock, 1, "v07")
+    draw_rounds(agent, 1, "v07")
     stored = memos_of(agent)[7].body
     assert len(stored) == size * len(levels)
     agent.store.close()
@@ -438,10 +432,10 @@ def test_all_levels_are_drawn_and_stored_at_once(joined: Joined, clock: FakeCloc
     assert ledger_of(agent) == [2.0]
 
 
-def test_a_changed_value_goes_on_with_the_first(joined: Joined, clock: FakeClock) -> None:
+def test_a_changed_value_goes_on_with_the_first(joined: Joined) -> None:
     agent = joined(NESTED)
-    draw_rounds(agent, clock, 1, "v07")
-    draw_rounds(agent, clock, 2, "v09")
+    draw_rounds(agent, 1, "v07")
+    draw_rounds(agent, 2, "v09")
     assert {key: memo.reports for key, memo in memos_of(agent).items()} == {7: 3}
 
 

@@ -58,28 +58,26 @@ def test_every_command_helps_with_an_example(cli: Cli, verb: str) -> None:
     assert cli("--version").stdout.startswith("allomfree-edge, version ")
 
 
-def test_join_previews_without_joining_and_prints_json(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path
-) -> None:
-    assert "What heats your home?" in cli("join", *at_nobody, "--preview").stdout
-    preview = facts_of(cli("join", *at_nobody, "--preview", "--json"))
+def test_join_previews_without_joining_and_prints_json(asked: Path, join: Cli, state: Path) -> None:
+    assert "What heats your home?" in join("--preview").stdout
+    preview = facts_of(join("--preview", "--json"))
     assert preview["campaign"] == Manifest.from_file(asked).campaign
     assert [a["attribute"] for a in preview["attributes"]] == ["fuel"]
     assert rows(state)["campaign"] == []
-    facts = facts_of(cli("join", *at_nobody, "--json", "--yes"))
+    facts = facts_of(join("--json", "--yes"))
     assert facts.keys() == {"campaign", "device", "attribute", "rounds", "warning"}
-    assert facts_of(cli("join", *at_nobody, "--json", answer="y\n")) == facts
+    assert facts_of(join("--json", answer="y\n")) == facts
 
 
 def test_show_and_status_before_and_after_joining(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path
+    cli: Cli, asked: Path, join: Cli, state: Path
 ) -> None:
     for verb in ("show", "status"):
         assert "No campaign joined." in cli(verb, "--state-dir", state).stdout
     everything = {"source": "*", "used": 0.0, "allowed": 8.0}
     nothing = {"campaigns": [], "ledger": [], "budgets": [everything], "clock": ""}
     assert facts_of(cli("show", "--state-dir", state, "--json")) == nothing
-    cli("join", *at_nobody, "--yes")
+    join("--yes")
     name = Manifest.from_file(asked).campaign
     shown = facts_of(cli("show", name[:6], "--state-dir", state, "--json"))
     assert shown["campaigns"][0]["campaign"] == name
@@ -278,11 +276,9 @@ def test_a_refused_join_leaves_nothing(
     assert not state.exists() or rows(state)["campaign"] == []
 
 
-def test_a_bad_manifest_lists_all_that_is_wrong(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...]
-) -> None:
+def test_a_bad_manifest_lists_all_that_is_wrong(asked: Path, join: Cli) -> None:
     asked.write_text(manifest_text(eps_1=-1.0, count=0), encoding="utf-8")
-    result = cli("join", *at_nobody, "--yes")
+    result = join("--yes")
     assert result.exit_code == 2
     first, *problems = result.stderr.splitlines()
     assert "is not a valid manifest; nothing was sent." in first
@@ -291,12 +287,12 @@ def test_a_bad_manifest_lists_all_that_is_wrong(
 
 
 def test_a_budget_that_a_protocol_cannot_reach_is_refused_with_what_it_can(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...]
+    asked: Path, join: Cli
 ) -> None:
     """R11."""
     table = FUEL.replace("values", 'protocol = "L-SOUE"\nvalues')
     asked.write_text(manifest_text(eps_1=1.9, attributes=table), encoding="utf-8")
-    result = cli("join", *at_nobody, "--yes")
+    result = join("--yes")
     assert result.exit_code == 2
     assert 'attributes[0].protocol = "L-SOUE"' in result.stderr
     assert "at most eps_1 = 1.31" in result.stderr
@@ -323,21 +319,21 @@ def test_a_state_directory_that_cannot_be_used(cli: Cli, joined_state: Path, nam
 
 
 def test_a_clock_before_the_campaign_was_made(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path
+    cli: Cli, asked: Path, join: Cli, state: Path
 ) -> None:
     """For this device it is 1970. Without `created` nothing speaks against the clock."""
     soon = int(time.time()) + 10_000_000
     here = ("--state-dir", state)
     text = manifest_text(first=soon)
     asked.write_text(text, encoding="utf-8")
-    assert "The first round begins at 2" in cli("join", *at_nobody, "--yes").stderr
+    assert "The first round begins at 2" in join("--yes").stderr
     early = cli("report", "--value", "fuel=wood", *here)
     assert (early.exit_code, early.stderr) == (0, "")
     assert "the first round has not begun; it begins at 2" in early.stdout
     assert "FAIL  clock" not in cli("doctor", *here).stdout
     cli("leave", *here)
     asked.write_text(f"created = {soon - 1}\n{text}", encoding="utf-8")
-    assert cli("join", *at_nobody, "--yes").exit_code == 0
+    assert join("--yes").exit_code == 0
     result = cli("report", "--value", "fuel=wood", *here)
     parts = ("the clock is before the campaign's creation", "nothing was drawn or sent", "Set the")
     assert_one_clear_line(result, 1, *parts)
@@ -354,11 +350,11 @@ def test_a_clock_before_the_campaign_was_made(
     ],
 )
 def test_a_misspelt_question_is_refused_before_anything_is_drawn(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path, given: str, message: str
+    cli: Cli, asked: Path, join: Cli, state: Path, given: str, message: str
 ) -> None:
     """Taken as a missing value, the device would have answered "other" for life."""
     asked.write_text(manifest_text(attributes=FUEL + ROOM), encoding="utf-8")
-    assert cli("join", *at_nobody, "--yes").exit_code == 0
+    assert join("--yes").exit_code == 0
     report = ("report", "--value", "room=21", "--state-dir", state, "--timeout", "0.1", "--value")
     done = cli(*report, given)
     assert done.exit_code == 2
@@ -372,15 +368,15 @@ def test_a_misspelt_question_is_refused_before_anything_is_drawn(
 
 
 def test_declining_what_is_joined_already_says_that_the_device_stays(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], joined_state: Path
+    cli: Cli, asked: Path, join: Cli, joined_state: Path
 ) -> None:
     name = Manifest.from_file(asked).campaign
-    done = cli("join", *at_nobody, answer="n\n")
+    done = join(answer="n\n")
     assert done.exit_code == 3
     assert f"This device has already joined {name} and stays in it; nothing was" in done.stderr
     assert f"allomfree-edge leave {name} --state-dir {joined_state}" in done.stderr
     cli("leave", "--state-dir", joined_state)
-    assert "Not joined" in cli("join", *at_nobody, answer="n\n").stderr
+    assert "Not joined" in join(answer="n\n").stderr
 
 
 @pytest.mark.parametrize(
@@ -395,23 +391,22 @@ def test_declining_what_is_joined_already_says_that_the_device_stays(
     ],
 )
 def test_a_refusal_shows_the_line_that_would_allow_it(
-    cli: Cli, asked: Path, at_nobody: Any, state: Path, config: Path, policy: str, line: str
+    join: Cli, asked: Path, state: Path, config: Path, policy: str, line: str
 ) -> None:
     """A preview shows the campaign all the same; budgets are checked when it is joined."""
     config.write_text(f"[policy]\n{policy}\n")
-    words = (*at_nobody, "--config", config)
-    refused = cli("join", *words, "--yes")
+    refused = join("--config", config, "--yes")
     line = line.format(name=Manifest.from_file(asked).campaign)
     change = f"change policy.{line.partition(' ')[0]} in {config}: {line}, below [policy]"
     assert refused.exit_code == 3
     assert refused.stderr.endswith(f"If you agree to it, {change}\n")
     if "budget" not in policy:
-        preview = cli("join", *words, "--preview")
+        preview = join("--config", config, "--preview")
         assert (preview.exit_code, preview.stderr) == (3, refused.stderr)
         assert "What heats your home?" in preview.stdout
     assert rows(state)["campaign"] == []
     config.write_text(f"[policy]\n{line}\n")
-    assert cli("join", *words, "--yes").exit_code == 0
+    assert join("--config", config, "--yes").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["report", "run", "doctor"])

@@ -259,7 +259,7 @@ def remembered(state: Path) -> Remembered | None:
 
 
 def test_join_remembers_what_was_typed_and_prints_what_to_type_next(
-    cli: Cli, at_nobody: tuple[object, ...], state: Path, tmp_path: Path
+    cli: Cli, join: Cli, state: Path, tmp_path: Path
 ) -> None:
     """A file is followed by its name, so that a renewed password is used."""
     password = tmp_path / "password"
@@ -267,7 +267,7 @@ def test_join_remembers_what_was_typed_and_prints_what_to_type_next(
     given = ("--username", "k7f3", "--password-file", password, "--credentials-for", NOBODY)
     for answer, code in (("n\n", 3), ("y\n", 0)):
         assert remembered(state) is None
-        done = cli("join", *at_nobody, *given, answer=answer)
+        done = join(*given, answer=answer)
         assert done.exit_code == code
     assert done.stdout.splitlines()[-1] == f"Next: allomfree-edge run --state-dir {state}"
     assert remembered(state) == Remembered("k7f3", password_file=str(password))
@@ -294,8 +294,7 @@ def test_join_remembers_what_was_typed_and_prints_what_to_type_next(
     ],
 )
 def test_what_join_remembers(
-    cli: Cli,
-    at_nobody: tuple[object, ...],
+    join: Cli,
     state: Path,
     config: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -308,28 +307,26 @@ def test_what_join_remembers(
     named = ("--config", config) if text else ()
     if expected is not None and expected.password:
         monkeypatch.setenv("ALLOMFREE_PASSWORD", SECRET)
-    done = cli("join", *at_nobody, "--yes", *named, *given)
+    done = join("--yes", *named, *given)
     assert done.exit_code == 0, done.stderr
     following = f"Next: allomfree-edge run {further.format(config=config)}--state-dir {state}"
     assert done.stdout.splitlines()[-1] == following
     assert remembered(state) == expected
 
 
-def test_plain_text_is_asked_for_each_time(
-    cli: Cli, at_nobody: tuple[object, ...], state: Path
-) -> None:
+def test_plain_text_is_asked_for_each_time(join: Cli, state: Path) -> None:
     """R18: it is no credential, and the risk is named wherever it is taken."""
-    done = cli("join", *at_nobody, "--yes", "--allow-plaintext", "--username", "k7f3")
+    done = join("--yes", "--allow-plaintext", "--username", "k7f3")
     assert done.stdout.splitlines()[-1].endswith(f"run --state-dir {state} --allow-plaintext")
     assert remembered(state) == Remembered("k7f3")
 
 
 def test_forget_forgets_them_with_the_last_campaign_there(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path
+    cli: Cli, asked: Path, join: Cli, state: Path
 ) -> None:
-    cli("join", *at_nobody, "--yes", "--username", "k7f3")
+    join("--yes", "--username", "k7f3")
     asked.write_text(manifest_text(slug="second"), encoding="utf-8")
-    cli("join", *at_nobody, "--yes")
+    join("--yes")
     assert cli("forget", "second", "--yes", "--state-dir", state).exit_code == 0
     assert remembered(state) == Remembered("k7f3")
     assert cli("forget", "--yes", "--state-dir", state).exit_code == 0

@@ -561,16 +561,16 @@ def asked(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def preview(cli: Cli, at_nobody: tuple[object, ...], config: Path) -> Callable[[str], str]:
+def preview(join: Cli, config: Path) -> Callable[[str], str]:
     """What `join` prints with a configuration, on both streams."""
 
-    def join(text: str) -> str:
+    def preview(text: str) -> str:
         config.write_text(text, encoding="utf-8")
-        done = cli("join", *at_nobody, "--config", config, "--preview")
+        done = join("--config", config, "--preview")
         assert done.exit_code == 0, done.stderr
         return str(done.stdout + done.stderr)
 
-    return join
+    return preview
 
 
 def test_a_missing_source_is_reported_with_the_lines_to_add(
@@ -615,10 +615,10 @@ def test_a_source_that_cannot_be_read_at_all_is_reported(
     assert "Add to" not in text, "there is a table already"
 
 
-def test_programs_see_missing_sources_too(cli: Cli, at_nobody: tuple[object, ...]) -> None:
-    sources = facts_of(cli("join", *at_nobody, "--preview", "--json"))["sources"]
+def test_programs_see_missing_sources_too(join: Cli) -> None:
+    sources = facts_of(join("--preview", "--json"))["sources"]
     assert [each["attribute"] for each in sources] == ["fuel", "room"]
-    joined = cli("join", *at_nobody, "--yes", "--json")
+    joined = join("--yes", "--json")
     assert facts_of(joined)["campaign"]
     assert "Not ready" in joined.stderr, "also where nobody is asked"
 
@@ -635,7 +635,7 @@ READINGS = {
 
 
 def test_neither_output_nor_exit_code_depends_on_the_value(
-    cli: Cli, at_nobody: tuple[object, ...], config: Path, tmp_path: Path
+    join: Cli, config: Path, tmp_path: Path
 ) -> None:
     """P1: whether a source that is there works is as private as its value."""
     script, field, was_run = (tmp_path / name for name in ("read", "value.json", "was-run"))
@@ -648,7 +648,7 @@ def test_neither_output_nor_exit_code_depends_on_the_value(
         script.write_text(f"#!/bin/sh\ntouch {was_run}\n{command}\n")
         script.chmod(0o700)
         field.write_text({"nothing": "", "a failure": "{}"}.get(name, '{"celsius": 21.5}'))
-        done = cli("join", *at_nobody, "--config", config, "--preview")
+        done = join("--config", config, "--preview")
         found[name] = (done.exit_code, done.stdout, done.stderr)
     assert found["an answer"][0] == 0
     assert "Not ready" not in found["an answer"][1]

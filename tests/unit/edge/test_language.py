@@ -240,7 +240,7 @@ def test_all_that_is_shown_is_translated(
     """Whatever the mechanism: the invitation, the joining, the statement and the page."""
     asked = daily(reporting=reporting, attributes=attributes, count=8, each=8, max_values=1)
     agent = joined(asked)
-    draw_rounds(agent, clock, drawn)
+    draw_rounds(agent, drawn)
     member = only(agent)
     agent.store.close()
     with EdgeClient(state, clock=clock, exclusive=False) as client, in_language(DISGUISE):
@@ -272,10 +272,10 @@ def test_all_that_is_shown_is_translated(
     ],
 )
 def test_yes_and_no_are_understood(
-    cli: Cli, at_nobody: tuple[object, ...], state: Path, code: str, answer: str, agrees: bool
+    join: Cli, state: Path, code: str, answer: str, agrees: bool
 ) -> None:
     """Nothing but a yes is a yes, in any language; any other answer is asked for again."""
-    done = cli("join", *at_nobody, "--language", code, answer=answer)
+    done = join("--language", code, answer=answer)
     assert done.exit_code == (0 if agrees else 3), done.output
     with EdgeClient(state) as client:
         assert len(client.memberships()) == agrees
@@ -289,28 +289,23 @@ def test_yes_and_no_are_understood(
     ],
 )
 def test_the_owner_is_asked_in_the_language_of_the_locale(
-    cli: Cli,
-    at_nobody: tuple[object, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    code: str,
-    question: str,
-    otherwise: str,
+    join: Cli, monkeypatch: pytest.MonkeyPatch, code: str, question: str, otherwise: str
 ) -> None:
     monkeypatch.setenv("LC_ALL", f"{code}_XX.UTF-8")
-    done = cli("join", *at_nobody, answer="n\n")
+    done = join(answer="n\n")
     assert question in done.output.replace("\u00a0", " ")
     assert otherwise in done.stderr.replace("\u00a0", " ")
-    assert "Do you agree?" in cli("join", *at_nobody, "--language", "en", answer="n\n").output
+    assert "Do you agree?" in join("--language", "en", answer="n\n").output
 
 
 @EVERY_OTHER
 def test_json_is_the_same_in_every_language(
-    cli: Cli, at_nobody: tuple[object, ...], state: Path, code: str, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, join: Cli, state: Path, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preview, speak = ("join", *at_nobody, "--json", "--preview"), ("--language", code)
+    preview, speak = ("--json", "--preview"), ("--language", code)
     show, status = ("show", "--state-dir", state, "--json"), ("status", "--state-dir", state)
-    assert cli(*preview, *speak).stdout == cli(*preview).stdout
-    cli("join", *at_nobody, "--yes", *speak)
+    assert join(*preview, *speak).stdout == join(*preview).stdout
+    join("--yes", *speak)
     assert cli(*show, *speak).stdout == cli(*show).stdout
     plain = cli(*status).stdout
     monkeypatch.setenv("LC_ALL", code)

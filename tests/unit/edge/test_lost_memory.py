@@ -57,7 +57,7 @@ Damage = Callable[[Path], object]
 def used(joined: Joined, state: Path, clock: FakeClock) -> Path:
     """A state directory with a week of reports, properly closed."""
     agent = joined(daily())
-    draw_rounds(agent, clock, 7)
+    draw_rounds(agent, 7)
     agent.store.close()
     return state
 
@@ -89,8 +89,8 @@ def write_mark(content: bytes) -> Damage:
 
 def replace_by_another_device(state: Path) -> None:
     other = state.parent / "other"
-    agent = joined_agent(other, clock := FakeClock(), daily())
-    draw_rounds(agent, clock, 20)
+    agent = joined_agent(other, FakeClock(), daily())
+    draw_rounds(agent, 20)
     agent.store.close()
     shutil.copy(database(other), database(state))
 
@@ -207,11 +207,11 @@ def test_random_damage_is_refused_by_name_or_has_no_effect(
 
 
 def test_an_old_copy_is_refused_and_the_newest_accepted(
-    joined: Joined, used: Path, clock: FakeClock, tmp_path: Path
+    joined: Joined, used: Path, tmp_path: Path
 ) -> None:
     backup = database(used).read_bytes()
     agent = joined()
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     agent.store.close()
     newest, before = as_killed(used, tmp_path / "newest"), rows(used)
     database(used).write_bytes(backup)
@@ -222,12 +222,12 @@ def test_an_old_copy_is_refused_and_the_newest_accepted(
 
 
 def test_an_old_copy_of_a_running_store_is_refused(
-    agent: Agent, state: Path, clock: FakeClock, tmp_path: Path
+    agent: Agent, state: Path, tmp_path: Path
 ) -> None:
     """Database and log copied together from an earlier moment, as a backup program does."""
-    draw_rounds(agent, clock, 3)
+    draw_rounds(agent, 3)
     backup = as_killed(state, tmp_path / "backup")
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     killed = as_killed(state, tmp_path / "killed")
     Store(as_killed(killed, tmp_path / "control"), exclusive=True).close()
     for name in ("state.db", "state.db-wal", "state.db-shm"):
@@ -237,9 +237,9 @@ def test_an_old_copy_of_a_running_store_is_refused(
 
 @pytest.mark.parametrize("kept", [0, 32, 2 * PAGE])
 def test_a_log_that_lost_its_end_is_a_rollback(
-    agent: Agent, state: Path, clock: FakeClock, tmp_path: Path, kept: int
+    agent: Agent, state: Path, tmp_path: Path, kept: int
 ) -> None:
-    draw_rounds(agent, clock, 3)
+    draw_rounds(agent, 3)
     killed = as_killed(state, tmp_path / "killed")
     log = killed / "state.db-wal"
     assert log.stat().st_size > 10 * PAGE
@@ -288,8 +288,8 @@ GENEROUS = Policy(lifetime_budget=100.0, total_budget=100.0, max_values=2)
 def before(joined: Joined, clock: FakeClock) -> Membership:
     """The membership of a device that drew two memos: 4 are charged to its one attribute."""
     agent = joined(CAMPAIGN)
-    draw_rounds(agent, clock, 1, "wood")
-    draw_rounds(agent, clock, 1, "gas")
+    draw_rounds(agent, 1, "wood")
+    draw_rounds(agent, 1, "gas")
     member = only(agent)
     agent.store.close()
     return member
@@ -453,10 +453,10 @@ WINDOW = 12
 def answered(joined: Joined, clock: FakeClock, connections: Connections) -> Agent:
     """Two memos of 128 bytes, more reports than are kept for show, and a restart."""
     agent = joined(daily(attributes=COLOUR, max_values=2, count=3650))
-    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c17")
+    draw_rounds(agent, KEPT_FOR_SHOW, "c17")
     agent.store.close()
     agent = joined(connect=connections)
-    draw_rounds(agent, clock, KEPT_FOR_SHOW, "c500")
+    draw_rounds(agent, KEPT_FOR_SHOW, "c500")
     return agent
 
 
@@ -475,8 +475,8 @@ def files_with(markers: set[bytes], state: Path) -> set[str]:
     return {name for name, content in files.items() if any(m in content for m in markers)}
 
 
-def test_no_marker_is_left_in_any_file(answered: Agent, state: Path, clock: FakeClock) -> None:
-    payloads = draw_rounds(answered, clock, KEPT_FOR_SHOW, "c17")
+def test_no_marker_is_left_in_any_file(answered: Agent, state: Path) -> None:
+    payloads = draw_rounds(answered, KEPT_FOR_SHOW, "c17")
     answered.store.finish(only(answered).name, dict.fromkeys(range(50), "counted"))
     wanted = markers(answered, payloads)
     assert {"state.db-wal", "highwater"} <= files_with(wanted, state)
@@ -497,14 +497,12 @@ def test_no_marker_is_left_next_to_another_reader(answered: Agent, state: Path) 
         assert files_with(wanted, state) == set()
 
 
-def test_reports_that_are_no_longer_kept_are_erased(
-    joined: Joined, state: Path, clock: FakeClock
-) -> None:
+def test_reports_that_are_no_longer_kept_are_erased(joined: Joined, state: Path) -> None:
     """Not only unlinked: their bytes are gone from the database long before `forget`."""
     agent = joined(daily(attributes=COLOUR))
-    first = draw_rounds(agent, clock, 5, "c1")
+    first = draw_rounds(agent, 5, "c1")
     agent.store.finish(only(agent).name, dict.fromkeys(range(5), "counted"))
-    draw_rounds(agent, clock, KEPT_FOR_SHOW + 1, "c1")
+    draw_rounds(agent, KEPT_FOR_SHOW + 1, "c1")
     agent.store.close()
     assert files_with({payload[-WINDOW:] for payload in first}, state) == set()
 
@@ -523,12 +521,12 @@ def test_the_ledger_stays_and_a_rejoin_draws_and_charges_again(answered: Agent) 
     assert only(answered).device != membership.device
 
 
-def test_forgetting_gives_no_fresh_budget(joined: Joined, clock: FakeClock) -> None:
+def test_forgetting_gives_no_fresh_budget(joined: Joined) -> None:
     """12 pay for six memos of 2, and no more."""
     agent = joined()
     for _ in range(6):
         agree(agent, daily())
-        draw_rounds(agent, clock, 1)
+        draw_rounds(agent, 1)
         agent.store.forget(only(agent), 0)
     with pytest.raises(PermissionError, match="12 of its lifetime budget of 12 is already used"):
         agree(agent, daily())

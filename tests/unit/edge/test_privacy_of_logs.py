@@ -87,10 +87,10 @@ def chain(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__ or error.__context__
 
 
-def test_the_search_finds_what_is_there(joined: Joined, clock: FakeClock) -> None:
+def test_the_search_finds_what_is_there(joined: Joined) -> None:
     """A negative control."""
     agent = joined(daily(attributes=ATTRIBUTE))
-    draw_rounds(agent, clock, 1, SECRET)
+    draw_rounds(agent, 1, SECRET)
     memo = agent.store.memos(only(agent).name)[77].body
     for text in (f"{memo!r}", f"{list(memo)}", memo.hex(), f"value {SECRET}", memo.hex(" ")):
         assert leaked(text, private(agent)), text
@@ -137,7 +137,7 @@ def test_a_running_agent_logs_nothing_private(
 def test_exceptions_hold_nothing_private(joined: Joined, state: Path, clock: FakeClock) -> None:
     connections = Connections()
     agent = joined(daily(attributes=ATTRIBUTE), connect=connections)
-    draw_rounds(agent, clock, 2, SECRET)
+    draw_rounds(agent, 2, SECRET)
     secrets, membership = private(agent), only(agent)
 
     def double_draw() -> None:
@@ -179,11 +179,11 @@ def error_of(attempt: Callable[[], object]) -> Exception:
     ],
 )
 def test_the_command_line_prints_nothing_private(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], state: Path, config: Path, text: str
+    cli: Cli, asked: Path, join: Cli, state: Path, config: Path, text: str
 ) -> None:
     """At the debug level, whatever the owner types; only `report` may repeat it on stdout."""
     asked.write_text(manifest_text(attributes=ATTRIBUTE), encoding="utf-8")
-    cli("join", *at_nobody, "--yes")
+    join("--yes")
     with EdgeClient(state) as client:
         client.agent.draw(client.find(), lambda _: SECRET)
         secrets = private(client.agent)

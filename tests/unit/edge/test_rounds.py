@@ -107,7 +107,7 @@ def test_a_round_is_open_from_its_first_instant_to_its_last(
 def test_a_jump_of_the_clock_buys_no_second_draw(
     agent: Agent, clock: FakeClock, jump: float
 ) -> None:
-    draw_rounds(agent, clock, 3)
+    draw_rounds(agent, 3)
     drawn = draw(agent)
     clock.set_forward(jump)
     assert isinstance(attempt(agent), Wait)
@@ -129,7 +129,7 @@ def test_after_a_jump_forward_a_full_period_must_really_pass(
 
 
 def test_after_a_jump_back_no_round_is_drawn_twice(agent: Agent, clock: FakeClock) -> None:
-    draw_rounds(agent, clock, 5)
+    draw_rounds(agent, 5)
     clock.set_forward(-4 * DAY)
     for _ in range(3):
         assert attempt(agent) is Wait.CLOCK_BEHIND

@@ -172,12 +172,12 @@ def test_odds_are_those_of_the_mechanism() -> None:
 @pytest.mark.parametrize("attribute", [FUEL, FUEL + "changes = true\n", ROOM, WARMTH])
 @EVERY_MECHANISM
 def test_memos_of_what_changes_are_warned_of(
-    cli: Cli, asked: Path, at_nobody: tuple[object, ...], reporting: Reporting, attribute: str
+    asked: Path, join: Cli, reporting: Reporting, attribute: str
 ) -> None:
     """Once in what is read before agreeing, and once for the attribute that was drawn."""
     text = manifest_text(reporting=reporting, attributes=attribute, period=DAY)
     asked.write_text(text, encoding="utf-8")
-    joined = cli("join", *at_nobody, "--yes")
+    joined = join("--yes")
     assert joined.exit_code == 0, joined.output
     warned = reporting in ("memoized", "nested") and attribute != FUEL
     assert joined.stdout.count("Warning: this is about something that changes") == 2 * warned
@@ -191,10 +191,8 @@ def shown_text(client: EdgeClient) -> str:
     return plain(f"{shown} {status_text(status_facts(client))}")
 
 
-def test_show_prints_exactly_the_bytes_and_what_they_say(
-    agent: Agent, clock: FakeClock, opened: EdgeClient
-) -> None:
-    payloads = draw_rounds(agent, clock, 3)
+def test_show_prints_exactly_the_bytes_and_what_they_say(agent: Agent, opened: EdgeClient) -> None:
+    payloads = draw_rounds(agent, 3)
     agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
     facts = campaign_facts(opened, opened.find())
     assert [row["bytes"] for row in facts["queued"]] == [payloads[2].hex(" ")]
@@ -206,12 +204,10 @@ def test_show_prints_exactly_the_bytes_and_what_they_say(
     assert all(payload.hex(" ") in campaign_text(facts) for payload in payloads)
 
 
-def test_show_never_prints_the_true_value_or_the_memo(
-    joined: Joined, clock: FakeClock, opened: EdgeClient
-) -> None:
+def test_show_never_prints_the_true_value_or_the_memo(joined: Joined, opened: EdgeClient) -> None:
     """R23."""
     agent = joined(daily(attributes=COLOUR))
-    draw_rounds(agent, clock, 2, "c77")
+    draw_rounds(agent, 2, "c77")
     memo = agent.store.memos(only(agent).name)[77].body
     facts = campaign_facts(opened, opened.find())
     page = re.sub("<[^>]*>", "", statement_page(opened, opened.memberships()))
@@ -249,11 +245,9 @@ def test_the_preview_of_every_mechanism_is_what_is_sent(
     assert f"<b>{noise}</b>" in statement_page(opened, opened.memberships())
 
 
-def test_hashed_reports_say_the_values_of_their_group(
-    joined: Joined, clock: FakeClock, opened: EdgeClient
-) -> None:
+def test_hashed_reports_say_the_values_of_their_group(joined: Joined, opened: EdgeClient) -> None:
     agent = joined(daily(reporting="hashed", attributes=many_values(16)))
-    draw_rounds(agent, clock, 12, "v03")
+    draw_rounds(agent, 12, "v03")
     cell_of = only(agent).mechanism.randomiser(only(agent).device).key
     groups = {cell: [f"v{i:02}" for i in range(16) if cell_of(i) == cell] for cell in (0, 1)}
     for row in campaign_facts(opened, opened.find())["queued"]:
@@ -282,12 +276,10 @@ def test_why_nothing_is_due(agent: Agent, clock: FakeClock, opened: EdgeClient) 
 # --- what was spent -------------------------------------------------------------------------------
 
 
-def test_the_ledger_shown_is_the_one_stored(
-    joined: Joined, clock: FakeClock, opened: EdgeClient
-) -> None:
+def test_the_ledger_shown_is_the_one_stored(joined: Joined, opened: EdgeClient) -> None:
     agent = joined(daily(max_values=2), policy=Policy(max_values=2))
-    draw_rounds(agent, clock, 3, "wood")
-    draw_rounds(agent, clock, 1, "gas")
+    draw_rounds(agent, 3, "wood")
+    draw_rounds(agent, 1, "gas")
     facts, lines = campaign_facts(opened, opened.find()), ledger_facts(opened)
     status = status_facts(opened)
     assert (facts["memos"], facts["reports"], facts["epsilon_charged"]) == (2, 4, 4.0)
@@ -304,13 +296,13 @@ def test_the_ledger_shown_is_the_one_stored(
 
 @EVERY_MECHANISM
 def test_what_was_spent_is_shown_exactly_with_its_bound(
-    joined: Joined, clock: FakeClock, opened: EdgeClient, reporting: Reporting
+    joined: Joined, opened: EdgeClient, reporting: Reporting
 ) -> None:
     campaign = daily(reporting=reporting, count=3, each=3)
     agent = joined(campaign)
     first = campaign.eps_1 if reporting == "once" else campaign.eps_inf
     assert f"the first report books epsilon {first:g}." in shown_text(opened)
-    draw_rounds(agent, clock, 2)
+    draw_rounds(agent, 2)
     exact, bound = campaign.mechanisms[0].epsilon_after(2), campaign.lifetime_epsilon
     booked = 2 * campaign.eps_1 if reporting == "once" else campaign.eps_inf
     text = shown_text(opened)
@@ -353,10 +345,8 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def test_the_page_shows_what_show_prints(
-    agent: Agent, clock: FakeClock, state: Path, opened: EdgeClient
-) -> None:
-    draw_rounds(agent, clock, 3)
+def test_the_page_shows_what_show_prints(agent: Agent, state: Path, opened: EdgeClient) -> None:
+    draw_rounds(agent, 3)
     agent.store.finish(only(agent).name, {0: "counted", 1: "missed"})
     before = rows(state)
     text = Reader(statement_page(opened, opened.memberships())).text
@@ -379,12 +369,12 @@ def test_the_page_shows_what_show_prints(
 
 
 def test_the_page_fetches_and_runs_nothing_and_everyone_can_read_it(
-    joined: Joined, clock: FakeClock, opened: EdgeClient
+    joined: Joined, opened: EdgeClient
 ) -> None:
     """What others wrote is text."""
     hostile = '<script>alert("x")</script>&'
     table = f"[[attributes]]\nname = 'fuel'\nquestion = '{hostile}'\nvalues = ['{hostile}', 'b']\n"
-    draw_rounds(joined(daily(attributes=table)), clock, 3, hostile)
+    draw_rounds(joined(daily(attributes=table)), 3, hostile)
     text = statement_page(opened, opened.memberships())
     reader = Reader(text)
     assert hostile in reader.text
@@ -603,7 +593,7 @@ finally:
 
 
 @pytest.mark.usefixtures("home")
-def test_the_page_command(agent: Agent, clock: FakeClock, state: Path) -> None:
+def test_the_page_command(agent: Agent, state: Path) -> None:
     """It shows what is there at each moment, loads no MQTT, and ends on SIGTERM."""
     words = ("page", "--port", "0", "--state-dir", str(state), "--language", "de")
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -619,7 +609,7 @@ def test_the_page_command(agent: Agent, clock: FakeClock, state: Path) -> None:
         assert "Noch hat nichts dieses Gerät verlassen." in first
         assert f"allomfree-edge leave {daily().campaign} --state-dir {state}" in first
         assert "laden Sie die Seite neu" in first
-        draw_rounds(agent, clock, 1)
+        draw_rounds(agent, 1)
         assert "Runde 0" in fetch(port, path)[1]
         server.send_signal(signal.SIGTERM)
         loaded = set(server.communicate(timeout=60)[0].split())

@@ -121,7 +121,7 @@ def test_a_second_memo_or_payload_and_an_earlier_round_are_impossible(
 
 def test_a_row_leaves_the_outbox_only_by_its_fate(agent: Agent, clock: FakeClock) -> None:
     """I5: neither other rounds, pausing nor time removes a queued report; leaving does."""
-    payloads = draw_rounds(agent, clock, 3)
+    payloads = draw_rounds(agent, 3)
     name = only(agent).name
     agent.store.set_status(name, "paused", 0)
     agent.store.set_status(name, "joined", 0)
@@ -135,14 +135,14 @@ def test_a_row_leaves_the_outbox_only_by_its_fate(agent: Agent, clock: FakeClock
     assert fates == ["withdrawn", "counted", "withdrawn"]
 
 
-def test_pruning_spares_queued_rows(agent: Agent, clock: FakeClock) -> None:
+def test_pruning_spares_queued_rows(agent: Agent) -> None:
     """Old rows go, but a queued report stays however old it is."""
-    first = draw_rounds(agent, clock, 1)
+    first = draw_rounds(agent, 1)
     name = only(agent).name
     for number in range(1, 3 * KEPT_FOR_SHOW):
-        draw_rounds(agent, clock, 1)
+        draw_rounds(agent, 1)
         agent.store.finish(name, {number: "counted"})
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     kept = agent.store.reports(name)
     assert kept[0].payload == first[0]
     assert [row.fate for row in kept if row.fate == "queued"] == ["queued"] * 2
@@ -264,14 +264,12 @@ def test_too_many_campaigns_are_refused_before_anything_is_drawn(agent: Agent, s
 
 
 @pytest.mark.parametrize("damage", ["slot 0", "slot 1", "behind"])
-def test_the_mark_is_restored_at_once(
-    agent: Agent, state: Path, clock: FakeClock, damage: str
-) -> None:
+def test_the_mark_is_restored_at_once(agent: Agent, state: Path, damage: str) -> None:
     """After a damaged slot, or a kill between commit and mark: the mark may be behind the
     database, never ahead of it, and a rollback is still noticed."""
-    draw_rounds(agent, clock, 3)
+    draw_rounds(agent, 3)
     behind = (state / "highwater").read_bytes()
-    draw_rounds(agent, clock, 1)
+    draw_rounds(agent, 1)
     agent.store.close()
     if damage == "behind":
         (state / "highwater").write_bytes(behind)
@@ -284,11 +282,9 @@ def test_the_mark_is_restored_at_once(
     assert restored.sequence == 4
 
 
-def test_the_mark_follows_every_draw_and_no_look(
-    agent: Agent, state: Path, clock: FakeClock
-) -> None:
+def test_the_mark_follows_every_draw_and_no_look(agent: Agent, state: Path) -> None:
     for sequence in range(1, 4):
-        draw_rounds(agent, clock, 1)
+        draw_rounds(agent, 1)
         before = (state / "highwater").stat().st_mtime_ns
         Store(state, exclusive=False).close()
         assert (state / "highwater").stat().st_mtime_ns == before
@@ -485,7 +481,7 @@ def draw_until_full(agent: Agent, clock: FakeClock) -> StorageFailure:
 def test_a_full_disk_refuses_the_draw_and_nothing_else(disk: Disk, clock: FakeClock) -> None:
     """Also over a restart; and later rounds go on by themselves."""
     agent = disk.agent(clock)
-    draw_rounds(agent, clock, 2, "c1")
+    draw_rounds(agent, 2, "c1")
     disk.fill()
     assert "Nothing new was drawn or sent" in str(draw_until_full(agent, clock))
     before = rows(disk.state)
