@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import EdgeClient
 from edge_client.agent import Agent, ReadValue
 from edge_client.errors import PolicyRefusal, SettingsError
 from edge_client.policy import Policy
@@ -21,7 +20,6 @@ from tests.support.edge import (
     COLOUR,
     DAY,
     FUEL,
-    NOBODY,
     ROOM,
     WARMTH,
     Connections,
@@ -117,17 +115,6 @@ def test_a_user_name_that_is_no_device_name_is_refused(joined: Joined, device: s
     with pytest.raises(SettingsError, match=r"invalid device name .* Nothing was drawn or sent"):
         agree(agent, daily(), device=device)
     assert agent.store.memberships() == []
-
-
-def test_a_campaign_is_found_by_an_unambiguous_prefix(state: Path) -> None:
-    with EdgeClient(state) as client:
-        for slug in ("heat-east", "heat-west"):
-            campaign = daily(slug=slug, first=None)
-            client.join(client.invitation(manifest=campaign, broker=NOBODY))
-        assert client.find("heat-w").name.startswith("heat-west-")
-        for name, message in (("heat", "could be several"), (None, "no name could be several")):
-            with pytest.raises(LookupError, match=message):
-                client.find(name)
 
 
 # --- R09: a new memo only for an unseen value; at the cap or the end of the budget the last serves
@@ -397,16 +384,6 @@ def test_the_second_cell_is_not_frozen_by_what_other_campaigns_spend(
         clock.pass_time(DAY)
     assert len(agent.store.memos(HASHED.campaign)) == 2
     assert agent.store.charged("colour") == 6.0
-
-
-def test_a_lowered_budget_freezes_the_cell_without_silence(joined: Joined) -> None:
-    agent = joined(HASHED)
-    draw_rounds(agent, 1, "v07")
-    agent.policy = Policy(lifetime_budget=3.0)
-    for i in range(12):
-        draw_rounds(agent, 1, f"v{i:02}")
-    assert len(memos_of(agent)) == 1
-    assert ledger_of(agent) == [2.0]
 
 
 # --- nested ---------------------------------------------------------------------------------------

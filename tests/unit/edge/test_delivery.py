@@ -20,7 +20,7 @@ from edge_client.daemon import Runner
 from edge_client.records import Timing
 from edge_client.status import HEARTBEAT_BYTES, HEARTBEAT_FILE, Heartbeat, last_heartbeat
 from edge_client.store import Store
-from protocol_spec import Presence, Rejected, State, Topics, decode_report, digest8
+from protocol_spec import Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import DeviceLink, MemoryBroker
 from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.programs.packets import Message
@@ -36,7 +36,6 @@ from tests.support.edge import (
     agree,
     by_port,
     daily,
-    draw,
     last_state,
     only,
     runner_of,
@@ -224,30 +223,6 @@ def test_one_broker_that_returns_does_not_hurry_another(
     turn(runner)
     assert [len(tally.deliveries) for tally in tallies] == [2, 1]
     runner.close()
-
-
-def test_a_rejoin_with_another_attribute_uses_its_noise(joined: Joined, clock: FakeClock) -> None:
-    """Forgotten and joined again in one process: the attribute is drawn again, of another size."""
-    tables = "".join(
-        f'[[attributes]]\nname = "a{k}"\nquestion = "?"\nprotocol = "L-OSUE"\n'
-        f"values = {[f'v{i}' for i in range(k)]}\n"
-        for k in (9, 300)
-    )
-    campaign, attributes = daily(attributes=tables), set()
-    agent = joined()
-    for _ in range(12):
-        membership = agree(agent, campaign)
-        attributes.add(membership.attribute.name)
-        report = decode_report(draw(agent, "v0").payload)
-        assert not isinstance(report, Rejected)
-        counted = membership.mechanism.supported(report.body, membership.device).body
-        assert membership.mechanism.counted.fault(counted) is None
-        assert len(report.body) == campaign.body_bytes
-        agent.store.forget(only(agent), 0)
-        clock.pass_time(DAY)
-        if len(attributes) == 2:
-            break
-    assert len(attributes) == 2
 
 
 # --- what a broker retains is asked for again -----------------------------------------------------

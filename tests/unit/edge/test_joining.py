@@ -82,36 +82,17 @@ def test_limits(policy: Policy, options: dict[str, Any], limit: str | None) -> N
         policy.check(daily(**options))
 
 
-@pytest.mark.parametrize(
-    ("budget", "charged", "allowed"),
-    [(2.0, 0.0, True), (2.0, 0.1, False), (6.0, 4.0, True), (6.0, 4.1, False), (1.9, 0.0, False)],
-)
-def test_the_lifetime_budget(budget: float, charged: float, allowed: bool) -> None:
-    policy = Policy(lifetime_budget=budget)
-    assert policy.allows_charge(daily().eps_inf, charged) is allowed
-    if not allowed:
-        with pytest.raises(PolicyRefusal, match="nothing was drawn, sent or spent"):
-            policy.check_budget("test", "fuel", daily().eps_inf, charged)
-
-
-def test_the_defaults_protect_a_private_person() -> None:
-    """P6: the numbers that docs/privacy.md argues for."""
-    assert (
-        Policy.from_table({})
-        == Policy()
-        == Policy(
-            max_eps_inf=2.0, lifetime_budget=4.0, max_values=1, min_period=3_600, total_budget=8.0
-        )
-    )
-
-
 def test_a_refusal_names_campaign_limit_numbers_and_remedy() -> None:
+    """P6: the defaults are those that docs/privacy.md argues for."""
+    assert Policy() == Policy(
+        max_eps_inf=2.0, lifetime_budget=4.0, max_values=1, min_period=3_600, total_budget=8.0
+    )
     with pytest.raises(PolicyRefusal) as refused:
-        Policy(max_eps_inf=1.0).check(daily())
+        Policy().check(daily(eps_inf=3.0))
     assert str(refused.value) == (
-        f"{daily().campaign} may reveal eps_inf = 2, more than 1. Refused by your policy; nothing "
-        "was drawn, sent or spent. If you agree to it, change policy.max_eps_inf in the "
-        "configuration file: max_eps_inf = 2.0, below [policy]"
+        f"{daily(eps_inf=3.0).campaign} may reveal eps_inf = 3, more than 2. Refused by your "
+        "policy; nothing was drawn, sent or spent. If you agree to it, change policy.max_eps_inf "
+        "in the configuration file: max_eps_inf = 3.0, below [policy]"
     )
 
 
@@ -191,15 +172,6 @@ def test_a_campaign_beyond_the_policy_leaves_no_trace_and_draws_nothing(
     assert files(state) == before
 
 
-def test_a_default_does_not_stop_what_was_joined(joined: Joined) -> None:
-    """Only a limit that the owner set does; but nothing like it is joined any more."""
-    agent = joined(daily(eps_inf=4.0, max_values=3, period=60, grace=60))
-    agent.policy = Policy()
-    draw(agent)
-    with pytest.raises(PolicyRefusal, match=r"policy\.max_eps_inf"):
-        agree(agent, daily(slug="other", eps_inf=4.0))
-
-
 def test_one_attribute_that_cannot_be_afforded_refuses_the_campaign(
     joined: Joined, state: Path
 ) -> None:
@@ -242,14 +214,18 @@ def test_a_loss_of_unknown_size_counts_for_every_source_and_once_in_total(
         agree(agent, daily())
 
 
-def test_going_on_with_a_memo_costs_no_budget(agent: Agent, clock: FakeClock) -> None:
-    """A budget that is used up does not stop a campaign that is paid for."""
+def test_a_campaign_that_is_paid_for_goes_on(joined: Joined, clock: FakeClock) -> None:
+    """A used budget does not stop it, nor a default limit; but nothing like it is joined again."""
+    agent = joined(daily(eps_inf=4.0, max_values=3))
     draw(agent)
-    agent.policy = Policy(lifetime_budget=2.0)
+    agent.policy = Policy(max_eps_inf=4.0, max_values=3, lifetime_budget=4.0)
     agent.store.set_status(only(agent).name, "left", 0)
-    agree(agent, daily())
+    agree(agent, only(agent).manifest)
+    agent.policy = Policy()
     clock.pass_time(DAY)
     draw(agent)
+    with pytest.raises(PolicyRefusal, match=r"policy\.max_eps_inf"):
+        agree(agent, daily(slug="other", eps_inf=4.0))
 
 
 @pytest.mark.parametrize("late", [0, 10 * 365 * DAY])

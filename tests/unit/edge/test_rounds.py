@@ -40,7 +40,6 @@ from tests.support.edge import (
     broken,
     daily,
     draw,
-    draw_rounds,
     joined_agent,
     ledger_of,
     many_values,
@@ -103,22 +102,8 @@ def test_a_round_is_open_from_its_first_instant_to_its_last(
     assert draw(agent).round == number
 
 
-@pytest.mark.parametrize("jump", [3600, -3600, DAY, -DAY, 10 * YEAR, -10 * YEAR])
-def test_a_jump_of_the_clock_buys_no_second_draw(
-    agent: Agent, clock: FakeClock, jump: float
-) -> None:
-    draw_rounds(agent, 3)
-    drawn = draw(agent)
-    clock.set_forward(jump)
-    assert isinstance(attempt(agent), Wait)
-    clock.set_forward(-jump)
-    assert attempt(agent) is Wait.DRAWN
-    assert only(agent).last_round == drawn.round
-
-
-def test_after_a_jump_forward_a_full_period_must_really_pass(
-    agent: Agent, clock: FakeClock
-) -> None:
+def test_a_jump_of_the_clock_buys_no_second_draw(agent: Agent, clock: FakeClock) -> None:
+    """After one forward a full period must really pass; after one back no round comes again."""
     draw(agent)
     clock.set_forward(5 * DAY)
     assert attempt(agent) is Wait.CLOCK_AHEAD
@@ -126,17 +111,13 @@ def test_after_a_jump_forward_a_full_period_must_really_pass(
     assert attempt(agent) is Wait.CLOCK_AHEAD
     clock.pass_time(1)
     assert draw(agent).round == 6
-
-
-def test_after_a_jump_back_no_round_is_drawn_twice(agent: Agent, clock: FakeClock) -> None:
-    draw_rounds(agent, 5)
-    clock.set_forward(-4 * DAY)
+    clock.set_forward(-3 * DAY)
     for _ in range(3):
         assert attempt(agent) is Wait.CLOCK_BEHIND
         clock.pass_time(DAY)
     assert attempt(agent) is Wait.DRAWN
     clock.pass_time(DAY)
-    assert draw(agent).round == 5
+    assert draw(agent).round == 7
 
 
 def test_a_reboot_causes_no_draw_and_one_without_a_clock_waits(
@@ -222,17 +203,6 @@ def test_waiting_uses_no_randomness(agent: Agent, clock: FakeClock) -> None:
     clock.pass_time(DAY)
     with pytest.raises(NoEntropy):
         attempt(silent)
-
-
-def test_two_campaigns_keep_their_own_rounds(agent: Agent, clock: FakeClock) -> None:
-    weekly = daily(slug="weekly", period=7 * DAY, count=52)
-    agree(agent, weekly)
-    drawn: Counter[str] = Counter()
-    for _ in range(21):
-        for member in agent.store.memberships():
-            drawn[member.name] += isinstance(agent.draw(member, lambda _: "wood"), Queued)
-        clock.pass_time(DAY)
-    assert drawn == {daily().campaign: 21, weekly.campaign: 3}
 
 
 # --- reporting once: rounds are drawn at joining, for life, and no other is ever answered ---------

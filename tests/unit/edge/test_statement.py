@@ -53,11 +53,9 @@ from edge_client.text import campaign_text, invitation_text, joined_text, ledger
 from protocol_spec import (
     LONGITUDINAL,
     Manifest,
-    Randomiser,
     Reporting,
     calibrate,
     lifetime_odds,
-    make_report,
     report_odds,
 )
 from protocol_spec.mechanisms import MECHANISMS
@@ -71,7 +69,6 @@ from tests.support.edge import (
     WARMTH,
     FakeClock,
     Joined,
-    colours,
     daily,
     draw,
     draw_rounds,
@@ -214,18 +211,6 @@ def test_show_never_prints_the_true_value_or_the_memo(joined: Joined, opened: Ed
     assert "last_value" not in facts
     assert memo.hex() not in (str(facts) + page).replace(" ", "")
     assert "c77" not in page
-
-
-@pytest.mark.parametrize("protocol", LONGITUDINAL)
-@pytest.mark.parametrize("k", [2, 9, 300])
-def test_a_payload_has_the_same_length_for_every_value(protocol: str, k: int) -> None:
-    """R26."""
-    campaign = daily(attributes=colours(k).replace("L-OSUE", protocol), eps_inf=2.0, eps_1=0.2)
-    randomiser, lengths = Randomiser(campaign.calibrations[0]), set()
-    for number in range(k):
-        body = randomiser.report(randomiser.memoize(number))
-        lengths.add(len(make_report(campaign, 5, 0, body).encode()))
-    assert len(lengths) == 1
 
 
 @EVERY_MECHANISM

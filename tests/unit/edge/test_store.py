@@ -352,27 +352,17 @@ def test_a_file_that_others_can_use_is_refused(
 
 @pytest.mark.parametrize("wrong", [0o755, 0o750, 0o701])
 def test_a_directory_that_others_can_enter_is_refused(state: Path, wrong: int) -> None:
+    """Or that belongs to somebody else."""
     state.mkdir()
     state.chmod(wrong)
     with pytest.raises(StateExposed, match=f"mode {wrong:o}.*chmod 700 {state}"):
         Store(state, exclusive=True)
     assert not any(state.iterdir())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_somebody_elses_directory_is_refused(state: Path) -> None:
-    state.mkdir(mode=0o700)
-    os.chown(state, 12345, 12345)
-    with pytest.raises(StateExposed, match="belongs to another user; nothing was drawn or sent"):
-        Store(state, exclusive=True)
-
-
-def test_a_file_in_the_place_of_the_directory_is_refused(state: Path) -> None:
-    state.write_text("not a directory")
-    with pytest.raises(StorageFailure, match=f"{state} cannot be used.*--state-dir"):
-        Store(state, exclusive=True)
-    with pytest.raises(StorageFailure, match="cannot be used"):
-        Store(state / "below", exclusive=True)
+    state.chmod(0o700)
+    if os.geteuid() == 0:  # only root can give a directory away
+        os.chown(state, 12345, 12345)
+        with pytest.raises(StateExposed, match="belongs to another user; nothing was drawn or se"):
+            Store(state, exclusive=True)
 
 
 # --- one agent at a time; the lock ends with the process, however it ends -------------------------
