@@ -9,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,15 +18,12 @@ from typing import Any, Self
 from edge_client import EdgeClient
 from edge_client.cli.report import serve
 from edge_client.clock import SystemClock
-from edge_client.daemon import Runner
-from edge_client.link import MakeLink, PahoLink
-from edge_client.records import Draw, Membership, Memo, Queued, Timing
+from edge_client.records import Queued, Timing
 from edge_client.settings import resolve
-from edge_client.store import Store
-from protocol_spec import Manifest, Randomiser, make_report
+from protocol_spec import Manifest
 from protocol_spec.programs.output import set_up_logging
 from tests.support.campaigns import manifest
-from tests.support.edge import QUICK, ROOMY
+from tests.support.edge import ROOMY
 from tests.support.harness import ROOT
 from tests.support.warm_starts import WarmProcess, is_warm
 
@@ -66,8 +62,8 @@ def run_command(
             process.kill()
         out.seek(0)
         err.seek(0)
-        said = out.read().decode(), err.read().decode()
-    return subprocess.CompletedProcess(command, code, *said)
+        output = out.read().decode(), err.read().decode()
+    return subprocess.CompletedProcess(command, code, *output)
 
 
 def joined(
@@ -75,10 +71,7 @@ def joined(
 ) -> Path:
     """Join a campaign without asking the broker; returns a configuration file for the agent."""
     with EdgeClient(state, policy=ROOMY) as client:
-        client.join(
-            client.invitation(manifest=manifest, broker=broker),
-            device=device,
-        )
+        client.join(client.invitation(manifest=manifest, broker=broker), device=device)
     config = state.with_suffix(".toml")
     sources = "".join(f'[sources.{a.name}]\nvalue = "{value}"\n' for a in manifest.attributes)
     config.write_text(f'state_dir = "{state}"\n{sources}')
@@ -96,8 +89,10 @@ def draw_now(state: Path, value: str = "wood") -> bytes:
 class AgentProcess:
     """`allomfree-edge run`, its log collected line by line. Ended by its own process id.
 
-    With a `timing` of its own it is the same code, started by the program below.
+    With a `timing` it is the same code, started by the program below.
     """
+
+    process: subprocess.Popen[bytes] | WarmProcess
 
     def __init__(
         self,
@@ -108,14 +103,19 @@ class AgentProcess:
     ) -> None:
         self.command = [*EDGE, "run", "--config", str(config), *flags]
         if timing is not None:
-            quick = (sys.executable, "-m", "tests.support.edge_processes")
-            self.command = [*quick, str(config), json.dumps(asdict(timing))]
+            program = (sys.executable, "-m", "tests.support.edge_processes")
+            self.command = [*program, str(config), json.dumps(asdict(timing))]
         self._extra = extra_environment
         self.lines: list[dict[str, Any]] = []
-        self._said = threading.Condition()
+        self._logged = threading.Condition()
 
     def __enter__(self) -> Self:
-        self.process = self._started()
+        known, pipe = environment(self._extra), subprocess.PIPE
+        if is_warm(self.command, self._extra):
+            self.process = WarmProcess(self.command, known, stderr=pipe)
+        else:
+            null = subprocess.DEVNULL
+            self.process = subprocess.Popen(self.command, env=known, stderr=pipe, stdin=null)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         return self
@@ -126,14 +126,6 @@ class AgentProcess:
         self._reader.join(20)
         assert self.process.stderr
         self.process.stderr.close()
-
-    def _started(self) -> subprocess.Popen[bytes] | WarmProcess:
-        known = environment(self._extra)
-        if is_warm(self.command, self._extra):
-            return WarmProcess(self.command, known, stderr=subprocess.PIPE)
-        return subprocess.Popen(
-            self.command, env=known, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
 
     @property
     def pid(self) -> int:
@@ -149,40 +141,33 @@ class AgentProcess:
         return self.process.wait(20)
 
     def wait_for(self, text: str, *, times: int = 1, timeout: float = 40.0) -> None:
-        """Until the log has said something that often."""
-        with self._said:
-            if not self._said.wait_for(lambda: self.said(text) >= times, timeout):
+        """Until the text has been logged that often."""
+        with self._logged:
+            if not self._logged.wait_for(lambda: self.logged(text) >= times, timeout):
                 raise AssertionError(f"{text!r} is not in the log: {self.lines}")
 
-    def said(self, text: str) -> int:
-        """How often the log has said something so far."""
+    def logged(self, text: str) -> int:
+        """How many lines have the text so far."""
         return sum(text in line["message"] for line in list(self.lines))
 
     def _read(self) -> None:
         assert self.process.stderr
         for line in self.process.stderr:
-            with self._said:
-                self.lines.append(_parsed(line))
-                self._said.notify_all()
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        fields = None
-    return fields if isinstance(fields, dict) else {"message": line.decode(errors="replace")}
+            try:
+                fields = json.loads(line)
+            except ValueError:  # not of the log: a traceback
+                fields = {"message": line.decode(errors="replace")}
+            with self._logged:
+                self.lines.append(fields)
+                self._logged.notify_all()
 
 
 def wait_until(done: Callable[[], bool], timeout: float = 30.0) -> None:
-    """For what gives no sign when it happens."""
+    """Poll for what gives no notification when it happens."""
     limit = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < limit
         time.sleep(0.01)
-
-
-# --- The agent's loop in the test's own process and thread, one turn at a time.
 
 
 def fresh_manifest(**options: object) -> Manifest:
@@ -190,51 +175,8 @@ def fresh_manifest(**options: object) -> Manifest:
     return manifest(slug=f"t-{os.urandom(4).hex()}", **options)
 
 
-@contextmanager
-def one_queued(
-    state: Path,
-    url: str,
-    asked: Manifest | None = None,
-    *,
-    timing: Timing = QUICK,
-    make_link: MakeLink = PahoLink,
-) -> Iterator[tuple[Runner, bytes]]:
-    """An agent with this round's report drawn and not yet sent."""
-    with EdgeClient(state, policy=ROOMY, timing=timing, make_link=make_link) as client:
-        invitation = client.invitation(manifest=asked or manifest(), broker=url)
-        drawn = client.agent.draw(
-            client.join(invitation, device="device"),
-            lambda _: "wood",
-        )
-        assert isinstance(drawn, Queued)
-        with closing(client.runner(lambda _: "wood")) as carrier:
-            yield carrier, drawn.payload
-
-
-@contextmanager
-def many_queued(
-    state: Path, count: int, url: str, *, keepalive: int = 60
-) -> Iterator[tuple[Runner, Manifest, list[bytes], Path]]:
-    """Rounds of an hour that are over, each with its report queued and not yet too late."""
-    asked = manifest(first=int(time.time()) - count * 3600 - 5, grace=count * 7200)
-    config = joined(state, asked, url)
-    with EdgeClient(state, keepalive=keepalive, timing=QUICK) as client:
-        payloads = fill_outbox(client.store, client.find(), range(count))
-        with closing(client.runner(lambda _: "wood")) as carrier:
-            yield carrier, asked, payloads, config
-
-
-def outbox(carrier: Runner) -> list[Queued]:
-    (membership,) = carrier.agent.store.memberships()
-    return carrier.agent.store.reports(membership.name)
-
-
-def queued(carrier: Runner) -> list[bytes]:
-    return [row.payload for row in outbox(carrier) if row.fate == "queued"]
-
-
 class RoundClock(SystemClock):
-    """Stands at the first instant of the round it is told."""
+    """Stands at the first instant of the round that a test sets."""
 
     def __init__(self, asked: Manifest) -> None:
         self._rounds = asked.rounds
@@ -245,22 +187,6 @@ class RoundClock(SystemClock):
 
     def boot(self) -> str:
         return f"boot {self.round}"
-
-
-def fill_outbox(store: Store, membership: Membership, rounds: Iterable[int]) -> list[bytes]:
-    """Queue a report for each of these rounds, as if drawn when they were open."""
-    payloads: list[bytes] = []
-    randomiser, schedule = Randomiser(membership.mechanism.calibration), membership.manifest.rounds
-    memo = randomiser.memoize(0)
-    for number in rounds:
-        body = randomiser.report(memo)
-        report = make_report(membership.manifest, number, membership.attribute_index, body)
-        payloads.append(report.encode())
-        at, deadline = schedule.opens(number), schedule.deadline(number)
-        queued = Queued(membership.name, number, payloads[-1], deadline, at, "queued")
-        is_new = len(payloads) == 1
-        store.record(membership, Draw(queued, Memo(0, memo, 0), is_new, "an earlier boot", 0.0))
-    return payloads
 
 
 def main(config: str, timing: str) -> None:

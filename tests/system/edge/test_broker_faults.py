@@ -20,7 +20,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
-from edge_client.link import WINDOW, PahoLink
+from edge_client.daemon import Runner
+from edge_client.link import WINDOW, MakeLink, PahoLink
 from edge_client.records import Queued, Timing
 from protocol_spec import (
     Manifest,
@@ -32,16 +33,13 @@ from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats, Tally, leave
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.collector_processes import resident
-from tests.support.edge import QUICK, last_state, receipt, tick_until
+from tests.support.edge import QUICK, ROOMY, last_state, receipt, tick_until
 from tests.support.edge_processes import (
     AgentProcess,
+    RoundClock,
     draw_now,
     fresh_manifest,
     joined,
-    many_queued,
-    one_queued,
-    outbox,
-    queued,
     wait_until,
 )
 from tests.support.hostile import ATTACKS, Hostile
@@ -65,6 +63,51 @@ INSISTENT = Timing(step=0.005, resend=0.01, reconnect=0.005, reconnect_longest=0
 SOON = Timing(step=0.1, resend=1.0, reconnect=0.2, reconnect_longest=0.4)
 
 
+@contextmanager
+def one_queued(
+    state: Path,
+    url: str,
+    asked: Manifest | None = None,
+    *,
+    timing: Timing = QUICK,
+    make_link: MakeLink = PahoLink,
+) -> Iterator[tuple[Runner, bytes]]:
+    """An agent in this process with this round's report drawn and not yet sent."""
+    with EdgeClient(state, policy=ROOMY, timing=timing, make_link=make_link) as client:
+        invitation = client.invitation(manifest=asked or manifest(), broker=url)
+        drawn = client.agent.draw(client.join(invitation, device="device"), lambda _: "wood")
+        assert isinstance(drawn, Queued)
+        with closing(client.runner(lambda _: "wood")) as carrier:
+            yield carrier, drawn.payload
+
+
+@contextmanager
+def many_queued(
+    state: Path, count: int, url: str, *, keepalive: int = 60
+) -> Iterator[tuple[Runner, Manifest, list[bytes], Path]]:
+    """Rounds of an hour that are over, each with its report queued and not yet too late."""
+    asked = manifest(first=int(time.time()) - count * 3600 - 5, grace=count * 7200)
+    config, clock = joined(state, asked, url), RoundClock(asked)
+    with EdgeClient(state, policy=ROOMY, clock=clock) as client:
+        for clock.round in range(count):
+            client.agent.draw(client.find(), lambda _: "wood")
+        payloads = [row.payload for row in client.store.reports(asked.campaign)]
+    with (
+        EdgeClient(state, keepalive=keepalive, timing=QUICK) as client,
+        closing(client.runner(lambda _: "wood")) as carrier,
+    ):
+        yield carrier, asked, payloads, config
+
+
+def outbox(carrier: Runner) -> list[Queued]:
+    (membership,) = carrier.agent.store.memberships()
+    return carrier.agent.store.reports(membership.name)
+
+
+def queued(carrier: Runner) -> list[bytes]:
+    return [row.payload for row in outbox(carrier) if row.fate == "queued"]
+
+
 # --- real brokers, the agent as a process --------------------------------------------------------
 
 
@@ -83,7 +126,7 @@ def test_a_broker_that_restarts_without_its_sessions(own_broker: Broker, tmp_pat
         with Tally(broker.port, asked, keep_session=True) as tally:
             agent.wait_for("round 0 was counted")
             assert tally.payloads == {("device", 0): {payload}}
-        assert agent.said(WRITTEN_OFF) == 1
+        assert agent.logged(WRITTEN_OFF) == 1
 
 
 @pytest.mark.slow
@@ -333,7 +376,7 @@ def test_an_agent_survives_every_attack_in_little_memory(tmp_path: Path) -> None
             before = resident(agent.pid)
             agent.wait_for("round 0 was counted", timeout=120)
             assert resident(agent.pid) < before + EXTRA_MIB
-            assert agent.said("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
+            assert agent.logged("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
             assert agent.is_running
     assert hostile.left == []
 
