@@ -143,10 +143,10 @@ class AgentProcess:
     def wait_for(self, text: str, *, times: int = 1, timeout: float = 40.0) -> None:
         """Until the text has been logged that often."""
         with self._logged:
-            if not self._logged.wait_for(lambda: self.logged(text) >= times, timeout):
+            if not self._logged.wait_for(lambda: self.said(text) >= times, timeout):
                 raise AssertionError(f"{text!r} is not in the log: {self.lines}")
 
-    def logged(self, text: str) -> int:
+    def said(self, text: str) -> int:
         """How many lines have the text so far."""
         return sum(text in line["message"] for line in list(self.lines))
 

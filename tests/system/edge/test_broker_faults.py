@@ -126,7 +126,7 @@ def test_a_broker_that_restarts_without_its_sessions(own_broker: Broker, tmp_pat
         with Tally(broker.port, asked, keep_session=True) as tally:
             agent.wait_for("round 0 was counted")
             assert tally.payloads == {("device", 0): {payload}}
-        assert agent.logged(WRITTEN_OFF) == 1
+        assert agent.said(WRITTEN_OFF) == 1
 
 
 @pytest.mark.slow
@@ -376,7 +376,7 @@ def test_an_agent_survives_every_attack_in_little_memory(tmp_path: Path) -> None
             before = resident(agent.pid)
             agent.wait_for("round 0 was counted", timeout=120)
             assert resident(agent.pid) < before + EXTRA_MIB
-            assert agent.logged("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
+            assert agent.said("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
             assert agent.is_running
     assert hostile.left == []
 

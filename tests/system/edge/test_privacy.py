@@ -240,7 +240,7 @@ def test_a_flood_causes_no_draw_of_a_running_agent(nats: Nats, tmp_path: Path) -
         agent.wait_for("was counted")
         for topic, payload in flood(asked, random.Random(1)):
             tally.send(topic, payload)
-        agent.wait_for("was counted", times=agent.logged("was counted") + 2)
+        agent.wait_for("was counted", times=agent.said("was counted") + 2)
         assert agent.is_running
         assert agent.terminate() == 0
     with EdgeClient(state) as client:

@@ -98,7 +98,7 @@ def test_a_running_agent_can_be_looked_at_and_paused(nats: Nats, tmp_path: Path)
     asked, state = fresh_manifest(period=2, grace=3600), tmp_path / "state"
     config = joined(state, asked, nats.url)
     with Tally(nats.port, asked) as tally, AgentProcess(config) as agent:
-        while agent.logged("was counted") < 3:
+        while agent.said("was counted") < 3:
             with EdgeClient(state, exclusive=False) as client:
                 client.store.reports(asked.campaign)
             assert agent.is_running, agent.lines
@@ -110,7 +110,7 @@ def test_a_running_agent_can_be_looked_at_and_paused(nats: Nats, tmp_path: Path)
         with EdgeClient(state, exclusive=False) as client:
             last = client.find().last_round
         assert edge("resume", "--config", config).returncode == 0
-        agent.wait_for("was counted", times=agent.logged("was counted") + 1)
+        agent.wait_for("was counted", times=agent.said("was counted") + 1)
         warned = [line["message"] for line in agent.lines if line["level"] != "info"]
         # A test machine may have no time server, which an agent logs.
         assert [message for message in warned if not message.startswith("clock: ")] == []
