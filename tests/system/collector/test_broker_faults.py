@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import resource
 import subprocess
 import threading
@@ -48,9 +47,6 @@ from tests.support.network import CONNACK, PINGREQ, PUBACK, Peer, Proxy, Script,
 DEVICES = 20
 
 
-NONSENSE = 6
-
-
 FLOOD = 20_000
 
 
@@ -86,21 +82,6 @@ def deliver(wire: Wire, collection: Collection, first_mid: int = 1) -> None:
 
 
 # --- brokers and networks -------------------------------------------------------------------------
-def test_a_broker_that_comes_later(
-    collection: Collection, launcher: Launcher, tmp_path: Path
-) -> None:
-    broker = Nats(tmp_path / "nats")
-    run = launcher.start(collection.options(broker))
-    run.wait_for("Connection refused; reports wait")
-    wait_until(
-        lambda: "Connection refused" in facts("health", "--data-dir", collection.data)["finding"]
-    )
-    with broker:
-        wait_until_open(collection, broker.port)
-        send(broker, collection)
-        collection.wait_for(DEVICES)
-    assert_each_once(collection.look(), DEVICES)
-    assert run.said("Connection refused") == 1, "once, not at every attempt"
 
 
 def test_a_broker_that_restarts(
@@ -162,30 +143,6 @@ def test_acknowledged_only_where_it_was_delivered(
     counted = collection.look()
     assert_each_once(counted, DEVICES)
     assert counted.outcomes[Outcome.DUPLICATE] == DEVICES
-
-
-def test_a_connection_cut_again_and_again(
-    collection: Collection, quick_nats: Broker, launcher: Launcher
-) -> None:
-    with Proxy(quick_nats.port) as proxy, Publisher(quick_nats.port) as publisher:
-        launcher.start(collection.options(proxy))
-        wait_until_open(collection, quick_nats.port)
-        for number, start in enumerate(range(0, DEVICES, 5), 1):
-            publisher.send(collection.reports()[: start + 5])
-            proxy.reset()
-            assert proxy.wait_for_connections(number + 1)
-        collection.wait_for(DEVICES)
-        assert_each_once(collection.look(), DEVICES)
-
-
-def test_split_frames(collection: Collection, broker: Broker, launcher: Launcher) -> None:
-    with Proxy(broker.port, one_by_one=True) as proxy:
-        run = launcher.start(collection.options(proxy))
-        wait_until_open(collection, broker.port)
-        send(broker, collection)
-        collection.wait_for(DEVICES)
-        assert_each_once(collection.look(), DEVICES)
-        assert run.terminate() == 0
 
 
 def test_a_half_open_connection_is_noticed(
@@ -305,33 +262,6 @@ def test_a_flood_does_not_fill_the_memory(
         health = examine(collection.data).facts()
         assert second.terminate() == 0
     assert 0 < health["largest_batch"] <= BATCH
-    assert_each_once(collection.look(), DEVICES)
-
-
-def test_a_broker_that_sends_nonsense(collection: Collection, launcher: Launcher) -> None:
-    """Bytes that are no MQTT cost the connection, never the collector."""
-    noise = random.Random(5)
-    connections: list[Wire] = []
-
-    def babbling(wire: Wire) -> None:
-        if not wire.expect_connect():
-            return
-        connections.append(wire)
-        wire.connack()
-        if len(connections) > NONSENSE:
-            deliver(wire, collection)
-            wire.serve(lambda published: wire.puback(published.mid))
-            return
-        wire.send(frame(noise.randrange(1, 16), noise.randbytes(20), noise.randrange(16)))
-        wire.send(noise.randbytes(30))
-        wire.hang_up()
-
-    with Peer(babbling) as peer:
-        run = launcher.start(collection.options(peer))
-        run.wait_for("connected to", times=NONSENSE + 1)
-        collection.wait_for(DEVICES)
-        assert run.is_running
-        run.kill()
     assert_each_once(collection.look(), DEVICES)
 
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from collector.data_dir import DATABASE, open_store
+from collector.data_dir import DATABASE
 from collector.health import examine
-from protocol_spec import Outcome, Request, RequestKind, digest8
+from protocol_spec import Request, RequestKind, digest8
 from protocol_spec.topics import marker
-from testbed.brokers import Broker, Mosquitto, Nats
+from testbed.brokers import Broker
 from tests.support.collector_processes import (
     TIMING,
     Collection,
@@ -25,32 +24,12 @@ from tests.support.collector_processes import (
     Publisher,
     assert_each_once,
     facts,
-    own_bits,
-    send_quickly,
     wait_until_open,
 )
 from tests.support.edge_processes import wait_until
-from tests.support.harness import need
 from tests.support.network import Proxy
 
 DEVICES = 40
-
-
-BACKLOG = 12_000
-
-
-class Roomy(Mosquitto):
-    """Keeps more than a thousand messages for a collector that is away."""
-
-    extra = "allow_anonymous true\nmax_queued_messages 0\nmax_inflight_messages 2000\n"
-
-
-@pytest.fixture(params=["nats", "mosquitto"])
-def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
-    need(request.param if request.param == "mosquitto" else "nats-server")
-    kind = Roomy if request.param == "mosquitto" else Nats
-    with kind(tmp_path / "broker") as running:
-        yield running
 
 
 @pytest.fixture
@@ -104,30 +83,6 @@ def test_a_database_that_is_held_over_the_deadline(
     collection.wait_until_sealed()
     run.kill()
     assert_each_once(collection.look(), DEVICES)
-
-
-@pytest.mark.slow
-def test_a_campaign_behind_the_queue_of_another(
-    collection: Collection, patient: Broker, launcher: Launcher
-) -> None:
-    """The collector comes back after the deadline; the broker holds A's reports, then B's."""
-    other = own_bits(DEVICES, slug="other")
-    with closing(open_store(collection.data)) as store:
-        store.open_campaign(other, collection.manifest.rounds.opens(0))
-    second = Collection(collection.data, other, DEVICES, collection.namespace)
-    first = launcher.start(collection.options(patient, clock=str(collection.clock)))
-    wait_until_open(second, patient.port)
-    assert first.terminate() == 0
-    send_quickly(patient.port, [collection.report(i % DEVICES) for i in range(BACKLOG)])
-    send_quickly(patient.port, second.reports())
-    collection.pass_deadline()
-    run = launcher.start(collection.options(patient, clock=str(collection.clock)))
-    second.wait_until_sealed()
-    run.kill()
-    counted = second.look()
-    assert counted.counts == [1] * DEVICES
-    assert counted.outcomes[Outcome.DUPLICATE] == BACKLOG - DEVICES
-    assert Outcome.LATE not in counted.outcomes
 
 
 def test_a_device_that_reports_and_withdraws_in_turn(

@@ -1,5 +1,4 @@
-"""The data directory: its owner's alone (R22), one service at a time, a heartbeat and its key
-in it, and moving it to PostgreSQL."""
+"""The data directory: its owner's alone (R22), one service at a time; and moving to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from collector.web.metrics import exposition, registry
 from collector.web.process import page_command
 from protocol_spec import Outcome
 from tests.support.collector import FIRST, candidate, seal, three_questions
-from tests.support.command_line import NOBODY, Cli, facts_of, mistaken
+from tests.support.command_line import Cli, facts_of, mistaken
 from tests.support.databases import new_schema, snapshot
 from tests.support.harness import need
 
@@ -212,31 +211,6 @@ def test_the_command_prints_what_was_moved(cli: Cli, full: Path) -> None:
     assert command[-2:] == ["--store", address.url], "the page reads the same store"
 
 
-READING = (
-    ("status",),
-    ("estimate", "--round", "all"),
-    ("export", "--format", "json"),
-)
-
-
-def test_every_command_works_on_what_was_moved(cli: Cli, full: Path) -> None:
-    """What is read is the same, byte for byte; what changes is changed."""
-    need("postgres")
-    address = new_schema()
-    words = ("--data-dir", full, "--store", address.url)
-    before = [cli(*command, "--data-dir", full).stdout for command in READING]
-    migrate(full, address)
-    assert [cli(*command, *words).stdout for command in READING] == before
-    assert cli("revoke", "kitchen-7", *words).exit_code == 0
-    assert cli("close", "--yes", *words).exit_code == 0
-    assert facts_of(cli("seal", *words, "--json"))["sealed"]
-    with closing(read_store(full, address)) as store:
-        assert "kitchen-7" in store.revoked()
-        assert store.campaign(None).closed is not None
-    findings = cli("doctor", "--broker", NOBODY, *words).stdout
-    assert "every message received has one outcome" in findings
-
-
 def test_nothing_moves_while_a_service_runs(cli: Cli, full: Path) -> None:
     need("postgres")
     where = new_schema()
@@ -284,8 +258,6 @@ def test_a_wrong_address_and_an_empty_directory(cli: Cli, data: Path, tmp_path: 
 
 
 # --- the device key: from names to numbers, stable under one key, unlinkable under another --------
-
-
 MANIFEST, OTHER = three_questions(), three_questions(slug="other")
 
 

@@ -127,21 +127,6 @@ def ended(child: ChildProcess) -> Iterator[ChildProcess]:
         child.stop()
 
 
-def test_it_runs_until_it_is_stopped() -> None:
-    child = ChildProcess("sleep", ["sleep", "60"])
-    assert not child.running
-    child.stop()  # nothing to do
-    child.start()
-    pid = child.pid
-    assert pid is not None
-    assert Path(f"/proc/{pid}").exists()
-    assert child.supervise() is False
-    assert child.pid == pid
-    child.stop()
-    assert not Path(f"/proc/{pid}").exists()
-    assert not child.running
-
-
 def test_it_is_restarted_when_it_has_died(caplog: pytest.LogCaptureFixture) -> None:
     with ended(ChildProcess("sleep", ["sleep", "60"], timing=AT_ONCE)) as child:
         child.start()
@@ -213,18 +198,6 @@ def test_it_ends_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
         assert Path(f"/proc/{pid}").exists()
         parent.kill()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def test_what_it_inherits_overrules_what_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GOGC", "50")
-    given, log = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}, tmp_path / "log"
-    program = ["sh", "-c", "echo $GOGC $GOMEMLIMIT"]
-    with ended(ChildProcess("echo", program, log_file=log, environment=given)) as child:
-        child.start()
-        wait_until(lambda: not child.running)
-    assert log.read_text() == "50 1GiB\n"
 
 
 def test_a_child_inherits_no_secret() -> None:

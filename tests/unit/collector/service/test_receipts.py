@@ -1,5 +1,4 @@
-"""Receipt pages: every tag on its page, once, and only what changed is published; pages that a
-broker refuses, or has to delete."""
+"""Receipt pages: every tag on its page, once, and only what changed is published."""
 
 from __future__ import annotations
 
@@ -202,24 +201,6 @@ def test_a_tag_that_had_to_leave_comes_back_when_its_report_does() -> None:
     assert tags_of(made) == {}
 
 
-def test_a_removed_tag_leaves_its_page_and_no_other() -> None:
-    made = pages_with(1, 2)
-    made.add(CAMPAIGN.id, 0, [4], [1])
-    tags_of(made)
-    made.add(CAMPAIGN.id, 0, [3], [5])
-    for tag in (1, 5, 77):
-        remove(made, 3, tag)
-    remove(made, 9, 1)
-    ((topic, data),) = tags_of(made).items()
-    assert (topic, read(data).tags) == (TOPICS.receipt(0, 3), {(2).to_bytes(4)})
-    repeat(made, 2)
-    remove(made, 3, 2)
-    (data,) = tags_of(made).values()
-    assert read(data).tags == frozenset(), "an empty page is published too"
-    remove(made, 3, 2)
-    assert tags_of(made) == {}
-
-
 STEPS = ["add", "repeat", "remove", "take"]
 
 
@@ -263,8 +244,6 @@ def test_a_forgotten_round_is_not_published() -> None:
 
 
 # --- the service: pages that a broker refuses, or has to delete -----------------------------------
-
-
 PAGES = 1000
 
 

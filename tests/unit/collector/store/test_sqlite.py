@@ -293,17 +293,6 @@ def test_the_index_is_a_dictionary(acts: list[dict[int, int] | int]) -> None:
     assert again.find(np.array(asked, np.int64)).tolist() == found.tolist()
 
 
-def test_what_another_connection_counted_is_a_repetition_here(
-    store: SqliteStore, campaign: Campaign
-) -> None:
-    with closing(SqliteStore(store.path)) as other:
-        for first, second, device in ((store, other, 1), (other, store, 2), (store, other, 3)):
-            assert list(first.commit([candidate(campaign, device)], [])) == [ACCEPTED]
-            assert list(second.commit([candidate(campaign, device)], [])) == [DUPLICATE]
-    again = store.commit([candidate(campaign, d) for d in (1, 2, 3)], [])
-    assert list(again) == [DUPLICATE] * 3
-
-
 def test_a_batch_that_failed_left_nothing_in_memory(
     store: SqliteStore, tap: Tap, campaign: Campaign
 ) -> None:
