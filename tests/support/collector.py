@@ -13,7 +13,6 @@ import psycopg
 
 from collector.data_dir import DeviceKey
 from collector.ingest import OpenCampaigns
-from collector.ingest.receipts import ReceiptPages
 from collector.links import Connect, Links, Message, Will
 from collector.links.mqtt import Subscription
 from collector.records import Campaign, Candidate, Counts
@@ -26,7 +25,6 @@ from protocol_spec import (
     DEFAULT_NAMESPACE,
     BodyFormat,
     Manifest,
-    Mechanism,
     Randomiser,
     ReceiptPage,
     Report,
@@ -142,12 +140,6 @@ def everywhere(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(directory.glob("collector.db*")))
 
 
-def tags_of(pages: ReceiptPages, campaign: Campaign) -> dict[str, bytes]:
-    """Every page that would be published now, by topic."""
-    taken = pages.take({campaign.id: campaign}, 1000)
-    return {topic: message for _, topic, message in taken}
-
-
 def random_counts(form: BodyFormat, n: int, seed: int) -> tuple[list[bytes], Counts]:
     """n sound bodies, and how many support each value."""
     draw = np.random.default_rng(seed)
@@ -167,19 +159,22 @@ CLIENT = "collector"
 
 @dataclass
 class ManualTime:
-    """Nothing waits; time passes by hand."""
+    """Nothing waits; time passes by hand. `passed` is called whenever it does."""
 
     now: float = FIRST + 60.0
     ahead: float = 0.0
     confirmed: bool = True
+    passed: Callable[[], object] = lambda: None
 
-    def clock(self) -> Clock:
+    def clock(self, ahead: float = 0.0) -> Clock:
+        """Of a machine whose time of day is ahead."""
+
+        def steady() -> float:
+            return self.now - self.ahead - FIRST
+
         return Clock(
-            lambda: self.now, self._steady, self.pass_time, self._steady, lambda: self.confirmed
+            lambda: self.now + ahead, steady, self.pass_time, steady, lambda: self.confirmed
         )
-
-    def _steady(self) -> float:
-        return self.now - self.ahead - FIRST
 
     def set_ahead(self, seconds: float) -> None:
         """Somebody sets the clock; no time passes."""
@@ -187,7 +182,11 @@ class ManualTime:
         self.ahead += seconds
 
     def pass_time(self, seconds: float) -> None:
-        self.now += seconds
+        self.set(self.now + seconds)
+
+    def set(self, now: float) -> None:
+        self.now = now
+        self.passed()
 
 
 @dataclass
@@ -210,6 +209,7 @@ class ServiceInMemory:
             self._listen()
 
     def _listen(self) -> None:
+        """Hear what was published; reconnect when the broker was stopped."""
         heard = self.watcher.step(0.0)
         self.published += [(m.topic or "", m.payload) for m in heard if not m.retained]
         if self.watcher.lost:
@@ -286,8 +286,7 @@ def tags_on(work: ServiceInMemory, campaign: Campaign, page: int) -> Set[bytes]:
 # --- campaigns with every mechanism, and devices that answer them ---------------------------------
 
 
-FUEL_INDEX, POWER, TOWN_INDEX = 0, 1, 2  # the attributes of `QUESTIONS`
-NUMERIC: Final = POWER
+FUEL_INDEX, TOWN_INDEX = 0, 2  # attributes of `QUESTIONS`
 BUDGETS: Final = {
     "memoized": "eps_inf = 4.0\neps_1 = 2.0",
     "once": "eps_inf = 4.0",
@@ -351,15 +350,12 @@ class Device:
     sent: dict[int, int] = field(default_factory=dict)
     drawn: Randomiser | None = None  # one that devices share, or its own
 
-    @property
-    def way(self) -> Mechanism:
-        return self.manifest.mechanisms[self.attribute]
-
     def answer(self, index: int) -> bytes:
-        """The answer of one round; nothing is kept where the way keeps nothing."""
-        drawn = self.drawn = self.drawn or self.way.randomiser(self.name)
+        """The answer of one round; nothing is kept where the mechanism keeps nothing."""
+        mechanism = self.manifest.mechanisms[self.attribute]
+        drawn = self.drawn = self.drawn or mechanism.randomiser(self.name)
         key = drawn.key(index)
-        if key not in self.memos or not self.way.memos:
+        if key not in self.memos or not mechanism.memos:
             self.memos[key], self.sent[key] = drawn.memoize(key), 0
         self.sent[key] += 1
         return drawn.report(self.memos[key], self.sent[key] - 1)
@@ -374,27 +370,6 @@ class Device:
 
 
 TIMING = Timing()
-
-
-@dataclass
-class Time:
-    """One time for all; the wall clocks of machines may be set as they like."""
-
-    now: float = FIRST + 60.0
-    passed: Callable[[], None] = lambda: None
-
-    def clock(self, ahead: float = 0.0) -> Clock:
-        return Clock(lambda: self.now + ahead, self.steady, self.pass_time, self.steady)
-
-    def steady(self) -> float:
-        return self.now - FIRST
-
-    def pass_time(self, seconds: float) -> None:
-        self.set(self.now + seconds)
-
-    def set(self, now: float) -> None:
-        self.now = now
-        self.passed()
 
 
 @dataclass
@@ -419,10 +394,12 @@ class Workers:
         broker: MemoryBroker | None = None,
         store: type[PostgresStore] = PostgresStore,
     ) -> None:
-        self.time = Time()
+        self.time = ManualTime()
         self._address = new_schema(self.time.now)
         self._admin = psycopg.connect(self._address.url, autocommit=True)
-        self.time.passed = self._set_clock
+        self.time.passed = lambda: self._admin.execute(
+            "UPDATE clock SET now = %s", (self.time.now,)
+        )
         self.broker = broker or MemoryBroker()
         self.emitted: list[tuple[str, Result]] = []
         self.published: list[tuple[str, bytes]] = []
@@ -434,9 +411,6 @@ class Workers:
         self._opened: list[PostgresStore] = []
         self.reading = self._open()
         self.campaign = self.reading.open_campaign(three_questions(), FIRST)
-
-    def _set_clock(self) -> None:
-        self._admin.execute("UPDATE clock SET now = %s", (self.time.now,))
 
     def _open(self) -> PostgresStore:
         self._opened.append(self._store(self._address))
@@ -470,7 +444,7 @@ class Workers:
             clock=own,
             timing=TIMING,
             emit=lambda _campaign, result: self.emitted.append((name, result)),
-            trace=lambda point: points.pop(point, _nothing)(),
+            trace=lambda point: points.pop(point, lambda: None)(),
         )
         service = Service(store, self._key, Links(source, publisher), options)
         self.all[name] = InMemory(service, store, lambda: links[-1], publishers, points)
@@ -530,10 +504,6 @@ class Workers:
 
 
 Site = Callable[..., Workers]
-
-
-def _nothing() -> None:
-    return
 
 
 def other(workers: Workers, name: str) -> str:

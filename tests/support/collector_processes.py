@@ -1,14 +1,11 @@
 """Collectors in processes of their own, campaigns to count, and devices at a real broker.
 
-Run as a program it reads the options of one run per line and forks a child that runs the service,
-with quick timing, until SIGTERM or until it kills itself -9 at a given step. It reports the child's
-process id and its end. The parent opens nothing and starts no thread, so every child begins like a
-freshly started collector; only the imports are saved.
+Run as a program it is a service with quick timing, until SIGTERM or until it kills itself -9 at a
+given step.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
@@ -21,12 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -74,7 +70,6 @@ from testbed.brokers import Broker, Nats, leave
 from tests.support.campaigns import manifest
 from tests.support.databases import new_schema
 from tests.support.edge_processes import AgentProcess, run_command, wait_until
-from tests.support.harness import ROOT
 from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, paho, text
 
 Message = tuple[str, bytes]
@@ -285,7 +280,6 @@ TIMING: Final = replace(
     flood_seconds=4.0,
 )
 WORKER_TIMING: Final = replace(QUICK, beat_every_seconds=0.2, lease_seconds=2.0, fence_seconds=3.0)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,150 +304,47 @@ class Options:
     stream: str | None = None
 
 
-class CollectorRun:
-    """A collector that runs, or ran."""
+class CollectorRun(AgentProcess):
+    """A collector that runs, or ran: the program below with these options."""
 
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self.reported: dict[str, Future[int]] = {"pid": Future(), "code": Future()}
-
-    @property
-    def pid(self) -> int:
-        return self.reported["pid"].result(PATIENCE_SECONDS)
-
-    @property
-    def is_running(self) -> bool:
-        return not self.reported["code"].done()
+    def __init__(self, options: Options) -> None:
+        super().__init__(Path(options.data))
+        self.command = [sys.executable, "-m", __name__, json.dumps(asdict(options))]
 
     def wait_for_end(self) -> int:
         """0, or minus the signal that killed it."""
-        return self.reported["code"].result(PATIENCE_SECONDS)
-
-    def terminate(self) -> int:
-        """Ask it to stop; its exit code."""
-        os.kill(self.pid, signal.SIGTERM)
-        return self.wait_for_end()
+        return self.process.wait(PATIENCE_SECONDS)
 
     def kill(self) -> None:
         """kill -9."""
-        if self.is_running:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            self.wait_for_end()
+        self.process.kill()
+        self.wait_for_end()
 
-    def said(self, text: str) -> int:
-        """How often its log holds a text so far."""
-        return self.log.read_text().count(text)
-
-    def wait_for(self, text: str, *, times: int = 1) -> None:
-        """Until its log holds a text that often."""
-        limit = time.monotonic() + PATIENCE_SECONDS
-        while self.said(text) < times:
-            assert time.monotonic() < limit, self.log.read_text()
-            time.sleep(0.02)
+    @property
+    def log(self) -> str:
+        return "\n".join(line["message"] for line in list(self.lines))
 
 
 class Launcher:
-    """The program below, seen from a test: any number of collectors, also at once."""
+    """Starts any number of collectors, also at once; all are killed at the end of a test."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._runs: dict[str, CollectorRun] = {}
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        with (self._directory / "launcher.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"},
-            )
-        self._listener = threading.Thread(target=self._listen)
-        self._listener.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill_all()
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._listener.join(60)
-        self._process.stdout.close()
+    def __init__(self) -> None:
+        self.runs = ExitStack()
 
     def start(self, options: Options) -> CollectorRun:
         """Start a collector; whether it is connected, the broker shows."""
-        with self._lock:
-            run = CollectorRun(self._directory / f"{len(self._runs)}.log")
-            run.log.touch()
-            self._runs[str(run.log)] = run
-            order = json.dumps({"log": str(run.log), "options": asdict(options)})
-            print(order, file=self._process.stdin, flush=True)
-        assert run.pid
-        return run
-
-    def kill_all(self) -> None:
-        for run in list(self._runs.values()):
-            run.kill()
-
-    def _listen(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            log, what, number = json.loads(line)
-            self._runs[log].reported[what].set_result(number)
+        return self.runs.enter_context(CollectorRun(options))
 
 
 # --- the program ----------------------------------------------------------------------------------
 
 
-def _main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if os.fork() == 0:
-            _watch(order["log"], Options(**order["options"]))
-
-
-def _watch(log: str, options: Options) -> NoReturn:
-    """Start a collector, and report its process id and its end."""
-
-    def report(what: str, number: int) -> None:
-        os.write(sys.stdout.fileno(), f"{json.dumps([log, what, number])}\n".encode())
-
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _end_with_parent()
-    child = os.fork()
-    if child == 0:
-        _begin(options, log)
-    report("pid", child)
-    _, status = os.waitpid(child, 0)
-    report("code", os.waitstatus_to_exitcode(status))
-    os._exit(0)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _begin(options: Options, log: str) -> NoReturn:
-    code = 1
-    try:
-        _end_with_parent()
-        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), sys.stderr.fileno())
-        stopping: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
-        output.set_up_logging("info")
-        run = _run_service if options.store is None else _run_worker
-        run(options, lambda: bool(stopping))
-        code = 0
-    finally:
-        if code:
-            sys.excepthook(*sys.exc_info())
-        os._exit(code)
+def _main(options: Options) -> None:
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
+    output.set_up_logging("info")
+    run = _run_service if options.store is None else _run_worker
+    run(options, lambda: bool(stopping))
 
 
 def _run_worker(options: Options, stop: Callable[[], bool]) -> None:
@@ -778,7 +669,7 @@ class Site(Collection):
 
     def worker_of(self, run: CollectorRun) -> int:
         """The number it has now."""
-        return int(run.log.read_text().split("this is worker ")[-1].split('"')[0])
+        return int(run.log.split("this is worker ")[-1].split()[0].strip(",;."))
 
     def live(self) -> list[Worker]:
         return [worker for worker in self.store.workers() if not worker.fenced]
@@ -802,4 +693,4 @@ class Site(Collection):
 
 
 if __name__ == "__main__":
-    _main()
+    _main(Options(**json.loads(sys.argv[1])))

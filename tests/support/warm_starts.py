@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Final
 
 ROOT: Final = Path(__file__).parents[2]
+PATHS: Final = f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"
 LARGEST: Final = 1 << 20  # bytes of an order: mostly the environment
 PATIENCE_SECONDS: Final = 60.0
 # What a program loads in the course of its commands, by the module that is run.
@@ -45,6 +46,13 @@ PRELOADED: Final = {
         "collector.brokers.embedded",
     ),
     "edge_client": EDGE,
+    "tests.support.collector_processes": (
+        "collector.brokers.embedded",
+        "collector.service",
+        "tests.support.databases",
+        "tests.support.edge_processes",
+        "tests.support.network",
+    ),
     "tests.support.agent_fleet": (*EDGE, "tests.support.edge"),
     "tests.support.edge_processes": (*EDGE, "tests.support.edge"),
 }
@@ -130,7 +138,7 @@ class _Parent:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, "PYTHONPATH": PATHS, "OPENBLAS_NUM_THREADS": "1"},
             )
         Finalize(None, self.end, exitpriority=1)  # also where this process is a forked worker
 

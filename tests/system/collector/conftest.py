@@ -65,14 +65,9 @@ def own_mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def _launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    with Launcher(tmp_path_factory.mktemp("collectors")) as running:
-        yield running
-
-
 @pytest.fixture
-def launcher(_launcher: Launcher) -> Iterator[Launcher]:
+def launcher() -> Iterator[Launcher]:
     """Starts collectors in processes of their own; what runs at the test's end is killed."""
-    yield _launcher
-    _launcher.kill_all()
+    made = Launcher()
+    with made.runs:
+        yield made
