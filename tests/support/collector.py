@@ -47,7 +47,6 @@ from tests.support.databases import new_schema
 
 FIRST: Final = 1_800_000_000
 HOUR: Final = 3600
-
 FUEL, TOWN, COLOUR = 0, 1, 2
 ATTRIBUTES: Final = f"""
 [[attributes]]

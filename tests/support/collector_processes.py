@@ -255,7 +255,6 @@ SEALING: Final = "sealing"
 IN_SEALING: Final = "inside sealing"
 LOG_NOT_WIPED: Final = "sealed, the log not wiped"
 SEALED: Final = "sealed"
-
 STATEMENTS: Final = {
     "INSERT INTO outcome_total": IN_TRANSACTION,
     "INSERT INTO device": IN_SEALING,

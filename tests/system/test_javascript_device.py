@@ -24,14 +24,8 @@ from tests.support.harness import JAVASCRIPT, ROOT, need, path_of
 from tests.support.protocol import vectors
 
 EXAMPLE = ROOT / "examples/javascript-device"
-
-
 PATIENCE = 120.0
-
-
 VALUES = {"fuel": "gas", "lamp": "led"}
-
-
 TWO = """[[attributes]]
 name = "fuel"
 question = "What heats your home?"

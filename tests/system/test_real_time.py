@@ -28,8 +28,6 @@ from tests.support.harness import ROOT
 from tests.support.simulation import FUEL, NUMERIC, both, fleet
 
 AGENTS = 24
-
-
 DEVICES = 60  # of a short run of chaos
 
 

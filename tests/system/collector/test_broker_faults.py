@@ -45,23 +45,11 @@ from tests.support.hostile import ATTACKS, Hostile
 from tests.support.network import CONNACK, PINGREQ, PUBACK, Peer, Proxy, Script, Wire, frame
 
 DEVICES = 20
-
-
 FLOOD = 20_000
-
-
 EXTRA_MIB = 20
-
-
 SMALLEST = 8192  # bytes of a file: enough for the heartbeat, too little for the database
-
-
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-
-
 PATIENCE_SECONDS = 60.0
-
-
 pytestmark = pytest.mark.slow
 
 

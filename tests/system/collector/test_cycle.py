@@ -48,8 +48,6 @@ from tests.support.harness import ROOT, all_at_once
 from tests.support.hostile import TEXT_A, A
 
 HOUR = 3600
-
-
 PAST, NOW = 0, 1
 
 
@@ -177,8 +175,6 @@ def nothing_stays_retained(collection: Collection, broker: Broker, launcher: Lau
 
 # --- a backup made while reports are counted ------------------------------------------------------
 DEVICES = 400
-
-
 PARTS = 4
 
 
@@ -213,11 +209,7 @@ def test_a_backup_while_counting_goes_on_as_the_same_collector(
 
 # --- README's commands for operators, pasted into a shell with an empty home ----------------------
 README = ROOT / "README.md"
-
-
 INSTALLS = re.compile(r"^(python3 -m venv|\. \S+/bin/activate|pip install).*\n", re.MULTILINE)
-
-
 LOOPBACK = "import fcntl, socket, struct as s; fcntl.ioctl(socket.socket(), 0x8914, s.pack('16sh', b'lo', 65))"  # noqa: E501
 
 

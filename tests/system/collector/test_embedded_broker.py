@@ -41,8 +41,6 @@ from tests.support.edge_processes import environment, wait_until
 from tests.support.harness import has_ended
 
 DEVICES = 6
-
-
 pytestmark = pytest.mark.slow
 
 

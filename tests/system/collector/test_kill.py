@@ -47,17 +47,9 @@ from tests.support.edge_processes import environment, wait_until
 from tests.support.harness import ROOT, all_at_once
 
 DEVICES = 20
-
-
 LOST = (IN_MEMORY, IN_TRANSACTION)
-
-
 KEPT = (COMMITTED, ACKNOWLEDGED)
-
-
 OPEN = (SEALING, IN_SEALING)
-
-
 FINAL = (LOG_NOT_WIPED, SEALED)
 
 
@@ -201,11 +193,7 @@ def test_killed_while_sealing(broker: Broker, launcher: Launcher, tmp_path: Path
 
 
 Row = tuple[int, int, bytes]
-
-
 SEED = 20
-
-
 KILLS = 24
 
 

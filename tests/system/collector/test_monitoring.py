@@ -41,8 +41,6 @@ from tests.support.edge_processes import wait_until
 from tests.support.harness import path_of
 
 DOWN = "AllomfreeCollectorDown"
-
-
 BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8"))
 
 
@@ -118,8 +116,6 @@ def test_a_killed_collector_fires_the_alert_and_is_not_connected(tmp_path: Path)
 
 
 HOUR = 3600
-
-
 PAST = 0
 
 
@@ -169,8 +165,6 @@ def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
 
 
 CLEAR = b"\x1b[2J\x1b[H"
-
-
 PATIENCE_SECONDS = 60.0
 
 

@@ -38,11 +38,7 @@ from tests.support.collector_processes import (
 from tests.support.edge_processes import edge, wait_until
 
 BITS = 8
-
-
 CROWD = PAGE_TAGS + 100
-
-
 NONCE = b"12345678"
 
 

@@ -17,8 +17,6 @@ from tests.support.databases import snapshot
 from tests.support.edge_processes import wait_until
 
 pytestmark = pytest.mark.needs("postgres")
-
-
 MakeSite = Callable[..., Site]
 
 

@@ -40,14 +40,8 @@ from tests.support.collector import (
 from tests.support.databases import FullDisk, snapshot
 
 MANIFEST = three_questions()
-
-
 GOOD, OTHER = message(MANIFEST, "d0", body=b"\1"), message(MANIFEST, "d1", number=1, body=b"\2")
-
-
 BAD = [Message(None, b""), Message("x", b""), Message(GOOD.topic, b"")]
-
-
 NOW = FIRST + 3601.0
 
 
@@ -168,8 +162,6 @@ def test_requests_are_no_reports_in_the_next_batch_either(taking: Taking) -> Non
 
 
 # --- a whole batch is counted without one search for garbage --------------------------------------
-
-
 def test_a_batch_is_counted_without_a_search_for_garbage(
     disk: FullDisk, known: ingest.OpenCampaigns
 ) -> None:
@@ -191,8 +183,6 @@ def test_a_batch_is_counted_without_a_search_for_garbage(
 
 
 # --- floods: the guard ----------------------------------------------------------------------------
-
-
 QUICK = Timing(flood_messages=100, flood_seconds=60.0)
 
 
@@ -231,14 +221,6 @@ def test_as_many_as_allowed_and_one_more(guard: FloodGuard) -> None:
     assert guard.suspended == {"a"}
     guard.waste([sent("c")])
     assert guard.suspended == {"a", "c"}
-
-
-def test_a_new_window_begins_at_nothing(guard: FloodGuard, manual_time: ManualTime) -> None:
-    for _ in range(5):
-        guard.waste([sent("a")] * 100)
-        manual_time.pass_time(60.0)
-        guard.begin_turn()
-    assert not guard.suspended
 
 
 def test_a_suspension_ends_when_the_flood_does_and_is_said_once(

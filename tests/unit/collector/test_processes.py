@@ -33,8 +33,6 @@ from tests.support.edge_processes import wait_until
 from tests.support.harness import need
 
 OTHER = b"#!/bin/sh\nexec evil\n"
-
-
 DIGEST = hashlib.sha256(OTHER).hexdigest()
 
 
@@ -109,8 +107,6 @@ def test_a_changed_program_is_never_started(
 
 # --- The supervisor of child processes: it restarts, later each time, and ends what it started.
 AT_ONCE = Timing(first_pause_seconds=0.0)
-
-
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -31,11 +31,7 @@ from tests.support.collector import (
 from tests.support.databases import rows, withdraw
 
 BODY = bytes.fromhex("c0ffee5ea1ed") * 4
-
-
 DEVICES = [0x7E57_0000_DE71_CE00 + i for i in range(20)]
-
-
 WIDE = f"""[[attributes]]
 name = "wide"
 question = "Which of many?"

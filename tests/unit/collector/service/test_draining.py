@@ -1,5 +1,4 @@
-"""A round is sealed when the broker is shown to hold no more of it, and not before (F1, A3); then
-its results are published, and its receipts stand for a while."""
+"""A round is sealed when the broker is shown to hold no more of it, and not before (F1, A3)."""
 
 from __future__ import annotations
 
@@ -82,8 +81,6 @@ def sealed(work: ServiceInMemory) -> bool:
 
 
 # --- markers --------------------------------------------------------------------------------------
-
-
 def test_silence_is_no_proof(waiting: ServiceInMemory, campaign: Campaign, losing: Losing) -> None:
     """F1: a network or a broker may stand still for longer than two seconds, or two minutes."""
     waiting.turns(DEFAULT_DRAIN_SECONDS // 2)
@@ -115,7 +112,8 @@ def test_a_broker_without_markers_is_waited_for_as_long_as_the_manifest_allows(
 
 
 def test_a_stranger_cannot_forge_a_marker(waiting: ServiceInMemory, losing: Losing) -> None:
-    waiting.turns(3)
+    waiting.turns(60)
+    assert len(set(losing.markers)) == len(losing.markers) > 3, "each has a number of its own"
     real = losing.markers[-1]
     losing.deliver(b"", bytes(16), real[:-1], real + b"\0", b"x" * 1000)
     waiting.turns(3)
@@ -125,12 +123,6 @@ def test_a_stranger_cannot_forge_a_marker(waiting: ServiceInMemory, losing: Losi
     losing.deliver(real)
     waiting.turns(2)
     assert sealed(waiting)
-
-
-def test_every_marker_has_a_number_of_its_own(waiting: ServiceInMemory, losing: Losing) -> None:
-    waiting.turns(60)
-    assert len(set(losing.markers)) == len(losing.markers) > 3
-    assert {len(number) for number in losing.markers} == {16}
 
 
 def test_a_marker_of_an_earlier_connection_or_a_retained_one_proves_nothing(
@@ -199,16 +191,6 @@ def test_one_marker_is_enough_for_a_campaign_behind_a_long_queue(
     assert sum(t.n for t in store.tallies(second.id, 0).values()) == 50
 
 
-def test_many_rounds_that_are_due_need_one_marker(
-    waiting: ServiceInMemory, campaign: Campaign, losing: Losing
-) -> None:
-    pass_deadline(waiting, 2)
-    waiting.turns(2)
-    losing.deliver()
-    waiting.turns(2)
-    assert waiting.store.last_sealed(campaign.id) == 2
-
-
 @pytest.mark.parametrize("early", [SETTLE - 5, SETTLE + 15])
 def test_where_redelivery_comes_later_a_marker_waits_for_it(
     store: FullDisk, campaign: Campaign, key: DeviceKey, early: int
@@ -253,8 +235,6 @@ def test_the_marker_goes_through_the_queue_of_reports_under_no_devices_name() ->
 
 
 # --- clocks (F8) ----------------------------------------------------------------------------------
-
-
 def test_a_clock_that_was_set_ahead_seals_nothing_at_once(
     work: ServiceInMemory, campaign: Campaign
 ) -> None:
@@ -291,8 +271,6 @@ def test_a_clock_that_was_set_back_shuts_nobody_out(
 
 
 # --- sealing --------------------------------------------------------------------------------------
-
-
 def test_nothing_is_sealed_before_its_deadline_and_no_device_delays_it(
     work: ServiceInMemory, campaign: Campaign
 ) -> None:
@@ -310,19 +288,6 @@ def test_nothing_is_sealed_before_its_deadline_and_no_device_delays_it(
         work.turns(1)
     assert sealed(work)
     assert work.emitted[0].n == 2
-
-
-def test_a_collector_that_was_away_takes_what_was_kept_before_it_seals(
-    work: ServiceInMemory, campaign: Campaign
-) -> None:
-    """The broker hands over its backlog in small parts, all of it after the deadline."""
-    pass_deadline(work, by=100.0)
-    work.broker.batch = 10
-    work.send(reports(campaign, range(100)))
-    work.turns(30)
-    assert sealed(work)
-    assert work.store.outcomes() == {Outcome.ACCEPTED: 100}
-    assert work.emitted[0].n == 100
 
 
 def test_live_reports_of_later_rounds_do_not_put_off_the_sealing(
@@ -358,8 +323,6 @@ def test_nothing_is_sealed_without_a_broker_or_while_a_batch_is_held(
 
 
 # --- results and receipts -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def after_round(work: ServiceInMemory, campaign: Campaign) -> ServiceInMemory:
     """Round 0 is sealed with 20 reports."""

@@ -43,8 +43,6 @@ from tests.support.collector import (
 )
 
 CAMPAIGN = Campaign(5, three_questions(), FIRST, None)
-
-
 TOPICS = Topics(CAMPAIGN.name)
 
 

@@ -22,7 +22,6 @@ from protocol_spec import (
     decode_response,
     decode_state,
 )
-from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.topics import marker
 from tests.support.collector import (
     HOUR,
@@ -177,27 +176,6 @@ def test_forgotten_at_one_worker_and_answered_by_the_leader(workers: Workers) ->
     answers = [decode_response(data) for topic, data in workers.published if "/down/" in topic]
     assert [a.rounds for a in answers if isinstance(a, Response)] == [1, 1, 1]
     assert workers.reading.queued_answers(10) == []
-
-
-def test_an_answer_outlives_the_worker_that_heard_the_question(workers: Workers) -> None:
-    workers.send(reports(workers.campaign, range(2)))
-    workers.turns(3)
-    workers.send([forget(workers.campaign, "d0"), forget(workers.campaign, "d1")])
-    follower = other(workers, workers.leader())
-    workers.all[follower].service.turn(0.0)
-    workers.all[follower].paused = True
-    workers.turns(4)
-    assert len([topic for topic, _ in workers.published if "/down/" in topic]) == 2
-
-
-def test_a_broker_without_shared_subscriptions_is_named(site: Site) -> None:
-    workers = site(broker=MemoryBroker(sharing="it speaks MQTT 3.1.1 only"))
-    worker = workers.start("a")
-    workers.turns(2)
-    trouble = worker.service.status.trouble
-    assert "no shared subscriptions (it speaks MQTT 3.1.1 only)" in trouble
-    assert "--stream" in trouble
-    assert not worker.service.status.connected
 
 
 def test_workers_are_shown_in_status_and_metrics(workers: Workers, tmp_path: Path) -> None:

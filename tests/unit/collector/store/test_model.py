@@ -41,14 +41,8 @@ from tests.support.databases import ENGINES, withdraw
 from tests.support.harness import QUICK_DISK
 
 ROUNDS, DEVICES = 4, 5
-
-
 EXAMPLES = {"sqlite": 60, "postgres": 12}  # which sends some 40,000 queries to a server
-
-
 MANIFEST = three_questions(count=ROUNDS)
-
-
 Answer = tuple[int, bytes]
 
 
@@ -216,16 +210,10 @@ def test_any_sequence_agrees_with_the_model(engine: str) -> None:
 
 
 RELEASED_ROUNDS, RELEASED_DEVICES, ENOUGH = 7, 9, 4
-
-
 VALUES = [f"r{number}" for number in range(RELEASED_ROUNDS)]
-
-
 QUESTIONS = "".join(
     f'[[attributes]]\nname = "{name}"\nquestion = "?"\nvalues = {VALUES}\n' for name in ("a", "b")
 )
-
-
 MANIFESTS: dict[str, Manifest] = {
     mechanism: asked(mechanism, min_reports=ENOUGH, count=RELEASED_ROUNDS, attributes=QUESTIONS)
     for mechanism in MECHANISMS
@@ -305,8 +293,6 @@ class PublishedCampaign:
 
 
 SOMEONE = st.sets(st.integers(0, RELEASED_DEVICES - 1), max_size=RELEASED_DEVICES)
-
-
 FEW = st.sets(st.integers(0, RELEASED_DEVICES - 1), max_size=2)
 
 

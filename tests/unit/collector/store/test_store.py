@@ -14,7 +14,7 @@ from collector import ingest
 from collector.data_dir import DeviceKey
 from collector.errors import CollectorError, UnknownCampaign
 from collector.links import Message
-from collector.records import NO_CAMPAIGN, NO_ROUND, POOLED, Campaign, Candidate, Refusal
+from collector.records import POOLED, Campaign, Candidate, Refusal
 from collector.rounds import sealing
 from collector.store import Store
 from collector.store.common import count_bodies
@@ -51,8 +51,6 @@ from tests.support.databases import Engine, snapshot, withdraw
 from tests.support.hostile import A, B
 
 ACCEPTED, DUPLICATE, CONFLICT = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.CONFLICT
-
-
 LATE, CHANGED = Outcome.LATE, Outcome.ATTRIBUTE_CHANGED
 
 
@@ -109,8 +107,6 @@ def test_two_connections_at_once_count_every_report_once(
 
 
 # --- one attribute for life (I11) ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("min_reports", [1, 50], ids=["released", "withheld"])
 def test_an_attribute_cannot_change_after_a_sealing_or_a_restart(
     store: Store, engine: Engine, min_reports: int
@@ -140,22 +136,9 @@ def test_a_report_for_a_sealed_round_is_only_late(store: Store, campaign: Campai
 
 
 # --- every message has one outcome (I12) --------------------------------------------------------
-def test_refusals_are_counted_by_campaign(store: Store, campaign: Campaign) -> None:
-    refusals = [
-        Refusal(NO_CAMPAIGN, NO_ROUND, Outcome.TOPIC_MISMATCH),
-        Refusal(campaign.id, NO_ROUND, Outcome.MALFORMED),
-        Refusal(campaign.id, NO_ROUND, Outcome.MALFORMED),
-    ]
-    store.commit([candidate(campaign, 1)], refusals)
-    store.commit([], refusals[:1])
-    assert store.outcomes(NO_CAMPAIGN) == {Outcome.TOPIC_MISMATCH: 2}
-    assert store.outcomes(campaign.id) == {ACCEPTED: 1, Outcome.MALFORMED: 2}
-    assert store.received() == sum(store.outcomes().values()) == 5
 
 
 # --- counts -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unary", [True, False])
 @pytest.mark.parametrize("k", [2, 7, 8, 9, 16, 255, 256, 257, 4096])
 def test_bodies_of_every_width_are_counted(unary: bool, k: int) -> None:
@@ -167,8 +150,6 @@ def test_bodies_of_every_width_are_counted(unary: bool, k: int) -> None:
 
 
 # --- forgetting ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("attribute", [FUEL, COLOUR])
 def test_a_forgotten_device_is_not_counted_again(
     store: Store, campaign: Campaign, attribute: int
@@ -378,8 +359,6 @@ def test_a_signature_is_kept(store: Store) -> None:
 
 
 # --- reports of every mechanism, through admission, are counted exactly ---------------------------
-
-
 NOW = FIRST + 60
 
 

@@ -19,11 +19,7 @@ from tests.support.collector import FIRST, candidate, counts_of, seal, three_que
 from tests.support.databases import new_schema, snapshot
 
 ACCEPTED, DUPLICATE, LATE = Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.LATE
-
-
 LONG = 3600.0
-
-
 Open = Callable[[], Store]
 
 
