@@ -25,6 +25,8 @@ from collector.brokers.config import (
     LARGEST_PACKET,
     PROBE,
     Pair,
+    Role,
+    access,
 )
 from collector.links.mqtt import PahoLink
 from edge_client.link import PahoLink as AgentLink
@@ -146,6 +148,7 @@ def test_publishing(parties: Parties) -> None:
         for who, topic, received in WRITES:
             assert received_by(parties, parties[who].publish(topic)) == received, (who, topic)
     assert parse_from_device(f"{ROOT}/up/{KITCHEN}/report") is not None
+    assert access(Role.READER, TV, "allomfree").write == (), "without Home Assistant"
     assert parse_from_device(f"{ROOT}/up/{TV}/report") is None, (
         "no reader has a device's name (R30)"
     )
