@@ -157,7 +157,11 @@ def test_a_batch_a_sealing_and_a_withdrawal_happen_as_a_whole_or_not_at_all(
     store.commit([candidate(campaign, d, body=d) for d in range(8)], [])
     batch = [candidate(campaign, 1, 1), candidate(campaign, 2, 1), candidate(campaign, 1, body=1)]
     refusal = Refusal(campaign.id, NO_ROUND, Outcome.MALFORMED)
+    store.enlist("only")
+    store.lead(1.0)
+    store.fresh_receipts()
     assert attempts_until_done(store, tap, 13, lambda: store.commit(batch, [refusal])) > 20
+    assert [len(each.tags) for each in store.fresh_receipts()] == [2, 1]  # I6: once committed
     assert store.outcomes() == {ACCEPTED: 10, DUPLICATE: 1, Outcome.MALFORMED: 1}
     assert (store.received(), store.tallies(campaign.id, 1)[FUEL].n) == (12, 2)
     assert attempts_until_done(store, tap, 61, lambda: seal(store, campaign, 0)) > 10
@@ -166,6 +170,7 @@ def test_a_batch_a_sealing_and_a_withdrawal_happen_as_a_whole_or_not_at_all(
     assert attempts_until_done(store, tap, 13, lambda: withdraw(store, campaign, 1)) > 10
     assert counts_of(store, campaign, 1)[FUEL] == [1, 0, 0, 0]
     assert len(rows(store.path)["report"]) == 1
+    assert [len(each.tags) for each in store.fresh_receipts()] == [1]
 
 
 def test_a_full_database_refuses_the_whole_batch_and_recovers(
