@@ -36,7 +36,7 @@ def campaign(reporting: str = "memoized", attributes: str = FUEL, **options: Any
 
 def both(**options: Any) -> Manifest:
     """L-GRR for fuel, L-OSUE for hour."""
-    return campaign(attributes=FUEL + HOURS, **options)
+    return campaign(**{"attributes": FUEL + HOURS, **options})
 
 
 def fleet(
