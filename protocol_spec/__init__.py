@@ -1,7 +1,7 @@
 """The contract between devices and collectors: manifest, wire, topics, and the mathematics.
 
-What a device or a collector in another language has to do the same way, and nothing else. `__all__`
-is public; a name is loaded when it is asked for, because a small device has no memory to spare for
+What a device or a collector in another language must do identically, and nothing else. `__all__` is
+public; a name is loaded when it is asked for, because a small device has no memory to spare for
 what only collectors use. Four modules are public as they are:
 
     estimation   from counts to frequencies; needs numpy, so devices never open it

@@ -54,7 +54,7 @@ def is_campaign(name: str) -> bool:
 
 def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
     """Filters: the reports and the requests of every campaign. Two, however many campaigns there
-    are: NATS allows a session only so many unacknowledged messages over all its subscriptions."""
+    are: NATS limits the unacknowledged messages of a session over all its subscriptions."""
     return from_device("+", namespace)
 
 

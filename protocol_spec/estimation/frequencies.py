@@ -260,7 +260,7 @@ def estimate_levels(
 
     Levels weigh by n over variance (at f = 0), which is the least variance; unbiased if a device's
     level does not depend on its value. Rounds of the same devices must not be averaged: the latest
-    report of a device says all that the earlier ones said.
+    report of a device contains all information of the earlier ones.
     """
     table, devices = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
     if not len(table) == len(devices) == len(levels):

@@ -97,8 +97,8 @@ class Once(Mechanism):
             raise ParameterError("devices", devices, "a number of devices is 1 or more")
         if not 1 <= window <= self.rounds:
             raise ParameterError("window", window, f"has from 1 to {self.rounds} rounds")
-        heard = self.expected_reports(devices, window)
-        return self.calibration.pooled_variance(1, 1, f) / heard, f * (1.0 - f) / heard
+        answers = self.expected_reports(devices, window)
+        return self.calibration.pooled_variance(1, 1, f) / answers, f * (1.0 - f) / answers
 
 
 class OnceRandomiser(Randomiser):

@@ -111,7 +111,7 @@ class BufferedClient(mqtt.Client):
         self.buffered: BufferedSocket | None = None
         self.tls_context: ssl.SSLContext | None = None
         self._v5 = version == MQTT_5
-        self._is_open = False  # the broker has answered CONNECT, one way or the other
+        self._is_open = False  # the broker has answered CONNECT, with yes or no
         self._asked_at: float | None = None  # when a PINGREQ was sent that nothing followed yet
 
     def turn(self, timeout_seconds: float, arrived: list[Message], most: int) -> None:

@@ -184,7 +184,7 @@ class Tls:
     """One connection's encryption, over bytes in memory."""
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
-        self.has_ended = False  # the other side has said so
+        self.has_ended = False  # the other side has closed it
         self._arrived, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._outgoing, server_hostname=host)
 
