@@ -6,13 +6,15 @@ mistakes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +30,7 @@ from paho.mqtt.properties import Properties
 from collector.brokers.auditor import limit_nats
 from collector.brokers.config import Auth, BrokerPlan, Kind
 from collector.brokers.directory import BrokerDirectory
-from testbed.brokers import Broker, Mosquitto, Nats, leave, stop
+from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats, leave, stop
 from testbed.processes import find_program, free_port
 from tests.support.harness import need
 
@@ -419,3 +421,50 @@ class Files:
         name = "elsewhere.example" if fault == "wrong name" else "localhost"
         ca = trustme.CA() if fault == "another authority" else self.ca
         return self.server(name, ca=ca, days=-1 if fault == "expired" else 30)
+
+
+# --- Brokers with one certificate and at most one user, for tests of the agent's connection.
+
+
+@contextmanager
+def tls_broker(
+    kind: str,
+    files: Files,
+    server: tuple[Path, Path],
+    directory: Path,
+    *,
+    client_certificates: bool = False,
+    password: str | None = None,
+) -> Iterator[Broker]:
+    """A real broker with this certificate; with a password it admits nobody but `device`."""
+    (chain, key), ca = server, files.directory / "ca.pem"
+    broker = BROKERS[kind](directory)
+    if isinstance(broker, Mosquitto):
+        need("mosquitto")
+        broker.extra = (
+            f"cafile {ca}\ncertfile {chain}\nkeyfile {key}\n"
+            f"require_certificate {str(client_certificates).lower()}\n{AS_OURSELVES}"
+            f"allow_anonymous {str(password is None).lower()}\n"
+        )
+        if password is not None:
+            broker.extra += f"password_file {mosquitto_users(directory, 'device', password)}\n"
+    elif isinstance(broker, Nats):
+        verify = f'ca_file: "{ca}", verify: true' if client_certificates else ""
+        broker.listener = f'tls {{ cert_file: "{chain}", key_file: "{key}", {verify} }}'
+        if password is not None:
+            user = f'{{ user: device, password: "{password}" }}'
+            broker.extra = f"authorization {{ users: [ {user} ] }}"
+    with broker as running:
+        yield running
+
+
+def mosquitto_users(directory: Path, user: str, password: str) -> Path:
+    """A password file with one user."""
+    salt = os.urandom(12)
+    hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 101)
+    words = "$".join(b64encode(part).decode() for part in (salt, hashed))
+    directory.mkdir(parents=True, exist_ok=True)
+    users = directory / "users"
+    users.write_text(f"{user}:$7$101${words}\n")
+    users.chmod(0o600)
+    return users

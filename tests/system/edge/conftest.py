@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import os
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +8,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
-from tests.support.brokers import Files
 from tests.support.harness import QUICK_DISK, need
 from tests.support.killable_agents import KillableAgents
 
@@ -25,50 +21,6 @@ def started(name: str, directory: Path) -> Iterator[Broker]:
         chosen.extra += f"{AS_OURSELVES}persistence true\npersistence_location {directory}/\n"
     with chosen as running:
         yield running
-
-
-@contextmanager
-def tls_broker(
-    kind: str,
-    files: Files,
-    server: tuple[Path, Path],
-    directory: Path,
-    *,
-    client_certificates: bool = False,
-    password: str | None = None,
-) -> Iterator[Broker]:
-    """A real broker with this certificate; with a password it admits nobody but `device`."""
-    (chain, key), ca = server, files.directory / "ca.pem"
-    broker = BROKERS[kind](directory)
-    if isinstance(broker, Mosquitto):
-        need("mosquitto")
-        broker.extra = (
-            f"cafile {ca}\ncertfile {chain}\nkeyfile {key}\n"
-            f"require_certificate {str(client_certificates).lower()}\n{AS_OURSELVES}"
-            f"allow_anonymous {str(password is None).lower()}\n"
-        )
-        if password is not None:
-            broker.extra += f"password_file {mosquitto_users(directory, 'device', password)}\n"
-    elif isinstance(broker, Nats):
-        verify = f'ca_file: "{ca}", verify: true' if client_certificates else ""
-        broker.listener = f'tls {{ cert_file: "{chain}", key_file: "{key}", {verify} }}'
-        if password is not None:
-            user = f'{{ user: device, password: "{password}" }}'
-            broker.extra = f"authorization {{ users: [ {user} ] }}"
-    with broker as running:
-        yield running
-
-
-def mosquitto_users(directory: Path, user: str, password: str) -> Path:
-    """A password file with one user."""
-    salt = os.urandom(12)
-    hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 101)
-    words = "$".join(b64encode(part).decode() for part in (salt, hashed))
-    directory.mkdir(parents=True, exist_ok=True)
-    users = directory / "users"
-    users.write_text(f"{user}:$7$101${words}\n")
-    users.chmod(0o600)
-    return users
 
 
 @pytest.fixture

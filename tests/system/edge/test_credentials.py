@@ -12,12 +12,11 @@ import pytest
 from edge_client import Credentials, EdgeClient
 from protocol_spec import Topics
 from testbed.brokers import Broker, Nats
-from tests.support.brokers import FAULTS, Files
+from tests.support.brokers import FAULTS, Files, tls_broker
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.edge import QUICK, tick_until
 from tests.support.edge_processes import AgentProcess, edge
 from tests.support.network import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Wire
-from tests.system.edge.conftest import tls_broker
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

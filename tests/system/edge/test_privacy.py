@@ -28,7 +28,7 @@ from protocol_spec import (
     receipt_page,
 )
 from testbed.brokers import Broker, Nats, Tally
-from tests.support.brokers import Files
+from tests.support.brokers import Files, tls_broker
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.edge import FIRST, QUICK, ROOM, ROOMY, receipt, tick_until
 from tests.support.edge_processes import (
@@ -41,7 +41,6 @@ from tests.support.edge_processes import (
 )
 from tests.support.harness import ROOT
 from tests.support.network import Peer, Proxy, Wire
-from tests.system.edge.conftest import tls_broker
 
 LITTLE = {"eps_inf": 0.02, "eps_1": 0.01, "period": 1, "grace": 60, "attributes": ROOM}
 
