@@ -105,7 +105,7 @@ def test_a_collector_serves_its_page_and_its_own_metrics_at_a_lower_priority(
 ) -> None:
     site = site_of(running)
     assert site.get("/").status == 200
-    wait_until(lambda: examine(fresh).running)
+    wait_until(lambda: "cannot be used" in examine(fresh).finding)
     beat = examine(fresh).beat
     assert beat is not None
     assert beat.pid == running.pid
