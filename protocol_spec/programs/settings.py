@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import ssl
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from protocol_spec.errors import AllomfreeError, ParameterError, nearest, quoted, shown
 from protocol_spec.topics import CAMPAIGN_IN_FULL, DEFAULT_NAMESPACE, check_namespace, is_campaign
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class SettingsError(AllomfreeError, ValueError):
@@ -107,11 +109,13 @@ class Credentials:
 
     def tls_context(self) -> ssl.SSLContext:
         """A verifying context: system authorities or the owner's own, name checked."""
+        import ssl  # noqa: PLC0415 - --help and --version start without it
+
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file:
                 context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:  # as is ssl.SSLError
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise SettingsError(
                 f"the TLS files cannot be used ({reason}); nothing was sent. "
