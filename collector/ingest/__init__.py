@@ -5,7 +5,8 @@
     flood.py     devices that send far too much are suspended for a while
     receipts.py  which reports are durably counted, published for the devices
 
-`ingest.count` is the one way in which reports are counted.
+The service counts through `batch.Ingest`; `count` is the same decision and transaction for one list
+of messages, which the simulator and tests use.
 """
 
 from __future__ import annotations
