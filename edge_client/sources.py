@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from edge_client.errors import SettingsError, SourceFailure
-from edge_client.language import message, say
+from edge_client.language import say
 from protocol_spec import AllomfreeError, Attribute
 from protocol_spec.programs.output import nearest, quoted, shown
 
 PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 OURS: Final = "ALLOMFREE_"
 PLUGINS: Final = "allomfree.sources"  # the group of entry points
+NO_VALUE: Final = "no value was read, and reports go on without one"
 
 
 class Source(Protocol):
@@ -29,6 +30,10 @@ class Source(Protocol):
 
     def read(self) -> object:
         """The value: text, or a number for numeric attributes."""
+
+    def missing(self) -> str:
+        """What this device lacks to read it, before joining; empty for nothing. It may depend on
+        what is installed, never on the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,9 @@ class StaticSource:
 
     def read(self) -> object:
         return self.value
+
+    def missing(self) -> str:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +99,16 @@ class CommandSource:
             if done.stdout.strip():
                 return done.stdout.strip()
             what = "printed nothing"
-        raise SourceFailure(
-            f"the command {self.command[0]!r} {what}; nothing was drawn or sent"
-        ) from None
+        raise SourceFailure(f"the command {self.command[0]!r} {what}; {NO_VALUE}") from None
+
+    def missing(self) -> str:
+        import shutil  # noqa: PLC0415 - `run` does not check
+
+        if shutil.which(program := self.command[0]):
+            return ""
+        return say(
+            "the program {program} is not found, or must not be run", program=quoted(program)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,12 @@ class JsonFileSource:
             if isinstance(found, str | int | float | bool):
                 return found
             what = f"holds neither text nor a number at {quoted(self.field)}"
-        raise SourceFailure(f"{self.file} {what}; nothing was drawn or sent") from None
+        raise SourceFailure(f"{self.file} {what}; {NO_VALUE}") from None
+
+    def missing(self) -> str:
+        if Path(self.file).is_file() and os.access(self.file, os.R_OK):
+            return ""
+        return say("the file {file} is not there, or must not be read", file=shown(self.file))
 
 
 # --- facts about the machine ---------------------------------------------------------------------
@@ -178,15 +198,20 @@ class MachineSource:
     def read(self) -> object:
         return read_fact(self.fact)
 
+    def missing(self) -> str:
+        try:
+            self.read()  # whether there is such a fact, not what it is
+        except SourceFailure:
+            return say("this machine does not report its {fact}", fact=self.fact)
+        return ""
+
 
 def read_fact(fact: str, facts: Facts = FACTS) -> str | float:
     """Ask the machine, or raise `SourceFailure` if it does not know."""
     try:
         return facts[fact]()
     except (OSError, ValueError, KeyError):
-        raise SourceFailure(
-            f"this machine does not report its {fact}; nothing was drawn or sent"
-        ) from None
+        raise SourceFailure(f"this machine does not report its {fact}; {NO_VALUE}") from None
 
 
 # --- plugins -------------------------------------------------------------------------------------
@@ -206,9 +231,10 @@ class PluginSource:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code may raise anything
             kind = type(error).__name__
         # Outside of the handler, so that not even the context holds the plugin's message.
-        raise SourceFailure(
-            f"the plugin {quoted(self.name)} failed with {kind}; nothing was drawn or sent"
-        )
+        raise SourceFailure(f"the plugin {quoted(self.name)} failed with {kind}; {NO_VALUE}")
+
+    def missing(self) -> str:
+        return ""  # it is loaded already
 
 
 def plugin_source(name: str, **options: Any) -> PluginSource:
@@ -274,8 +300,8 @@ def reader(sources: Mapping[str, Source]) -> Callable[[str], object]:
     def read(attribute: str) -> object:
         if attribute not in sources:
             raise SourceFailure(
-                f"no source for attribute {attribute!r}, which this device drew for life; nothing "
-                f"was drawn or sent. Add [sources.{attribute}] to the configuration file"
+                f"no source for attribute {attribute!r}, which this device drew for life; "
+                f"{NO_VALUE}. Add [sources.{attribute}] to the configuration file"
             )
         return sources[attribute].read()
 
@@ -297,7 +323,10 @@ def unreadable(attributes: Sequence[Attribute], tables: Mapping[str, Any]) -> li
         if name not in tables:
             problem, lines = say("there is no source for it"), example(attribute)
         else:
-            problem = _problem(name, tables[name])
+            try:
+                problem = build(name, tables[name]).missing()
+            except AllomfreeError as error:
+                problem = str(error)
         if problem:
             found.append({"attribute": name, "problem": problem, "lines": lines})
     return found
@@ -315,25 +344,3 @@ def example(attribute: Attribute) -> str:
     more = ", ..." if len(attribute.values) > 8 else ""
     yours = say("yours, one of: {values}", values=values + more)
     return f'{table}\nvalue = "..."  # {yours}'
-
-
-def _problem(name: str, table: object) -> str:
-    try:
-        source = build(name, table)
-    except AllomfreeError as error:
-        return str(error)
-    if isinstance(source, CommandSource):
-        import shutil  # noqa: PLC0415 - `run` does not check
-
-        if not shutil.which(program := source.command[0]):
-            missing = message("the program {program} is not found, or must not be run")
-            return say(missing, program=quoted(program))
-    elif isinstance(source, JsonFileSource):
-        if not (Path(source.file).is_file() and os.access(source.file, os.R_OK)):
-            return say("the file {file} is not there, or must not be read", file=shown(source.file))
-    elif isinstance(source, MachineSource):
-        try:
-            source.read()  # whether there is such a fact, not what it is
-        except SourceFailure:
-            return say("this machine does not report its {fact}", fact=source.fact)
-    return ""

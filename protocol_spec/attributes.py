@@ -76,7 +76,7 @@ class Attribute:
         if isinstance(place, int):
             return place
         if self.otherwise is None:
-            raise UnknownValue(self.name, f"{place}; nothing was drawn or sent")
+            raise UnknownValue(self.name, f"{place}; it is not used, and reports go on without it")
         return self.otherwise
 
     def _category(self, value: object) -> int | str:

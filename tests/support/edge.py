@@ -347,4 +347,4 @@ def report_of(row: Queued) -> Report:
 
 
 def broken(_attribute: str) -> object:
-    raise SourceFailure("the sensor is gone; nothing was drawn or sent")
+    raise SourceFailure("the sensor is gone; no value was read")
