@@ -45,7 +45,7 @@ from protocol_spec.programs.system import (
 FORMAT: Final = 1
 LIST: Final = "backup.json"
 BROKER: Final = "broker"
-KEY_BYTES: Final = 32
+DEVICE_KEY_BYTES: Final = 32
 SECRETS: Final = (KEY, "operator.key", "session", "page.token")
 _ELSEWHERE: Final = "; if it was backed up separately, name its directory with --secrets"
 _CHUNK: Final = 1 << 20
@@ -208,7 +208,7 @@ def _check_contents(directory: Path, secrets_dir: Path, found: Contents) -> None
         raise StorageFailure(f"{directory / DATABASE} does not hold what {LIST} says")
     if received and KEY not in found.secrets:
         raise StorageFailure(f"it lacks {KEY}, without which the database is useless")
-    if KEY in found.secrets and (secrets_dir / KEY).stat().st_size != KEY_BYTES:
+    if KEY in found.secrets and (secrets_dir / KEY).stat().st_size != DEVICE_KEY_BYTES:
         raise StorageFailure(f"{secrets_dir / KEY} is damaged")
     if found.broker:
         BrokerDirectory.load(secrets_dir / BROKER)

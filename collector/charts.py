@@ -26,7 +26,7 @@ from collector.errors import CollectorError
 from collector.planning import Plan
 from collector.records import Campaign
 from collector.results.facts import attribute_of
-from collector.results.tables import needed
+from collector.results.tables import import_extra
 from collector.results.words import Facts, heading, in_percent, quantity, withheld_text
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
@@ -816,7 +816,7 @@ def _section(chart: Chart) -> str:
 
 def png(made: Sequence[Chart], title: str) -> bytes:
     """The SVG, rendered at twice its size."""
-    render = needed("resvg_py", "a PNG").svg_to_bytes
+    render = import_extra("resvg_py", "a PNG").svg_to_bytes
     frame = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{}</svg>'
     letter = f'<text y="8" font-family="{_FONTS}">x</text>'
     if render(svg_string=frame.format(letter)) == render(svg_string=frame.format("")):

@@ -26,7 +26,7 @@ from collector.records import Campaign
 from collector.rounds.publishing import Announcer, ResultPublisher
 from collector.rounds.sealing import Drain, delete_expired, due, seal
 from collector.store import Store
-from collector.timing import SYSTEM_CLOCK, USUAL, Clock, ClockWatch, StoreTime, Timing
+from collector.timing import DEFAULT_TIMING, SYSTEM_CLOCK, Clock, ClockWatch, StoreTime, Timing
 from protocol_spec import DEFAULT_NAMESPACE, Presence, Result
 
 log = logging.getLogger("allomfree.collector")
@@ -51,7 +51,7 @@ class Options:
     home_assistant: str | None = None  # prefix of its discovery topics
     clock_dir: Path | None = None  # where the farthest time of the clock is kept
     clock: Clock = SYSTEM_CLOCK
-    timing: Timing = USUAL
+    timing: Timing = DEFAULT_TIMING
     emit: Callable[[Campaign, Result], None] = lambda _campaign, _result: None  # sealed results
     trace: Callable[[str], None] = lambda _: None  # points where a test may stop the process
 

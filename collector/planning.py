@@ -45,8 +45,8 @@ CONFIDENCE: Final = 0.95
 POOLED_ROUNDS: Final = (1, 7, 30, 365)
 COMPARED_ROUNDS: Final = (1, 7, 28)
 ENDLESS: Final = 10**9  # rounds: more than any campaign has
-USELESS: Final = 0.25  # a bar that may be this far off shows nothing
-COARSE: Final = 0.10  # differences below this do not show: coarse
+USELESS_HALF_WIDTH: Final = 0.25  # a bar that may be this far off shows nothing
+COARSE_HALF_WIDTH: Final = 0.10  # differences below this do not show: coarse
 TARGET: Final = 0.05  # what suggestions aim at, unless a precision is asked for
 TREND_ROUNDS: Final = 28  # read together when values change and noise is independent
 MOST_ROUNDS: Final = 3650
@@ -356,9 +356,9 @@ def judge(case: Case, rounds: int) -> Judgement:
     if reports < case.min_reports:
         needed = f"{case.min_reports:,} are needed"
         grade, sentence = "withheld", f"withheld: about {reports:,.0f} reports, and {needed}"
-    elif bar >= USELESS:
+    elif bar >= USELESS_HALF_WIDTH:
         grade, sentence = "nothing", f"shows nothing: ±{points(bar)} percentage points"
-    elif apart >= COARSE:
+    elif apart >= COARSE_HALF_WIDTH:
         grade = "coarse"
         sentence = f"detects only large differences: {points(apart)} percentage points or more"
     return Judgement(rounds, reports, bar, apart, grade, sentence)

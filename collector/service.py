@@ -33,7 +33,14 @@ from collector.records import Campaign
 from collector.rounds.publishing import publish_manifest
 from collector.settings import Settings, StreamAddress
 from collector.store import Store
-from collector.timing import AT_HAND, USUAL, ClockMemory, ClockWatch, StoreTime, Timing
+from collector.timing import (
+    DEFAULT_TIMING,
+    LOCAL_BROKER_TIMING,
+    ClockMemory,
+    ClockWatch,
+    StoreTime,
+    Timing,
+)
 from protocol_spec import Result, Topics
 from protocol_spec.programs.settings import BrokerUnreachable, SettingsError
 from protocol_spec.programs.system import random_client_id
@@ -282,7 +289,7 @@ def service_for(
     `embedded` is the broker that is run next to it.
     """
     options = Options(
-        timing=timing or (USUAL if embedded is None else AT_HAND),
+        timing=timing or (DEFAULT_TIMING if embedded is None else LOCAL_BROKER_TIMING),
         emit=emit,
         name=socket.gethostname(),
         namespace=settings.namespace,

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.health import Status
-from protocol_spec import random_below as below
+from protocol_spec import random_below
 from protocol_spec.programs.system import overwrite, synchronised, this_boot
 
 log = logging.getLogger("allomfree.collector")
@@ -86,12 +86,13 @@ class Timing:
         """Seconds until the next attempt: doubled by every failure, and drawn from the upper half,
         so that the clients of a broker that was away do not all return at once."""
         longest = min(self.reconnect_longest_seconds, self.reconnect_seconds * 2.0**failures)
-        return longest * (0.5 + below(1 << 16) / (1 << 17))
+        return longest * (0.5 + random_below(1 << 16) / (1 << 17))
 
 
 SYSTEM_CLOCK: Final = Clock()
-USUAL: Final = Timing()
-AT_HAND: Final = Timing(reconnect_longest_seconds=2.0)  # a broker of our own, on this machine
+DEFAULT_TIMING: Final = Timing()
+# A broker of our own, on this machine.
+LOCAL_BROKER_TIMING: Final = Timing(reconnect_longest_seconds=2.0)
 
 
 class StoreTime:

@@ -1,7 +1,7 @@
 """The agent on a device: draws once, remembers for life, reports every round.
 
 client.py       `EdgeClient`: everything an owner can do, for programs
-agent.py        deciding and drawing: every random choice is made here; `Device` for inspection
+agent.py        deciding and drawing: every random choice is made here; `DeviceState` for inspection
 policy.py       what the owner allows, and what a source may still be charged
 clock.py        wall clock and steady clock, and whether the wall clock can be right
 store/          the memory: campaigns, memos, outbox, ledger

@@ -40,7 +40,7 @@ MakeRandomiser = Callable[[Mechanism, str, Entropy], Randomiser]
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
-class Device:
+class DeviceState:
     """What is remembered on this device and what its owner allows, for inspection: it knows no
     broker and draws nothing."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edge_client.agent import Agent, Device, ReadValue, Wait, due
+from edge_client.agent import Agent, DeviceState, ReadValue, Wait, due
 from edge_client.clock import Clock, SystemClock, first_round_to_come
 from edge_client.credentials import RememberedCredentials
 from edge_client.daemon import Runner
@@ -62,7 +62,7 @@ class Reported:
         return f"{self.state}: {self.reason}" if self.reason else str(self.state)
 
 
-class EdgeClient(Device):
+class EdgeClient(DeviceState):
     """A device's agent. One per state directory at a time."""
 
     @as_edge_errors()

@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Final
 
-from edge_client.agent import Device
+from edge_client.agent import DeviceState
 from edge_client.errors import SettingsError
 from edge_client.language import current_language, message, number, say, say_count
 from edge_client.records import Membership
@@ -195,7 +195,7 @@ SERVED: Final = message(
 
 
 def statement_page(
-    device: Device, memberships: Sequence[Membership], *, served: bool = False
+    device: DeviceState, memberships: Sequence[Membership], *, served: bool = False
 ) -> str:
     """The whole document, of these campaigns and the ledger of all."""
     at = datetime.fromtimestamp(device.clock.wall(), UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -249,7 +249,7 @@ def _is_page(path: Path) -> bool:
 # --- a campaign ----------------------------------------------------------------------------------
 
 
-def _campaign(device: Device, membership: Membership) -> str:
+def _campaign(device: DeviceState, membership: Membership) -> str:
     facts = campaign_facts(device, membership)
     joined = facts["status"] == "joined"
     state = facts["state"] if joined else f"{say(facts['status'])}: {facts['state']}"
@@ -272,7 +272,7 @@ def _campaign(device: Device, membership: Membership) -> str:
     )
 
 
-def _curve(device: Device, membership: Membership) -> str:
+def _curve(device: DeviceState, membership: Membership) -> str:
     """Of one memo; of all answers, where each is drawn independently."""
     mechanism, rounds = membership.mechanism, membership.manifest.rounds
     if mechanism.memos == 0:

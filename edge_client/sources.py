@@ -169,9 +169,9 @@ def _number_in(path: str) -> float:
     return float(Path(path).read_text(encoding="ascii").split()[0])
 
 
-Facts = Mapping[str, Callable[[], str | float]]
+MachineFacts = Mapping[str, Callable[[], str | float]]
 
-FACTS: Facts = {
+FACTS: MachineFacts = {
     "model": _model,
     "os": lambda: _distribution("ID"),
     "os_version": lambda: _distribution("VERSION_ID"),
@@ -206,7 +206,7 @@ class MachineSource:
         return ""
 
 
-def read_fact(fact: str, facts: Facts = FACTS) -> str | float:
+def read_fact(fact: str, facts: MachineFacts = FACTS) -> str | float:
     """Ask the machine, or raise `SourceFailure` if it does not know."""
     try:
         return facts[fact]()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from edge_client.agent import Device, Wait, due
+from edge_client.agent import DeviceState, Wait, due
 from edge_client.clock import Clock, first_doubt
 from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
@@ -62,7 +62,7 @@ def invitation_facts(
     }
 
 
-def campaign_facts(client: Device, membership: Membership) -> Facts:
+def campaign_facts(client: DeviceState, membership: Membership) -> Facts:
     """What left, what is queued, what it cost: for `show`."""
     manifest, spent = membership.manifest, client.store.spent(membership)
     reports = [
@@ -194,7 +194,7 @@ def _instant(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def show_facts(client: Device, memberships: Sequence[Membership]) -> Facts:
+def show_facts(client: DeviceState, memberships: Sequence[Membership]) -> Facts:
     """Everything for `show`: these campaigns, and the ledger of all."""
     return {
         "campaigns": [campaign_facts(client, membership) for membership in memberships],
@@ -204,7 +204,7 @@ def show_facts(client: Device, memberships: Sequence[Membership]) -> Facts:
     }
 
 
-def ledger_facts(client: Device) -> list[Facts]:
+def ledger_facts(client: DeviceState) -> list[Facts]:
     """Every charge, also of campaigns since forgotten."""
     return [
         {
@@ -218,7 +218,7 @@ def ledger_facts(client: Device) -> list[Facts]:
     ]
 
 
-def budget_facts(client: Device) -> list[Facts]:
+def budget_facts(client: DeviceState) -> list[Facts]:
     """What was charged or is promised of what the owner allows: for each source ever asked for, and
     for all together (`*`). An allowance of None is no limit: JSON has no infinity."""
     store, policy, now = client.store, client.policy, client.clock.wall()
@@ -235,7 +235,7 @@ def budget_facts(client: Device) -> list[Facts]:
     ]
 
 
-def status_facts(client: Device) -> Facts:
+def status_facts(client: DeviceState) -> Facts:
     """A few lines for people and monitors: nothing here depends on any value."""
     beat = last_heartbeat(client.store.directory)
     return {
@@ -245,7 +245,7 @@ def status_facts(client: Device) -> Facts:
     }
 
 
-def _campaign_status(client: Device, membership: Membership) -> Facts:
+def _campaign_status(client: DeviceState, membership: Membership) -> Facts:
     spent, name = _most_spent(client, membership), membership.name
     return {
         "campaign": name,
@@ -261,7 +261,7 @@ def _campaign_status(client: Device, membership: Membership) -> Facts:
     }
 
 
-def _most_spent(client: Device, membership: Membership) -> Spending:
+def _most_spent(client: DeviceState, membership: Membership) -> Spending:
     """The most that this number of reports can have cost, whatever the values were.
 
     The number of memos would reveal how often the value changed; with one memo there is no doubt.

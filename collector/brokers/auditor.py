@@ -33,10 +33,10 @@ from collector.brokers.config import (
     COLLECTOR,
     LARGEST_PACKET,
     LARGEST_STORE,
-    NO_CAMPAIGN,
     PROBE,
     READER_PROBE,
     SESSION_DAYS,
+    UNOPENED_CAMPAIGN,
     BrokerPlan,
     subjects,
 )
@@ -248,7 +248,7 @@ class AccessProbe:
         if self._configured.plan.campaigns is None:
             yield Finding(what, True, "not tried: no campaign is known here")
         else:
-            topic = self._canary("up", PROBE, "report", campaign=NO_CAMPAIGN)
+            topic = self._canary("up", PROBE, "report", campaign=UNOPENED_CAMPAIGN)
             yield self._write(PROBE, what, topic)
 
     def _readers(self) -> Iterator[Finding]:
@@ -318,7 +318,7 @@ class AccessProbe:
     def _write(self, name: str, what: str, topic: str, *, allowed: bool = False) -> Finding:
         """A client publishes; the auditor receives it, or only what it sent itself afterwards."""
         auditor, writer = self._client(AUDITOR), self._client(name)
-        for campaign in (CANARY_CAMPAIGN, NO_CAMPAIGN):
+        for campaign in (CANARY_CAMPAIGN, UNOPENED_CAMPAIGN):
             auditor.subscribe(everything_of(campaign, self._configured.plan.namespace))
         word = writer.publish(topic)
         return self._judge(what, auditor, word, auditor.publish(self._marker), allowed)

@@ -49,7 +49,7 @@ def address_for_devices(settings: Settings) -> BrokerUrl:
     return choose_broker(settings)[0].required_broker()
 
 
-def let_announce(settings: Settings) -> BrokerDirectory | None:
+def grant_discovery(settings: Settings) -> BrokerDirectory | None:
     """Let the collector announce campaigns to Home Assistant, if that was asked for, at a broker
     configured here. Returns what has to be reloaded; None if nothing changed."""
     if settings.broker is not None or settings.home_assistant is None:
@@ -59,7 +59,7 @@ def let_announce(settings: Settings) -> BrokerDirectory | None:
     )
 
 
-def let_report_to(settings: Settings, campaigns: Iterable[str]) -> BrokerDirectory | None:
+def grant_campaigns(settings: Settings, campaigns: Iterable[str]) -> BrokerDirectory | None:
     """Name the campaigns in the access list of a broker configured here. Returns what has to be
     reloaded; None if nothing changed.
 

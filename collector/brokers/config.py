@@ -24,8 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from collector.links.stream import needed
-from collector.settings import StreamAddress
+from collector.links.stream import required_subjects
+from collector.settings import STREAM_PORT, StreamAddress
 from protocol_spec.programs.settings import BrokerUrl, SettingsError, is_loopback
 from protocol_spec.topics import (
     CANARY_CAMPAIGN,
@@ -53,7 +53,7 @@ READER: Final = "Reader-"  # the prefix of every reader's name
 READER_PROBE: Final = f"{READER}doctor"
 BIRTH: Final = "homeassistant/status"  # Home Assistant's default birth and will topic
 EVERY_CAMPAIGN: Final = ("+",)
-NO_CAMPAIGN: Final = f"{CANARY_CAMPAIGN}-closed"  # probed as a campaign that was never opened
+UNOPENED_CAMPAIGN: Final = f"{CANARY_CAMPAIGN}-closed"  # probed as a campaign that was never opened
 
 
 class Role(StrEnum):
@@ -77,7 +77,9 @@ def access(role: Role, name: str, namespace: str, *, home_assistant: str | None 
     if role is Role.DEVICE:
         return device_access(name, namespace)
     if role is Role.AUDITOR:
-        everything = tuple(everything_of(c, namespace) for c in (CANARY_CAMPAIGN, NO_CAMPAIGN))
+        everything = tuple(
+            everything_of(c, namespace) for c in (CANARY_CAMPAIGN, UNOPENED_CAMPAIGN)
+        )
         return Access(everything, everything)
     if role is Role.COLLECTOR:
         discovery = (f"{home_assistant}/device/+/config",) if home_assistant else ()
@@ -101,7 +103,6 @@ def device_access(name: str, namespace: str, campaigns: Sequence[str] = EVERY_CA
 # --- the plan --------------------------------------------------------------------------------
 
 PORT: Final = 8883
-STREAM_PORT: Final = 4222
 CLUSTER_PORT: Final = 6222
 REPLICAS: Final = 3  # in a cluster: one node may be lost without losing data
 RENEW_DAYS: Final = 240  # a third of the validity of our own server certificates
@@ -493,7 +494,7 @@ def _nats_user(plan: BrokerPlan, user: User) -> str:
     types = ["MQTT"]
     if user.role is Role.COLLECTOR and plan.stream_port is not None:
         types.append("STANDARD")
-        more_write, more_read = needed(plan.namespace)
+        more_write, more_read = required_subjects(plan.namespace)
         write, read = write + more_write, read + more_read
     if plan.auth == "certificate":
         proof = f"user: {_text(f'CN={user.name}')}"

@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from collector.brokers.choose import choose_broker, let_report_to
+from collector.brokers.choose import choose_broker, grant_campaigns
 from collector.brokers.directory import BrokerDirectory
 from collector.charts import ink_of, terminal_code
 from collector.commands.broker import reloaded_text
@@ -228,7 +228,7 @@ def open(  # noqa: A001 - the verb
             f"{campaign.name} was closed at {instant(campaign.closed)} and stays closed. Change "
             "something in the manifest to open another campaign"
         )
-    changed = let_report_to(settings, names)
+    changed = grant_campaigns(settings, names)
     if changed is not None and not changed.reload():
         click.echo(reloaded_text(False, changed.plan.kind, {}), err=True)
     running = examine(settings.data_dir).running

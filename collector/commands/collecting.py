@@ -13,13 +13,18 @@ from typing import Protocol
 
 import click
 
-from collector.brokers.choose import ConfigurationWatch, choose_broker, let_announce, let_report_to
+from collector.brokers.choose import (
+    ConfigurationWatch,
+    choose_broker,
+    grant_campaigns,
+    grant_discovery,
+)
 from collector.brokers.directory import BrokerDirectory
 from collector.commands.broker import reloaded_text
 from collector.commands.options import CAMPAIGN, command, show
 from collector.data_dir import device_key, existing_store, only_service, open_store
 from collector.health import Heartbeat, Status
-from collector.ingest.batch import search_rarely
+from collector.ingest.batch import relax_garbage_collector
 from collector.opening import remember_address
 from collector.records import Campaign
 from collector.rounds import sealing
@@ -97,8 +102,8 @@ class _Running:
         # Imported here because it loads the MQTT client, which other commands do without.
         from collector.service import service_for  # noqa: PLC0415
 
-        search_rarely()
-        _reload(let_announce(self._settings))
+        relax_garbage_collector()
+        _reload(grant_discovery(self._settings))
         remember_address(self._settings)
         watch = ConfigurationWatch(self._settings)
         known, embedded = choose_broker(self._settings)
@@ -107,7 +112,7 @@ class _Running:
             if embedded is not None:
                 children.append(stack.enter_context(embedded))
             watch.started(embedded)
-            _reload(let_report_to(known, [c.name for c in self._store.campaigns()]))
+            _reload(grant_campaigns(known, [c.name for c in self._store.campaigns()]))
             key = device_key(known, self._store)
             service = service_for(known, self._store, key, self._emit, embedded)
             children += self._page  # only now: a service that cannot collect shows no page

@@ -34,7 +34,7 @@ from collector.results.words import (
     difference_lines,
     heading,
     numbers_lines,
-    which,
+    rounds_label,
     withheld_text,
 )
 from collector.settings import PAGE, Settings
@@ -262,7 +262,7 @@ def _comparison_text(facts: Facts, found: Facts) -> str:
 def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
     facts, first = compared[0]
     a, b = first["a"], first["b"]
-    width = max(6, *(len(which(each)) for each, _ in compared))
+    width = max(6, *(len(rounds_label(each)) for each, _ in compared))
     lines = [
         f"{facts['attribute']}: {facts['question']}",
         f"  is {a} above {b}? {a} minus {b}, in points",
@@ -278,7 +278,8 @@ def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
             interval = f"{100 * c['low']:6.1f} … {100 * c['high']:6.1f}"
         answers = f"{_SHORT_ANSWERS[c['answer']]:<9}  {_SHORT_ANSWERS[c['answer_all']]}"
         lines.append(
-            f"  {which(each):<{width}}  {c['n']:>10,}  {difference:>10}   {interval:<15}  {answers}"
+            f"  {rounds_label(each):<{width}}  {c['n']:>10,}  {difference:>10}   "
+            f"{interval:<15}  {answers}"
         )
     note = "  if picked: the answer for two values that you picked because of their bars"
     return "\n".join([*lines, note])
@@ -361,7 +362,7 @@ def page(settings: Settings, link: bool, descriptor: int | None) -> None:
     allomfree-collector page --link
     """
     address = settings.listen or PAGE
-    secret = process.needed(settings, address)
+    secret = process.required_token(settings, address)
     if link:
         click.echo(process.link(address, secret))
         return

@@ -35,19 +35,19 @@ from protocol_spec import (
 from protocol_spec.topics import marker
 
 NAMES: Final = 20  # of suspended devices in the status: they must fit into a heartbeat
-OBJECTS: Final = 100_000  # more than those of a batch; a few megabytes, if they were garbage
+GC_THRESHOLD: Final = 100_000  # more than those of a batch; a few megabytes, if they were garbage
 
 Answer = tuple[str, bytes]  # topic and payload
 
 
-def search_rarely() -> None:
+def relax_garbage_collector() -> None:
     """Have Python search for cyclic garbage at the pace of batches, in the whole process.
 
     A batch makes tens of thousands of objects, and all of them are freed with it without a search.
     By default Python would look through them every 700 objects, and now and then through all that
     the program holds: a fifth of the processor time of a report.
     """
-    gc.set_threshold(OBJECTS)
+    gc.set_threshold(GC_THRESHOLD)
 
 
 # --- deciding and counting ----------------------------------------------------------------------

@@ -33,7 +33,7 @@ from protocol_spec import Topics, digest8, pack_receipts
 from protocol_spec.limits import PAGE_TAGS, TAG_BYTES
 
 Round = tuple[int, int]  # campaign, number
-Place = tuple[int, int, int]  # campaign, round, page
+PageKey = tuple[int, int, int]  # campaign, round, page
 TagArray = npt.NDArray[np.uint32]
 
 _PagesAndTags = tuple[npt.NDArray[np.int64], TagArray]
@@ -103,10 +103,10 @@ class ReceiptPages:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._pages: defaultdict[Place, _Page] = defaultdict(_Page)
+        self._pages: defaultdict[PageKey, _Page] = defaultdict(_Page)
         self._new: dict[Round, list[_PagesAndTags]] = {}  # not on their pages yet
-        self._changed: dict[Place, None] = {}  # those that wait longest first
-        self._repeated: set[Place] = set()
+        self._changed: dict[PageKey, None] = {}  # those that wait longest first
+        self._repeated: set[PageKey] = set()
 
     def apply(self, batches: Iterable[ReceiptBatch]) -> None:
         """Take what the store has counted, seen again or withdrawn, in order."""
@@ -116,12 +116,12 @@ class ReceiptPages:
                 continue
             self._sort_in()
             for page, tag in zip(batch.pages.tolist(), batch.tags.tolist()):
-                place = (batch.campaign, batch.round, page)
+                key = (batch.campaign, batch.round, page)
                 if batch.kind is ReceiptKind.REPEATED:
-                    self._pages[place].repeated.add(tag)
-                    self._repeated.add(place)
-                elif place in self._pages and self._pages[place].remove(tag):
-                    self._changed[place] = None
+                    self._pages[key].repeated.add(tag)
+                    self._repeated.add(key)
+                elif key in self._pages and self._pages[key].remove(tag):
+                    self._changed[key] = None
 
     def load(self, campaign: int, number: int, rows: Iterable[tuple[int, int]]) -> None:
         """Rebuild a round's pages: (page, tag) of each report."""
@@ -146,32 +146,32 @@ class ReceiptPages:
             tags = joined.astype(">u4").tobytes()
             starts = np.flatnonzero(np.diff(pages, prepend=-1)).tolist()
             for start, end in zip(starts, [*starts[1:], len(pages)]):
-                place = (campaign, number, int(pages[start]))
-                self._pages[place].fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
-                self._changed[place] = None
+                key = (campaign, number, int(pages[start]))
+                self._pages[key].fresh += tags[TAG_BYTES * start : TAG_BYTES * end]
+                self._changed[key] = None
         self._new.clear()
 
     def forget(self, campaign: int, number: int) -> None:
         """Drop a round's pages from memory."""
         self._new.pop((campaign, number), None)
-        for place in [place for place in self._pages if place[:2] == (campaign, number)]:
-            del self._pages[place]
-            self._changed.pop(place, None)
-            self._repeated.discard(place)
+        for key in [key for key in self._pages if key[:2] == (campaign, number)]:
+            del self._pages[key]
+            self._changed.pop(key, None)
+            self._repeated.discard(key)
 
     def publish_again(self) -> None:
         """The broker may have lost them all."""
         self._sort_in()
-        for place, page in self._pages.items():
+        for key, page in self._pages.items():
             page.next_at = 0.0
-            self._changed[place] = None
+            self._changed[key] = None
 
-    def postpone(self, place: Place, until: float) -> None:
+    def postpone(self, key: PageKey, until: float) -> None:
         """The broker refused a page: publish it again, but not before then."""
-        page = self._pages.get(place)
+        page = self._pages.get(key)
         if page is not None:
             page.next_at = until
-            self._changed[place] = None
+            self._changed[key] = None
 
     def take(
         self,
@@ -179,24 +179,24 @@ class ReceiptPages:
         limit: int,
         now: float = math.inf,
         bytes_per_second: float = math.inf,
-    ) -> Iterator[tuple[Place, str, bytes]]:
-        """Place, topic and bytes of up to `limit` changed pages, those that are due."""
+    ) -> Iterator[tuple[PageKey, str, bytes]]:
+        """Key, topic and bytes of up to `limit` changed pages, those that are due."""
         self._sort_in()
-        for place in self._repeated:
-            if self._pages[place].add_repeated():
-                self._changed[place] = None
+        for key in self._repeated:
+            if self._pages[key].add_repeated():
+                self._changed[key] = None
         self._repeated.clear()
-        due = (place for place in list(self._changed) if self._pages[place].is_due(now))
-        for place in islice(due, limit):
-            del self._changed[place]
-            campaign, page = campaigns.get(place[0]), self._pages[place]
+        due = (key for key in list(self._changed) if self._pages[key].is_due(now))
+        for key in islice(due, limit):
+            del self._changed[key]
+            campaign, page = campaigns.get(key[0]), self._pages[key]
             if campaign is not None:
                 tags = page.turn()
                 if page.fresh:
-                    self._changed[place] = None  # there is more than one page can hold
-                message = pack_receipts(digest8(campaign.manifest), *place[1:], tags)
+                    self._changed[key] = None  # there is more than one page can hold
+                message = pack_receipts(digest8(campaign.manifest), *key[1:], tags)
                 page.next_at = now + len(message) / bytes_per_second
-                yield place, Topics(campaign.name, self.namespace).receipt(*place[1:]), message
+                yield key, Topics(campaign.name, self.namespace).receipt(*key[1:]), message
 
 
 class ReceiptPublisher:
@@ -235,17 +235,17 @@ class ReceiptPublisher:
         now, rate = self._clock.monotonic(), self._timing.receipt_bytes_per_second
         if now >= self._next:
             self._next = now + self._timing.receipts_every_seconds
-            for place, topic, payload in self.pages.take(campaigns, link.free, now, rate):
-                link.publish(topic, payload, then=partial(self._answered, place))
+            for key, topic, payload in self.pages.take(campaigns, link.free, now, rate):
+                link.publish(topic, payload, then=partial(self._answered, key))
         for campaign, number in self._clearer.begin(campaigns.values()):
             self.pages.forget(campaign, number)
 
-    def _answered(self, place: Place, refusal: str | None) -> None:
+    def _answered(self, key: PageKey, refusal: str | None) -> None:
         """A page that the broker refused is published again after a while."""
         if refusal is not None:
             self._refused.append(refusal)
             until = self._clock.monotonic() + self._timing.refused_pause_seconds
-            self.pages.postpone(place, until)
+            self.pages.postpone(key, until)
 
 
 # --- clearing -----------------------------------------------------------------------------------
@@ -298,10 +298,10 @@ class ReceiptClearer:
     def begin(self, campaigns: Iterable[Campaign]) -> Iterator[Round]:
         """Record which rounds are cleared, and return those that are to be cleared from now on: a
         round's pages stay one period beyond its deadline, for devices that were asleep."""
-        for place, each in list(self._rounds.items()):
+        for key, each in list(self._rounds.items()):
             if each.is_done:
-                self._store.mark_receipts_cleared(*place)
-                del self._rounds[place]
+                self._store.mark_receipts_cleared(*key)
+                del self._rounds[key]
         over = (
             (campaign, number)
             for campaign in campaigns

@@ -20,16 +20,16 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from collector.links import BATCH, WINDOW, Link, Message, Will
-from collector.timing import SYSTEM_CLOCK, USUAL, Clock, Timing
+from collector.timing import DEFAULT_TIMING, SYSTEM_CLOCK, Clock, Timing
 from protocol_spec.programs.mqtt import MQTT_5, BufferedClient, ClientLink, Version
 from protocol_spec.programs.packets import acknowledgement
 from protocol_spec.programs.settings import BrokerUnreachable, BrokerUrl, Credentials
 from protocol_spec.topics import from_all_devices, marker
 
-ENOUGH: Final = 200  # messages committed at once; beyond that the cost of each hardly falls
-PAUSE_SECONDS: Final = 0.01
-PAUSES: Final = 2
-LONGEST_REST: Final = 255  # batches in a row that nothing is gathered for
+GATHER_TARGET_MESSAGES: Final = 200  # committed at once; beyond, the cost of each hardly falls
+GATHER_PAUSE_SECONDS: Final = 0.01
+MAX_GATHER_PAUSES: Final = 2
+MAX_BATCHES_WITHOUT_GATHERING: Final = 255
 
 
 class Gathering:
@@ -48,19 +48,20 @@ class Gathering:
 
     def gather(self, arrived: Sized, read: Callable[[], object]) -> None:
         """Have `read` add to a batch that is neither empty nor large enough."""
-        if not 0 < len(arrived) < ENOUGH:
+        if not 0 < len(arrived) < GATHER_TARGET_MESSAGES:
             return
         if self._rest:
             self._rest -= 1
             return
-        for _ in range(PAUSES):
+        for _ in range(MAX_GATHER_PAUSES):
             before = len(arrived)
-            self._sleep(PAUSE_SECONDS)
+            self._sleep(GATHER_PAUSE_SECONDS)
             read()
             if len(arrived) == before:
-                self._rest = self._last_rest = min(2 * self._last_rest + 1, LONGEST_REST)
+                longer = 2 * self._last_rest + 1
+                self._rest = self._last_rest = min(longer, MAX_BATCHES_WITHOUT_GATHERING)
                 return
-            if len(arrived) >= ENOUGH:
+            if len(arrived) >= GATHER_TARGET_MESSAGES:
                 break
         self._last_rest = 0
 
@@ -223,7 +224,7 @@ class PahoConnector:
 
 GROUP: Final = "allomfree"
 NONCE_BYTES: Final = 16
-BACKLOG: Final = 500  # messages at once that are no live traffic
+BACKLOG_MESSAGES: Final = 500  # at once: more than live traffic brings
 # How long the broker keeps a worker's part for its return. A broker may go on dealing reports to a
 # session whose worker is gone, and devices have to send those again: so not for days.
 SHARED_SESSION_SECONDS: Final = 3_600
@@ -269,7 +270,7 @@ class Subscription:
         *,
         shared: bool = False,
         clock: Clock = SYSTEM_CLOCK,
-        timing: Timing = USUAL,
+        timing: Timing = DEFAULT_TIMING,
         nonce: Callable[[], bytes] = lambda: secrets.token_bytes(NONCE_BYTES),
     ) -> None:
         if shared and link.sharing is not None:
@@ -306,7 +307,7 @@ class Subscription:
         self._last_step = now
         messages = self.link.step(timeout_seconds)
         self._unacknowledged += len(messages)
-        if len(messages) >= BACKLOG and self.link.redelivers_later:
+        if len(messages) >= BACKLOG_MESSAGES and self.link.redelivers_later:
             if self._reading < self._settled_at:  # redelivery is postponed by it
                 calm = self._reading + self._timing.calm_seconds
                 self._settled_at = max(self._settled_at, calm)

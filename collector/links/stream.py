@@ -66,7 +66,7 @@ def inbox(namespace: str) -> str:
     return f"_INBOX_{namespace}"
 
 
-def needed(namespace: str) -> tuple[list[str], list[str]]:
+def required_subjects(namespace: str) -> tuple[list[str], list[str]]:
     """Subjects that a worker's user must be allowed to publish to, and to subscribe to."""
     of_consumer = [_on_consumer(action, namespace) for action in ("CREATE", "INFO", "MSG.NEXT")]
     acknowledged = f"$JS.ACK.{STREAM}.{consumer_name(namespace)}.>"

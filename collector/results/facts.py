@@ -27,7 +27,6 @@ from protocol_spec import Attribute, Numbers, Outcome, Result, largest_shift
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
 
-MOST_ROWS: Final = 50_000  # values times rounds in one answer, for its memory
 ROLES: Final = ("leads", "counts", "fenced")
 
 CampaignState = Literal["not begun", "open", "finished", "closed"]
@@ -367,7 +366,7 @@ def round_rows(found: Facts) -> list[Facts]:
 # --- one question over time ---------------------------------------------------------------------
 
 
-def most_rounds(found: Campaign, index: int, most_rows: int = MOST_ROWS) -> int:
+def most_rounds(found: Campaign, index: int, most_rows: int) -> int:
     """How many rounds fit into one answer."""
     return max(1, most_rows // found.manifest.attributes[index].k)
 

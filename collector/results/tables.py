@@ -147,7 +147,7 @@ def content(campaign: Campaign, results: Iterable[Result], form: Format) -> byte
     table = rows(campaign, results)
     if form != "parquet":
         return write_rows(table, COLUMNS, form).encode()
-    writer = needed("pyarrow.parquet", "a Parquet file")
+    writer = import_extra("pyarrow.parquet", "a Parquet file")
     made = io.BytesIO()
     writer.write_table(to_arrow(columns_of(table)), made)
     return made.getvalue()
@@ -219,7 +219,7 @@ def _cell(name: str, kind: Kind, value: Any) -> Any:
 
 
 def to_pandas(columns: Columns) -> Any:
-    pandas = needed("pandas", "a table for pandas")
+    pandas = import_extra("pandas", "a table for pandas")
     makers: dict[Kind, Callable[[list[Any]], Any]] = {
         "text": pandas.Series,
         "whole": lambda cells: pandas.Series(cells, dtype="Int64"),
@@ -232,7 +232,7 @@ def to_pandas(columns: Columns) -> Any:
 
 
 def to_polars(columns: Columns) -> Any:
-    polars = needed("polars", "a table for polars")
+    polars = import_extra("polars", "a table for polars")
     types = {
         "text": polars.String,
         "whole": polars.Int64,
@@ -244,7 +244,7 @@ def to_polars(columns: Columns) -> Any:
 
 
 def to_arrow(columns: Columns) -> Any:
-    arrow = needed("pyarrow", "an Arrow table")
+    arrow = import_extra("pyarrow", "an Arrow table")
     types = {
         "text": arrow.string(),
         "whole": arrow.int64(),
@@ -256,7 +256,7 @@ def to_arrow(columns: Columns) -> Any:
     return arrow.table(columns, schema=arrow.schema(fields))
 
 
-def needed(module: str, what: str) -> Any:
+def import_extra(module: str, what: str) -> Any:
     """A module of a package that only some installations have."""
     package = module.partition(".")[0]
     try:

@@ -62,7 +62,7 @@ def numbers_lines(numbers: Facts) -> list[str]:
 # --- results ------------------------------------------------------------------------------------
 
 
-def which(facts: Facts) -> str:
+def rounds_label(facts: Facts) -> str:
     """Which rounds a result is about."""
     first, last = facts["first"], facts["last"]
     if facts["round"] is not None:
@@ -76,7 +76,7 @@ def which(facts: Facts) -> str:
 
 def heading(facts: Facts) -> list[str]:
     """Which question, which rounds, how many reports; a trial is always named as one."""
-    rounds = which(facts) + ("" if facts["final"] else " so far, not sealed")
+    rounds = rounds_label(facts) + ("" if facts["final"] else " so far, not sealed")
     mechanism = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
     trial = " (a TRIAL)" if facts["campaign"].rpartition("-")[0].endswith("-trial") else ""
     alike = round(facts["n_eff"]) == facts["devices"]

@@ -109,7 +109,7 @@ class Announcer:
 
 # --- results ------------------------------------------------------------------------------------
 
-Form = tuple[str, bytes]  # topic and payload
+Publication = tuple[str, bytes]  # topic and payload
 
 REFUSED_RESULT: Final = (
     "the broker refused %s. Let the collector's user write there, in its access list; at a "
@@ -149,10 +149,10 @@ class ResultPublisher:
         for result in self._store.unpublished(link.free):
             if result not in self._in_flight:
                 self._in_flight.add(result)
-                self._send(link, result, self._forms(result, campaigns[result.campaign]))
+                self._send(link, result, self._publications(result, campaigns[result.campaign]))
 
-    def _send(self, link: Publisher, result: UnpublishedResult, forms: list[Form]) -> None:
-        (topic, payload), *rest = forms
+    def _send(self, link: Publisher, result: UnpublishedResult, pending: list[Publication]) -> None:
+        (topic, payload), *rest = pending
 
         def then(refusal: str | None) -> None:
             if refusal is not None:
@@ -167,7 +167,7 @@ class ResultPublisher:
 
         link.publish(topic, payload, then=then)
 
-    def _forms(self, stored: UnpublishedResult, campaign: Campaign) -> list[Form]:
+    def _publications(self, stored: UnpublishedResult, campaign: Campaign) -> list[Publication]:
         topics = Topics(campaign.name, self._namespace)
         name = campaign.manifest.attributes[stored.attribute].name
         if stored.round != POOLED:

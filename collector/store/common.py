@@ -30,7 +30,7 @@ from protocol_spec.programs.output import quoted, shown
 
 Row = dict[str, Any]
 Round = tuple[int, int]  # campaign, number
-Place = tuple[int, int, Outcome]  # campaign, round, outcome: the key of an outcome counter
+OutcomeKey = tuple[int, int, Outcome]  # campaign, round, outcome: the key of an outcome counter
 TallyKey = tuple[int, int, int]  # campaign, round, attribute
 
 # Tables, their columns, and how many of these are the key.
@@ -189,13 +189,13 @@ def stored_counts(counts: Counts) -> bytes:
 
 def count_outcomes(
     candidates: Sequence[Candidate], outcomes: Sequence[Outcome], refusals: Sequence[Refusal]
-) -> Counter[Place]:
+) -> Counter[OutcomeKey]:
     """How much each counter rises for a batch.
 
     A late report is not counted at its round: nothing of a sealed round changes, its counters
     included.
     """
-    counted: Counter[Place] = Counter()
+    counted: Counter[OutcomeKey] = Counter()
     if outcomes.count(Outcome.ACCEPTED) == len(outcomes):  # nearly always
         for key, members in by_round(candidates).items():
             counted[(*key, Outcome.ACCEPTED)] = len(members)

@@ -32,7 +32,7 @@ from collector.store import FeedRow, ReceiptKind, feed_rows
 from collector.store.common import (
     FENCED,
     TAGS,
-    Place,
+    OutcomeKey,
     Round,
     TallyKey,
     bodies_by_tally,
@@ -135,7 +135,7 @@ class WorkerRows:
                 (*key, self.own(), *changed_tally(old.get(key), bodies, sign, mechanism)),
             )
 
-    def add_outcomes(self, counted: Mapping[Place, int]) -> None:
+    def add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
         totals: dict[tuple[int, str], int] = defaultdict(int)
         for (campaign, number, outcome), n in counted.items():
             totals[campaign, str(outcome)] += n

@@ -40,7 +40,7 @@ from collector.store.common import (
     FENCED,
     MOVED,
     REPORT,
-    Place,
+    OutcomeKey,
     Portion,
     Round,
     bodies_by_tally,
@@ -291,7 +291,7 @@ class SqliteStore(Store):
             new = changed_tally(read_tally(*row) if row else None, bodies, sign, mechanism)
             self._db.execute("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)", (*key, *new))
 
-    def _add_outcomes(self, counted: Mapping[Place, int]) -> None:
+    def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
         self._db.executemany(
             """INSERT INTO outcome VALUES (?, ?, ?, ?)
                ON CONFLICT (campaign, round, name) DO UPDATE SET n = n + excluded.n""",

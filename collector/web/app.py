@@ -51,7 +51,7 @@ HOME_BARS: Final = 5
 CARD_BARS: Final = 8
 SPARK_ROUNDS: Final = 60
 SPARK_ROWS: Final = 5_000  # of all rounds in a sparkline: with many values it has fewer rounds
-KNOWN: Final = "allomfree.known"  # in the scope: whether the request may read everything
+AUTHORISED: Final = "allomfree.authorised"  # in the scope: whether the request may read everything
 
 Query = Mapping[str, str]
 Make = Callable[["Pages", dict[str, str], Query, str], Answer]
@@ -168,7 +168,7 @@ class Pages:
         well, beat = health.well, health.beat
         trouble = "" if well else health.finding if beat else "no collector is running"
         connected = beat is not None and beat.status.connected
-        details = {"trouble": trouble} if request.scope[KNOWN] else {}
+        details = {"trouble": trouble} if request.scope[AUTHORISED] else {}
         answer = {"healthy": well, "connected": connected, **details}
         return JSONResponse(answer, 200 if well else 503)
 

@@ -132,7 +132,7 @@ FILE: Final = "page.token"
 SHORTEST: Final = 16
 
 
-def needed(settings: Settings, address: Address) -> str | None:
+def required_token(settings: Settings, address: Address) -> str | None:
     """The token, or None where only this machine can connect."""
     if address.is_loopback:
         return None

@@ -111,7 +111,7 @@ def _environment() -> Environment:
         "every": lambda text: text.removeprefix("1 "),
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "quantity": words.quantity,
-        "which": words.which,
+        "rounds_label": words.rounds_label,
         "answer": words.answer_text,
         "why_withheld": words.withheld_text,
         "rounds_name": words.rounds_name,

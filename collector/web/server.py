@@ -36,7 +36,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from collector.settings import Address, Settings
 from collector.store import Store
-from collector.web.app import KNOWN, Pages
+from collector.web.app import AUTHORISED, Pages
 from collector.web.live import Limits, origin
 from collector.web.render import refusal
 
@@ -203,7 +203,9 @@ class Guard:
         """Answer, or refuse in one sentence; the headers are on both."""
         if scope["type"] != "http":
             return
-        scope[KNOWN] = self._token is None or _equal(_offered(Headers(scope=scope)), self._token)
+        scope[AUTHORISED] = self._token is None or _equal(
+            _offered(Headers(scope=scope)), self._token
+        )
         refused = self._refusal(scope)
         await (refused or self._app)(scope, receive, _with_headers(send))
 
@@ -228,7 +230,7 @@ class Guard:
         offered = next((value for name, value in query if name == "token"), None)
         if offered is not None and _equal(offered, token):
             return _remember(scope["path"], [(n, v) for n, v in query if n != "token"], token)
-        if scope["path"] in OPEN or scope[KNOWN]:
+        if scope["path"] in OPEN or scope[AUTHORISED]:
             return None
         sentence = (
             "This page needs its access token. Its owner gets a link with it from: "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from edge_client.agent import Device
+from edge_client.agent import DeviceState
 from edge_client.errors import PolicyRefusal
 from edge_client.language import say
 from edge_client.policy import THE_FILE
@@ -44,9 +44,9 @@ def open_client(
     )
 
 
-def open_device(settings: Settings) -> Device:
+def open_device(settings: Settings) -> DeviceState:
     """The same for inspection only: no broker is asked, and nothing can be drawn."""
-    return Device(settings.state_dir, policy=settings.policy)
+    return DeviceState(settings.state_dir, policy=settings.policy)
 
 
 @contextmanager

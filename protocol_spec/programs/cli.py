@@ -177,7 +177,7 @@ class Finding:
 # --- the programs --------------------------------------------------------------------------------
 
 
-AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 SHARED: Final = "Connection and settings"
 LONGEST_MESSAGE: Final = 2000  # characters of an error, however much it quotes

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from benchmarks.workload import reports
 from collector.data_dir import DeviceKey, open_shared, open_store
-from collector.ingest.batch import search_rarely
+from collector.ingest.batch import relax_garbage_collector
 from collector.links import Links
 from collector.links.mqtt import PahoConnector, PahoLink, Subscription
 from collector.links.stream import StreamConnector
@@ -95,7 +95,7 @@ def _service(
     url: str, directory: Path, trace: Callable[[str], None]
 ) -> tuple[Service, Store, Campaign]:
     """The collector's service on a broker, for the campaign whose manifest is in the directory."""
-    search_rarely()  # garbage is collected as rarely as `run` does
+    relax_garbage_collector()  # garbage is collected as rarely as `run` does
     directory.chmod(0o700)
     store = open_store(directory)
     campaign = store.open_campaign(_manifest(directory), int(time.time()))
@@ -115,7 +115,7 @@ def own(url: str, count: int, directory: Path) -> None:
 def shared(url: str, count: int, directory: Path, stream: str, store_url: str, server: str) -> None:
     """A worker on reports that wait in NATS's stream, with a shared store; then seal the round."""
     watch = _Stopwatch(int(server))
-    search_rarely()
+    relax_garbage_collector()
     address = StoreAddress(store_url)
     with closing(open_shared(address)) as store:
         campaign = store.open_campaign(_manifest(directory), int(time.time()))

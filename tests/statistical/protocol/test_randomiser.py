@@ -9,8 +9,7 @@ from collections import Counter
 
 import pytest
 
-from protocol_spec import LONGITUDINAL, BodyFormat, Randomiser, calibrate, thresholds
-from protocol_spec import random_below as below
+from protocol_spec import LONGITUDINAL, BodyFormat, Randomiser, calibrate, random_below, thresholds
 from tests.support.protocol.entropy import Tape, TapeEnded, seeded, words
 from tests.support.protocol.statistics import LIMIT, binomial_z, uniform_z
 
@@ -19,7 +18,7 @@ UNARY = [protocol for protocol in LONGITUDINAL if protocol != "L-GRR"]
 
 def test_the_default_randomness_is_the_operating_systems() -> None:
     assert inspect.signature(Randomiser).parameters["entropy"].default is os.urandom
-    assert inspect.signature(below).parameters["entropy"].default is os.urandom
+    assert inspect.signature(random_below).parameters["entropy"].default is os.urandom
     randomiser = Randomiser(calibrate("L-OSUE", k=512, eps_inf=1.0, eps_1=0.5))
     assert randomiser.memoize(0) != randomiser.memoize(0)
 
@@ -50,7 +49,7 @@ def test_a_value_is_kept_below_the_threshold_else_another_is_drawn() -> None:
 
 def test_a_draw_beyond_the_bound_is_repeated_not_wrapped() -> None:
     tape = Tape(bytes([0b11100000, 0b10100000, 0b10000000]))
-    assert below(5, tape) == 4
+    assert random_below(5, tape) == 4
     assert tape.asked == [1, 1, 1]
 
 
@@ -61,7 +60,7 @@ def test_below_is_exactly_uniform(bound: int) -> None:
     results = Counter[int]()
     for draw in range(256**size):
         with contextlib.suppress(TapeEnded):  # rejected: another draw is needed
-            results[below(bound, Tape(draw.to_bytes(size)))] += 1
+            results[random_below(bound, Tape(draw.to_bytes(size)))] += 1
     assert sorted(results) == list(range(bound))
     assert len(set(results.values())) == 1
 
@@ -69,7 +68,7 @@ def test_below_is_exactly_uniform(bound: int) -> None:
 def test_below_nothing_is_refused() -> None:
     for bound in (0, -1):
         with pytest.raises(ValueError, match="1 or more"):
-            below(bound)
+            random_below(bound)
 
 
 @pytest.mark.parametrize("k", [3, 5, 37, 1000])

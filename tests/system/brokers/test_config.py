@@ -33,7 +33,7 @@ from collector.brokers.authority import (
     names_of,
     read_certificate,
 )
-from collector.brokers.choose import choose_broker, let_announce
+from collector.brokers.choose import choose_broker, grant_discovery
 from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
@@ -214,7 +214,7 @@ def test_home_assistants_prefix_is_kept_until_another_is_given(cli: Cli, data: P
         ({"home_assistant": "off"}, ""),
     ):
         settings = collector_settings({"data_dir": data, **flag}, environ={})
-        let_announce(settings)
+        grant_discovery(settings)
         assert BrokerDirectory.load(data / "broker").plan.home_assistant == (used or None)
         assert choose_broker(settings)[0].home_assistant == used
 

@@ -11,9 +11,9 @@ import pytest
 from collector.brokers.config import (
     AUDITOR,
     COLLECTOR,
-    NO_CAMPAIGN,
     PROBE,
     READER_PROBE,
+    UNOPENED_CAMPAIGN,
     subjects,
 )
 from collector.data_dir import session_name
@@ -85,7 +85,7 @@ def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, collection: Col
 
 UP, PUB, DOWN = (f"allomfree/v1/+/{tree}/#" for tree in ("up", "pub", "down"))
 OWN = f"allomfree/v1/+/up/{PROBE}/other"
-CLOSED = f"allomfree/v1/{NO_CAMPAIGN}/up/{PROBE}/report"
+CLOSED = f"allomfree/v1/{UNOPENED_CAMPAIGN}/up/{PROBE}/report"
 END_OF_ACL = "pattern read allomfree/v1/+/down/%u/response\n"
 CONF, ACL, USERS, NATS_CONF = "mosquitto.conf", "acl", "users.conf", "nats.conf"
 SESSIONS = ["nobody takes over another's session", "a device has one session"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent import Device
+from edge_client.agent import DeviceState
 from edge_client.language import LANGUAGES, in_language
 from edge_client.page import statement_page
 from protocol_spec import Manifest
@@ -89,7 +89,7 @@ def long_statement(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     agent = joined_agent(place / "state", clock, daily(count=365))
     draw_rounds(agent, 15)
     agent.store.close()
-    with Device(place / "state", clock=clock) as device, in_language(request.param):
+    with DeviceState(place / "state", clock=clock) as device, in_language(request.param):
         file = place / "statement.html"
         file.write_text(statement_page(device, device.memberships()), encoding="utf-8")
     return file.as_uri()

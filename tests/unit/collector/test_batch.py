@@ -14,13 +14,13 @@ from collector import ingest
 from collector.data_dir import DeviceKey
 from collector.errors import StorageFailure
 from collector.health import Status
-from collector.ingest.batch import Ingest, search_rarely
+from collector.ingest.batch import Ingest, relax_garbage_collector
 from collector.ingest.flood import LOOKED_AT, MOST_SUSPENDED, FloodGuard
 from collector.links import BATCH, Message
 from collector.records import Campaign
 from collector.store import ReceiptKind, Store
 from collector.store.sqlite import SqliteStore
-from collector.timing import USUAL, Clock, Timing
+from collector.timing import DEFAULT_TIMING, Clock, Timing
 from protocol_spec import Outcome
 from protocol_spec.programs.memory_broker import MemoryBroker
 from tests.support.collector import (
@@ -94,7 +94,7 @@ class Taking:
     def __init__(self, disk: FullDisk, known: ingest.OpenCampaigns) -> None:
         self.now, self.disk, self.status = NOW, disk, Status()
         clock = Clock(now=lambda: self.now)
-        self.guard = FloodGuard(clock, USUAL)
+        self.guard = FloodGuard(clock, DEFAULT_TIMING)
         self.ingest = Ingest(disk, known, self.guard, self.status, clock.now, lambda _: None)
 
     def take(self, *batch: Message) -> dict[Outcome, int]:
@@ -147,7 +147,7 @@ def test_a_device_that_is_revoked_or_suspended_meanwhile_is_not_counted(
     assert taking.take(GOOD, OTHER) == {Outcome.REVOKED: 1, Outcome.ACCEPTED: 1}
     taking.ingest.campaigns = open_campaigns(campaign, key)
     taking.ingest.prepare([GOOD] * 20)
-    taking.guard.waste([GOOD] * (3 * USUAL.flood_messages))
+    taking.guard.waste([GOOD] * (3 * DEFAULT_TIMING.flood_messages))
     assert taking.guard.suspended == {"d0"}
     outcomes = taking.take(*[GOOD] * 20)
     assert (outcomes[Outcome.ACCEPTED], outcomes[Outcome.SUSPENDED]) == (2, 19)
@@ -170,7 +170,7 @@ def test_a_batch_is_counted_without_a_search_for_garbage(
     def note(phase: str, _: object) -> None:
         found.append(phase)
 
-    search_rarely()
+    relax_garbage_collector()
     gc.collect()
     gc.callbacks.append(note)
     try:
@@ -256,11 +256,11 @@ def test_different_messages_are_looked_at_few_in_a_turn(guard: FloodGuard) -> No
 
 def test_a_whole_fleet_that_repeats_itself_is_no_flood(manual_time: ManualTime) -> None:
     """A storm of 700,000 repetitions in a minute, three of each device: nobody is suspended."""
-    guard = FloodGuard(manual_time.clock(), USUAL)
+    guard = FloodGuard(manual_time.clock(), DEFAULT_TIMING)
     guard.begin_turn()
     for start in range(0, 240_000, 4_000):
         guard.waste([sent(f"d{i}") for i in range(start, start + 4_000)] * 3)
-    guard.waste([sent("flooder")] * (USUAL.flood_messages + 1))
+    guard.waste([sent("flooder")] * (DEFAULT_TIMING.flood_messages + 1))
     assert guard.suspended == {"flooder"}
 
 

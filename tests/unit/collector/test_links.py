@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 
-from collector.links.mqtt import ENOUGH, LONGEST_REST, PAUSE_SECONDS, PAUSES, Gathering, PahoLink
+from collector.links.mqtt import (
+    GATHER_PAUSE_SECONDS,
+    GATHER_TARGET_MESSAGES,
+    MAX_BATCHES_WITHOUT_GATHERING,
+    MAX_GATHER_PAUSES,
+    Gathering,
+    PahoLink,
+)
 from collector.links.nats import (
     ANSWERS,
     BEGIN_SECONDS,
@@ -30,7 +37,7 @@ from collector.links.nats import (
     cut,
 )
 from collector.settings import StreamAddress
-from collector.timing import USUAL
+from collector.timing import DEFAULT_TIMING
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from tests.support.network import Peer, Wire
 
@@ -210,9 +217,9 @@ def test_a_server_that_answers_no_question_has_no_more_time() -> None:
         with pytest.raises(BrokerUnreachable, match="did not answer a request in time"):
             connection.demand("somewhere")
         assert time.monotonic() < limit, "not ten seconds for each question"
-    left = USUAL.lease_seconds * (0.9 - 1 / 4)  # at least, by a careful leader's clock
+    left = DEFAULT_TIMING.lease_seconds * (0.9 - 1 / 4)  # at least, by a careful leader's clock
     assert left > BEGIN_SECONDS, "connecting costs nobody the lead"
-    assert USUAL.fence_seconds - USUAL.beat_every_seconds > BEGIN_SECONDS
+    assert DEFAULT_TIMING.fence_seconds - DEFAULT_TIMING.beat_every_seconds > BEGIN_SECONDS
 
 
 def test_a_question_is_answered_among_messages() -> None:
@@ -308,22 +315,26 @@ class Line:
 
 def test_messages_that_come_one_by_one_are_gathered() -> None:
     line = Line(repeat(3))
-    assert [line.batch(1) for _ in range(10)] == [1 + 3 * PAUSES] * 10
-    assert line.paused == [PAUSE_SECONDS] * PAUSES * 10
+    assert [line.batch(1) for _ in range(10)] == [1 + 3 * MAX_GATHER_PAUSES] * 10
+    assert line.paused == [GATHER_PAUSE_SECONDS] * MAX_GATHER_PAUSES * 10
 
 
 def test_nothing_is_waited_for_when_nothing_came_or_enough_did() -> None:
-    line = Line(repeat(ENOUGH))
-    assert [line.batch(0), line.batch(ENOUGH), line.batch(4_000)] == [0, ENOUGH, 4_000]
+    line = Line(repeat(GATHER_TARGET_MESSAGES))
+    assert [line.batch(0), line.batch(GATHER_TARGET_MESSAGES), line.batch(4_000)] == [
+        0,
+        GATHER_TARGET_MESSAGES,
+        4_000,
+    ]
     assert not line.paused
-    assert line.batch(1) == 1 + ENOUGH
-    assert line.paused == [PAUSE_SECONDS], "it ends when there are enough"
+    assert line.batch(1) == 1 + GATHER_TARGET_MESSAGES
+    assert line.paused == [GATHER_PAUSE_SECONDS], "it ends when there are enough"
 
 
 def test_waiting_in_vain_becomes_rare() -> None:
     """A broker that waits for us is not made to wait at every batch."""
     line = Line(repeat(0))
-    batches = 10 * LONGEST_REST
+    batches = 10 * MAX_BATCHES_WITHOUT_GATHERING
     assert {line.batch(20) for _ in range(batches)} == {20}
     assert len(line.paused) < 20
 
@@ -332,7 +343,7 @@ def test_it_is_tried_again_and_goes_on_when_it_brings_something() -> None:
     line = Line(iter([0] + [5] * 1_000))
     assert line.batch(1) == 1  # in vain
     assert line.batch(1) == 1  # not tried
-    assert [line.batch(1) for _ in range(5)] == [1 + 5 * PAUSES] * 5
+    assert [line.batch(1) for _ in range(5)] == [1 + 5 * MAX_GATHER_PAUSES] * 5
 
 
 def test_a_link_hands_over_what_came_while_it_paused() -> None:
@@ -355,4 +366,4 @@ def test_a_link_hands_over_what_came_while_it_paused() -> None:
         wire.publish("some/topic", b"first")
         payloads = [message.payload for message in link.step(10.0)]
         link.close()
-    assert payloads == [b"first"] + [b"later"] * PAUSES
+    assert payloads == [b"first"] + [b"later"] * MAX_GATHER_PAUSES

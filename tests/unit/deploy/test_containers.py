@@ -14,8 +14,9 @@ import yaml
 
 import collector.settings
 import edge_client.settings
-from collector.brokers.config import CLUSTER_PORT, COLLECTOR, PORT, STREAM_PORT, BrokerPlan
+from collector.brokers.config import CLUSTER_PORT, COLLECTOR, PORT, BrokerPlan
 from collector.brokers.directory import BrokerDirectory
+from collector.settings import STREAM_PORT
 from tests.support.documents import DEPLOY, DOCKERFILES, can_be_typed, project
 from tests.support.harness import ROOT
 

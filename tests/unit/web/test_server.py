@@ -20,7 +20,7 @@ from collector.records import Campaign
 from collector.settings import Address, resolve
 from collector.store.sqlite_database import APPLICATION_ID
 from collector.web.live import Limits, origin
-from collector.web.process import needed, page_token
+from collector.web.process import page_token, required_token
 from collector.web.server import COOKIE, LONGEST_ADDRESS, LONGEST_HEAD
 from protocol_spec.programs.settings import SettingsError
 from tests.support.campaigns import manifest
@@ -355,8 +355,8 @@ def test_the_link_leads_nowhere_else(guarded: Site, path: str) -> None:
 
 def test_a_token_is_made_once_where_it_is_needed_and_private(cli: Cli, tmp_path: Path) -> None:
     settings = resolve({"data_dir": tmp_path}, config=Path("/dev/null"), environ={})
-    assert needed(settings, Address("127.0.0.1", 1)) is None
-    made = needed(settings, Address("192.168.1.9", 1))
+    assert required_token(settings, Address("127.0.0.1", 1)) is None
+    made = required_token(settings, Address("192.168.1.9", 1))
     assert made == page_token(tmp_path, None, {})
     assert len(made) >= 32
     assert stat.S_IMODE((tmp_path / "page.token").stat().st_mode) == 0o600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.data_dir import DeviceKey
-from collector.links.mqtt import BACKLOG
+from collector.links.mqtt import BACKLOG_MESSAGES
 from collector.records import Campaign
 from protocol_spec import (
     DEFAULT_NAMESPACE,
@@ -214,7 +214,7 @@ def test_requests_in_a_backlog_can_push_reports_behind_where_redelivery_comes_la
     work.turns(SETTLE + 5)
     pass_deadline(work)
     work.turns(1)
-    work.send([*reports(campaign, range(20)) * (BACKLOG // 20), forget(campaign, "d0")])
+    work.send([*reports(campaign, range(20)) * (BACKLOG_MESSAGES // 20), forget(campaign, "d0")])
     broker.deliver()
     work.turns(10)
     assert not sealed(work)
