@@ -297,7 +297,7 @@ class Agent:
         mechanism has none. Without an index it is the memo used last."""
         randomiser = self._randomiser(member)
         if member.mechanism.memos == 0 and index is not None:
-            check_draw(self.store, self.policy, member, member.manifest.eps_1, self.clock.wall())
+            check_draw(self.store, self.policy, member, self.clock.wall())
             fresh = randomiser.memoize(randomiser.key(index))
             self.trace("answer drawn")
             return randomiser.report(fresh, 0), None, False
@@ -314,7 +314,7 @@ class Agent:
         if key in memos:
             return memos[key], False
         if key is not None and not memos:
-            check_draw(self.store, self.policy, member, member.manifest.eps_inf, now)
+            check_draw(self.store, self.policy, member, now)
         elif (
             key is None
             or len(memos) >= member.mechanism.memos

@@ -32,7 +32,6 @@ from edge_client.text import (
     and_more,
     booked_text,
     budget_text,
-    first_charge,
     memos_text,
     none_joined,
     reports_text,
@@ -279,7 +278,7 @@ def _curve(device: DeviceState, membership: Membership) -> str:
         ceiling, most = mechanism.lifetime_epsilon, rounds.each
         reports = [membership.answers] if membership.answers else []
     else:
-        ceiling, most = mechanism.calibration.eps_inf, rounds.count
+        ceiling, most = mechanism.charge, rounds.count
         reports = [memo.reports for memo in device.store.memos(membership.name).values()]
     return curve_svg(mechanism.epsilon_after, ceiling, most, reports)
 
@@ -305,7 +304,7 @@ def _revealed(facts: Facts) -> str:
     if not facts["reports"]:
         nothing = say(
             "Nothing was drawn yet; the first report books epsilon {epsilon}.",
-            epsilon=first_charge(facts),
+            epsilon=number(facts["charge"]),
         )
         return _paragraphs(nothing, total_text(facts))
     drawn = reports_text(facts["reports"])

@@ -186,25 +186,23 @@ def check_joining(
     What was used up before a loss (`kept`) is charged already.
     """
     needed, campaign = manifest.lifetime_epsilon, manifest.campaign
-    if kept is not None and manifest.reporting == "once":
-        needed = (manifest.rounds.each - kept.answers) * manifest.eps_1
+    if kept is not None:
+        needed = manifest.mechanisms[kept.attribute].charge_left(kept.answers)
     names = [attribute.name for attribute in manifest.attributes]
     for name in names if kept is None else [names[kept.attribute]]:
         policy.check_budget(campaign, name, needed, used(store, name, campaign, now))
     policy.check_budget(campaign, None, needed, used(store, None, campaign, now))
 
 
-def check_draw(
-    store: Store, policy: Policy, membership: Membership, needed: float, now: float
-) -> None:
+def check_draw(store: Store, policy: Policy, membership: Membership, now: float) -> None:
     """Before a first memo or an answer: the owner may have lowered a budget since joining."""
-    name, source = membership.name, membership.attribute.name
+    name, source, needed = membership.name, membership.attribute.name, membership.mechanism.charge
     policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
 
 
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:
     """Whether one more value may be charged, as promised; the owner may have lowered a budget."""
-    source, name, needed = membership.attribute.name, membership.name, membership.manifest.eps_inf
+    source, name, needed = membership.attribute.name, membership.name, membership.mechanism.charge
     policy = policy.for_joined
     return policy.allows_charge(needed, used(store, source, name, now)) and (
         policy.allows_charge(needed, used(store, None, name, now), total=True)

@@ -97,7 +97,7 @@ def joined_facts(membership: Membership) -> Facts:
         "device": membership.device,
         "attribute": membership.attribute.name,
         "rounds": _drawn_rounds(membership),
-        "warning": words(membership.manifest, membership.attribute_index).warning,
+        "warning": words(membership.manifest, membership.attribute_index)["warning"],
     }
 
 
@@ -120,6 +120,7 @@ def _about(manifest: Manifest) -> Facts:
         "max_values": manifest.max_values,
         "reporting": manifest.reporting,
         "answers": how_often(manifest),
+        "charge": manifest.mechanisms[0].charge,
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "bound": bound(manifest),
         "never_leaves": [say(line) for line in NEVER_LEAVES],
@@ -135,7 +136,7 @@ def attribute_facts(manifest: Manifest, index: int) -> Facts:
         "question": attribute.question,
         "values": list(attribute.values),
         "protocol": manifest.mechanisms[index].protocol,
-        **words(manifest, index)._asdict(),
+        **words(manifest, index),
         "bytes": " ".join(octets),
         "length": len(octets),
     }
@@ -269,5 +270,5 @@ def _most_spent(client: DeviceState, membership: Membership) -> Spending:
     spent, most = client.store.spent(membership), membership.mechanism.memos
     if most <= 1:
         return spent
-    charged = min(spent.reports, most) * membership.manifest.eps_inf
+    charged = min(spent.reports, most) * membership.mechanism.charge
     return Spending(0, spent.reports, charged, charged)

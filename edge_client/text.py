@@ -57,11 +57,6 @@ def total_text(facts: Facts) -> str:
     return say("The total cost is {bound}.", bound=facts["bound"])
 
 
-def first_charge(facts: Facts) -> str:
-    """What the first report books: an answer of its own, or a memo for many."""
-    return number(facts["eps_1"] if facts["reporting"] == "once" else facts["eps_inf"])
-
-
 def shifts_text(facts: Facts) -> str:
     """The bounds of local differential privacy for a question, as odds."""
     return say(
@@ -248,7 +243,7 @@ def _spent_lines(facts: Facts) -> list[str]:
     if not facts["reports"]:
         first = say(
             "Ledger: nothing was drawn yet; the first report books epsilon {epsilon}.",
-            epsilon=first_charge(facts),
+            epsilon=number(facts["charge"]),
         )
         return [first, *ever]
     reports = reports_text(facts["reports"])
@@ -258,11 +253,11 @@ def _spent_lines(facts: Facts) -> list[str]:
         exact=number(facts["epsilon_exact"], ".4f"),
     )
     booked = number(facts["epsilon_charged"])
-    if facts["reporting"] == "once":
-        each = number(facts["eps_1"])
-        why = say("booked {booked}, {each} for each of them.", booked=booked, each=each)
-    else:
+    if facts["memos"]:
         why = say("booked {booked}, the most that any number of them can reveal.", booked=booked)
+    else:
+        each = number(facts["charge"])
+        why = say("booked {booked}, {each} for each of them.", booked=booked, each=each)
     return [revealed, why, *ever]
 
 

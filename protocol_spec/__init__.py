@@ -23,6 +23,7 @@ _PUBLIC: Final = {
     "choose_for largest_eps_1",
     "encoding": "BodyFormat",
     "errors": "AllomfreeError InfeasibleBudget ManifestError ParameterError Problem UnknownValue",
+    "explanation": "Explanation Often Phrase Shift",
     "fields": "parse_duration",
     "manifest": "Manifest",
     "mechanisms": "MECHANISMS Mechanism Reporting Support",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from protocol_spec.calibration import *
     from protocol_spec.encoding import *
     from protocol_spec.errors import *
+    from protocol_spec.explanation import *
     from protocol_spec.fields import *
     from protocol_spec.manifest import *
     from protocol_spec.mechanisms import *

@@ -60,12 +60,6 @@ from edge_client.store.opening import (
 from protocol_spec import Manifest, Spending
 
 KEPT_FOR_SHOW: Final = 20  # rounds whose reports stay readable for the owner after they left
-REASONS: Final = {
-    "memoized": "memo drawn",
-    "once": "answer drawn",
-    "hashed": "memo of a group drawn",
-    "nested": "memo of all levels drawn",
-}
 LOSS_REASON: Final = "memory lost: all it was charged stays spent"
 
 
@@ -290,7 +284,7 @@ class Store:
         When this returns, the bytes may be sent. When it raises, they never existed, or (if only
         the high-water mark could not be written) they are the ones stored for this round.
         """
-        name, manifest, charge = membership.name, membership.manifest, None
+        name, mechanism = membership.name, membership.mechanism
         report, memo = draw.report, draw.memo
         with self.marked_transaction():
             row = self.execute("SELECT status FROM campaign WHERE name = ?", (name,)).fetchone()
@@ -300,21 +294,19 @@ class Store:
                 if report.round not in self._drawn_rounds(name):
                     raise AssertionError("a round that was not drawn was about to be answered")
                 self.execute("UPDATE campaign SET answers = answers + 1 WHERE name = ?", (name,))
-                charge = manifest.eps_1
             else:
                 if draw.is_new:  # its key refuses a second one for the value
                     self.execute(
                         "INSERT INTO memo (campaign, value, body, created) VALUES (?, ?, ?, ?)",
                         (name, memo.value, memo.body, report.drawn),
                     )
-                    charge = manifest.eps_inf
                 self.execute(
                     "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
                     (name, memo.value),
                 )
-            if charge is not None:
-                source, reason = membership.attribute.name, REASONS[manifest.reporting]
-                self.book(LedgerLine(report.drawn, name, source, charge, reason))
+            if memo is None or draw.is_new:
+                source, reason = membership.attribute.name, mechanism.booked_as
+                self.book(LedgerLine(report.drawn, name, source, mechanism.charge, reason))
             self._queue(name, draw)
 
     def _queue(self, name: str, draw: Draw) -> None:

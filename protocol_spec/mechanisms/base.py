@@ -18,8 +18,10 @@ from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from protocol_spec.accounting import Spending, spending
+from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, ChooseFor
 from protocol_spec.encoding import BodyFormat
+from protocol_spec.explanation import Explanation
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import Probabilities, exact_probabilities
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
@@ -166,3 +168,20 @@ class Mechanism:
     def spending(self, reports_per_memo: Iterable[int]) -> Spending:
         """What was disclosed and charged so far; without memos, for one number of answers."""
         return spending(self.calibration, reports_per_memo)
+
+    # --- for the owner of a device -----------------------------------------------------------
+
+    booked_as: ClassVar[str] = "memo drawn"  # why epsilon was booked; the agent translates it
+
+    @cached_property
+    def charge(self) -> float:
+        """What is booked when a memo is drawn; without memos, when an answer is."""
+        return self.calibration.eps_inf
+
+    def charge_left(self, answers: int) -> float:  # noqa: ARG002 - memos are drawn again
+        """The most that can still be booked after a loss of memory and that many answers."""
+        return self.lifetime_epsilon
+
+    def explain(self, attribute: Attribute) -> Explanation:
+        """What the owner reads before joining, and in the statement."""
+        raise NotImplementedError

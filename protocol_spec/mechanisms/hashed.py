@@ -25,11 +25,12 @@ from decimal import Decimal
 from functools import cached_property
 from typing import ClassVar, Final
 
-from protocol_spec.accounting import Spending
+from protocol_spec.accounting import Spending, lifetime_odds, report_odds
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
+from protocol_spec.explanation import Explanation, Shift, phrase, phrase_odds
 from protocol_spec.mechanisms.base import Budget, Channel, Mechanism, Reporting, Rules, Support
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, precise
@@ -128,6 +129,43 @@ class Hashed(Mechanism):
     def change_seen(self) -> float:
         """Probability that a change of value is ever seen: its cells differ, and their memos."""
         return (1.0 - 1.0 / self.cell.k) * self.change_seen_if_cells_differ
+
+    booked_as = "memo of a group drawn"
+
+    def explain(self, attribute: Attribute) -> Explanation:
+        """Cells are groups, in the owner's words."""
+        return Explanation(
+            one_report=phrase_odds(
+                "This device's name divides the answers into two groups; only the group is "
+                "reported. If your true answer is in the group of “{value}”, one report says that "
+                "group {often}; if it were in the other, still {otherwise}.",
+                report_odds(self.cell),
+                attribute.values[0],
+            ),
+            all_reports=phrase_odds(
+                "If your true answer is in the group of “{value}”, the one answer kept for that "
+                "group says so {often}; if it were in the other, still {otherwise}.",
+                lifetime_odds(self.cell),
+                attribute.values[0],
+            ),
+            belief_one_report=Shift(self.cell.single_report_epsilon),
+            belief_all_reports=phrase(
+                "{factor} between histories with the same changes",
+                factor=Shift(self.lifetime_epsilon),
+            ),
+            bound=phrase("{epsilon} for each of the two groups", epsilon=self.charge),
+            booked=phrase(
+                "The whole is booked when the memo of a group is drawn, because that is the most "
+                "that any number of reports from it can reveal."
+            ),
+            not_hidden=(
+                phrase(
+                    "What noise cannot hide: when your value changes. Someone who keeps all your "
+                    "reports can in the long run see the pattern of its changes between the two "
+                    "groups, though not the values."
+                ),
+            ),
+        )
 
 
 class HashedRandomiser(Randomiser):

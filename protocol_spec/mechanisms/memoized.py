@@ -9,8 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from protocol_spec.accounting import lifetime_odds, report_odds
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate, choose_for
+from protocol_spec.explanation import (
+    FIRST_ONLY,
+    Explanation,
+    Phrase,
+    Shift,
+    changes_unanswered,
+    one_report_says,
+    phrase,
+    phrase_odds,
+)
 from protocol_spec.mechanisms.base import AUTO, Budget, Mechanism, Reporting, Rules
 from protocol_spec.probabilities import LONGITUDINAL
 
@@ -37,3 +48,41 @@ class Memoized(Mechanism):
         else:
             noise = calibrate(attribute.protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
         return cls(noise, budget.max_values)
+
+    def explain(self, attribute: Attribute) -> Explanation:
+        noise, most, example = self.calibration, self.memos, attribute.values[0]
+        belief: Phrase | Shift = Shift(noise.eps_inf)
+        bound = phrase("for the one value that is answered for")
+        not_hidden: tuple[Phrase, ...] = (FIRST_ONLY,)
+        if most > 1:
+            belief = phrase("{factor} for each value", factor=belief)
+            bound = phrase(
+                "{epsilon} for each of at most {most} values", epsilon=noise.eps_inf, most=most
+            )
+            not_hidden = (
+                phrase(
+                    "At most {most} different values of yours are ever answered for.", most=most
+                ),
+                phrase(
+                    "What noise cannot hide: if your value changes, someone who keeps all your "
+                    "reports can in the long run notice that it changed, though not what it was."
+                ),
+            )
+        return Explanation(
+            one_report=one_report_says(report_odds(noise), example),
+            all_reports=phrase_odds(
+                "If your true answer is “{value}”, the one answer kept for all your reports says "
+                "“{value}” {often}; if it were something else, still {otherwise}.",
+                lifetime_odds(noise),
+                example,
+            ),
+            belief_one_report=Shift(noise.single_report_epsilon),
+            belief_all_reports=belief,
+            bound=bound,
+            booked=phrase(
+                "The whole is booked when a memo is drawn, because that is the most that any "
+                "number of reports from it can reveal."
+            ),
+            not_hidden=not_hidden,
+            warning=changes_unanswered(most) if attribute.changes else None,
+        )

@@ -23,14 +23,21 @@ from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar, Final
 
-from protocol_spec.accounting import Spending
+from protocol_spec.accounting import Odds, Spending, lifetime_odds
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once, choose, with_probabilities
 from protocol_spec.errors import ParameterError
+from protocol_spec.explanation import (
+    FIRST_ONLY,
+    Explanation,
+    Shift,
+    changes_unanswered,
+    phrase,
+    phrase_odds,
+)
 from protocol_spec.mechanisms.base import (
     AUTO,
     Budget,
-    Channel,
     Mechanism,
     Reporting,
     Rules,
@@ -105,7 +112,7 @@ class Nested(Mechanism):
         return Nested(tuple(reversed(drawn)))
 
     @cached_property
-    def channels(self) -> tuple[Channel, ...]:
+    def channels(self) -> tuple[Calibration, ...]:
         return self.as_drawn().levels
 
     @property
@@ -151,6 +158,49 @@ class Nested(Mechanism):
         if not counts:
             return Spending(0, 0, 0.0, 0.0)
         return Spending(1, sum(counts), self.epsilon_after(sum(counts)), self.lifetime_epsilon)
+
+    booked_as = "memo of all levels drawn"
+
+    def explain(self, attribute: Attribute) -> Explanation:
+        first, example = self.channels[0], attribute.values[0]
+        least, most = self.levels[0].eps_inf, self.lifetime_epsilon
+        return Explanation(
+            one_report=phrase_odds(
+                "If your true answer is “{value}”, the first report says “{value}” {often}; if it "
+                "were something else, still {otherwise}.",
+                Odds(first.p1, first.q1),
+                example,
+            ),
+            all_reports=phrase_odds(
+                "If your true answer is “{value}”, report {last}, and each after it, says "
+                "“{value}” {often}; if it were something else, still {otherwise}.",
+                lifetime_odds(self.calibration),
+                example,
+                last=len(self.levels),
+            ),
+            belief_one_report=phrase(
+                "{least} if it is the first, {most} if it is a late one",
+                least=Shift(least),
+                most=Shift(most),
+            ),
+            belief_all_reports=Shift(most),
+            bound=phrase("for the one value, all reports together"),
+            booked=phrase(
+                "The whole is booked with the first report, because all later ones are drawn with "
+                "it; each report that is sent reveals a little more."
+            ),
+            not_hidden=(
+                FIRST_ONLY,
+                phrase(
+                    "What grows: each report reveals more than the one before. The first reveals "
+                    "epsilon {first}; a late report alone reveals as much as all before it "
+                    "together, up to epsilon {last}.",
+                    first=least,
+                    last=most,
+                ),
+            ),
+            warning=changes_unanswered(1) if attribute.changes else None,
+        )
 
 
 @precise

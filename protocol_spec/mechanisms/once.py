@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import ClassVar
 
-from protocol_spec.accounting import Spending
+from protocol_spec.accounting import Spending, report_odds
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once
 from protocol_spec.errors import ParameterError
+from protocol_spec.explanation import Explanation, Shift, one_report_says, phrase, phrase_count
 from protocol_spec.mechanisms.base import AUTO, Budget, Mechanism, Reporting, Rules, Step
 from protocol_spec.probabilities import precise
 from protocol_spec.randomiser import Entropy, Randomiser, random_below
@@ -99,6 +100,46 @@ class Once(Mechanism):
             raise ParameterError("window", window, f"has from 1 to {self.rounds} rounds")
         answers = self.expected_reports(devices, window)
         return self.calibration.pooled_variance(1, 1, f) / answers, f * (1.0 - f) / answers
+
+    booked_as = "answer drawn"
+
+    def charge_left(self, answers: int) -> float:
+        return (self.each - answers) * self.charge
+
+    def explain(self, attribute: Attribute) -> Explanation:
+        if self.each == 1:
+            bound = phrase("for the one answer, however often your value changes")
+        else:
+            bound = phrase(
+                "{epsilon} for each of at most {most} answers, however often your value changes",
+                epsilon=self.epsilon,
+                most=self.each,
+            )
+        stand_in = phrase("one of the answers, drawn at random")
+        if attribute.otherwise is not None:
+            stand_in = phrase("“{value}”", value=attribute.values[attribute.otherwise])
+        return Explanation(
+            one_report=one_report_says(report_odds(self.calibration), attribute.values[0]),
+            all_reports=phrase_count(
+                self.each,
+                "That one report is all that ever leaves; nothing about any other moment does.",
+                "At most {count} reports ever leave, each about the value of its own round only.",
+            ),
+            belief_one_report=Shift(self.epsilon),
+            belief_all_reports=Shift(self.lifetime_epsilon),
+            bound=bound,
+            booked=phrase(
+                "Each answer is booked when it is drawn; the rounds were drawn before, whatever "
+                "your values are."
+            ),
+            not_hidden=(
+                phrase(
+                    "If your value cannot be read in a round that was drawn, it is answered for as "
+                    "{stand_in}. A missed round is not made up for.",
+                    stand_in=stand_in,
+                ),
+            ),
+        )
 
 
 class OnceRandomiser(Randomiser):

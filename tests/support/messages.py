@@ -9,14 +9,19 @@ from typing import get_args
 import edge_client
 from edge_client.agent import Wait
 from edge_client.records import Fate, Status
-from edge_client.store import LOSS_REASON, REASONS
+from edge_client.store import LOSS_REASON
+from protocol_spec import explanation
+from protocol_spec.mechanisms import MECHANISMS
 
 PACKAGE = Path(edge_client.__file__).parent
+EXPLANATION = Path(explanation.__file__)
 
 
 def literals(call: ast.Call) -> list[str]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
-    texts = {"say": call.args[:1], "message": call.args[:1], "say_count": call.args[1:]}
+    one, two = call.args[:1], call.args[1:]
+    texts = {"say": one, "message": one, "phrase": one, "phrase_odds": one}
+    texts |= {"say_count": two, "phrase_count": two}
     return [
         text.value
         for text in texts.get(name, [])
@@ -29,12 +34,13 @@ def said() -> dict[str, tuple[str, ...]]:
     words = (
         *get_args(Status),
         *get_args(Fate),
-        *REASONS.values(),
+        *(mechanism.booked_as for mechanism in MECHANISMS.values()),
         *map(str, Wait),
         LOSS_REASON,
     )
     found: dict[str, tuple[str, ...]] = {word: (word,) for word in words}
-    for file in PACKAGE.rglob("*.py"):
+    mechanisms = EXPLANATION.with_name("mechanisms")
+    for file in (*PACKAGE.rglob("*.py"), EXPLANATION, *mechanisms.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             texts = literals(node) if isinstance(node, ast.Call) else []
             found |= {texts[0]: tuple(texts)} if texts else {}

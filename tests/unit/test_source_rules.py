@@ -14,6 +14,7 @@ import pytest
 
 from collector.__main__ import main as collector
 from edge_client.__main__ import main as edge
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.cli import Program
 from tests.support.harness import ROOT
 
@@ -67,6 +68,17 @@ def test_both_programs_write_through_streams_that_escape() -> None:
     assert (
         lines_with(r"^\s*(import json|from json)\b", "edge_client/cli", "collector/commands") == []
     )
+
+
+def test_the_agent_names_no_mechanism() -> None:
+    """What a mechanism needs on a device is in its own file of protocol_spec/mechanisms."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files("edge_client")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in tuple(MECHANISMS)
+    ]
+    assert found == []
 
 
 # --- tests patch nothing of the product ----------------------------------------------------------
