@@ -148,7 +148,7 @@ class Leader:
     @property
     def leads(self) -> bool:
         """Whether the lease is ours and lasts, by a clock that no pause can stop."""
-        return self._epoch is not None and self._clock.steady() < self._until
+        return self._epoch is not None and self._clock.boottime() < self._until
 
     @property
     def trouble(self) -> str:
@@ -158,7 +158,7 @@ class Leader:
 
     def turn(self) -> None:
         """Take or keep the lease if it is time, and serve the leader's own connection."""
-        if self._clock.steady() >= self._next_renewal:
+        if self._clock.boottime() >= self._next_renewal:
             self._renew()
         if self._publisher is None or not self.leads:
             return
@@ -174,7 +174,7 @@ class Leader:
                 self.disconnected()
 
     def _renew(self) -> None:
-        before, lease = self._clock.steady(), self._timing.lease_seconds
+        before, lease = self._clock.boottime(), self._timing.lease_seconds
         epoch = self._store.lead(lease)
         self._next_renewal = before + lease / 4
         if epoch is None:

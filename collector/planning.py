@@ -332,7 +332,7 @@ def why(attribute: Attribute, mechanism: Mechanism, budget: Budget) -> str:
 
 
 def suits(attribute: Attribute, reporting: Reporting) -> bool:
-    return not (attribute.changes and MECHANISMS[reporting].rules.steady)
+    return not (attribute.changes and MECHANISMS[reporting].rules.answers_first_value_only)
 
 
 def warnings(attribute: Attribute, reporting: Reporting) -> list[str]:

@@ -36,14 +36,14 @@ log = logging.getLogger("allomfree.collector")
 class Clock:
     """The time of day, a time that only moves forward, and sleeping.
 
-    `steady` also advances while the machine sleeps. `confirmed` is whether something keeps the time
-    of day right; None if unknown.
+    `boottime` also advances while the machine sleeps. `confirmed` is whether something keeps the
+    time of day right; None if unknown.
     """
 
     now: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    steady: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     confirmed: Callable[[], bool | None] = synchronised
 
 
@@ -76,7 +76,7 @@ class Timing:
     beat_every_seconds: float = 1.0
     lease_seconds: float = 10.0
     fence_seconds: float = 15.0
-    steady_seconds: float = 5.0  # a connection that lasted this long resets the back-off
+    stable_after_seconds: float = 5.0  # a connection that lasted this long resets the back-off
     storage_retry_seconds: float = 1.0
     # A device is suspended when more of its messages than this changed nothing within this time.
     flood_messages: int = 1_000
@@ -106,19 +106,19 @@ class StoreTime:
         self._own = own
         self._timing = timing
         self._shared = shared
-        self._ahead = own.now() - own.steady()
+        self._ahead = own.now() - own.boottime()
 
     def heard(self, now: float) -> None:
         """The database has just given this time."""
-        self._ahead = now - self._own.steady()
+        self._ahead = now - self._own.boottime()
 
     def now(self) -> float:
-        return self._own.steady() + self._ahead if self._shared else self._own.now()
+        return self._own.boottime() + self._ahead if self._shared else self._own.now()
 
     def moment(self) -> float:
         """A scale on which the moments of all workers compare. A worker alone needs no time of day
         for that, and takes a clock that nobody can set."""
-        return self.now() if self._shared else self._own.steady()
+        return self.now() if self._shared else self._own.boottime()
 
     def confirmed(self) -> bool | None:
         """Whether two clocks agree; one alone asks the kernel."""
@@ -128,7 +128,7 @@ class StoreTime:
 
     def clock(self) -> Clock:
         own = self._own
-        return Clock(self.now, own.monotonic, own.sleep, own.steady, self.confirmed)
+        return Clock(self.now, own.monotonic, own.sleep, own.boottime, self.confirmed)
 
 
 FEW: Final = 3
@@ -138,7 +138,7 @@ _FILE_BYTES: Final = 256
 
 
 class ClockMemory:
-    """The farthest that the clock was ahead of the steady one, since the machine booted."""
+    """The farthest that the clock was ahead of the boot-time one, since the machine booted."""
 
     def __init__(self, directory: Path | None = None, boot: Callable[[], str] = this_boot) -> None:
         self._path = None if directory is None else directory / FILE
@@ -171,7 +171,7 @@ class ClockWatch:
         self._clock = clock
         self._timing = timing
         self._memory = memory or ClockMemory()
-        self._offset = clock.now() - clock.steady()
+        self._offset = clock.now() - clock.boottime()
         self._farthest = max(self._offset, self._memory.read() or self._offset)  # and believed
         self._memory.write(self._farthest)
         self._skipped: tuple[float, float] | None = None  # the moments that were jumped over
@@ -179,7 +179,7 @@ class ClockWatch:
     def tick(self) -> None:
         """Compare both clocks: their difference is constant as long as neither is set."""
         now = self._clock.now()
-        offset = now - self._clock.steady()
+        offset = now - self._clock.boottime()
         ahead, self._offset = offset - self._offset, offset
         ahead = min(ahead, offset - self._farthest)  # it was that far before
         if self._skipped is not None and now < self._skipped[1]:
@@ -195,7 +195,7 @@ class ClockWatch:
 
     def latest(self) -> float:
         """The time of day, or what it would be if the clock had not been set back."""
-        return max(self._clock.now(), self._clock.steady() + self._farthest)
+        return max(self._clock.now(), self._clock.boottime() + self._farthest)
 
     def doubts(self, instant: float) -> bool:
         """Whether a moment lies in the past only because of a jump that nothing confirms."""

@@ -3,7 +3,7 @@
 client.py       `EdgeClient`: everything an owner can do, for programs
 agent.py        deciding and drawing: every random choice is made here; `DeviceState` for inspection
 policy.py       what the owner allows, and what a source may still be charged
-clock.py        wall clock and steady clock, and whether the wall clock can be right
+clock.py        wall clock and boot-time clock, and whether the wall clock can be right
 store/          the memory: campaigns, memos, outbox, ledger
 daemon.py       the loop: which campaigns, when to draw
 delivery.py     queued reports on their way, until receipts come

@@ -106,7 +106,7 @@ class Wait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A round that may be drawn now, and when it opened by the steady clock."""
+    """A round that may be drawn now, and when it opened by the boot-time clock."""
 
     round: int
     opened: float
@@ -114,7 +114,7 @@ class Due:
 
 def due(membership: Membership, clock: Clock) -> Due | Wait:  # noqa: PLR0911 - one list of reasons
     """Whether a draw is allowed at this moment. Pure: asks the clocks, changes nothing."""
-    now, steady, rounds = clock.wall(), clock.steady(), membership.manifest.rounds
+    now, boottime, rounds = clock.wall(), clock.boottime(), membership.manifest.rounds
     if membership.status != "joined":
         return Wait.PAUSED if membership.status == "paused" else Wait.LEFT
     if is_too_early(membership.manifest, now):
@@ -129,12 +129,12 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:  # noqa: PLR0911 - 
     drawn = membership.drawn_rounds
     if drawn is not None and number not in drawn:
         return Wait.NOT_DRAWN if any(n > number for n in drawn) else Wait.ALL_PASSED
-    opened = steady - (now - rounds.opens(number))
+    opened = boottime - (now - rounds.opens(number))
     if membership.last_round >= 0 and membership.boot == clock.boot() != "":
-        # Consecutive draws lie in different periods of the steady clock, as rounds do of the wall
-        # clock. The periods never overlap, wherever in a round the wall clock claims to be.
+        # Consecutive draws lie in different periods of the boot-time clock, as rounds do of the
+        # wall clock. The periods never overlap, wherever in a round the wall clock claims to be.
         earliest = membership.round_opened + rounds.period
-        if steady < earliest:
+        if boottime < earliest:
             return Wait.CLOCK_AHEAD
         opened = max(opened, earliest)
     return Due(number, opened)

@@ -1,6 +1,6 @@
 """Two clocks, and whether the wall clock can be right.
 
-The wall clock decides which round is open; the steady clock, which nobody can set, keeps a wall
+The wall clock decides which round is open; the boot-time clock, which nobody can set, keeps a wall
 clock that is pushed forward from buying more draws than the period allows.
 
 A device whose clock is ahead when it draws skips rounds, and is silent until the time comes that
@@ -35,11 +35,11 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Seconds of Unix time."""
 
-    def steady(self) -> float:
+    def boottime(self) -> float:
         """Seconds since boot, sleep included; never set, never backwards."""
 
     def boot(self) -> str:
-        """Names the boot that `steady` counts from."""
+        """Names the boot that `boottime` counts from."""
 
     def synchronised(self) -> bool | None:
         """Whether the kernel considers the wall clock synchronised; None if that is unknown."""
@@ -53,7 +53,7 @@ class SystemClock:
     def wall(self) -> float:
         return time.time()
 
-    def steady(self) -> float:
+    def boottime(self) -> float:
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def boot(self) -> str:
@@ -61,7 +61,7 @@ class SystemClock:
 
     def synchronised(self) -> bool | None:
         """What the kernel says, asked at most once a minute."""
-        now, before = self.steady(), SystemClock._asked
+        now, before = self.boottime(), SystemClock._asked
         if before is not None and now - before[0] <= ASK_AGAIN_SECONDS:
             return before[1]
         SystemClock._asked = now, synchronised_by_child()

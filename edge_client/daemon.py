@@ -40,7 +40,7 @@ class CampaignSchedule:
         """
         if self._round != allowed.round:
             now, rounds = self._clock.wall(), membership.manifest.rounds
-            spared = min(self._timing.step, rounds.period / 10)
+            spared = min(self._timing.step_seconds, rounds.period / 10)
             left = max(0.0, rounds.closes(allowed.round) - spared - now)
             self._round = allowed.round
             self._moment = now + left * random_below(1 << 32, self._entropy) / (1 << 32)
@@ -49,13 +49,13 @@ class CampaignSchedule:
     @property
     def is_postponed(self) -> bool:
         """Whether the last draw failed, and it is not time to try again."""
-        return self._clock.steady() < self._not_before
+        return self._clock.boottime() < self._not_before
 
     def postpone(self, campaign: str, error: AllomfreeError) -> str:
         """Try again later, and until then report why."""
         full = isinstance(error, StorageFailure)
         problem = Problem.DISK_FULL if full else Problem.REFUSED
-        self._not_before = self._clock.steady() + self._timing.source_retry
+        self._not_before = self._clock.boottime() + self._timing.source_retry_seconds
         self.failure = f"{problem}: {error}"
         log.warning("%s: %s", campaign, error, extra={"state": problem})
         return self.failure
@@ -67,9 +67,9 @@ class CampaignSchedule:
         waits = (
             self._moment - now,
             (rounds.first if number is None else rounds.closes(number)) - now,
-            membership.round_opened + rounds.period - self._clock.steady(),
+            membership.round_opened + rounds.period - self._clock.boottime(),
         )
-        return min((wait for wait in waits if wait > 0), default=self._timing.step)
+        return min((wait for wait in waits if wait > 0), default=self._timing.step_seconds)
 
 
 class Runner:
@@ -83,7 +83,7 @@ class Runner:
         self._timing = delivery.timing
         self._heartbeat = Heartbeat(agent.store.directory, self.clock.wall)
         self._schedules: dict[str, CampaignSchedule] = {}
-        self._started = self.clock.steady()
+        self._started = self.clock.boottime()
         self._warned: set[str] = set()
 
     def run(self, stop: Callable[[], bool], beat: Callable[[str], None] = lambda _: None) -> None:
@@ -104,7 +104,7 @@ class Runner:
         self.delivery.settle()
         members = self.delivery.memberships
         text = "; ".join([self._advance(member) for member in members]) or "no campaign joined"
-        rest = min([self._timing.step, *(self._schedule(m).wait(m) for m in members)])
+        rest = min([self._timing.step_seconds, *(self._schedule(m).wait(m) for m in members)])
         self.delivery.run_network(rest if wait is None else wait)
         if trouble := self.delivery.trouble():
             connected = all(each.is_ready for each in self.delivery.connections.values())
@@ -148,8 +148,8 @@ class Runner:
         (self._warned.add if is_ahead else self._warned.discard)(name)
         if not is_unsure(membership, allowed.round, self.clock):
             return None
-        patience = min(self._timing.hear_state, membership.manifest.rounds.period / 10)
-        if state is None and self.clock.steady() < self._started + patience:
+        patience = min(self._timing.state_wait_seconds, membership.manifest.rounds.period / 10)
+        if state is None and self.clock.boottime() < self._started + patience:
             return Wait.CLOCK_ASKED
         return Wait.CLOCK_DISPUTED if is_ahead else None
 

@@ -7,7 +7,7 @@ deadline or the campaign's end only lets a row leave the outbox; anything else t
 nothing (I5, I16).
 
 Everything happens in the caller's thread. Time that decides *whether* comes from the wall clock;
-time that only spaces retries comes from the steady one.
+time that only spaces retries comes from the boot-time one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger("allomfree.edge")
 
 @dataclass(slots=True)
 class Outgoing:
-    """A queued report, and when to send it next, by the steady clock."""
+    """A queued report, and when to send it next, by the boot-time clock."""
 
     row: Queued
     topic: str
@@ -156,7 +156,7 @@ class Connection:
 
     def open_if_due(self) -> None:
         """Reach the broker, unless it is connected or its pause is not over."""
-        if self.link is not None or self.clock.steady() < self._retry_at:
+        if self.link is not None or self.clock.boottime() < self._retry_at:
             return
         link = self.connector.link(parse_broker(self.broker), self._version)
         try:
@@ -184,7 +184,7 @@ class Connection:
         subscription between handing a page on and keeping it. It is not published again unless it
         changes, so sending again also subscribes again, for what is retained.
         """
-        now = self.clock.steady()
+        now = self.clock.boottime()
         for queue in queues:
             again = False
             for report in queue.reports.values():
@@ -200,10 +200,10 @@ class Connection:
         self.trace("sending")
         self._in_flight.add(link.publish(report.topic, report.row.payload))
         self.trace("sent")
-        pause = self.timing.resend * 2.0**report.attempts
+        pause = self.timing.resend_seconds * 2.0**report.attempts
         report.attempts += 1
         report.is_awaited = True
-        report.next_try = now + self.jitter(min(self.timing.resend_longest, pause))
+        report.next_try = now + self.jitter(min(self.timing.resend_longest_seconds, pause))
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
         link = self.link
@@ -223,7 +223,7 @@ class Connection:
         """On a new connection everything without a receipt is sent again."""
         self._version = link.version
         self._failures, self.trouble = 0, ""
-        self._connected_at = self.clock.steady()
+        self._connected_at = self.clock.boottime()
         self._in_flight.clear()
         for queue in queues:
             for report in queue.reports.values():
@@ -248,12 +248,15 @@ class Connection:
         if self.is_ready:
             # A broker that accepts and breaks every connection is asked less and less often.
             self._failures = self._hasty
-            lasted = self.clock.steady() - self._connected_at
-            self._hasty = 0 if lasted >= self.timing.steady else self._hasty + 1
+            lasted = self.clock.boottime() - self._connected_at
+            self._hasty = 0 if lasted >= self.timing.stable_after_seconds else self._hasty + 1
         self.link, self.trouble = None, reason
-        pause = min(self.timing.reconnect_longest, self.timing.reconnect * 2.0**self._failures)
+        pause = min(
+            self.timing.reconnect_longest_seconds,
+            self.timing.reconnect_seconds * 2.0**self._failures,
+        )
         self._failures += 1
-        self._retry_at = self.clock.steady() + self.jitter(pause)
+        self._retry_at = self.clock.boottime() + self.jitter(pause)
 
 
 class Delivery:
@@ -283,7 +286,7 @@ class Delivery:
         try:
             self.settle()
             while self.queued and time.monotonic() < limit:
-                self.run_network(self.timing.step / 5)
+                self.run_network(self.timing.step_seconds / 5)
                 self.settle()
             return self.queued
         finally:

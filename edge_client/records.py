@@ -30,14 +30,14 @@ class Timing:
     A pause that doubles is kept below its `longest`.
     """
 
-    step: float = 1.0  # one turn of the loop, if nothing happens
-    resend: float = 15.0  # after the first sending; doubles
-    resend_longest: float = 900.0
-    reconnect: float = 2.0  # after the first failure; doubles
-    reconnect_longest: float = 300.0
-    steady: float = 5.0  # a connection that lasted this long resets the pause
-    source_retry: float = 30.0  # after a draw that failed
-    hear_state: float = 30.0  # at most, for the collector's state, before a draw in doubt
+    step_seconds: float = 1.0  # one turn of the loop, if nothing happens
+    resend_seconds: float = 15.0  # after the first sending; doubles
+    resend_longest_seconds: float = 900.0
+    reconnect_seconds: float = 2.0  # after the first failure; doubles
+    reconnect_longest_seconds: float = 300.0
+    stable_after_seconds: float = 5.0  # a connection that lasted this long resets the pause
+    source_retry_seconds: float = 30.0  # after a draw that failed
+    state_wait_seconds: float = 30.0  # at most, for the collector's state, before a draw in doubt
 
 
 @dataclass(frozen=True, slots=True)

@@ -528,15 +528,17 @@ def pauses_table(_inside: str) -> str:
     """The agent's own numbers."""
     waits = Timing()
     rows = [
-        ("after a connect that failed, or a connection that was lost", waits.reconnect,
-         waits.reconnect_longest),
-        ("after a report was sent, while its tag is on no page", waits.resend,
-         waits.resend_longest),
+        ("after a connect that failed, or a connection that was lost", waits.reconnect_seconds,
+         waits.reconnect_longest_seconds),
+        ("after a report was sent, while its tag is on no page", waits.resend_seconds,
+         waits.resend_longest_seconds),
     ]  # fmt: skip
     head = ("pause", "first, seconds", "doubled each time, up to")
-    steady = f"a connection that lasted less than {waits.steady:g} s and carried nothing"
+    unstable = (
+        f"a connection that lasted less than {waits.stable_after_seconds:g} s and carried nothing"
+    )
     said = [(what, f"{first:g}", f"{longest:g}") for what, first, longest in rows]
-    return f"{table(head, said)}\n\nA pause is doubled after {steady}, too.\n"
+    return f"{table(head, said)}\n\nA pause is doubled after {unstable}, too.\n"
 
 
 def readme_blocks(readme: str, document: Mapping[str, Any]) -> Blocks:

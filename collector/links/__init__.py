@@ -236,7 +236,7 @@ class Reconnector(Generic[C]):
         if self.current is not None:
             self.current.close()
             self._failures = self._hasty
-            lasted = now - self._since >= self._timing.steady_seconds
+            lasted = now - self._since >= self._timing.stable_after_seconds
             self._hasty = 0 if lasted else self._hasty + 1
         self.current, self.trouble = None, reason
         self._retry_at = now + self._timing.reconnect_pause(self._failures)

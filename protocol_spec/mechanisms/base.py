@@ -58,7 +58,7 @@ class Rules:
     memo_per_value: bool = False  # `max_values`, `choose_for` and `calibration` have a meaning
     draws_rounds: bool = False  # `rounds.each` has one, and eps_1 follows from it
     has_levels: bool = False
-    steady: bool = False  # a device goes on answering with its first value
+    answers_first_value_only: bool = False
 
 
 class Support(NamedTuple):

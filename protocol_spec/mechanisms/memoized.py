@@ -34,7 +34,11 @@ class Memoized(Mechanism):
     memos: int = field()
     reporting: ClassVar[Reporting] = "memoized"
     rules: ClassVar[Rules] = Rules(
-        LONGITUDINAL, ("L-GRR", "L-OSUE"), LONGITUDINAL, memo_per_value=True, steady=True
+        LONGITUDINAL,
+        ("L-GRR", "L-OSUE"),
+        LONGITUDINAL,
+        memo_per_value=True,
+        answers_first_value_only=True,
     )
 
     @classmethod

@@ -71,7 +71,9 @@ class Nested(Mechanism):
 
     levels: tuple[Calibration, ...]
     reporting: ClassVar[Reporting] = "nested"
-    rules: ClassVar[Rules] = Rules(_NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, steady=True)
+    rules: ClassVar[Rules] = Rules(
+        _NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, answers_first_value_only=True
+    )
 
     @classmethod
     def calibrate(cls, protocol: str, *, k: int, schedule: Sequence[float]) -> Nested:

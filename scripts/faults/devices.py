@@ -40,7 +40,11 @@ from testbed.brokers import leave, publish
 from testbed.processes import Process, TestbedError, make_manifest
 
 AGENT_TIMING: Final = Timing(
-    step=0.2, resend=2.0, resend_longest=4.0, reconnect=0.5, reconnect_longest=2
+    step_seconds=0.2,
+    resend_seconds=2.0,
+    resend_longest_seconds=4.0,
+    reconnect_seconds=0.5,
+    reconnect_longest_seconds=2,
 )
 AGENT_TURN_SECONDS: Final = 0.2
 KEEPALIVE_SECONDS: Final = 10
@@ -210,13 +214,16 @@ class _ResendSchedule:
     def sent(self, number: int, devices: Sequence[int]) -> None:
         self._failures, now = 0, time.monotonic()
         for place in ((number, device) for device in devices):
-            pause = self._timing.resend * 2.0 ** self._attempts[place]
+            pause = self._timing.resend_seconds * 2.0 ** self._attempts[place]
             self._attempts[place] += 1
-            self._next[place] = now + _jitter(min(self._timing.resend_longest, pause))
+            self._next[place] = now + _jitter(min(self._timing.resend_longest_seconds, pause))
 
     def failed(self) -> None:
         """The connection ended: whatever has no receipt is sent on the next one."""
-        pause = min(self._timing.reconnect_longest, self._timing.reconnect * 2.0**self._failures)
+        pause = min(
+            self._timing.reconnect_longest_seconds,
+            self._timing.reconnect_seconds * 2.0**self._failures,
+        )
         self._failures += 1
         self._retry_at = time.monotonic() + _jitter(pause)
         self._next.clear()

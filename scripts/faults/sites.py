@@ -310,7 +310,7 @@ class ClusterSite:
     """Three NATS nodes, PostgreSQL and workers. Anybody may report under any name, so that one
     program can be many devices."""
 
-    timing = Timing(reconnect_longest=4.0)  # of many that lost their connection, some retry soon
+    timing = Timing(reconnect_longest_seconds=4.0)  # of many that lost theirs, some retry soon
     recover_seconds = 300.0
     agents_have_delivered = True  # there are none
 

@@ -15,7 +15,7 @@ from tests.support.edge_processes import environment
 from tests.support.killable_agents import trusting_link
 from tests.support.warm_starts import WarmProcess
 
-TIMING = Timing(resend=1.0, reconnect=0.2, reconnect_longest=0.5)
+TIMING = Timing(resend_seconds=1.0, reconnect_seconds=0.2, reconnect_longest_seconds=0.5)
 
 
 class Fleet:

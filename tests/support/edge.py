@@ -92,7 +92,7 @@ class FakeClock:
     def wall(self) -> float:
         return self.now
 
-    def steady(self) -> float:
+    def boottime(self) -> float:
         return self.uptime
 
     def boot(self) -> str:
@@ -230,7 +230,7 @@ class Connections:
         self.execute(f"PRAGMA query_only = {'ON' if refuse else 'OFF'}")
 
 
-QUICK: Final = Timing(step=0.02, reconnect=0.01, reconnect_longest=0.02)
+QUICK: Final = Timing(step_seconds=0.02, reconnect_seconds=0.01, reconnect_longest_seconds=0.02)
 
 
 def runner_of(

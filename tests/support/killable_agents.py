@@ -167,7 +167,7 @@ def _run(run: Run, pipe: TextIO) -> None:
         policy=ROOMY,
         clock=_Clock(manifest, run.round),
         trace=lambda point: _die() if point == run.die_at else None,
-        timing=Timing(step=0.1),
+        timing=Timing(step_seconds=0.1),
         make_link=trusting_link(manifest) if run.trust_puback else PahoLink,
     ) as client:
         print(json.dumps(asdict(_memory(client))), file=pipe, flush=True)

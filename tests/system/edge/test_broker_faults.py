@@ -59,8 +59,15 @@ from tests.support.network import (
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300
-INSISTENT = Timing(step=0.005, resend=0.01, reconnect=0.005, reconnect_longest=0.005)
-SOON = Timing(step=0.1, resend=1.0, reconnect=0.2, reconnect_longest=0.4)
+INSISTENT = Timing(
+    step_seconds=0.005,
+    resend_seconds=0.01,
+    reconnect_seconds=0.005,
+    reconnect_longest_seconds=0.005,
+)
+SOON = Timing(
+    step_seconds=0.1, resend_seconds=1.0, reconnect_seconds=0.2, reconnect_longest_seconds=0.4
+)
 
 
 @contextmanager
@@ -351,7 +358,9 @@ def test_with_500_rows_pending(receive_maximum: int | None, tmp_path: Path) -> N
 # --- A5: no broker can make the agent use unbounded memory, and then it reports as before ---------
 
 
-AT_ONCE = Timing(step=0.05, resend=1.0, reconnect=0.02, reconnect_longest=0.05)
+AT_ONCE = Timing(
+    step_seconds=0.05, resend_seconds=1.0, reconnect_seconds=0.02, reconnect_longest_seconds=0.05
+)
 EXTRA_MIB = 20
 
 

@@ -71,7 +71,7 @@ def test_an_observer_learns_nothing_from_silence(broker: Broker, tmp_path: Path)
     )
     with (
         Tally(broker.port, asked) as tally,
-        AgentProcess(config, timing=Timing(step=0.2, source_retry=0.5)) as agent,
+        AgentProcess(config, timing=Timing(step_seconds=0.2, source_retry_seconds=0.5)) as agent,
     ):
         reports_again(asked, tally)  # the thermometer was never there
         for reading in (21.5, 30.0):

@@ -162,7 +162,7 @@ def test_no_round_is_left_out(tmp_path: Path) -> None:
         agent,
         lambda _: dice.choice(("wood", "wood", "gas", "wood", "oil")),
         make_link=broker.link,
-        timing=Timing(resend=600.0, reconnect=600.0),
+        timing=Timing(resend_seconds=600.0, reconnect_seconds=600.0),
         entropy=random.Random(SEED).randbytes,
     )
     moments = []

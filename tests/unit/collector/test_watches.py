@@ -20,14 +20,14 @@ class TwoClocks:
     """The time of day, and one that nobody can set."""
 
     now: float = 1_000_000.0
-    steady: float = 50.0
+    boottime: float = 50.0
 
     def clock(self) -> Clock:
-        return Clock(now=lambda: self.now, steady=lambda: self.steady)
+        return Clock(now=lambda: self.now, boottime=lambda: self.boottime)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self.steady += seconds
+        self.boottime += seconds
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from tests.support.edge import (
     runner_of,
 )
 
-SLOW = Timing(step=0.0)
+SLOW = Timing(step_seconds=0.0)
 
 
 @pytest.fixture
@@ -70,14 +70,14 @@ def test_a_report_is_sent_until_a_receipt_comes(
     tally = MemoryTally(broker, daily(), receipts=False)
     for _ in range(4):
         turn(runner)
-        clock.pass_time(SLOW.resend_longest)
+        clock.pass_time(SLOW.resend_longest_seconds)
     assert len(tally.deliveries) == 4
     assert len(set(tally.deliveries)) == 1, "the same bytes each time"
     assert fates(agent) == ["queued"]
     tally.receipts = True
     turn(runner)
     assert fates(agent) == ["counted"]
-    clock.pass_time(SLOW.resend_longest)
+    clock.pass_time(SLOW.resend_longest_seconds)
     turn(runner)
     assert len(tally.deliveries) == 5
 
@@ -140,7 +140,7 @@ def test_what_the_owner_withdrew_is_not_sent_again(
     with Store(state, exclusive=False) as owner:
         owner.set_status(only(agent).name, "left", 0)
         owner.set_status(only(agent).name, "joined", 0)
-    clock.pass_time(SLOW.resend_longest)
+    clock.pass_time(SLOW.resend_longest_seconds)
     turn(runner)
     assert fates(agent) == ["withdrawn"]
     assert len(tally.deliveries) == 1
@@ -158,7 +158,7 @@ def test_a_broker_that_returns_gets_what_has_no_receipt(
     tally.receipts = True
     turn(runner)
     assert len(tally.deliveries) == 1, "not before its pause is over"
-    clock.pass_time(SLOW.reconnect)
+    clock.pass_time(SLOW.reconnect_seconds)
     turn(runner)
     assert [len(tally.deliveries), fates(agent)] == [2, ["counted"]]
     assert "BROKER_AWAY" not in last_state(runner)
@@ -171,14 +171,14 @@ def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
     opened: list[float] = []
 
     def link(*where: Any, **how: Any) -> DeviceLink:
-        opened.append(clock.steady())
+        opened.append(clock.boottime())
         return broker.link(*where, **how)
 
     carrier = runner_of(agent, lambda _: "wood", make_link=link, timing=SLOW)
 
     def pause_after(seconds: float) -> float:
         """From the end of a connection that lasted so long to the next."""
-        before, ended = len(opened), clock.steady() + seconds
+        before, ended = len(opened), clock.boottime() + seconds
         clock.pass_time(seconds)
         broker.stop()
         turn(carrier, 1)
@@ -195,10 +195,10 @@ def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(
         assert fates(agent) == ["counted"]
         pauses = [pause_after(0.1) for _ in range(6)]
         for failures, pause in enumerate(pauses):
-            longest = min(SLOW.reconnect_longest, SLOW.reconnect * 2.0**failures)
+            longest = min(SLOW.reconnect_longest_seconds, SLOW.reconnect_seconds * 2.0**failures)
             assert longest / 2 <= pause <= longest + 0.5
-        pause_after(SLOW.steady)
-        assert pause_after(0.1) <= SLOW.reconnect + 0.5
+        pause_after(SLOW.stable_after_seconds)
+        assert pause_after(0.1) <= SLOW.reconnect_seconds + 0.5
 
 
 def test_one_broker_that_returns_does_not_hurry_another(
@@ -219,7 +219,7 @@ def test_one_broker_that_returns_does_not_hurry_another(
     broker.stop()
     broker.start()
     turn(runner)
-    clock.pass_time(SLOW.reconnect)
+    clock.pass_time(SLOW.reconnect_seconds)
     turn(runner)
     assert [len(tally.deliveries) for tally in tallies] == [2, 1]
     runner.close()
@@ -247,7 +247,7 @@ def test_a_receipt_that_was_missed_is_asked_for_again(agent: Agent, clock: FakeC
     with closing(runner_of(agent, lambda _: "wood", make_link=link, timing=SLOW)) as runner:
         turn(runner)
         assert fates(agent) == ["queued"]
-        clock.pass_time(SLOW.resend_longest)
+        clock.pass_time(SLOW.resend_longest_seconds)
         turn(runner)
     assert fates(agent) == ["counted"]
     assert len(tally.deliveries) == 2

@@ -109,7 +109,7 @@ def test_a_running_agent_logs_nothing_private(
     runner = runner_of(agent, lambda _: values[0], make_link=broker.link)
 
     def next_round() -> None:
-        clock.pass_time(DAY + QUICK.source_retry)
+        clock.pass_time(DAY + QUICK.source_retry_seconds)
         runner.tick()
 
     for number in range(1, 4):

@@ -523,7 +523,7 @@ def test_the_running_agent_reports_it_sends_what_it_has_and_recovers(
     runner.tick()
     assert "DISK_FULL" in last_state(runner)  # until it tries again, it still says why
     disk.free()
-    clock.pass_time(QUICK.source_retry)
+    clock.pass_time(QUICK.source_retry_seconds)
     tick_until(runner, lambda: only(agent).last_round > stored[-1].round)
     tick_until(runner, lambda: not agent.store.reports(name, queued_only=True))
     assert {row.fate for row in agent.store.reports(name)} == {"counted"}

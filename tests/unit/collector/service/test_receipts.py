@@ -133,7 +133,7 @@ def test_a_large_page_is_published_less_often_than_a_small_one() -> None:
 def test_the_largest_page_comes_before_a_device_sends_again() -> None:
     largest = PAGE_TAGS * TAG_BYTES / collector_timing.DEFAULT_TIMING.receipt_bytes_per_second
     waits = largest + collector_timing.DEFAULT_TIMING.receipts_every_seconds
-    assert waits < edge_timing.Timing().resend
+    assert waits < edge_timing.Timing().resend_seconds
 
 
 def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -> None:

@@ -373,7 +373,7 @@ def test_the_broker_ends_the_old_leaders_connection(site: Site, *, one_publisher
     workers = site()
     workers.one_publisher = one_publisher
     usual = workers.time.clock()
-    stopped = replace(usual, steady=lambda: 0.0)
+    stopped = replace(usual, boottime=lambda: 0.0)
     workers.start("a", clock=stopped)
     workers.turns(3)
     assert workers.all["a"].service.status.leads
