@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +25,19 @@ from protocol_spec import (
     Mechanism,
     ParameterError,
     Reporting,
-    choose,
 )
 from protocol_spec.estimation import (
     Estimate,
     binning_bias,
     contrast,
     critical_value,
-    estimate,
-    estimate_pooled,
+    estimate_reports,
     estimate_window,
     median,
     midpoints,
 )
 from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES, PAGE_TAGS
-from protocol_spec.mechanisms import LOLOHA, MECHANISMS, Budget, default_levels, make_mechanism
+from protocol_spec.mechanisms import MECHANISMS, Budget, default_levels, make_mechanism
 
 CONFIDENCE: Final = 0.95
 POOLED_ROUNDS: Final = (1, 7, 30, 365)
@@ -56,47 +54,6 @@ FEWEST_BINS, MOST_BINS = 6, 16
 
 Grade = Literal["withheld", "nothing", "coarse", "good"]
 Change = Literal["devices", "eps", "rounds", "values", "reporting"]
-
-
-class MechanismText(NamedTuple):
-    """What commands and page say of a mechanism; `together` is the result of several rounds."""
-
-    hides: str
-    floor: str
-    together: str
-    caveat: str
-
-
-MECHANISM_TEXTS: Final[dict[Reporting, MechanismText]] = {
-    "memoized": MechanismText(
-        "the value; a second value is never reported",
-        "noise of the one memo per device",
-        "pooled",
-        "Each device randomises its answer once, for life, and repeats it with fresh noise: errors "
-        "of different rounds are not independent, and pooling is for values that do not change.",
-    ),
-    "once": MechanismText(
-        "the whole history, whatever changes",
-        "every device has answered",
-        "all released",
-        "Each device answers only in rounds that it drew when it joined, with fresh noise: values "
-        "may change, errors of different rounds are independent, and trends may be fitted.",
-    ),
-    "hashed": MechanismText(
-        "values, but not that they changed",
-        "noise of the memos and of the groups",
-        "pooled",
-        "Each device reports, in every round, which of two groups of values its own is in: values "
-        "may change, but the collector can see that a device's value changed.",
-    ),
-    "nested": MechanismText(
-        "the value; a late report alone reveals more than eps_1",
-        "the last level",
-        "latest",
-        "Each report of a device reveals a little more and contains what earlier ones revealed: "
-        "rounds must not be averaged, and values are assumed not to change.",
-    ),
-}
 
 # --- what a plan says ---------------------------------------------------------------------------
 
@@ -266,19 +223,17 @@ class Case:
         return replace(one, raw=raw, moments=moments)
 
     def _of_one_device(self, rounds: int) -> Estimate:
-        mechanism, each = self.mechanism, self.budget.each
-        nothing = np.zeros(mechanism.k, dtype=np.int64)
-        if mechanism.rules.has_levels:
-            return estimate(
-                nothing, 1, mechanism.channels[min(rounds, len(mechanism.channels)) - 1]
-            )
-        (channel,) = mechanism.channels
-        if not mechanism.rules.draws_rounds:
-            return estimate_pooled(nothing, [rounds], [1], channel, weights="reports")
+        mechanism, each, channels = self.mechanism, self.budget.each, self.mechanism.channels
+        if mechanism.analysis.combined != "window":
+            n = np.zeros(len(channels), dtype=np.int64)
+            n[min(rounds, len(channels)) - 1] = 1  # the latest level
+            nothing = np.zeros((len(channels), mechanism.k), dtype=np.int64)
+            return estimate_reports(mechanism, nothing, n, ([rounds], [1]))
         window = min(rounds, self.budget.rounds, each)  # a device answers in no more of them
         answers = np.zeros(window, dtype=np.int64)
         answers[0] = 1
-        return estimate_window(np.tile(nothing, (window, 1)), answers, channel, each=each)
+        nothing = np.zeros((window, mechanism.k), dtype=np.int64)
+        return estimate_window(nothing, answers, channels[0], each=each)
 
     def width(self, rounds: int) -> float:
         """Half-width of one bar after that many rounds."""
@@ -317,18 +272,7 @@ def why(attribute: Attribute, mechanism: Mechanism, budget: Budget) -> str:
     """What made an attribute's protocol the one it is: variances, or the manifest."""
     if attribute.protocol != "auto":
         return "named in the manifest"
-    if mechanism.protocol == LOLOHA:
-        return "two cells, whatever the number of values"
-    if not mechanism.rules.memo_per_value:
-        limit = 3.0 * math.exp(mechanism.calibration.eps_inf) + 2.0
-        return f"GRR up to {limit:.4g} values at this epsilon, OUE above"
-    eps_inf, eps_1 = budget.eps_inf, budget.eps_1
-    both = choose(k=attribute.k, eps_inf=eps_inf, eps_1=eps_1, method=attribute.method)
-    rounds, answers = 1, "one answer"
-    if budget.choose_for != "round":
-        rounds, answers = budget.rounds, f"{budget.rounds} answers of a device"
-    grr, osue = (f"{c.protocol} {c.pooled_variance(1, rounds):.4g}" for c in (both.grr, both.osue))
-    return f"variance of {answers}: {grr}, {osue}"
+    return mechanism.why(attribute, budget)
 
 
 def suits(attribute: Attribute, reporting: Reporting) -> bool:
@@ -339,10 +283,11 @@ def warnings(attribute: Attribute, reporting: Reporting) -> list[str]:
     """What is wrong about asking this question with this mechanism."""
     if suits(attribute, reporting):
         return []
+    other = next(name for name in MECHANISMS if suits(attribute, name))
     warning = (
         f'{attribute.name} may change over time, but with reporting = "{reporting}" a device '
         "goes on answering with its first value, and intervals do not account for that: choose "
-        'reporting = "once"'
+        f'reporting = "{other}"'
     )
     return [warning]
 
@@ -377,7 +322,7 @@ def _mechanisms(case: Case) -> Iterator[MechanismPlan]:
             mechanism = other.mechanism
         except ParameterError:  # this budget is outside what it can be calibrated for
             continue
-        several, hides = other.budget.max_values, MECHANISM_TEXTS[reporting].hides
+        several, hides = other.budget.max_values, mechanism.analysis.hides
         if mechanism.rules.memo_per_value and several > 1:
             hides = f"up to {several} values, but not that they changed"
         yield MechanismPlan(

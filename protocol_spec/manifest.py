@@ -38,6 +38,7 @@ from protocol_spec.errors import (
 )
 from protocol_spec.fields import Kind, Wrong
 from protocol_spec.mechanisms import (
+    DEFAULT_MECHANISM,
     MECHANISMS,
     Budget,
     Mechanism,
@@ -91,7 +92,7 @@ FIELDS: Final = Fields(
         "created": Field(kinds.instant()),
         "expires": Field(kinds.instant()),
         "retention": Field(kinds.duration(0, limits.MAX_RETENTION_SECONDS), 30 * 86_400),
-        "reporting": Field(kinds.one_of(*MECHANISMS), "memoized"),
+        "reporting": Field(kinds.one_of(*MECHANISMS), DEFAULT_MECHANISM),
         "eps_inf": Field(kinds.EPSILON),
         "eps_1": Field(kinds.EPSILON),
         "choose_for": Field(kinds.one_of(*READINGS), "round"),

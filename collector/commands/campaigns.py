@@ -33,7 +33,6 @@ from collector.errors import CollectorError
 from collector.health import examine
 from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
 from collector.planning import (
-    MECHANISM_TEXTS,
     AttributePlan,
     MechanismPlan,
     NumbersPlan,
@@ -48,6 +47,7 @@ from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem
 from protocol_spec.limits import PAGE_TAGS
+from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS
 from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours
 
@@ -91,7 +91,7 @@ def plan(
 
 
 def plan_text(plan: Plan) -> str:
-    mechanism = "" if plan.reporting == "memoized" else f", reporting {plan.reporting}"
+    mechanism = "" if plan.reporting == DEFAULT_MECHANISM else f", reporting {plan.reporting}"
     lines = [
         (
             f"{plan.n:,} devices, eps_inf {plan.eps_inf:g}, eps_1 {plan.eps_1:g}{mechanism}, "
@@ -120,7 +120,7 @@ def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
     yield f"a difference in one round   ±{apart:.2f}   any pair ±{any_pair:.2f}"
     pooled = ", ".join(f"{t}: ±{100 * w:.2f}" for t, w in a.half_width_pooled.items())
     yield f"pooled over rounds          {pooled}"
-    reason = MECHANISM_TEXTS[a.reporting].floor
+    reason = MECHANISMS[a.reporting].analysis.floor
     yield f"floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
     ratio = a.split_budget_ratio
     if ratio is not None and ratio > 1.0:

@@ -104,7 +104,7 @@ def _check_report(
 def counted_body(body: bytes, mechanism: Mechanism, device: str) -> bytes:
     """What the store counts, and subtracts if the device withdraws, when its name is gone: the
     supported values, behind the number of their channel where there are several."""
-    if mechanism.reporting == "memoized":  # the most frequent, and the least to do
+    if mechanism.counted_as_sent:  # the most frequent, and the least to do
         return body[: mechanism.answer_bytes]
     channel, supported = mechanism.supported(body, device)
     return bytes((channel,)) + supported if len(mechanism.channels) > 1 else supported
@@ -337,4 +337,4 @@ def _reader(mechanism: Mechanism, cut: int, length: int) -> Callable[[bytes, str
             return None
         return counted_body(payload[cut:], mechanism, device)
 
-    return bits if mechanism.reporting == "memoized" and mechanism.counted.unary else anything
+    return bits if mechanism.counted_as_sent and mechanism.counted.unary else anything

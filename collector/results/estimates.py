@@ -40,9 +40,9 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
         raise ValueError("a withheld result has no estimate")
     index = [each.name for each in manifest.attributes].index(result.attribute)
     mechanism, diluted = manifest.mechanisms[index], 1.0 / result.n_eff
-    if mechanism.rules.has_levels:
+    if len(mechanism.channels) > 1:
         one = _mixed(mechanism, result)
-    elif result.round is None and not mechanism.rules.draws_rounds:
+    elif result.round is None and mechanism.analysis.combined != "window":
         one = _pooled(mechanism.channels[0], result, diluted)  # several reports of one memo
     else:  # every report has noise of its own
         one = estimate(np.array(result.counts), result.n, mechanism.channels[0])

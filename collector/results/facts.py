@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
 from collector.opening import is_for_others, join_link, trial_warnings
-from collector.planning import ENDLESS, MECHANISM_TEXTS, Case, half_width, warnings, why
+from collector.planning import ENDLESS, Case, half_width, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.estimates import most_interesting
 from collector.results.tables import bin_ends, histogram, instant, of_result
@@ -24,6 +24,7 @@ from collector.results.words import Facts, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store
 from protocol_spec import Attribute, Numbers, Outcome, Result, largest_shift
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
 
@@ -258,8 +259,9 @@ def _numbers(attribute: Attribute, numbers: Numbers) -> Facts:
 def campaign_facts(store: Store, found: Campaign, directory: Path, now: float, last: int) -> Facts:
     """The status, what is asked with how much noise and why, and the latest rounds."""
     manifest, schedule = found.manifest, found.manifest.rounds
-    # Of all reports: for memoized values, of each of them.
-    bound = manifest.eps_inf if manifest.reporting == "memoized" else manifest.lifetime_epsilon
+    mechanism = MECHANISMS[manifest.reporting]
+    # Of all reports: where each value has a memo, of the reports of one.
+    bound = manifest.eps_inf if mechanism.rules.memo_per_value else manifest.lifetime_epsilon
     link = join_link(directory, manifest) if found.closed is None else None
     as_stated = ("purpose", "owner", "contact", "eps_inf", "eps_1", "min_reports", "max_values")
     return {
@@ -276,7 +278,7 @@ def campaign_facts(store: Store, found: Campaign, directory: Path, now: float, l
         "attributes": [_attribute(found, i) for i in range(len(manifest.attributes))],
         "latest_rounds": _rounds(store, found, now, last),
         "reporting": manifest.reporting,
-        "caveat": MECHANISM_TEXTS[manifest.reporting].caveat,
+        "caveat": mechanism.analysis.caveat,
         "lifetime_epsilon": manifest.lifetime_epsilon,
         "answers": schedule.each or None,
         "join": link if link is not None and is_for_others(link) else None,
@@ -392,7 +394,7 @@ def over_time(
         "floor": [] if pooled is None else _floors(found, index, pooled),
         "truth": truth_of(directory, found, asked.name),
         "reporting": reporting,
-        "caveat": MECHANISM_TEXTS[reporting].caveat,
+        "caveat": MECHANISMS[reporting].analysis.caveat,
         "numeric": asked.edges is not None,
         "warnings": warnings(asked, reporting),
         "interesting": _interesting(asked.values, rounds, pooled),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from protocol_spec import Calibration, Mechanism, Odds, lifetime_odds, report_odds
-from protocol_spec.mechanisms import LOLOHA
+from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS
 
 Facts = dict[str, Any]  # what `--json` prints and the page gives under `.json`; see docs/results.md
 
@@ -64,12 +64,13 @@ def numbers_lines(numbers: Facts) -> list[str]:
 
 def rounds_label(facts: Facts) -> str:
     """Which rounds a result is about."""
+    combined = MECHANISMS[facts["reporting"]].analysis.combined
     first, last = facts["first"], facts["last"]
     if facts["round"] is not None:
         return f"round {facts['round']}"
-    if facts["reporting"] == "once":
+    if combined == "window":
         return f"round {first}" if first == last else f"rounds {first} to {last}"
-    if facts["reporting"] == "nested":
+    if combined == "latest":
         return f"round {last}, which includes what earlier ones revealed"
     return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
 
@@ -77,7 +78,7 @@ def rounds_label(facts: Facts) -> str:
 def heading(facts: Facts) -> list[str]:
     """Which question, which rounds, how many reports; a trial is always named as one."""
     rounds = rounds_label(facts) + ("" if facts["final"] else " so far, not sealed")
-    mechanism = "" if facts["reporting"] == "memoized" else f", {facts['reporting']}"
+    mechanism = "" if facts["reporting"] == DEFAULT_MECHANISM else f", {facts['reporting']}"
     trial = " (a TRIAL)" if facts["campaign"].rpartition("-")[0].endswith("-trial") else ""
     alike = round(facts["n_eff"]) == facts["devices"]
     effective = "" if alike else f" (as good as {facts['n_eff']:,.0f})"
@@ -130,21 +131,15 @@ def answer_text(found: Facts, *, every_pair: bool = False) -> str:
 def odds_sentences(mechanism: Mechanism, value: str) -> tuple[str, str]:
     """What one report reveals, and all that there will ever be."""
     one, every = report_odds(mechanism.calibration), lifetime_odds(mechanism.calibration)
-    first, last = "One report", "The one answer that a device keeps for all its reports"
+    texts, value = mechanism.analysis, mechanism.analysis.answer.format(value=value)
     if mechanism.rules.draws_rounds:
         bound = mechanism.lifetime_epsilon
         sentence = f"Everything a device ever sends is bounded by epsilon {bound:g}."
-        return _odds(first, value, one), sentence
-    if mechanism.protocol == LOLOHA:
-        value, last = (
-            f"the half of the values with {value}",
-            "The answer that a device keeps for it",
-        )
-    if mechanism.rules.has_levels:
-        first, last = "The first report", "The last and most revealing report"
-        lowest = mechanism.channels[0]
-        one = report_odds(lowest) if isinstance(lowest, Calibration) else one
-    return _odds(first, value, one), _odds(last, value, every)
+        return _odds(texts.one_report, value, one), sentence
+    lowest = mechanism.channels[0]
+    if len(mechanism.channels) > 1 and isinstance(lowest, Calibration):
+        one = report_odds(lowest)
+    return _odds(texts.one_report, value, one), _odds(texts.all_reports, value, every)
 
 
 def _odds(subject: str, value: str, odds: Odds) -> str:

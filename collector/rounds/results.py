@@ -1,10 +1,10 @@
 """From counts to published histograms. Pure: the same counts give the same bytes.
 
-Which estimate is made of counts depends on the mechanism:
+Which estimate is made of counts depends on the mechanism (`Analysis.combined`):
 
-    memoized, hashed   a round by itself; several rounds with the noise that a memo keeps (M54)
-    once               the answers of any number of rounds: each has fresh noise
-    nested             a round, over its levels; never several rounds, which have the same devices
+    pooled   a round by itself; several rounds with the noise that a memo keeps (M54)
+    window   the answers of any number of rounds: each has fresh noise
+    latest   a round, over its levels; never several rounds, which have the same devices
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from protocol_spec.estimation import (
     Channel,
     Estimate,
     effective_devices,
-    estimate,
-    estimate_levels,
-    estimate_pooled,
+    estimate_reports,
     numbers_of,
     smallest_difference,
 )
@@ -68,20 +66,11 @@ class Evidence:
         return counts
 
     def estimate(self) -> Estimate:
-        mechanism, (reports, devices) = self.mechanism, self.participation
-        if mechanism.reporting == "nested":
+        tally, mechanism = self.tally, self.mechanism
+        if len(mechanism.channels) > 1:
             table = self._table()
-            return estimate_levels(table[:, 1:], table[:, 0], mechanism.channels)
-        counts, n, channel = self.tally.counts, self.tally.n, mechanism.channels[0]
-        if mechanism.reporting == "once":
-            # Answers with fresh noise are independent; only in sampling, a device with two is one.
-            made, n_eff = estimate(counts, n, channel), self.n_eff
-            if n_eff == n:
-                return made
-            return replace(made, moments=replace(made.moments, n_eff=n_eff, dilution=1.0 / n_eff))
-        if list(reports) == [1]:
-            return estimate(counts, n, channel)
-        return estimate_pooled(counts, reports, devices, channel, weights="reports")
+            return estimate_reports(mechanism, table[:, 1:], table[:, 0], self.participation)
+        return estimate_reports(mechanism, [tally.counts], [tally.n], self.participation)
 
     def device_bound(self, raw: Array) -> float:
         """How far one device can move any of `raw` at most, by sending other reports.
@@ -90,7 +79,7 @@ class Evidence:
         most their number; a report with a level can be replaced by one with another level.
         """
         channels = self.mechanism.channels
-        if self.mechanism.reporting == "nested":
+        if len(channels) > 1:
             return _level_bound(*self._levels(), channels, raw)
         return max(self.participation[0]) / (self.tally.n * _gap_and_qs(channels[0])[0])
 
@@ -153,7 +142,7 @@ def window_result(
     participation: Participation,
     outcomes: Outcomes,
 ) -> Result:
-    """Several rounds, or one, in which devices answered once for all of them (`once`)."""
+    """Several rounds, or one, each answer with fresh noise."""
     number = rounds.last if rounds.first == rounds.last else None
     evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, participation)
     return _result(campaign, index, number, rounds, evidence, outcomes)
@@ -173,8 +162,8 @@ def pooled_result(
     """Rounds together, `rounds` of which had reports; from `first` to `last`.
 
     Each report weighs the same, because sealed rounds keep only their sums. The noise of a
-    device's memo does not average out over its rounds, and the variance says so. Nested reports
-    are not pooled: their total is that of the latest round.
+    device's memo does not average out over its rounds, and the variance says so. Where only
+    the latest round counts (`Analysis.combined`), the total is that of one round.
     """
     end = first + max(rounds, 1) - 1 if last is None else last
     evidence = Evidence(campaign.manifest.mechanisms[index], total, participation)

@@ -11,10 +11,12 @@ effective devices; so is every sum or difference of published counts. A part is 
 released by itself, or several rounds of which none could be; those are kept added up, are in no
 result until they are enough, and are deleted if they never are.
 
-    memoized, hashed   a round with enough devices is a part. Others are set aside together.
-    once               rounds are set aside one after the other, and released as one window
-    nested             a round with enough devices is released; others are erased, because rounds
-                       of the same devices must not be added up
+What becomes of a round depends on the mechanism (`Analysis.combined`):
+
+    pooled   a round with enough devices is a part. Others are set aside together.
+    window   rounds are set aside one after the other, and released as one window
+    latest   a round with enough devices is released; others are erased, because rounds of the same
+             devices must not be added up
 """
 
 from __future__ import annotations
@@ -149,22 +151,22 @@ def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> 
     """Decide on every attribute, once and for ever; the results of the round."""
     results = round_results(campaign, number, sealing.tallies, sealing.outcomes)
     heard = {index for index, result in enumerate(results) if result.n}
-    reporting = campaign.manifest.reporting
-    released = {i for i in heard if reporting != "once" and not results[i].withheld}
+    combined = campaign.manifest.mechanisms[0].analysis.combined
+    released = {i for i in heard if combined != "window" and not results[i].withheld}
     others = heard - released
-    sealing.end_reports(released, set() if reporting == "nested" else others)
+    sealing.end_reports(released, set() if combined == "latest" else others)
     for index in others:
-        if reporting == "nested":
+        if combined == "latest":
             sealing.erase(index)
             continue
         sealing.set_aside(index)
         rounds = store.unreleased(campaign.id, index)
-        if reporting != "once" and rounds is not None:
+        if combined != "window" and rounds is not None:
             who = store.participation(campaign.id, index, released=False)
             evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, who)
             if evidence.n_eff >= campaign.manifest.min_reports:
                 sealing.release(index)
-    if reporting == "once":
+    if combined == "window":
         return [_window(store, campaign, number, i, sealing) for i in range(len(results))]
     return results
 
@@ -186,7 +188,7 @@ def pooled_results(
     """All that was released of each attribute; before that, how much there is so far."""
     for index in range(len(campaign.manifest.attributes)):
         released, tally = store.released(campaign.id, index), tallies.get(index)
-        if campaign.manifest.reporting == "nested":
+        if campaign.manifest.mechanisms[index].analysis.combined == "latest":
             # The latest report of a device says all that the earlier ones said: one round is all.
             if tally is not None and tally.n:
                 who, outcomes = ([1], [tally.n]), store.outcomes(campaign.id)

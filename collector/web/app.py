@@ -22,7 +22,7 @@ from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import examine
-from collector.planning import MECHANISM_TEXTS, POOLED_ROUNDS, Plan, plan_budget, plan_manifest
+from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import compare, most_interesting
@@ -43,7 +43,7 @@ from collector.web.render import (
     table,
 )
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
-from protocol_spec.mechanisms import MECHANISMS, Budget
+from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS, Budget
 
 SHOWN: Final = 60
 MOST_SHOWN: Final = 1000
@@ -289,7 +289,8 @@ def _line_figure(
     found: Campaign, data: Facts, latest: facts.Latest, chosen: int | charts.Number
 ) -> str:
     """The chosen value over time; nothing while every round is withheld."""
-    floors = data["floor"] if data["reporting"] in ("memoized", "hashed") else []
+    analysis = MECHANISMS[data["reporting"]].analysis
+    floors = data["floor"] if analysis.combined == "pooled" else []
     floor = floors[chosen] if floors and isinstance(chosen, int) else None
     rounds = [r for r in latest.rounds if not r.withheld]
     if not rounds:
@@ -298,8 +299,7 @@ def _line_figure(
     if not drawn.points:
         return ""
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
-    together = MECHANISM_TEXTS[found.manifest.reporting].together
-    return figure(charts.over_time(drawn, label, together))
+    return figure(charts.over_time(drawn, label, analysis.together))
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
@@ -324,7 +324,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
         facts=data[0],
         compared=compared[0] if compared else None,
         every=every,
-        caveat=MECHANISM_TEXTS[data[0]["reporting"]].caveat,
+        caveat=MECHANISMS[data[0]["reporting"]].analysis.caveat,
         which=number,
         sealed=sealed,
         truth=truth,
@@ -408,7 +408,7 @@ class Parameters:
     precision: float | None = None
     protocol: str = "auto"
     campaign: str = ""
-    reporting: Reporting = "memoized"
+    reporting: Reporting = DEFAULT_MECHANISM
     rounds: int = 365
     changes: bool = False
 
@@ -477,11 +477,12 @@ def make_plan(asked: Parameters) -> Plan:
 
     One round for life has all of the budget in one report.
     """
-    once = MECHANISMS[asked.reporting].rules.draws_rounds
+    rules = MECHANISMS[asked.reporting].rules
+    once = rules.draws_rounds
     eps_1 = asked.eps_inf if once else asked.eps_1
     budget = Budget(asked.reporting, asked.eps_inf, eps_1, asked.rounds, each=1 if once else 0)
     values = tuple(map(str, range(asked.k)))
-    protocol = asked.protocol if asked.reporting == "memoized" else "auto"
+    protocol = asked.protocol if asked.protocol in rules.named else "auto"
     attributes = tuple(
         Attribute(f"attribute-{i + 1}", "", values, protocol=protocol, changes=asked.changes)
         for i in range(asked.d)

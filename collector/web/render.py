@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from collector.health import Health
 from collector.results import words
 from collector.results.tables import write_rows
 from protocol_spec import OUTCOME_HELP
+from protocol_spec.mechanisms import MECHANISMS
 
 MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -112,6 +114,8 @@ def _environment() -> Environment:
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "quantity": words.quantity,
         "rounds_label": words.rounds_label,
+        "analysis": lambda reporting: MECHANISMS[reporting].analysis,
+        "emphasised": _emphasised,
         "answer": words.answer_text,
         "why_withheld": words.withheld_text,
         "rounds_name": words.rounds_name,
@@ -121,6 +125,11 @@ def _environment() -> Environment:
     }
     made.globals |= {"asset": address, "median_between": words.median_between}
     return made
+
+
+def _emphasised(text: str) -> Markup:
+    """HTML with **this** in bold; everything else is escaped."""
+    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text))))  # noqa: S704
 
 
 def _qr(link: str) -> Markup:

@@ -29,7 +29,7 @@ from protocol_spec.estimation.intervals import (
     within_one,
 )
 from protocol_spec.estimation.intervals import moments as moments_of_groups
-from protocol_spec.mechanisms.base import Channel
+from protocol_spec.mechanisms.base import Channel, Mechanism
 
 Weights = Literal["equal", "reports", "blue"]
 
@@ -222,6 +222,39 @@ def _checked_counts(counts: npt.ArrayLike, calibration: Channel) -> npt.NDArray[
     if table.ndim < 1 or table.shape[-1] != calibration.k:
         raise ParameterError("counts", table.shape, f"must have k = {calibration.k} columns")
     return table
+
+
+# --- which estimate reports of a mechanism are for ------------------------------------------------
+
+
+def estimate_reports(
+    mechanism: Mechanism,
+    counts: npt.ArrayLike,
+    n: npt.ArrayLike,
+    participation: tuple[Sequence[int], Sequence[int]],
+    *,
+    fleet: int | None = None,
+) -> Estimate:
+    """One round, or several where the mechanism allows it (`Analysis.combined`): `counts[c, v]` of
+    the `n[c]` reports of channel c support v. `participation` as in `estimate_pooled`, `fleet` as
+    in `estimate`."""
+    table, sizes, (reports, devices) = np.asarray(counts), np.asarray(n), participation
+    if len(mechanism.channels) > 1:
+        return estimate_levels(table, sizes, mechanism.channels, fleet=fleet)
+    row, answers, channel = table[0], int(sizes[0]), mechanism.channels[0]
+    if mechanism.analysis.combined != "window":
+        if list(reports) == [1]:
+            return estimate(row, answers, channel, fleet=fleet)
+        return estimate_pooled(row, reports, devices, channel, weights="reports", fleet=fleet)
+    # Answers with fresh noise are independent; only in sampling, a device with two is one.
+    made, n_eff = estimate(row, answers, channel), effective_devices(reports, devices)
+    dilution = 1.0 / n_eff
+    if fleet is not None:
+        pooled = estimate_pooled(row, reports, devices, channel, weights="reports", fleet=fleet)
+        dilution = pooled.dilution
+    elif n_eff == answers:
+        return made
+    return replace(made, moments=replace(made.moments, n_eff=n_eff, dilution=dilution))
 
 
 # --- devices that are not all alike: answers of several rounds, reports of several levels ---------

@@ -24,6 +24,7 @@ MECHANISMS: Final[dict[Reporting, type[Memoized] | type[Once] | type[Hashed] | t
     "hashed": Hashed,
     "nested": Nested,
 }
+DEFAULT_MECHANISM: Final[Reporting] = "memoized"  # where a manifest names none
 
 
 def make_mechanism(attribute: Attribute, budget: Budget, digest: bytes) -> Mechanism:

@@ -28,6 +28,7 @@ from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
 
 Reporting = Literal["memoized", "once", "hashed", "nested"]
 Step = tuple[Decimal, Decimal]  # p and q of one randomised response
+Combined = Literal["pooled", "window", "latest"]
 AUTO = "auto"
 
 
@@ -59,6 +60,30 @@ class Rules:
     draws_rounds: bool = False  # `rounds.each` has one, and eps_1 follows from it
     has_levels: bool = False
     answers_first_value_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a collector does with the rounds of a mechanism, and what it says to analysts.
+
+    `combined` decides what is released, and how several rounds are estimated:
+
+        pooled   each round with enough devices, and all of them pooled: the noise of memos stays
+        window   rounds are added up until they are enough, because every answer has fresh noise
+        latest   each round with enough devices; never several, which have the same devices: the
+                 latest includes what the earlier ones revealed
+    """
+
+    combined: Combined
+    hides: str
+    floor: str  # what no number of rounds averages out
+    together: str  # the result of several rounds
+    caveat: str
+    over_time: str = "{caveat}"  # next to the line of a value; may say {devices} and **this**
+    bound: str = "eps_inf = {eps_inf}"  # of all reports
+    one_report: str = "One report"  # this and the next two begin the sentences about odds
+    all_reports: str = "The one answer that a device keeps for all its reports"
+    answer: str = "{value}"
 
 
 class Support(NamedTuple):
@@ -94,6 +119,7 @@ class Mechanism:
 
     reporting: ClassVar[Reporting]
     rules: ClassVar[Rules]
+    analysis: ClassVar[Analysis]
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -134,6 +160,18 @@ class Mechanism:
     def channels(self) -> tuple[Channel, ...]:
         """What devices really draw with, to estimate with: one for each level, level 1 first."""
         return (as_drawn(self.calibration),)
+
+    @cached_property
+    def counted_as_sent(self) -> bool:
+        """Whether an answer is counted as it is, so that a collector need not call `supported`, and
+        `fault` is that of `counted`."""
+        made, default = type(self), Mechanism
+        as_sent = made.supported is default.supported and made.fault is default.fault
+        return as_sent and len(self.channels) == 1
+
+    def why(self, attribute: Attribute, budget: Budget) -> str:
+        """Why `auto` became this protocol, for analysts."""
+        raise NotImplementedError
 
     @property
     def step_epsilons(self) -> list[float]:

@@ -31,7 +31,15 @@ from protocol_spec.calibration import Calibration, calibrate
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
 from protocol_spec.explanation import Explanation, Shift, phrase, phrase_odds
-from protocol_spec.mechanisms.base import Budget, Channel, Mechanism, Reporting, Rules, Support
+from protocol_spec.mechanisms.base import (
+    Analysis,
+    Budget,
+    Channel,
+    Mechanism,
+    Reporting,
+    Rules,
+    Support,
+)
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, precise
 from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
@@ -52,6 +60,19 @@ class Hashed(Mechanism):
     digest: bytes = b""
     reporting: ClassVar[Reporting] = "hashed"
     rules: ClassVar[Rules] = Rules((), (LOLOHA,), (LOLOHA,))
+    analysis: ClassVar[Analysis] = Analysis(
+        combined="pooled",
+        hides="values, but not that they changed",
+        floor="noise of the memos and of the groups",
+        together="pooled",
+        caveat="Each device reports, in every round, which of two groups of values its own is in: "
+        "values may change, but the collector can see that a device's value changed.",
+        over_time="{caveat} Errors of different rounds are not independent: the memo of a group "
+        "stays.",
+        bound="twice eps_inf = {eps_inf}, among histories that change at the same moments",
+        all_reports="The answer that a device keeps for it",
+        answer="the half of the values with {value}",
+    )
     protocol = LOLOHA
     answer_bytes = 1
     unary = True
@@ -67,6 +88,9 @@ class Hashed(Mechanism):
     def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Hashed:
         made = cls.calibrate(k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1)
         return replace(made, digest=digest)
+
+    def why(self, attribute: Attribute, budget: Budget) -> str:  # noqa: ARG002
+        return "two cells, whatever the number of values"
 
     @cached_property
     def calibration(self) -> Calibration:

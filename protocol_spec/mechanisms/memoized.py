@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from protocol_spec.accounting import lifetime_odds, report_odds
 from protocol_spec.attributes import Attribute
-from protocol_spec.calibration import Calibration, calibrate, choose_for
+from protocol_spec.calibration import Calibration, calibrate, choose, choose_for
 from protocol_spec.explanation import (
     FIRST_ONLY,
     Explanation,
@@ -22,7 +22,7 @@ from protocol_spec.explanation import (
     phrase,
     phrase_odds,
 )
-from protocol_spec.mechanisms.base import AUTO, Budget, Mechanism, Reporting, Rules
+from protocol_spec.mechanisms.base import AUTO, Analysis, Budget, Mechanism, Reporting, Rules
 from protocol_spec.probabilities import LONGITUDINAL
 
 
@@ -40,6 +40,21 @@ class Memoized(Mechanism):
         memo_per_value=True,
         answers_first_value_only=True,
     )
+    analysis: ClassVar[Analysis] = Analysis(
+        combined="pooled",
+        hides="the value; a second value is never reported",
+        floor="noise of the one memo per device",
+        together="pooled",
+        caveat="Each device randomises its answer once, for life, and repeats it with fresh noise: "
+        "errors of different rounds are not independent, and pooling is for values that do not "
+        "change.",
+        over_time="Each device randomises its answer once, for life, and repeats it with fresh "
+        "noise in every round. Averaging rounds removes the fresh noise, **not the first-stage "
+        "noise**: with these {devices} devices no number of rounds makes the interval narrower "
+        "than the floor. More devices do. Errors of neighbouring rounds are alike for the same "
+        "reason, so a trend fitted to them is more certain than it looks, and all of them share a "
+        "common error. Pooling is for values that do not change.",
+    )
 
     @classmethod
     def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Memoized:  # noqa: ARG003
@@ -52,6 +67,18 @@ class Memoized(Mechanism):
         else:
             noise = calibrate(attribute.protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
         return cls(noise, budget.max_values)
+
+    def why(self, attribute: Attribute, budget: Budget) -> str:
+        both = choose(
+            k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1, method=attribute.method
+        )
+        rounds, answers = 1, "one answer"
+        if budget.choose_for != "round":
+            rounds, answers = budget.rounds, f"{budget.rounds} answers of a device"
+        grr, osue = (
+            f"{c.protocol} {c.pooled_variance(1, rounds):.4g}" for c in (both.grr, both.osue)
+        )
+        return f"variance of {answers}: {grr}, {osue}"
 
     def explain(self, attribute: Attribute) -> Explanation:
         noise, most, example = self.calibration, self.memos, attribute.values[0]

@@ -37,6 +37,7 @@ from protocol_spec.explanation import (
 )
 from protocol_spec.mechanisms.base import (
     AUTO,
+    Analysis,
     Budget,
     Mechanism,
     Reporting,
@@ -44,7 +45,7 @@ from protocol_spec.mechanisms.base import (
     Step,
     Support,
 )
-from protocol_spec.mechanisms.once import better_once
+from protocol_spec.mechanisms.once import better_once, why_better_once
 from protocol_spec.outcomes import Outcome
 from protocol_spec.probabilities import ONE, Probabilities, exact_probabilities, precise
 from protocol_spec.randomiser import (
@@ -74,6 +75,16 @@ class Nested(Mechanism):
     rules: ClassVar[Rules] = Rules(
         _NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, answers_first_value_only=True
     )
+    analysis: ClassVar[Analysis] = Analysis(
+        combined="latest",
+        hides="the value; a late report alone reveals more than eps_1",
+        floor="the last level",
+        together="latest",
+        caveat="Each report of a device reveals a little more and contains what earlier ones "
+        "revealed: rounds must not be averaged, and values are assumed not to change.",
+        one_report="The first report",
+        all_reports="The last and most revealing report",
+    )
 
     @classmethod
     def calibrate(cls, protocol: str, *, k: int, schedule: Sequence[float]) -> Nested:
@@ -92,6 +103,9 @@ class Nested(Mechanism):
         if protocol == AUTO:
             protocol = better_once(attribute.k, budget.eps_inf).protocol
         return cls.calibrate(protocol, k=attribute.k, schedule=attribute.levels)
+
+    def why(self, attribute: Attribute, budget: Budget) -> str:  # noqa: ARG002
+        return why_better_once(self.calibration)
 
     @cached_property
     def calibration(self) -> Calibration:

@@ -10,6 +10,7 @@ and trends may be fitted. The price: a round is answered by `each` of `rounds` o
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once
 from protocol_spec.errors import ParameterError
 from protocol_spec.explanation import Explanation, Shift, one_report_says, phrase, phrase_count
-from protocol_spec.mechanisms.base import AUTO, Budget, Mechanism, Reporting, Rules, Step
+from protocol_spec.mechanisms.base import AUTO, Analysis, Budget, Mechanism, Reporting, Rules, Step
 from protocol_spec.probabilities import precise
 from protocol_spec.randomiser import Entropy, Randomiser, random_below
 
@@ -42,6 +43,16 @@ class Once(Mechanism):
     lifetime_epsilon: float = field()
     reporting: ClassVar[Reporting] = "once"
     rules: ClassVar[Rules] = Rules(_ONE_TIME, _ONE_TIME, _ONE_TIME, draws_rounds=True)
+    analysis: ClassVar[Analysis] = Analysis(
+        combined="window",
+        hides="the whole history, whatever changes",
+        floor="every device has answered",
+        together="all released",
+        caveat="Each device answers only in rounds that it drew when it joined, with fresh noise: "
+        "values may change, errors of different rounds are independent, and trends may be fitted.",
+        over_time="{caveat} A point stands for the rounds of its window; a window ends as soon as "
+        "enough devices have answered. The bands of different windows are **independent**.",
+    )
     memos = 0
 
     @classmethod
@@ -65,6 +76,9 @@ class Once(Mechanism):
             attribute.protocol, k=attribute.k, epsilon=budget.eps_1, rounds=rounds, each=each
         )
         return replace(once, lifetime_epsilon=budget.eps_inf)  # as stated, not each * eps_1
+
+    def why(self, attribute: Attribute, budget: Budget) -> str:  # noqa: ARG002
+        return why_better_once(self.calibration)
 
     @property
     def epsilon(self) -> float:
@@ -180,3 +194,9 @@ def better_once(k: int, epsilon: float) -> Calibration:
     grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in _ONE_TIME)
     (p, q, _, _), (r, s, _, _) = grr.exact, oue.exact
     return grr if q * (1 - q) / (p - q) ** 2 <= s * (1 - s) / (r - s) ** 2 else oue
+
+
+def why_better_once(chosen: Calibration) -> str:
+    """For analysts."""
+    limit = 3.0 * math.exp(chosen.eps_inf) + 2.0
+    return f"GRR up to {limit:.4g} values at this epsilon, OUE above"

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from protocol_spec import Manifest
-from protocol_spec.mechanisms import MECHANISMS, Reporting
+from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS, Reporting
 from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
 from simulation import depths, population, runs
 from simulation.depths import LiveCampaign
@@ -330,7 +330,7 @@ def compare(context: click.Context, left: Path, right: Path, as_json: bool) -> N
     "--reporting",
     "The mechanism; with once, --eps-inf is for the one answer.",
     type=click.Choice(MECHANISMS),
-    default="memoized",
+    default=DEFAULT_MECHANISM,
 )
 def manifest(name: str, eps_inf: float, eps_1: float, rounds: int, reporting: Reporting) -> None:
     """Print a manifest for every attribute of one of the paper's data sets.

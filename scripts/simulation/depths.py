@@ -63,7 +63,7 @@ def as_statistics(
 ) -> Simulated:
     """Counts alone: no device exists. `progress` is called for every round of an attribute."""
     for name in ("changes", "late", "duplicates"):
-        possible = name == "changes" and manifest.reporting == "once"
+        possible = name == "changes" and manifest.mechanisms[0].rules.draws_rounds
         if getattr(behaviour, name) and not possible:
             raise SimulationError(
                 f"--{name} needs single devices, which statistics do not have; use reports"

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec import NOT_KNOWN, AllomfreeError, Attribute, Manifest
-from protocol_spec.mechanisms import Reporting
+from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS, Reporting
 from simulation.counts import Counts, sample_groups
 
 
@@ -358,14 +358,16 @@ def for_dataset(
     eps_inf: float,
     eps_1: float,
     rounds: int = 365,
-    reporting: Reporting = "memoized",
+    reporting: Reporting = DEFAULT_MECHANISM,
 ) -> str:
     """TOML that asks for every attribute of a data set.
 
-    With `once` eps_1 follows from eps_inf and is not written.
+    Where devices draw their rounds, eps_1 follows from eps_inf and is not written.
     """
     data = load(name)
-    budget = f"eps_inf = {eps_inf!r}\n" + ("" if reporting == "once" else f"eps_1 = {eps_1!r}\n")
+    budget = f"eps_inf = {eps_inf!r}\n"
+    if not MECHANISMS[reporting].rules.draws_rounds:
+        budget += f"eps_1 = {eps_1!r}\n"
     head = f"""\
 # Made for the data set {data.title}. {data.note}
 format = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,7 @@ from collector.results.tables import COLUMNS, rows
 from collector.rounds.results import pooled_result, round_result, window_result
 from collector.store import Store
 from protocol_spec import Manifest, Mechanism, Outcome, Result
-from protocol_spec.estimation import (
-    Estimate,
-    estimate,
-    estimate_levels,
-    estimate_pooled,
-    estimate_window,
-)
+from protocol_spec.estimation import Estimate, estimate_reports, estimate_window
 from simulation.counts import Counts
 
 TRUTH_COLUMNS = (*COLUMNS, "truth", "z")
@@ -96,20 +90,13 @@ def estimate_of(mechanism: Mechanism, collected: Collected, first: int, last: in
     n, counts = (
         table[first : last + 1] for table in (collected.n_by_channel, collected.counts_by_channel)
     )
-    channels, fleet = mechanism.channels, collected.fleet
-    if first == last and len(channels) > 1:
-        return estimate_levels(counts[0], n[0], channels, fleet=fleet)
-    if first == last:
-        return estimate(counts[0, 0], int(n[0, 0]), channels[0], fleet=fleet)
-    total, who = counts.sum(axis=(0, 1)), collected.participants()
-    if mechanism.reporting == "once" and n.sum() < collected.n.sum():
+    who = ([1], [int(n.sum())]) if first == last else collected.participants()
+    window = first < last and mechanism.analysis.combined == "window"
+    if window and n.sum() < collected.n.sum():
         each = getattr(mechanism, "each", 1)
-        return estimate_window(counts[:, 0], n[:, 0], channels[0], each=each)
-    pooled = estimate_pooled(total, *who, channels[0], weights="reports", fleet=fleet)
-    if mechanism.reporting != "once":
-        return pooled
-    answers = estimate(total, int(n.sum()), channels[0])
-    return replace(answers, moments=replace(answers.moments, dilution=pooled.moments.dilution))
+        return estimate_window(counts[:, 0], n[:, 0], mechanism.channels[0], each=each)
+    fleet = collected.fleet
+    return estimate_reports(mechanism, counts.sum(axis=0), n.sum(axis=0), who, fleet=fleet)
 
 
 class Published:
@@ -124,12 +111,12 @@ class Published:
         return round_result(self._campaign, number, self._index, tally, outcomes)
 
     def pooled(self, outcomes: Outcomes) -> Result | None:
-        """Of all rounds together, of nested reports the latest; None before there is a report."""
+        """Of all rounds, or of the latest where only that counts; None before there is a report."""
         heard = [t for t, n in enumerate(self._collected.n.tolist()) if n]
         if not heard:
             return None
         who = self._collected.participants()
-        if self._campaign.manifest.reporting == "nested":
+        if self._campaign.manifest.mechanisms[0].analysis.combined == "latest":
             heard = heard[-1:]
             who = [1], [int(self._collected.n[heard[0]])]
         first, last = heard[0], heard[-1]

@@ -22,6 +22,7 @@ from collector.charts import EVERY, MOST_BARS, Bar, Chart, largest, png, svg
 from collector.errors import CollectorError
 from collector.results.tables import write_rows
 from protocol_spec.estimation import critical_value
+from protocol_spec.mechanisms import DEFAULT_MECHANISM
 from simulation.population import SimulationError
 from simulation.results import TRUTH_COLUMNS
 
@@ -84,8 +85,8 @@ class Run:
         facts = self.facts
         rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds"
         people = f"{facts['devices']:,} devices, {', '.join(facts['population'])}"
-        mechanism = facts.get("reporting", "memoized")
-        name = facts["campaign"] + ("" if mechanism == "memoized" else f" ({mechanism})")
+        mechanism = facts.get("reporting", DEFAULT_MECHANISM)
+        name = facts["campaign"] + ("" if mechanism == DEFAULT_MECHANISM else f" ({mechanism})")
         return f"{name}: {people}, {rounds} (seed {facts['seed']})"
 
 

@@ -70,13 +70,16 @@ def test_both_programs_write_through_streams_that_escape() -> None:
     )
 
 
-def test_the_agent_names_no_mechanism() -> None:
-    """What a mechanism needs on a device is in its own file of protocol_spec/mechanisms."""
+def test_the_programs_name_no_mechanism() -> None:
+    """A new one is one file in protocol_spec/mechanisms and its registration: what is different
+    about a mechanism is asked of its class, never decided by its name."""
+    named = rf"""(["'])({"|".join(MECHANISMS)})\1"""
+    pages = [p for name in PRODUCT[1:] for p in sorted((ROOT / name).rglob("*.html"))]
+    assert pages
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in files("edge_client")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and node.value in tuple(MECHANISMS)
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in (*files("edge_client", "collector"), *pages)
+        for match in re.finditer(named, path.read_text(encoding="utf-8"))
     ]
     assert found == []
 
