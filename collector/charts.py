@@ -656,9 +656,9 @@ def _steps(low: float, high: float) -> list[float]:
 def _moments(times: Span) -> list[str]:
     """Begin, middle and end, as short as still distinguishes them."""
     begins, ends = times
-    form = "%Y-%m-%d" if ends - begins >= 3 * _DAY else "%d %b %H:%M"
+    pattern = "%Y-%m-%d" if ends - begins >= 3 * _DAY else "%d %b %H:%M"
     moments = (begins, (begins + ends) / 2, ends)
-    return [datetime.fromtimestamp(moment, UTC).strftime(form) for moment in moments]
+    return [datetime.fromtimestamp(moment, UTC).strftime(pattern) for moment in moments]
 
 
 def _n(number: float) -> str:

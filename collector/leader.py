@@ -122,7 +122,9 @@ class Leader:
         self._timing = options.timing
         self._clock = time.clock()
         self._alone = links.alone
-        self.drain = Drain(time.moment, self._clock, self._timing, whole=links.whole)
+        self.drain = Drain(
+            time.moment, self._clock, self._timing, drained_is_global=links.drained_is_global
+        )
         publisher = links.publisher
         self._publisher: Reconnector[Link] | None = None
         if publisher is not None:  # no last will: another worker may lead by then
@@ -168,7 +170,7 @@ class Leader:
         link = self._publisher.current
         if link is not None:
             link.step(0.0)
-            self.hear()
+            self.take_answers()
             if link.lost:
                 self._publisher.ended(link.lost)
                 self.disconnected()
@@ -247,10 +249,10 @@ class Leader:
     def disconnected(self) -> None:
         self._link = None
 
-    def hear(self) -> None:
+    def take_answers(self) -> None:
         """Take the broker's answers to publishes."""
         if self._link is not None:
-            self._link.hear()
+            self._link.take_answers()
         if self._delivered:
             self._store.drop_answers(self._delivered)
             self._answers.difference_update(self._delivered)
@@ -271,7 +273,7 @@ class Leader:
             return
         for worker in self._store.fence(self._timing.fence_seconds):
             log.warning(FENCED, worker.number, worker.name, self._timing.fence_seconds)
-        self.drain.heard(self._store.workers())
+        self.drain.update(self._store.workers())
         self._pages.apply(self._store.fresh_receipts())
         waiting = self._seal_due()
         link = self._link

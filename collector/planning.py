@@ -199,7 +199,7 @@ class Case:
             attribute = replace(attribute, levels=levels)
         return make_mechanism(attribute, budget, b"")
 
-    def heard(self, rounds: int) -> float:
+    def devices_answered(self, rounds: int) -> float:
         """How many of the devices have answered after that many rounds, on average."""
         if not self.mechanism.rules.draws_rounds:
             return self.devices
@@ -210,7 +210,7 @@ class Case:
     def after(self, rounds: int, shape: npt.ArrayLike | None = None) -> Estimate:
         """The estimate of that many rounds if it came out as `shape`, evenly without one, with the
         error it would have. With ENDLESS rounds, what repeated reports do not average out."""
-        one, k, n = self._of_one_device(rounds), self.mechanism.k, self.heard(rounds)
+        one, k, n = self._of_one_device(rounds), self.mechanism.k, self.devices_answered(rounds)
         raw = np.full(k, 1.0 / k) if shape is None else np.asarray(shape, dtype=np.float64)
         second = ("v0", "slope", "base", "base_slope", "dilution")
         third = ("third0", "third_slope", "coupled", "third_dilution")
@@ -241,7 +241,7 @@ class Case:
 
     def released(self, rounds: int) -> float:
         """The same, and endless where too few reports are expected for a result."""
-        return self.width(rounds) if self.heard(rounds) >= self.min_reports else math.inf
+        return self.width(rounds) if self.devices_answered(rounds) >= self.min_reports else math.inf
 
     @property
     def rounds_read(self) -> int:
@@ -294,7 +294,7 @@ def warnings(attribute: Attribute, reporting: Reporting) -> list[str]:
 
 def judge(case: Case, rounds: int) -> Judgement:
     """What a result of that many rounds would show."""
-    estimated, reports = case.after(rounds), case.heard(rounds)
+    estimated, reports = case.after(rounds), case.devices_answered(rounds)
     bar, apart = half_width(estimated, case.f), difference_width(estimated, case.f)
     grade: Grade = "good"
     sentence = f"can detect differences of {points(apart)} percentage points or more"
@@ -363,7 +363,9 @@ def suggestions(case: Case, target: float) -> tuple[Suggestion, ...]:
 def _more_devices(case: Case, target: float, together: int) -> Iterator[Suggestion]:
     """Every variance is one device's divided by their number."""
     needed = math.ceil(case.devices * (case.width(together) / target) ** 2)
-    needed = max(needed, math.ceil(case.min_reports / replace(case, devices=1).heard(together)))
+    needed = max(
+        needed, math.ceil(case.min_reports / replace(case, devices=1).devices_answered(together))
+    )
     width, total = replace(case, devices=needed).width(together), needed * case.questions
     yield Suggestion("devices", total, width, f"{total:,} devices in all: ±{points(width)}")
 

@@ -78,8 +78,8 @@ class Service:
         self._source: Reconnector[Source] = Reconnector(
             lambda: links.source(self._leader.will() if links.alone else None), clock, timing
         )
-        self._ahead: list[Message] = []  # read while the batch before them was committed
-        store.meanwhile = self._work_ahead
+        self._prefetched: list[Message] = []  # read while the batch before them was committed
+        store.meanwhile = self._prefetch
         self._number: int | None = None
         self._storage_trouble = ""
         self._next_beat = self._next_upkeep = 0.0
@@ -167,7 +167,7 @@ class Service:
         """Say that this worker lives, and how far its source is drained."""
         self._next_beat = self._clock.monotonic() + self._timing.beat_every_seconds
         source = self._source.current
-        self._time.heard(self._store.beat(0.0 if source is None else source.drained))
+        self._time.update(self._store.beat(0.0 if source is None else source.drained))
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Service:
             if source.lost:
                 self._source.ended(source.lost)
                 self._ingest.release()
-                self._ahead = []
+                self._prefetched = []
                 if self._alone:
                     self._leader.disconnected()
 
@@ -207,16 +207,16 @@ class Service:
     def _next(self, source: Source, wait_seconds: float) -> list[Message]:
         """The next batch; it is not waited for if some of it is here."""
         came: list[Message] = []
-        if len(self._ahead) < BATCH:
-            came = source.step(0.0 if self._ahead else wait_seconds)
+        if len(self._prefetched) < BATCH:
+            came = source.step(0.0 if self._prefetched else wait_seconds)
             if self._alone and source.link is not None:
-                self._leader.hear()
+                self._leader.take_answers()
         if source.lost:  # what was read before is redelivered on another connection
-            self._ahead = []
-        if not self._ahead:
+            self._prefetched = []
+        if not self._prefetched:
             return came
-        self._ahead += came
-        messages, self._ahead = self._ahead[:BATCH], self._ahead[BATCH:]
+        self._prefetched += came
+        messages, self._prefetched = self._prefetched[:BATCH], self._prefetched[BATCH:]
         return messages
 
     def _settle(self, source: Source) -> None:
@@ -225,15 +225,15 @@ class Service:
             self._leader.answer_requests()
         self._ingest.acknowledge(source)
 
-    def _work_ahead(self) -> None:
+    def _prefetch(self) -> None:
         """While the database commits: read the next batch (I13), or decide on it if it is here."""
         source = self._source.current
-        if len(self._ahead) >= BATCH:
-            self._ingest.prepare(self._ahead[:BATCH])
+        if len(self._prefetched) >= BATCH:
+            self._ingest.decide_prefetched(self._prefetched[:BATCH])
             return
-        while source is not None and len(self._ahead) < BATCH:
+        while source is not None and len(self._prefetched) < BATCH:
             came = source.step(0.0)
-            self._ahead += came
+            self._prefetched += came
             if not came:
                 return
 
@@ -320,7 +320,7 @@ def _links(
     publisher = _connector(settings, named(store.leader_session()), embedded)
     if settings.stream is not None or embedded is not None:
         stream = _stream(settings, embedded)
-        return Links(lambda _: stream(), publisher, whole=True, restart_broker=restart)
+        return Links(lambda _: stream(), publisher, drained_is_global=True, restart_broker=restart)
     own = _connector(
         settings,
         named(session_name(settings.data_dir)),

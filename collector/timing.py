@@ -108,7 +108,7 @@ class StoreTime:
         self._shared = shared
         self._ahead = own.now() - own.boottime()
 
-    def heard(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """The database has just given this time."""
         self._ahead = now - self._own.boottime()
 

@@ -365,8 +365,14 @@ class Delivery:
         for broker in self.connections.keys() - brokers:
             self.connections.pop(broker).close()
         for broker in brokers - self.connections.keys():
-            shared = (self._connector, self._clock, self.timing, self._jitter, self._trace)
-            self.connections[broker] = Connection(broker, *shared)
+            self.connections[broker] = Connection(
+                broker=broker,
+                connector=self._connector,
+                clock=self._clock,
+                timing=self.timing,
+                jitter=self._jitter,
+                trace=self._trace,
+            )
 
     def _handle(self, message: Message) -> None:
         for queue in list(self.queues.values()):

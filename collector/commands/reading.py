@@ -294,7 +294,7 @@ def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
 @click.option("--round", "number", default="all", show_default=True, help=WHICH)
 @click.option(
     "--format",
-    "form",
+    "file_format",
     type=click.Choice(tables.FORMATS),
     help="Format of the rows; else the ending of --output says it, or it is csv without one.",
 )
@@ -307,7 +307,7 @@ def export(
     campaign: str | None,
     attribute: str | None,
     number: str,
-    form: tables.Format | None,
+    file_format: tables.Format | None,
     output: Path | None,
     figure: Path | None,
 ) -> None:
@@ -318,7 +318,7 @@ def export(
     allomfree-collector export --output heat.parquet
     allomfree-collector export --round pooled --figure heat.svg
     """
-    form = tables.chosen_format(form, output, figure)
+    file_format = tables.chosen_format(file_format, output, figure)
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
@@ -326,10 +326,10 @@ def export(
         truth = read_truth(settings.data_dir, found.name)
         _write_file("--figure", figure, charts.figure(found, results, truth, figure))
     if output is not None:
-        _write_file("--output", output, tables.content(found, results, form))
+        _write_file("--output", output, tables.content(found, results, file_format))
     elif figure is None:
-        rows = tables.content(found, results, form).decode()
-        click.echo(rows if form == "csv" else json_escaped(rows), nl=False)
+        rows = tables.content(found, results, file_format).decode()
+        click.echo(rows if file_format == "csv" else json_escaped(rows), nl=False)
 
 
 def _write_file(flag: str, path: Path, content: bytes) -> None:

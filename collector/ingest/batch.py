@@ -215,7 +215,7 @@ def _read_request(message: Message, campaigns: OpenCampaigns) -> Asked | None:
 # --- what a connection delivers -----------------------------------------------------------------
 
 
-class _Ahead(NamedTuple):
+class _Prefetched(NamedTuple):
     """The next reports, decided on while the batch before them was committed."""
 
     reports: Sequence[Message]
@@ -250,7 +250,7 @@ class Ingest:
         self._latest = latest  # the time of day; for a clock that was set back, too
         self._trace = trace
         self._marker = marker(campaigns.namespace)
-        self._ahead: _Ahead | None = None
+        self._prefetched: _Prefetched | None = None
 
     def commit(self, messages: list[Message]) -> None:
         """Count a batch. Markers, the collector's own messages to itself, are only acknowledged.
@@ -293,7 +293,7 @@ class Ingest:
         """The connection is gone: the broker redelivers what was not acknowledged."""
         self.held, self._owed, self._owes_devices = [], [], False
 
-    def prepare(self, messages: Sequence[Message]) -> None:
+    def decide_prefetched(self, messages: Sequence[Message]) -> None:
         """Decide on what will be the next batch, while the storage works on this one.
 
         That is forgotten if anything changes that it depends on.
@@ -301,7 +301,7 @@ class Ingest:
         if not self._guard.suspended:
             reports, _ = _sort(self._of_devices(messages))
             decided = decide(reports, self.campaigns, self._latest(), self._guard)
-            self._ahead = _Ahead(reports, self.campaigns, decided)
+            self._prefetched = _Prefetched(reports, self.campaigns, decided)
 
     def begin_turn(self) -> None:
         """End suspensions whose time is over, and update the status with those that are left."""
@@ -314,10 +314,14 @@ class Ingest:
 
     def _count(self, reports: Sequence[Message]) -> None:
         now, guard = self._latest(), self._guard
-        ahead, self._ahead = self._ahead, None
+        prefetched, self._prefetched = self._prefetched, None
         decided = None
-        if ahead is not None and ahead.campaigns is self.campaigns and not guard.suspended:
-            decided = ahead.decided if ahead.reports == reports else None
+        if (
+            prefetched is not None
+            and prefetched.campaigns is self.campaigns
+            and not guard.suspended
+        ):
+            decided = prefetched.decided if prefetched.reports == reports else None
         counted = count_decided(
             decided or decide(reports, self.campaigns, now, guard), self._store, guard
         )

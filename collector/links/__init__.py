@@ -145,7 +145,7 @@ class Links:
 
     source: Callable[[Will | None], Source]  # raises `BrokerUnreachable`
     publisher: Connect | None = None  # None: one worker alone, which publishes on its source's link
-    whole: bool = False  # whether a source speaks for all workers when it says that it is drained
+    drained_is_global: bool = False  # what one source says of itself holds for all workers
     restart_broker: Callable[[], None] = lambda: None
 
     @property
@@ -176,7 +176,7 @@ class Publisher:
         if then is not None:
             self._waiting[number] = then
 
-    def hear(self) -> None:
+    def take_answers(self) -> None:
         """Pass on the answers that have come; those to markers prove nothing."""
         for number, refusal in self.link.answers().items():
             then = self._waiting.pop(number, None)

@@ -121,11 +121,11 @@ def instant(seconds: int) -> str:
 # --- as text and files --------------------------------------------------------------------------
 
 
-def write_rows(table: Iterable[Mapping[str, Any]], columns: Sequence[str], form: str) -> str:
+def write_rows(table: Iterable[Mapping[str, Any]], columns: Sequence[str], file_format: str) -> str:
     """Rows of any table in one of the text formats."""
-    if form == "json":
+    if file_format == "json":
         return json.dumps(list(table), ensure_ascii=False, indent=1) + "\n"
-    if form == "ndjson":
+    if file_format == "ndjson":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -142,11 +142,11 @@ def _safe(value: Any) -> Any:
     return f"'{value}" if risky else value
 
 
-def content(campaign: Campaign, results: Iterable[Result], form: Format) -> bytes:
+def content(campaign: Campaign, results: Iterable[Result], file_format: Format) -> bytes:
     """A file's content."""
     table = rows(campaign, results)
-    if form != "parquet":
-        return write_rows(table, COLUMNS, form).encode()
+    if file_format != "parquet":
+        return write_rows(table, COLUMNS, file_format).encode()
     writer = import_extra("pyarrow.parquet", "a Parquet file")
     made = io.BytesIO()
     writer.write_table(to_arrow(columns_of(table)), made)
@@ -154,7 +154,7 @@ def content(campaign: Campaign, results: Iterable[Result], form: Format) -> byte
 
 
 _ENDINGS: Final[dict[str, Format]] = {
-    **{f".{form}": form for form in FORMATS if form != "parquet"},
+    **{f".{name}": name for name in FORMATS if name != "parquet"},
     ".jsonl": "ndjson",
     ".parquet": "parquet",
 }
@@ -175,13 +175,13 @@ def chosen_format(named: Format | None, output: Path | None, figure: Path | None
             f"--output {output}: {quoted(ending)} is not a format of rows; nothing was written. "
             f"End its name in {', '.join(most)} or {last}, or name the --format"
         )
-    form = named or _ENDINGS.get(ending, "csv")
-    if form == "parquet" and output is None and figure is None:
+    file_format = named or _ENDINGS.get(ending, "csv")
+    if file_format == "parquet" and output is None and figure is None:
         raise SettingsError(
             "--format parquet: it is not for a terminal; nothing was written. Name a file, as in "
             "--output heat.parquet"
         )
-    return form
+    return file_format
 
 
 # --- as typed columns, for libraries that are an extra ------------------------------------------

@@ -86,13 +86,13 @@ class Drain:
     """
 
     def __init__(
-        self, moment: Callable[[], float], clock: Clock, timing: Timing, *, whole: bool
+        self, moment: Callable[[], float], clock: Clock, timing: Timing, *, drained_is_global: bool
     ) -> None:
         self.counts_time = False
         self._moment = moment
         self._clock = clock
         self._timing = timing
-        self._whole = whole  # whether each worker speaks for all
+        self._drained_is_global = drained_is_global  # what one worker says holds for all
         self._drained = 0.0
         self._behind = ""
         self._expected: dict[Round, _Expected] = {}
@@ -111,11 +111,11 @@ class Drain:
             self._now += min(max(0.0, now - self._last_tick), self._timing.longest_tick_seconds)
         self._last_tick = now
 
-    def heard(self, workers: Iterable[Worker]) -> None:
+    def update(self, workers: Iterable[Worker]) -> None:
         """What all workers said of themselves."""
         live = [worker for worker in workers if not worker.fenced]
         drained = [worker.drained for worker in live]
-        self._drained = (max if self._whole else min)(drained, default=0.0)
+        self._drained = (max if self._drained_is_global else min)(drained, default=0.0)
         self._behind = ", ".join(str(w.number) for w in live if w.drained <= self._drained)
 
     def expect(self, rounds: Iterable[Round]) -> None:
@@ -138,7 +138,7 @@ class Drain:
 
     def why(self, *, alone: bool) -> str:
         """Why sealing is blocked, for `status`."""
-        if self._whole:
+        if self._drained_is_global:
             return "the stream may hold reports that were sent in time"
         whose = "" if alone else f", for worker {self._behind}"
         return f"the broker may hold reports that were sent in time{whose}"

@@ -141,16 +141,16 @@ def bodies_by_tally(reports: Sequence[Candidate]) -> dict[TallyKey, list[bytes]]
     return groups
 
 
-def count_bodies(bodies: Sequence[bytes], form: BodyFormat) -> Counts:
+def count_bodies(bodies: Sequence[bytes], body_format: BodyFormat) -> Counts:
     """How many of these reports support each value."""
-    table = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), form.length)
-    if form.unary:
-        bits: Counts = np.unpackbits(table, axis=1, count=form.k).sum(axis=0, dtype=np.int64)
+    table = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), body_format.length)
+    if body_format.unary:
+        bits: Counts = np.unpackbits(table, axis=1, count=body_format.k).sum(axis=0, dtype=np.int64)
         return bits
     values = np.zeros(len(bodies), dtype=np.int64)
-    for column in range(form.length):
+    for column in range(body_format.length):
         values = values << 8 | table[:, column]
-    counts: Counts = np.bincount(values, minlength=form.k).astype(np.int64)
+    counts: Counts = np.bincount(values, minlength=body_format.k).astype(np.int64)
     return counts
 
 

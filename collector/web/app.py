@@ -69,7 +69,7 @@ class _Name(Convertor[str]):
         return value
 
 
-class _Form(_Name):
+class _FileFormat(_Name):
     regex = r"(?:\.json|\.csv)?"
 
     def convert(self, value: str) -> str:
@@ -81,7 +81,7 @@ class _Asset(_Name):
 
 
 register_url_convertor("name", _Name())
-register_url_convertor("form", _Form())
+register_url_convertor("file_format", _FileFormat())
 register_url_convertor("asset", _Asset())
 
 
@@ -108,13 +108,13 @@ class Pages:
         attribute = "/campaigns/{campaign:name}/attributes/{attribute:name}"
         routes = [
             Route("/", self._shown(_home)),
-            Route("/index{form:form}", self._shown(_home)),
-            Route("/planner{form:form}", self._shown(_planner)),
+            Route("/index{file_format:file_format}", self._shown(_home)),
+            Route("/planner{file_format:file_format}", self._shown(_planner)),
             Route("/campaigns/{campaign:name}/events", self._events),
             Route("/events", self._events),
-            Route("/campaigns/{campaign:name}{form:form}", self._shown(_campaign)),
-            Route(attribute + "{form:form}", self._shown(_over_time)),
-            Route(attribute + "/rounds/{round:name}{form:form}", self._shown(_round)),
+            Route("/campaigns/{campaign:name}{file_format:file_format}", self._shown(_campaign)),
+            Route(attribute + "{file_format:file_format}", self._shown(_over_time)),
+            Route(attribute + "/rounds/{round:name}{file_format:file_format}", self._shown(_round)),
             Route("/health", self._health),
             Route("/metrics", self._metrics),
             Route("/static/{name:asset}", asset),
@@ -136,26 +136,28 @@ class Pages:
     def _shown(self, make: Make) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             words = dict(request.path_params)
-            form = words.pop("form", "html")
+            file_format = words.pop("file_format", "html")
             query = {n: v for n, v in request.query_params.items() if n in PARAMETERS}
             key = f"{request.url.path}?{sorted(query.items())}"
-            answer, began = await self._cache.get(key, lambda: self._made(make, words, query, form))
+            answer, began = await self._cache.get(
+                key, lambda: self._made(make, words, query, file_format)
+            )
             response = answer.response()
             response.headers["X-Made"] = f"{began:.3f}"  # older than an event? Then ask again
             return response
 
         return endpoint
 
-    def _made(self, make: Make, words: dict[str, str], query: Query, form: str) -> Answer:
+    def _made(self, make: Make, words: dict[str, str], query: Query, file_format: str) -> Answer:
         """The answer, or in one sentence why there is none."""
         try:
-            return make(self, words, query, form)
+            return make(self, words, query, file_format)
         except (CollectorError, ParameterError, OSError) as error:
             known = UnknownCampaign, ParameterError
             status = next((s for kind, s in zip(known, (404, 400)) if isinstance(error, kind)), 503)
-            return refusal(status, str(error).rstrip(".") + ".", form)
+            return refusal(status, str(error).rstrip(".") + ".", file_format)
         except Exception as error:  # noqa: BLE001 - a fault here is a sentence, never a traceback
-            return _fault(error, form)
+            return _fault(error, file_format)
 
     async def _events(self, request: Request) -> Response:
         name = request.path_params.get("campaign", ALL)
@@ -185,22 +187,22 @@ def _not_found(_request: Request, error: Exception) -> Response:
     return refusal(status, "There is no such page; the first page lists the campaigns.").response()
 
 
-def _fault(error: Exception, form: str) -> Answer:
+def _fault(error: Exception, file_format: str) -> Answer:
     """An unexpected error; the log has only its type."""
     log.error("a page failed: %s", type(error).__name__)
     return refusal(
-        503, "This cannot be shown at the moment; counting continues. Try again soon.", form
+        503, "This cannot be shown at the moment; counting continues. Try again soon.", file_format
     )
 
 
 # --- campaigns ----------------------------------------------------------------------------------
 
 
-def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Answer:
+def _home(pages: Pages, _words: dict[str, str], _query: Query, file_format: str) -> Answer:
     cards: dict[str, tuple[charts.Chart, str] | None] = {}
     with pages.store() as store:
         data = facts.overview(store, pages.directory, time.time())
-        for campaign in store.campaigns() if form == "html" else ():
+        for campaign in store.campaigns() if file_format == "html" else ():
             cards[campaign.name] = None  # until a question has something to show
             for i, attribute in enumerate(campaign.manifest.attributes):
                 chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
@@ -208,9 +210,9 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, form: str) -> Ans
                     at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
                     cards[campaign.name] = chart, at
                     break
-    if form == "json":
+    if file_format == "json":
         return as_json(data)
-    if form == "csv":
+    if file_format == "csv":
         return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(data))
     return pages.page("home.html", facts=data, cards=cards)
 
@@ -224,19 +226,19 @@ def _pooled_bars(
     return charts.bar_chart(campaign, found, true, most)
 
 
-def _campaign(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+def _campaign(pages: Pages, words: dict[str, str], query: Query, file_format: str) -> Answer:
     drawn: dict[str, tuple[charts.Chart | None, charts.Line | None]] = {}
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         data = facts.campaign_facts(store, found, pages.directory, time.time(), _last(query))
         truth = read_truth(pages.directory, found.name) or {}
-        for i, a in enumerate(found.manifest.attributes if form == "html" else ()):
+        for i, a in enumerate(found.manifest.attributes if file_format == "html" else ()):
             true = truth.get(a.name)
             bars = _pooled_bars(store, found, i, true, CARD_BARS)
             drawn[a.name] = bars, _sparkline(store, found, i, true)
-    if form == "json":
+    if file_format == "json":
         return as_json(data)
-    if form == "csv":
+    if file_format == "csv":
         return table(facts.ROUND_COLUMNS, facts.round_rows(data))
     return pages.page("campaign.html", facts=data, drawn=drawn)
 
@@ -258,18 +260,18 @@ def _sparkline(
 # --- questions ----------------------------------------------------------------------------------
 
 
-def _over_time(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: str) -> Answer:
     last, until = _last(query), _until(query)
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         index = facts.attribute_index(found, words["attribute"])
         most = facts.most_rounds(found, index, pages.limits.rows)
         latest = latest_results(store, found, index, min(last, most), until)
-        if form == "csv":
+        if file_format == "csv":
             return Answer(content(found, latest.results, "csv"), "csv")
         cut = most < min(last, facts.sealed_rounds(store, found))
         data = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
-    if form == "json":
+    if file_format == "json":
         return as_json(data)
     chosen, (pooled, rounds) = _value(query, data), latest
     lines = charts.panels(found, rounds, pooled, data["truth"])
@@ -302,7 +304,7 @@ def _line_figure(
     return figure(charts.over_time(drawn, label, analysis.together))
 
 
-def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answer:
+def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) -> Answer:
     attribute, number = words["attribute"], words["round"]
     with pages.store() as store:
         found = store.campaign(words["campaign"])
@@ -310,12 +312,12 @@ def _round(pages: Pages, words: dict[str, str], query: Query, form: str) -> Answ
             raise UnknownCampaign("all rounds are on the attribute's own page")
         results = facts.chosen_results(store, found, attribute, number)
         sealed = store.last_sealed(found.id)
-    if form == "csv":
+    if file_format == "csv":
         return Answer(content(found, results, "csv"), "csv")
     data = [facts.result_facts(found, result, sealed) for result in results]
     a, b = query.get("a"), query.get("b")  # is A above B?
     compared = [compare(found.manifest, result, a, b) for result in results] if a and b else []
-    if form == "json":
+    if file_format == "json":
         return as_json(compared or data)
     every = query.get("intervals") == "all"
     truth = facts.truth_of(pages.directory, found, attribute)
@@ -416,7 +418,7 @@ class Parameters:
 PARAMETERS: Final = ("last", "until", "value", "a", "b", "intervals", *Parameters.__slots__)
 
 
-def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> Answer:
+def _planner(pages: Pages, _words: dict[str, str], query: Query, file_format: str) -> Answer:
     asked = read_parameters(query)
     if asked.campaign:
         with pages.store() as store:
@@ -424,9 +426,9 @@ def _planner(pages: Pages, _words: dict[str, str], query: Query, form: str) -> A
         planned = plan_manifest(manifest, n=asked.n, f=asked.f, precision=asked.precision)
     else:
         planned = make_plan(asked)
-    if form == "json":
+    if file_format == "json":
         return as_json(asdict(planned))
-    if form == "csv":
+    if file_format == "csv":
         return table(PLAN_COLUMNS, plan_rows(planned))
     label = "Half-widths by number of pooled rounds, and their floor; the numbers are in the tables"
     drawn = figure(charts.plan_curves(planned, label))

@@ -78,7 +78,7 @@ def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Answe
 
 
 def refusal(status: int, sentence: str, kind: str = "html") -> Answer:
-    """Why there is no answer, in the form that was asked for."""
+    """Why there is no answer, in the format that was asked for."""
     if kind == "json":
         return as_json({"error": sentence}, status)
     if kind == "csv":

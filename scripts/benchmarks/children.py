@@ -121,7 +121,7 @@ def shared(url: str, count: int, directory: Path, stream: str, store_url: str, s
         campaign = store.open_campaign(_manifest(directory), int(time.time()))
         source = StreamConnector(lambda: parse_streams(stream), Credentials(), DEFAULT_NAMESPACE)
         publisher = PahoConnector(parse_broker(url), Credentials(), client_id="leader")
-        links = Links(lambda _: source(), publisher, whole=True)
+        links = Links(lambda _: source(), publisher, drained_is_global=True)
         key = DeviceKey(directory / "key")
         spent = _count(
             Service(store, key, links, Options("worker", trace=watch.trace)), watch, count

@@ -117,9 +117,9 @@ Command = Callable[..., None]
 
 
 def _form(command: Command) -> Command:
-    json = click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+    json = click.option("--json", "file_format", flag_value="json", help="Print one JSON object.")
     markdown = click.option(
-        "--markdown", "form", flag_value="markdown", help="Print Markdown tables."
+        "--markdown", "file_format", flag_value="markdown", help="Print Markdown tables."
     )
     return json(markdown(command))
 
@@ -152,7 +152,7 @@ def main(context: click.Context) -> None:
 @main.command("variance")
 @_form
 @click.pass_context
-def variance_tables(context: click.Context, form: str | None) -> None:
+def variance_tables(context: click.Context, file_format: str | None) -> None:
     """Both variance tables, cell by cell.
 
     The exact calibration is shown next to the paper's. Exit status 1 when a printed number cannot
@@ -164,8 +164,8 @@ def variance_tables(context: click.Context, form: str | None) -> None:
       allomfree-sim reproduce-paper variance --json | jq '.tables[].verdicts'
     """
     cells = variance.compare(context.obj.variances)
-    lines = variance.as_lines(cells, markdown=form == "markdown")
-    click.echo(variance.as_json(cells) if form == "json" else "\n".join(lines))
+    lines = variance.as_lines(cells, markdown=file_format == "markdown")
+    click.echo(variance.as_json(cells) if file_format == "json" else "\n".join(lines))
     context.exit(0 if variance.reproduced(cells) else 1)
 
 
@@ -173,7 +173,7 @@ def variance_tables(context: click.Context, form: str | None) -> None:
 @_simulation
 @_form
 @click.pass_context
-def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) -> None:
+def gain_tables(context: click.Context, runs: int, seed: int, file_format: str | None) -> None:
     """Both tables of accuracy gains on the four data sets.
 
     The exact calibration, and that with the projection, are shown next to the paper's. Exit status
@@ -185,14 +185,14 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
       allomfree-sim reproduce-paper gains --runs 200 --json | jq '.halves[].rms_z'
     """
     comparisons = gains.compare_all(context.obj.experiments(runs, seed), context.obj.halves)
-    lines = gains.as_lines(comparisons, seed, markdown=form == "markdown")
-    click.echo(gains.as_json(comparisons, seed) if form == "json" else "\n".join(lines))
+    lines = gains.as_lines(comparisons, seed, markdown=file_format == "markdown")
+    click.echo(gains.as_json(comparisons, seed) if file_format == "json" else "\n".join(lines))
     context.exit(0 if gains.reproduced(comparisons) else 1)
 
 
 @main.command("figures")
 @_simulation
-@click.option("--format", "form", type=click.Choice(["svg", "png"]), default="svg")
+@click.option("--format", "file_format", type=click.Choice(["svg", "png"]), default="svg")
 @click.option(
     "--output",
     type=DIRECTORY,
@@ -200,7 +200,7 @@ def gain_tables(context: click.Context, runs: int, seed: int, form: str | None) 
     help=f"Directory to write to.  [default: {OUTPUT.name}/pictures]",
 )
 @click.pass_obj
-def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) -> None:
+def draw_figures(paper: Printed, runs: int, seed: int, file_format: str, output: Path) -> None:
     """All five figures of the paper, as SVG or PNG.
 
     \b
@@ -210,7 +210,7 @@ def draw_figures(paper: Printed, runs: int, seed: int, form: str, output: Path) 
     """
     from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
-    for path in figures.draw_all(paper.experiments(runs, seed), output, form):
+    for path in figures.draw_all(paper.experiments(runs, seed), output, file_format):
         click.echo(path)
 
 

@@ -65,7 +65,9 @@ def drawing(
         figure.savefig(path, metadata=absent[path.suffix[1:]], dpi=120)
 
 
-def draw_all(experiments: Sequence[Experiment], directory: Path, form: str = "svg") -> list[Path]:
+def draw_all(
+    experiments: Sequence[Experiment], directory: Path, file_format: str = "svg"
+) -> list[Path]:
     """Write every figure whose experiments are there, and the variance; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
     title = f"Variance of an estimated frequency, n = {N:,}, f = 0"
@@ -78,7 +80,7 @@ def draw_all(experiments: Sequence[Experiment], directory: Path, form: str = "sv
             pages.append((name.replace("_", "-"), title, "MSE_avg", panels))
     paths = []
     for name, title, quantity, panels in pages:
-        paths.append(directory / f"paper-{name}.{form}")
+        paths.append(directory / f"paper-{name}.{file_format}")
         with drawing(paths[-1], (6.4, 7.0)) as figure:
             _two_panels(figure, title, quantity, panels)
     return paths

@@ -113,7 +113,9 @@ def _run(
             "seconds": round(seconds, 3),
         }
         finished = runs.Run(facts, list(made.rows()))
-        runs.show(finished, **{name: given[name] for name in ("form", "output", "figure", "store")})
+        runs.show(
+            finished, **{name: given[name] for name in ("file_format", "output", "figure", "store")}
+        )
 
     with_clear_errors(run, "collector")
 
@@ -130,7 +132,7 @@ def _rate(flag: str, text: str) -> Option:
     return _option(flag, f"Probability that {text}", default=0.0)
 
 
-_FORMS: Final = click.Choice(["csv", "json", "ndjson"])
+_FORMATS: Final = click.Choice(["csv", "json", "ndjson"])
 _COMMON: Final[tuple[Option, ...]] = (
     _option(
         "--population",
@@ -147,7 +149,7 @@ _COMMON: Final[tuple[Option, ...]] = (
     ),
     _option("--rounds", "Rounds to simulate.", default=1),
     _option("--seed", "Seed of all random numbers.", type=click.IntRange(min=0), default=1),
-    _option("--format", "Format of the results.", "form", type=_FORMS, default="csv"),
+    _option("--format", "Format of the results.", "file_format", type=_FORMATS, default="csv"),
     _option("--output", "Write the results to this file.  [default: standard output]", type=FILE),
     _option("--figure", "Draw the results into an .svg or .png file.", type=FILE),
     _option("--store", "Keep the run in this directory, for compare.", type=FILE),

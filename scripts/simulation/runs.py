@@ -236,12 +236,12 @@ def check(figure: Path | None, store: Path | None) -> None:
 
 
 def show(
-    run: Run, *, form: str, output: Path | None, figure: Path | None, store: Path | None
+    run: Run, *, file_format: str, output: Path | None, figure: Path | None, store: Path | None
 ) -> None:
     """Results on standard output or in a file, the summary on standard error."""
     if store is not None:
         run.save(store)
-    text = write_rows(run.rows, TRUTH_COLUMNS, form)
+    text = write_rows(run.rows, TRUTH_COLUMNS, file_format)
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -280,7 +280,7 @@ def test_a_last_will_is_published_without_a_disconnect_only(
 class SourceGround:
     """Workers of one namespace at one broker, and a device."""
 
-    whole = False  # whether what is pulled is anybody's, as with a stream
+    drained_is_global = False  # whether what is pulled is anybody's, as with a stream
 
     def __init__(self, namespace: str, connect: Callable[[str, bool], Link]) -> None:
         self._namespace = namespace
@@ -310,7 +310,7 @@ class SourceGround:
 class Streamed(SourceGround):
     """NATS's own stream, whose consumer delivers again after a second."""
 
-    whole = True
+    drained_is_global = True
 
     def __init__(self, namespace: str, broker: Nats) -> None:
         super().__init__(namespace, paho(broker))
@@ -447,7 +447,8 @@ def test_drained_only_when_all_before_is_acknowledged(workers: SourceGround) -> 
     workers.send("d1", b"1")
     ((message,),) = receive_each([source], 1)
     source.mark(200.0)
-    if workers.whole:  # the message is ours until it is acknowledged, and no longer than a second
+    # The message is ours until it is acknowledged, and no longer than a second.
+    if workers.drained_is_global:
         limit = time.monotonic() + 0.5
         while time.monotonic() < limit:
             source.mark(200.0)
@@ -463,10 +464,10 @@ def test_drained_only_when_all_before_is_acknowledged(workers: SourceGround) -> 
 
 def test_a_worker_that_retires_gets_nothing_more(workers: SourceGround) -> None:
     leaving, staying = workers.source("a"), workers.source("b")
-    if workers.whole:  # what it has asked for already it may still get
+    if workers.drained_is_global:  # what it has asked for already it may still get
         until(leaving, lambda: True)
     leaving.retire(300.0)
-    until(leaving, lambda: workers.whole or leaving.drained == 300.0)
+    until(leaving, lambda: workers.drained_is_global or leaving.drained == 300.0)
     leaving.close(stay=False)
     for i in range(10):
         workers.send(f"d{i}", b"%d" % i)

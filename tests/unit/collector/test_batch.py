@@ -127,12 +127,12 @@ def test_a_batch_is_held_until_the_disk_takes_it(taking: Taking) -> None:
 def test_a_batch_is_decided_on_once(taking: Taking) -> None:
     """At the time at which it was read, however long the storage took over the one before."""
     taking.now = FIRST - 1.0
-    taking.ingest.prepare([GOOD])
+    taking.ingest.decide_prefetched([GOOD])
     taking.now = NOW
     assert taking.take(GOOD) == {Outcome.EARLY: 1}
     assert taking.take(GOOD) == {Outcome.EARLY: 1, Outcome.ACCEPTED: 1}, "that was once"
     taking.now = FIRST - 1.0
-    taking.ingest.prepare([GOOD, OTHER])
+    taking.ingest.decide_prefetched([GOOD, OTHER])
     taking.now = NOW
     again = {Outcome.EARLY: 1, Outcome.ACCEPTED: 1, Outcome.DUPLICATE: 1}
     assert taking.take(GOOD) == again, "another batch than the expected is decided on"
@@ -141,12 +141,12 @@ def test_a_batch_is_decided_on_once(taking: Taking) -> None:
 def test_a_device_that_is_revoked_or_suspended_meanwhile_is_not_counted(
     taking: Taking, key: DeviceKey
 ) -> None:
-    taking.ingest.prepare([GOOD, OTHER])
+    taking.ingest.decide_prefetched([GOOD, OTHER])
     campaign = taking.disk.campaign(None)
     taking.ingest.campaigns = open_campaigns(campaign, key, "d0")
     assert taking.take(GOOD, OTHER) == {Outcome.REVOKED: 1, Outcome.ACCEPTED: 1}
     taking.ingest.campaigns = open_campaigns(campaign, key)
-    taking.ingest.prepare([GOOD] * 20)
+    taking.ingest.decide_prefetched([GOOD] * 20)
     taking.guard.waste([GOOD] * (3 * DEFAULT_TIMING.flood_messages))
     assert taking.guard.suspended == {"d0"}
     outcomes = taking.take(*[GOOD] * 20)
@@ -156,7 +156,7 @@ def test_a_device_that_is_revoked_or_suspended_meanwhile_is_not_counted(
 def test_requests_are_no_reports_in_the_next_batch_either(taking: Taking) -> None:
     assert GOOD.topic is not None
     request = Message(GOOD.topic.replace("/report", "/request"), b"")
-    taking.ingest.prepare([GOOD, request, OTHER])
+    taking.ingest.decide_prefetched([GOOD, request, OTHER])
     assert taking.take(GOOD, request, OTHER) == {Outcome.ACCEPTED: 2}
     assert sum(taking.disk.requests().values()) == 1
 

@@ -463,7 +463,7 @@ def test_every_parameter_and_address_is_documented(tmp_path: Path) -> None:
     assert set(app.PARAMETERS) == set(re.findall(r"`([a-z_0-9]+)`", listed))
     for route in app.Pages(tmp_path).application().routes:
         assert isinstance(route, Route)
-        path = route.path.removesuffix("{form:form}")
+        path = route.path.removesuffix("{file_format:file_format}")
         path = re.sub(r"\{(\w+):name\}", lambda found: found[1].upper(), path)
         if not path.startswith(("/static", "/index")):
             assert f"`{path}`" in TEXT, path
