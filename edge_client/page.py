@@ -275,7 +275,7 @@ def _curve(device: DeviceState, membership: Membership) -> str:
     """Of one memo; of all answers, where each is drawn independently."""
     mechanism, rounds = membership.mechanism, membership.manifest.rounds
     if mechanism.memos == 0:
-        ceiling, most = mechanism.lifetime_epsilon, rounds.each
+        ceiling, most = mechanism.lifetime_epsilon, rounds.each or rounds.count
         reports = [membership.answers] if membership.answers else []
     else:
         ceiling, most = mechanism.charge, rounds.count

@@ -145,12 +145,11 @@ def attribute_facts(manifest: Manifest, index: int) -> Facts:
 def _preview(manifest: Manifest, index: int) -> list[str]:
     """The bytes of a first report, each in hex; ?? for those of the answer, which are noise."""
     mechanism = manifest.mechanisms[index]
-    noise = mechanism.answer_bytes
-    level = b"\1" if mechanism.rules.has_levels else b""  # of the first report; no noise
-    report = make_report(manifest, 0, index, level.ljust(noise, b"\0"))
+    length, known = mechanism.answer_bytes, mechanism.first_answer_begins
+    report = make_report(manifest, 0, index, known.ljust(length, b"\0"))
     octets = report.encode().hex(" ").split(" ")
-    end = len(octets) - (len(report.body) - noise)
-    begin = end - (noise - len(level))
+    end = len(octets) - (len(report.body) - length)
+    begin = end - (length - len(known))
     return octets[:begin] + ["??"] * (end - begin) + octets[end:]
 
 

@@ -290,9 +290,9 @@ class Store:
             row = self.execute("SELECT status FROM campaign WHERE name = ?", (name,)).fetchone()
             if row["status"] != "joined":  # the owner decided while the value was being read
                 raise CampaignProblem(f"{name} was paused or left; nothing was drawn or sent")
+            if mechanism.rules.draws_rounds and report.round not in self._drawn_rounds(name):
+                raise AssertionError("a round that was not drawn was about to be answered")
             if memo is None:
-                if report.round not in self._drawn_rounds(name):
-                    raise AssertionError("a round that was not drawn was about to be answered")
                 self.execute("UPDATE campaign SET answers = answers + 1 WHERE name = ?", (name,))
             else:
                 if draw.is_new:  # its key refuses a second one for the value

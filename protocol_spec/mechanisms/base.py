@@ -210,6 +210,7 @@ class Mechanism:
     # --- for the owner of a device -----------------------------------------------------------
 
     booked_as: ClassVar[str] = "memo drawn"  # why epsilon was booked; the agent translates it
+    first_answer_begins: ClassVar[bytes] = b""  # the bytes of a first answer that are no noise
 
     @cached_property
     def charge(self) -> float:

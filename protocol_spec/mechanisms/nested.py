@@ -176,6 +176,7 @@ class Nested(Mechanism):
         return Spending(1, sum(counts), self.epsilon_after(sum(counts)), self.lifetime_epsilon)
 
     booked_as = "memo of all levels drawn"
+    first_answer_begins = b"\1"  # its level
 
     def explain(self, attribute: Attribute) -> Explanation:
         first, example = self.channels[0], attribute.values[0]
