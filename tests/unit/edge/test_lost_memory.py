@@ -18,6 +18,7 @@ from edge_client.agent import Agent, Due, Wait, due
 from edge_client.client import accept_loss
 from edge_client.errors import (
     CampaignProblem,
+    PolicyRefusal,
     StateBusy,
     StateExposed,
     StateLost,
@@ -319,6 +320,23 @@ def test_charges_name_and_attribute_outlive_the_database(
     assert (after.device, after.attribute_index) == (before.device, before.attribute_index)
     draw(agent, "wood")  # a second memo for the same value: it is charged once more
     assert agent.store.charged(before.attribute.name) == 6.0
+
+
+def test_after_a_loss_only_the_answers_that_are_left_need_a_budget(
+    joined: Joined, state: Path, clock: FakeClock
+) -> None:
+    """Where no memo is drawn again: 2 of 4 answers were given, and 2 are left of eps_inf = 2."""
+    campaign = daily(reporting="once", count=4, each=4)
+    agent = joined(campaign)
+    draw_rounds(agent, 2)
+    agent.store.close()
+    lose_database(state)
+    assert accept_loss(state, Policy(), clock) == {"fuel": 1.0}
+    agent = joined(policy=Policy(lifetime_budget=1.9))
+    with pytest.raises(PolicyRefusal, match="needs 1 more of source 'fuel', and 1 of"):
+        agree(agent, campaign)
+    agent.policy = Policy(lifetime_budget=2.0)
+    agree(agent, campaign)
 
 
 @pytest.mark.parametrize(("allowed", "booked"), [(1.0, 4.0), (4.0, 4.0), (5.0, 5.0)])
