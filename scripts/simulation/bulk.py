@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec import BodyFormat, Calibration, Mechanism, thresholds
-from protocol_spec.mechanisms import Hashed, Nested, nested_thresholds
+from protocol_spec.limits import MAX_DEVICE_LENGTH
+from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once, nested_thresholds
 from simulation.counts import Counts
 
 Bodies = npt.NDArray[np.uint8]  # [device, byte]
@@ -254,14 +255,70 @@ class BulkNested(BulkMechanism):
         return np.concatenate([levels[:, np.newaxis], bodies], axis=1)
 
 
-BULK: Final[dict[str, Callable[[Any], BulkMechanism]]] = {
-    "memoized": BulkMechanism,
-    "once": BulkOnce,
-    "hashed": BulkHashed,
-    "nested": BulkNested,
+class OneByOne(BulkMechanism):
+    """Any mechanism, with the randomiser of each device: right, but slow."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+        self.memo_bytes = len(mechanism.randomiser("d").memoize(0))
+
+    def codes(self, devices: int, names: Callable[[], list[str]]) -> Bodies:
+        """The names themselves."""
+        table = np.array([name.encode() for name in names()], dtype=f"S{MAX_DEVICE_LENGTH}")
+        return table.view(np.uint8).reshape(devices, MAX_DEVICE_LENGTH)
+
+    def keys(self, values: Indices, codes: Bodies) -> Indices:
+        pairs = zip(_names(codes), values.tolist())
+        keys = [self._mechanism.randomiser(name).key(value) for name, value in pairs]
+        return np.array(keys, dtype=np.int64)
+
+    def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
+        one = self._mechanism.randomiser("d", rng.bytes)  # a name matters to keys alone
+        return _rows([one.memoize(key) for key in keys.tolist()], self.memo_bytes)
+
+    def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:
+        one = self._mechanism.randomiser("d", rng.bytes)
+        made = [one.report(memo.tobytes(), before) for memo, before in zip(memos, sent.tolist())]
+        return _rows(made, self._mechanism.answer_bytes)
+
+    def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:
+        """Drawn for the value until one supports it."""
+        mechanism, entropy, made = self._mechanism, np.random.default_rng(value).bytes, []
+        for name, before in zip(_names(codes), sent.tolist()):
+            one, supported = mechanism.randomiser(name, entropy), list[int]()
+            while value not in supported:
+                answer = one.report(one.memoize(one.key(value)), before)
+                supported = mechanism.counted.supported(mechanism.supported(answer, name).body)
+            made.append(answer)
+        return _rows(made, mechanism.answer_bytes)
+
+    def tally(self, answers: Bodies, codes: Bodies) -> Tallied:
+        mechanism, channels = self._mechanism, len(self._mechanism.channels)
+        n = np.zeros(channels, dtype=np.int64)
+        counts = np.zeros((channels, mechanism.k), dtype=np.int64)
+        for answer, name in zip(answers, _names(codes)):
+            channel, body = mechanism.supported(answer.tobytes(), name)
+            n[channel] += 1
+            counts[channel, mechanism.counted.supported(body)] += 1
+        return Tallied(n, counts)
+
+
+def _names(codes: Bodies) -> list[str]:
+    return [row.tobytes().rstrip(b"\0").decode() for row in codes]
+
+
+def _rows(bodies: list[bytes], length: int) -> Bodies:
+    return np.frombuffer(bytearray(b"".join(bodies)), np.uint8).reshape(len(bodies), length)
+
+
+_FAST: Final[dict[type[Mechanism], Callable[[Any], BulkMechanism]]] = {
+    Memoized: BulkMechanism,
+    Once: BulkOnce,
+    Hashed: BulkHashed,
+    Nested: BulkNested,
 }
 
 
 def bulk(mechanism: Mechanism) -> BulkMechanism:
     """The same mechanism for many devices."""
-    return BULK[mechanism.reporting](mechanism)
+    return _FAST.get(type(mechanism), OneByOne)(mechanism)

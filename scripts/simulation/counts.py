@@ -33,9 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Calibration, Mechanism, as_drawn, drawn_probabilities
+from protocol_spec import Calibration, Mechanism, ParameterError, as_drawn, drawn_probabilities
 from protocol_spec.estimation import Channel
-from protocol_spec.mechanisms import Nested, Once, nested_thresholds
+from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once, nested_thresholds
 
 Counts = npt.NDArray[np.int64]
 Generator = np.random.Generator
@@ -156,6 +156,9 @@ def counted_fleet(
     if isinstance(mechanism, Nested):
         kind = UnaryLevels if mechanism.counted.unary else GeneralisedLevels
         return kind(rng, mechanism, held, **rates)
+    if not isinstance(mechanism, Memoized | Hashed):
+        remedy = "the distribution of its counts is not known here; use reports"
+        raise ParameterError("reporting", mechanism.reporting, remedy)
     return memoized_fleet(rng, mechanism.channels[0], held, **rates)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from collector.store.common import count_bodies
 from protocol_spec import (
     BodyFormat,
+    Mechanism,
     Rejected,
     as_drawn,
     calibrate,
@@ -22,7 +24,17 @@ from protocol_spec import (
     parse_from_device,
     report_fault,
 )
-from simulation.bulk import STEPS, BulkRandomiser, bulk, count, decode, encode, respond_packed
+from simulation.bulk import (
+    STEPS,
+    BulkMechanism,
+    BulkRandomiser,
+    OneByOne,
+    bulk,
+    count,
+    decode,
+    encode,
+    respond_packed,
+)
 from simulation.depths import as_reports, as_statistics
 from simulation.population import SimulationError, by_value, dishonest
 from tests.support.protocol.entropy import seeded
@@ -31,6 +43,7 @@ from tests.support.simulation import FUEL, HOURS, both, campaign, fleet, questio
 
 SEED, SEEDS = 20263, 600
 FORMS = [BodyFormat(unary, k) for unary in (True, False) for k in (2, 8, 9, 41, 256, 300)]
+Make = Callable[[Mechanism], BulkMechanism]
 MECHANISMS = ["memoized", "once", "hashed", "nested"]
 PROTOCOLS = [
     ("memoized", "L-GRR"), ("memoized", "L-OSUE"), ("once", "GRR"), ("once", "OUE"),
@@ -108,14 +121,15 @@ def test_bodies_and_counting_are_those_of_contract_and_collector(form: BodyForma
         assert (count(form, drawn) == count_bodies(rows, form)).all()
 
 
+@pytest.mark.parametrize(("make", "devices"), [(bulk, 60_000), (OneByOne, 15_000)])
 @pytest.mark.parametrize(("reporting", "protocol"), PROTOCOLS)
 def test_memo_and_reports_have_the_joint_distribution_of_one_device(
-    reporting: str, protocol: str
+    reporting: str, protocol: str, make: Make, devices: int
 ) -> None:
     """The first and the third report of one memo, or of one code, jointly."""
     asked = campaign(reporting, question(4, protocol=protocol), eps_inf=1.5)
-    mechanism, devices = asked.mechanisms[0], 60_000
-    many, one = bulk(mechanism), mechanism.randomiser("d", seeded(f"devices {SEED}"))
+    mechanism = asked.mechanisms[0]
+    many, one = make(mechanism), mechanism.randomiser("d", seeded(f"devices {SEED}"))
     theirs: Counter[tuple[bytes, bytes]] = Counter()
     for _ in range(15_000):
         memo = one.memoize(one.key(1))
@@ -129,10 +143,13 @@ def test_memo_and_reports_have_the_joint_distribution_of_one_device(
     assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
 
 
+@pytest.mark.parametrize("make", [bulk, OneByOne])
 @pytest.mark.parametrize(("reporting", "protocol"), PROTOCOLS)
-def test_answers_and_lies_are_counted_as_the_contract_says(reporting: str, protocol: str) -> None:
+def test_answers_and_lies_are_counted_as_the_contract_says(
+    reporting: str, protocol: str, make: Make
+) -> None:
     mechanism = campaign(reporting, question(11, protocol=protocol)).mechanisms[0]
-    many, names = bulk(mechanism), [f"device-{i}" for i in range(700)]
+    many, names = make(mechanism), [f"device-{i}" for i in range(700)]
     rng, codes = np.random.default_rng(SEED), many.codes(700, lambda: names)
     values, sent = rng.integers(0, 11, 700), rng.integers(0, 40, 700)
     keys = [mechanism.randomiser(n).key(v) for n, v in zip(names[:50], values.tolist())]
