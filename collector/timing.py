@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Final
 
 from collector.health import Status
-from protocol_spec import random_below
 from protocol_spec.programs.system import overwrite, synchronised, this_boot
 
 log = logging.getLogger("allomfree.collector")
@@ -81,12 +80,6 @@ class Timing:
     # A device is suspended when more of its messages than this changed nothing within this time.
     flood_messages: int = 1_000
     flood_seconds: float = 60.0
-
-    def reconnect_pause(self, failures: int) -> float:
-        """Seconds until the next attempt: doubled by every failure, and drawn from the upper half,
-        so that the clients of a broker that was away do not all return at once."""
-        longest = min(self.reconnect_longest_seconds, self.reconnect_seconds * 2.0**failures)
-        return longest * (0.5 + random_below(1 << 16) / (1 << 17))
 
 
 SYSTEM_CLOCK: Final = Clock()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edge_client.agent import Agent
@@ -33,10 +33,10 @@ from protocol_spec import (
     decode_receipts,
     decode_state,
     digest8,
-    random_below,
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.backoff import Backoff, backoff_pause
 from protocol_spec.programs.mqtt import MQTT_5, Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import parse_broker
@@ -138,16 +138,22 @@ class Connection:
     connector: Connector
     clock: Clock
     timing: Timing
-    jitter: Callable[[float], float]
+    entropy: Entropy
     trace: Trace
     link: Link | None = None
     trouble: str = ""
     _version: Version = MQTT_5
-    _failures: int = 0
-    _hasty: int = 0  # connections in a row that ended soon and carried nothing
-    _connected_at: float = 0.0
-    _retry_at: float = 0.0
     _in_flight: set[int] = field(default_factory=set)
+    _backoff: Backoff = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(
+            self.clock.boottime,
+            self.timing.reconnect_seconds,
+            self.timing.reconnect_longest_seconds,
+            self.timing.stable_after_seconds,
+            self.entropy,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -156,7 +162,7 @@ class Connection:
 
     def open_if_due(self) -> None:
         """Reach the broker, unless it is connected or its pause is not over."""
-        if self.link is not None or self.clock.boottime() < self._retry_at:
+        if self.link is not None or self._backoff.seconds_left:
             return
         link = self.connector.link(parse_broker(self.broker), self._version)
         try:
@@ -200,10 +206,10 @@ class Connection:
         self.trace("sending")
         self._in_flight.add(link.publish(report.topic, report.row.payload))
         self.trace("sent")
-        pause = self.timing.resend_seconds * 2.0**report.attempts
+        first, longest = self.timing.resend_seconds, self.timing.resend_longest_seconds
+        report.next_try = now + backoff_pause(first, longest, report.attempts, self.entropy)
         report.attempts += 1
         report.is_awaited = True
-        report.next_try = now + self.jitter(min(self.timing.resend_longest_seconds, pause))
 
     def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
         link = self.link
@@ -222,8 +228,8 @@ class Connection:
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
         """On a new connection everything without a receipt is sent again."""
         self._version = link.version
-        self._failures, self.trouble = 0, ""
-        self._connected_at = self.clock.boottime()
+        self.trouble = ""
+        self._backoff.connected()
         self._in_flight.clear()
         for queue in queues:
             for report in queue.reports.values():
@@ -233,7 +239,7 @@ class Connection:
 
     def _acknowledged(self, number: int, refusal: str | None) -> None:
         self.trace("acknowledged")
-        self._hasty = 0
+        self._backoff.carried()
         if number not in self._in_flight:
             return
         self._in_flight.remove(number)
@@ -245,18 +251,8 @@ class Connection:
         reason += self.connector.note(parse_broker(self.broker))
         if self.trouble != reason:
             log.warning("%s; reports stay queued and are sent later", reason)
-        if self.is_ready:
-            # A broker that accepts and breaks every connection is asked less and less often.
-            self._failures = self._hasty
-            lasted = self.clock.boottime() - self._connected_at
-            self._hasty = 0 if lasted >= self.timing.stable_after_seconds else self._hasty + 1
+        self._backoff.ended(was_connected=self.is_ready)
         self.link, self.trouble = None, reason
-        pause = min(
-            self.timing.reconnect_longest_seconds,
-            self.timing.reconnect_seconds * 2.0**self._failures,
-        )
-        self._failures += 1
-        self._retry_at = self.clock.boottime() + self.jitter(pause)
 
 
 class Delivery:
@@ -370,7 +366,7 @@ class Delivery:
                 connector=self._connector,
                 clock=self._clock,
                 timing=self.timing,
-                jitter=self._jitter,
+                entropy=self.entropy,
                 trace=self._trace,
             )
 
@@ -390,7 +386,3 @@ class Delivery:
         del self.queues[name]
         self.reload()
         log.info("%s: the collector has closed the campaign", name)
-
-    def _jitter(self, pause: float) -> float:
-        """Between half and all of a pause, so that a fleet does not return as one."""
-        return pause * (0.5 + random_below(1 << 16, self.entropy) / (1 << 17))

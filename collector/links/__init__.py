@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from collector.timing import Clock, Timing
+from protocol_spec.programs.backoff import Backoff
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import marker
@@ -197,16 +198,16 @@ class Reconnector(Generic[C]):
         self.current: C | None = None
         self.trouble = ""
         self._connect = connect
-        self._clock = clock
-        self._timing = timing
-        self._failures = 0
-        self._hasty = 0  # connections in a row that ended soon and brought nothing
-        self._since = 0.0
-        self._retry_at = 0.0
+        self._backoff = Backoff(
+            clock.monotonic,
+            timing.reconnect_seconds,
+            timing.reconnect_longest_seconds,
+            timing.stable_after_seconds,
+        )
 
     def attempt(self) -> C | None:
         """A new connection, if there is none and it is time to try; None otherwise."""
-        if self.current is not None or self._clock.monotonic() < self._retry_at:
+        if self.current is not None or self.seconds_left:
             return None
         try:
             made = self._connect()
@@ -214,39 +215,34 @@ class Reconnector(Generic[C]):
             self.ended(str(error))
             return None
         log.info("connected to %s", made.name)
-        self.current, self._since = made, self._clock.monotonic()
-        self._failures, self.trouble = 0, ""
+        self.current, self.trouble = made, ""
+        self._backoff.connected()
         return made
 
     @property
     def seconds_left(self) -> float:
         """Until the next attempt."""
-        return max(0.0, self._retry_at - self._clock.monotonic())
+        return self._backoff.seconds_left
 
     def reset_backoff(self) -> None:
         """The connection brought something."""
-        self._hasty = 0
+        self._backoff.carried()
 
     def ended(self, reason: str) -> None:
-        """The connection failed or ended. A broker that accepts and breaks every connection is
-        asked less and less often (A5)."""
+        """The connection failed or ended."""
         if self.trouble != reason:
             log.warning("%s; reports wait at the broker and on the devices", reason)
-        now = self._clock.monotonic()
+        self._backoff.ended(was_connected=self.current is not None)
         if self.current is not None:
             self.current.close()
-            self._failures = self._hasty
-            lasted = now - self._since >= self._timing.stable_after_seconds
-            self._hasty = 0 if lasted else self._hasty + 1
         self.current, self.trouble = None, reason
-        self._retry_at = now + self._timing.reconnect_pause(self._failures)
-        self._failures += 1
 
     def drop(self) -> None:
         """Close a connection that is no longer wanted; the next one may be made at once."""
         if self.current is not None:
             self.current.close()
-        self.current, self.trouble, self._retry_at, self._failures = None, "", 0.0, 0
+        self.current, self.trouble = None, ""
+        self._backoff.reset()
 
 
 # --- does the broker still take messages? ------------------------------------------------------
