@@ -10,7 +10,6 @@ device never learns of it.
 from __future__ import annotations
 
 import logging
-import random
 import ssl
 import sys
 import threading
@@ -34,6 +33,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.programs.backoff import Backoff, backoff_pause
 from protocol_spec.programs.settings import Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import leave, publish
@@ -202,35 +202,31 @@ class _ResendSchedule:
         self._timing = timing
         self._next: dict[tuple[int, int], float] = {}  # by round and device
         self._attempts: Counter[tuple[int, int]] = Counter()
-        self._failures = 0
-        self._retry_at = 0.0
+        self._backoff = Backoff(
+            time.monotonic,
+            timing.reconnect_seconds,
+            timing.reconnect_longest_seconds,
+            timing.stable_after_seconds,
+        )
 
     def due(self, number: int, devices: Sequence[int]) -> list[int]:
         now = time.monotonic()
-        if now < self._retry_at:
+        if self._backoff.seconds_left:
             return []
         return [device for device in devices if self._next.get((number, device), 0.0) <= now]
 
     def sent(self, number: int, devices: Sequence[int]) -> None:
-        self._failures, now = 0, time.monotonic()
-        for place in ((number, device) for device in devices):
-            pause = self._timing.resend_seconds * 2.0 ** self._attempts[place]
-            self._attempts[place] += 1
-            self._next[place] = now + _jitter(min(self._timing.resend_longest_seconds, pause))
+        self._backoff.connected()
+        now = time.monotonic()
+        for key in ((number, device) for device in devices):
+            first, longest = self._timing.resend_seconds, self._timing.resend_longest_seconds
+            self._next[key] = now + backoff_pause(first, longest, self._attempts[key])
+            self._attempts[key] += 1
 
     def failed(self) -> None:
         """The connection ended: whatever has no receipt is sent on the next one."""
-        pause = min(
-            self._timing.reconnect_longest_seconds,
-            self._timing.reconnect_seconds * 2.0**self._failures,
-        )
-        self._failures += 1
-        self._retry_at = time.monotonic() + _jitter(pause)
+        self._backoff.ended(was_connected=False)
         self._next.clear()
-
-
-def _jitter(pause: float) -> float:
-    return pause * random.uniform(0.5, 1.0)  # noqa: S311 - only when something is sent
 
 
 class Agents:
