@@ -213,15 +213,12 @@ def peers(
 def accuracy(run: Run, campaigns: int = 10, peer_python: Path | None = None) -> Rows:
     """Compare the errors of the mechanisms, with each other and with multi-freq-ldpy.
 
-    With --write, the picture of docs/pictures is drawn as well. Also called `mechanisms`.
+    With --write, the picture of docs/pictures is drawn as well.
     """
     run.name = "accuracy"
     with run.peers(peer_python) as driver:
         picture = accuracy_benchmark.PICTURE if run.write else None
         return accuracy_benchmark.measure(driver, campaigns, picture)
-
-
-main.add_command(accuracy, "mechanisms")
 
 
 @verb

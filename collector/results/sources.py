@@ -23,10 +23,12 @@ from collector.results.facts import chosen_results
 from collector.results.tables import Columns, columns_of, rows
 from collector.settings import SCHEMES, StoreAddress
 from collector.store import Store
+from protocol_spec.limits import MAX_ROUNDS
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.settings import is_loopback
 
 MOST_ROUNDS: Final = 1000  # in one answer
+MOST_ANSWERS: Final = 6000  # of one question; a page has room for 12 rounds in one, or more
 LARGEST: Final = 1 << 28  # bytes of one answer
 TIMEOUT_SECONDS: Final = 60.0
 SHARED: Final = tuple(f"{scheme}://" for scheme in SCHEMES)
@@ -60,10 +62,12 @@ def read(
         found = _chosen(_file_rows(Path(source)), campaign, attribute)
     try:
         return columns_of(found)
-    except UnreadableResults:
+    except (UnreadableResults, UnknownCampaign):
         raise
-    except ValueError as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise UnreadableResults(f"{source} does not hold results: {error}") from None
+    except RecursionError:
+        raise UnreadableResults(f"{source} does not hold results: it is nested too deep") from None
 
 
 # --- a store ------------------------------------------------------------------------------------
@@ -188,18 +192,28 @@ class _Page:
         """The pooled result and the rounds, oldest first, in as many answers as it takes."""
         answer = self.get(path, last=MOST_ROUNDS)
         rounds = _list(answer, "rounds")
-        begins = int(rounds[0].get("last") or 0) if rounds else 0
-        while begins > 0:
+        begins = _begins(rounds, MAX_ROUNDS)
+        for _ in range(MOST_ANSWERS):
+            if not begins:
+                return {**answer, "rounds": rounds}
             older = _list(self.get(path, last=MOST_ROUNDS, until=begins - 1), "rounds")
             rounds = older + rounds
-            begins = min(begins - 1, int(older[0].get("last") or 0)) if older else 0
-        return {**answer, "rounds": rounds}
+            begins = _begins(older, begins - 1)
+        raise UnreadableResults(f"{self.root}{path} answers in more than {MOST_ANSWERS:,} parts")
+
+
+def _begins(rounds: list[Found], most: int) -> int:
+    """The oldest round of an answer, which must be older than what was asked for before."""
+    begins = rounds[0].get("last") if rounds else 0
+    if begins is None or (isinstance(begins, int) and 0 <= begins <= most):
+        return int(begins or 0)
+    raise UnreadableResults(f"that is not a page of allomfree-collector: round {quoted(begins)}")
 
 
 def _list(answer: Any, name: str) -> list[Found]:
-    if not isinstance(answer, dict) or not isinstance(answer.get(name), list):
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise UnreadableResults(f"that is not a page of allomfree-collector: no {name} in it")
-    found: list[Found] = answer[name]
     return found
 
 

@@ -511,6 +511,45 @@ def test_errors_name_what_is_missing_and_what_there_is(
             Results.open(source, campaign=campaign, attribute=attribute)
 
 
+QUESTION = '"attributes": [{"name": "b"}]'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"campaigns": [3]}',
+        '{"campaigns": [{}]}',
+        '{"campaigns": [{"campaign": "a"}], "attributes": 7}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [5]}}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [{{"last": {10**15}}}]}}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [{{"last": Infinity}}]}}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [{{"last": 60000}}]}}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [], "pooled": {"[" * 9000}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": {"[" * 900}{"]" * 900}}}',
+    ],
+)
+def test_a_page_that_is_none_is_refused_after_few_requests(content: str) -> None:
+    """Whatever it answers: neither another exception, nor requests without end."""
+    asked: list[str] = []
+
+    class Hostile(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_words: object) -> None:
+            """Write nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with pytest.raises(UnreadableResults):
+            Results.open(f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+    assert len(asked) <= 4
+
+
 def test_a_token_goes_to_no_other_address(site: Site) -> None:
     """A page that sends its readers elsewhere is not followed."""
 
