@@ -150,15 +150,15 @@ def counted_fleet(
 ) -> CountedFleet:
     """Devices of a mechanism; `dropout`, `churn` and `changes` are rates. Rounds of nested reports
     have `n[..., level]` and `counts[..., level, v]`."""
+    if type(mechanism) not in (Memoized, Once, Hashed, Nested):
+        remedy = "the distribution of its counts is not known here; use reports"
+        raise ParameterError("reporting", mechanism.reporting, remedy)
     held = np.asarray(truth, dtype=np.int64)
     if isinstance(mechanism, Once):
         return OnceFleet(rng, mechanism, held, **rates)
     if isinstance(mechanism, Nested):
         kind = UnaryLevels if mechanism.counted.unary else GeneralisedLevels
         return kind(rng, mechanism, held, **rates)
-    if not isinstance(mechanism, Memoized | Hashed):
-        remedy = "the distribution of its counts is not known here; use reports"
-        raise ParameterError("reporting", mechanism.reporting, remedy)
     return memoized_fleet(rng, mechanism.channels[0], held, **rates)
 
 

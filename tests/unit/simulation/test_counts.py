@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol_spec import Calibration, as_drawn, calibrate
+from protocol_spec import Calibration, ParameterError, as_drawn, calibrate
+from protocol_spec.mechanisms import Memoized
+from simulation.bulk import OneByOne, bulk
 from simulation.counts import counted_fleet, memoized_fleet, one_round, sample_groups
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, drifting
@@ -193,3 +195,15 @@ def test_answers_have_the_distribution_of_devices_that_answer_once(each: int) ->
         n, counts = answers.round(drifting(start, target, t, 5))
         columns.append(codes_of(n[:, np.newaxis], counts[:, np.newaxis]))
     assert abs(same_z(Counter(zip(*columns)), theirs)) < LIMIT, f"seed {SEED}"
+
+
+def test_a_new_mechanism_is_simulated_report_by_report() -> None:
+    """Even one that resembles another: it may draw in its own way."""
+
+    class New(Memoized):
+        pass
+
+    new = New(calibrate("L-GRR", k=VALUES, eps_inf=1.5, eps_1=0.5), 1)
+    assert type(bulk(new)) is OneByOne
+    with pytest.raises(ParameterError, match="use reports"):
+        counted_fleet(np.random.default_rng(SEED), new, ALONE)
