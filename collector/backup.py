@@ -10,16 +10,20 @@ The broker's own queue is not included: devices send again what has no receipt.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import pwd
+import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +51,8 @@ LIST: Final = "backup.json"
 BROKER: Final = "broker"
 DEVICE_KEY_BYTES: Final = 32
 SECRETS: Final = (KEY, "operator.key", "session", "page.token")
+LONGEST_LIST: Final = 1 << 28  # bytes; a line for each credential that is not carried away
+_BROKERS: Final = re.compile(r"broker/(broker\.json|(tls|credentials)(/\w[\w.-]*){1,3})", re.ASCII)
 _ELSEWHERE: Final = "; if it was backed up separately, name its directory with --secrets"
 _CHUNK: Final = 1 << 20
 
@@ -175,7 +181,8 @@ def checked(directory: Path, secrets: Path | None = None) -> Contents:
 def _read_list(directory: Path) -> Contents:
     file = directory / LIST
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        with _open_regular(file) as content:
+            stored = json.loads(content.read(LONGEST_LIST))
         if stored["format"] > FORMAT:
             raise NotABackup(
                 f"{file} was written by a newer version of this program ({stored['version']}); "
@@ -192,7 +199,7 @@ def _read_list(directory: Path) -> Contents:
         ) from None
     except OSError as error:
         raise NotABackup(f"{file} cannot be read: {error.strerror}; nothing was restored") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotABackup(
             f"{file} is not the list of a backup; nothing was restored. Use another backup"
         ) from None
@@ -232,11 +239,15 @@ def _check_digests(directory: Path, files: Mapping[str, str], hint: str = "") ->
 
 
 def _inside(directory: Path, name: str) -> Path:
-    """A file of a backup; a list that somebody changed cannot lead outside of it."""
-    parts = Path(name).parts
-    if not parts or Path(name).is_absolute() or ".." in parts:
+    """A file of a backup; a list that somebody changed cannot lead outside of it, nor to a file
+    that no backup has."""
+    if name not in (DATABASE, *SECRETS) and not _BROKERS.fullmatch(name):
         raise NotABackup(f"{LIST} names {name!r}, which is not a file of a backup")
-    return directory / name
+    path = directory / name
+    links = [place for place in (path, *path.parents[: name.count("/")]) if place.is_symlink()]
+    if links:
+        raise NotABackup(f"{links[0]} is a link, which no backup has; nothing was restored")
+    return path
 
 
 # --- restoring a backup --------------------------------------------------------------------------
@@ -308,7 +319,7 @@ def _copy_private(source: Path, target: Path) -> None:
     for parent in reversed([parent for parent in target.parents if not parent.exists()]):
         make_private_directory(parent)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as out, source.open("rb") as file:
+    with os.fdopen(descriptor, "wb") as out, _open_regular(source) as file:
         os.fchmod(descriptor, 0o600)  # the umask may have removed too much
         shutil.copyfileobj(file, out, _CHUNK)
         out.flush()
@@ -318,8 +329,17 @@ def _copy_private(source: Path, target: Path) -> None:
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
+    with _open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open_regular(path: Path) -> BufferedReader:
+    """Nothing that never ends, and nothing that waits for a writer, may be in a backup's place."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file
 
 
 def _entries(place: Path) -> list[str]:

@@ -98,11 +98,14 @@ def _stream(text: str) -> StreamAddress:
     return StreamAddress(parts.scheme == "tls", parts.hostname, port)
 
 
+DISCOVERY_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+
+
 def _prefix_or_off(value: Any) -> str:
     """A prefix; empty if it is switched off, which is more than not being set."""
     if str(value).lower() in _OFF:
         return ""
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", value):
+    if not isinstance(value, str) or not DISCOVERY_PREFIX.fullmatch(value):
         raise ValueError("must be the discovery prefix, homeassistant unless it was changed there")
     return value
 

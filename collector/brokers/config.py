@@ -22,18 +22,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from collector.links.stream import required_subjects
-from collector.settings import STREAM_PORT, StreamAddress
+from collector.settings import DISCOVERY_PREFIX, STREAM_PORT, StreamAddress
 from protocol_spec.programs.settings import BrokerUrl, SettingsError, is_loopback
 from protocol_spec.topics import (
     CANARY_CAMPAIGN,
+    NAMESPACE,
     canary,
     everything_of,
     for_all,
     from_all_devices,
     from_device,
+    is_campaign,
     marker,
     to_device,
 )
@@ -114,6 +116,8 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - TLS and users guard i
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_HASH: Final = re.compile(r"[A-Za-z0-9$./+=]{1,300}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,13 @@ class User:
     serial: int | None = None
     revoked: bool = False
 
+    def __post_init__(self) -> None:
+        """Read from a file that somebody may have changed, and written into access lists."""
+        name, password = (str(text) for text in (self.name, self.password or "none"))
+        sound = _NAME.fullmatch(name) and _HASH.fullmatch(password)
+        if not sound or type(self.serial) not in (int, type(None)):
+            raise SettingsError(f"invalid user {self.name!r}; nothing was written")
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
@@ -163,7 +174,9 @@ class BrokerPlan:
     cluster_port: int = CLUSTER_PORT
 
     def __post_init__(self) -> None:
-        """These texts go into files that control access: nothing else may be smuggled in."""
+        """These values go into files that control access: nothing else may be smuggled in."""
+        for problem in self._wrong_types():
+            raise SettingsError(f"invalid {problem}; nothing was written")
         nodes = tuple(host_name(node, "--cluster") for node in self.nodes)
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "hosts", tuple(host_name(host) for host in self.hosts))
@@ -171,6 +184,27 @@ class BrokerPlan:
             raise SettingsError(problem)
         if self.bind:
             object.__setattr__(self, "bind", str(ipaddress.ip_address(self.bind)))
+
+    def _wrong_types(self) -> Iterator[str]:
+        """Of a plan that was read from a file: options have been checked before."""
+        ports = {"port": self.port, "cluster port": self.cluster_port}
+        if self.stream_port is not None:
+            ports["stream port"] = self.stream_port
+        for name, port in ports.items():
+            if type(port) is not int or not 0 < port < 1 << 16:
+                yield f"{name} {port!r}"
+        if self.kind not in get_args(Kind) or self.auth not in get_args(Auth):
+            yield f"kind {self.kind!r} or authentication {self.auth!r}"
+        texts = (*self.hosts, *self.nodes, self.bind, self.run_as or "")
+        if not all(isinstance(text, str) for text in texts):
+            yield f"host, node, address or user in {texts!r}"
+        if not NAMESPACE.fullmatch(str(self.namespace)):
+            yield f"namespace {self.namespace!r}"
+        if self.home_assistant and not DISCOVERY_PREFIX.fullmatch(str(self.home_assistant)):
+            yield f"discovery prefix {self.home_assistant!r}"
+        for campaign in self.campaigns or ():
+            if not is_campaign(str(campaign)):
+                yield f"campaign {campaign!r}"
 
     def _problems(self) -> Iterator[str]:
         nodes = self.nodes

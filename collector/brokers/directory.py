@@ -107,7 +107,7 @@ class BrokerDirectory:
             }
             users = [User(**{**row, "role": Role(row["role"])}) for row in stored["users"]]
             return cls(path, BrokerPlan(**plan), users)
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
             raise StorageFailure(
                 f"{path / FILE} cannot be used ({type(error).__name__}); nothing was changed. "
                 "Restore it from a backup: it lists every enrolled device"

@@ -221,7 +221,63 @@ def damaged_before_it_was_listed(target: Path) -> None:
     changed_list(target, files={"collector.db": backup.digest_of(target / "collector.db")})
 
 
+def listed_as_it_is(target: Path, name: str) -> None:
+    """Whoever can change a file can change the list."""
+    secrets = json.loads((target / "backup.json").read_text())["secrets"]
+    changed_list(target, secrets={**secrets, name: backup.digest_of(target / name)})
+
+
+def smuggle(**changes: object) -> Callable[[Path], object]:
+    """A plan of the broker, whose values go into its configuration."""
+
+    def spoil(target: Path) -> None:
+        file = target / "broker/broker.json"
+        stored = json.loads(file.read_text())
+        users = changes.get("users", stored["users"])
+        plan = {**stored["plan"], **{k: v for k, v in changes.items() if k != "users"}}
+        file.write_text(json.dumps({**stored, "plan": plan, "users": users}))
+        listed_as_it_is(target, "broker/broker.json")
+
+    return spoil
+
+
+def replaced_by(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def spoil(target: Path) -> None:
+        (target / "device.key").unlink()
+        make(target / "device.key")
+
+    return spoil
+
+
+EVIL = "1883\nplugin evil.so"
 FAULTS: list[tuple[str, Callable[[Path], object]]] = [
+    *(
+        ("broker.json cannot be used (SettingsError)", smuggle(**{name: value}))
+        for name, value in (
+            ("port", EVIL),
+            ("port", True),
+            ("stream_port", 70_000),
+            ("cluster_port", None),
+            ("kind", EVIL),
+            ("auth", "none"),
+            ("namespace", f"allomfree\n{EVIL}"),
+            ("bind", 5),
+            ("hosts", [5]),
+            ("home_assistant", f"homeassistant\n{EVIL}"),
+            ("campaigns", [f"a-00000000\n{EVIL}"]),
+            ("users", [{"name": f"a\n{EVIL}", "role": "device", "password": "$7$x"}]),
+            ("users", [{"name": "a", "role": "device", "password": f"$7$x\n{EVIL}"}]),
+        )
+    ),
+    ("broker.json cannot be used (TypeError)", smuggle(users=[5])),
+    ("is a link", replaced_by(lambda path: path.symlink_to("/etc/hostname"))),
+    ("it is not a regular file", replaced_by(os.mkfifo)),
+    ("is a link", replaced_by(lambda path: path.symlink_to("/dev/zero"))),
+    (
+        "is not a file of a backup",
+        lambda target: changed_list(target, secrets={"broker/mosquitto.conf": ""}),
+    ),
+    ("is not the list of a backup", lambda t: (t / "backup.json").write_text("[" * 100_000)),
     ("has no backup.json", lambda target: (target / "backup.json").unlink()),
     ("is not the list of a backup", lambda target: (target / "backup.json").write_text("rubbish")),
     ("is not the list of a backup", lambda target: changed_list(target, files={"a": 1})),
