@@ -196,8 +196,9 @@ def check_joining(
 
 def check_draw(store: Store, policy: Policy, membership: Membership, now: float) -> None:
     """Before a first memo or an answer: the owner may have lowered a budget since joining."""
-    name, source, needed = membership.name, membership.attribute.name, membership.mechanism.charge
-    policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
+    name, needed = membership.name, membership.mechanism.charge
+    for source in (membership.attribute.name, None):
+        policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
 
 
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:

@@ -284,6 +284,21 @@ def test_a_source_that_fails_later_is_reported_from_the_last_memo(
     assert ledger_of(agent) == [2.0]
 
 
+@pytest.mark.parametrize("limit", ["lifetime_budget", "total_budget"])
+@EVERY_MECHANISM
+def test_a_budget_lowered_after_joining_stops_the_first_draw(
+    joined: Joined, reporting: Reporting, limit: str
+) -> None:
+    """Nothing is drawn or charged beyond what the owner allows now."""
+    agent = joined(daily(reporting=reporting, count=4, each=4))
+    before = ledger_of(agent)
+    agent.policy = Policy(**{limit: 0.25})  # type: ignore[arg-type]
+    with pytest.raises(PolicyRefusal, match=limit):
+        draw_rounds(agent, 1)
+    assert agent.store.reports(agent.store.memberships()[0].name) == []
+    assert ledger_of(agent) == before
+
+
 @EVERY_MECHANISM
 def test_a_campaign_is_promised_all_it_may_ever_cost(
     joined: Joined, clock: FakeClock, reporting: Reporting
