@@ -16,11 +16,12 @@ import hmac
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import BoundedSemaphore
+from threading import Lock
 from typing import Final
 
 from edge_client.agent import DeviceState
@@ -418,7 +419,10 @@ HEADERS: Final = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """The page, under an address that only its owner knows."""
+    """The page, under an address that only its owner knows.
+
+    Where too many connections have sent no whole request yet, the oldest of them gives way (A9).
+    """
 
     daemon_threads = True
     allow_reuse_address = True
@@ -426,7 +430,8 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, render: Callable[[], str], port: int) -> None:
         self.render = render
         self.token = os.urandom(16).hex()
-        self._free = BoundedSemaphore(AT_ONCE)
+        self._waiting: dict[object, None] = {}  # connections without a whole request, oldest first
+        self._changing = Lock()
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -447,17 +452,26 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, int(self.server_address[1])
 
     def process_request(self, request: object, client_address: object) -> None:
-        """In a thread of its own; a connection beyond the limit is closed."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)  # type: ignore[arg-type]
-            return
+        """In a thread of its own."""
+        with self._changing:
+            if len(self._waiting) >= AT_ONCE:
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+            self._waiting[request] = None
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
     def process_request_thread(self, request: object, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)  # type: ignore[arg-type]
         finally:
-            self._free.release()
+            self.stop_waiting(request)
+
+    def stop_waiting(self, request: object) -> None:
+        """A whole request has arrived, or none will."""
+        with self._changing:
+            self._waiting.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A disconnected reader is not worth a message, and the text of an error may be private."""
@@ -473,6 +487,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: the address in a log would let others in."""
 
     def do_GET(self) -> None:
+        self.server.stop_waiting(self.connection)
         status, text = self._found()
         body = text.encode()
         self.send_response(status)
