@@ -161,7 +161,9 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def set_up_logging(level: str) -> None:
-    """Send the program's log to standard error."""
+    """Send the program's log to standard error, and nothing that libraries log: what matters of it
+    is in our own words, and theirs may hold anything, in any form."""
+    logging.getLogger().addHandler(logging.NullHandler())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _JsonLines())
     logger = logging.getLogger("allomfree")

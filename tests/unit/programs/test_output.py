@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,18 @@ def test_every_kind_of_output_is_escaped(how: str, text: str) -> None:
     assert len(done.stderr) < 10_000
     assert done.exit_code in (0, 1, 2)
     logging.getLogger("allomfree").handlers = []
+
+
+def test_the_log_is_ours_alone() -> None:
+    """A library's warning would be a bare line among JSON."""
+    code = (
+        "import logging; from protocol_spec.programs.output import set_up_logging; "
+        "set_up_logging('info'); logging.getLogger('psycopg').error('raw'); "
+        "logging.getLogger('allomfree').info('ours')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "ours"
 
 
 def test_a_fault_is_one_line_that_says_where_and_not_what() -> None:
