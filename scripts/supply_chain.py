@@ -10,13 +10,11 @@ python scripts/supply_chain.py deb DIRECTORY     Debian packages; see scripts/bu
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import uuid
 from importlib.metadata import metadata, requires
@@ -196,8 +194,9 @@ def build_distribution(kind: str, directory: Path, root: Path = ROOT) -> Path:
     build = f"import sys; from setuptools import build_meta as b; b.build_{kind}(sys.argv[1])"
     with TemporaryDirectory(prefix=f"allomfree-{kind}-") as name:
         source, made = Path(name) / "source", Path(name) / "made"
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(source, filter="tar")
+        source.mkdir()
+        unpack = ["tar", "--extract", "--preserve-permissions", f"--directory={source}"]
+        subprocess.run(unpack, input=archive, check=True)
         made.mkdir()
         done = subprocess.run(
             [sys.executable, "-c", build, str(made)],

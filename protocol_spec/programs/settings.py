@@ -113,6 +113,7 @@ class Credentials:
 
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2  # some systems leave it open
             if self.cert_file:
                 context.load_cert_chain(self.cert_file, self.key_file)
         except OSError as error:  # as is ssl.SSLError
