@@ -11,6 +11,7 @@ the one length of all reports of the campaign.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -109,7 +110,7 @@ class Channel(Protocol):
         """p1, q1 of the memo; p2, q2 of a report, given the memo."""
 
 
-class Mechanism:
+class Mechanism(ABC):
     """How one question is answered, for both sides. The defaults are those of two steps, RR1 and
     RR2, whose answers are counted as they are: an index, or k bits, with nothing before them.
 
@@ -123,7 +124,8 @@ class Mechanism:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """To explain the noise with: of the cell (hashed), of the last level (nested)."""
+        """To explain the noise with: of the cell (hashed), of the last level (nested). A field of
+        some, a property of others, and therefore not abstract."""
         raise NotImplementedError
 
     @cached_property
@@ -169,9 +171,9 @@ class Mechanism:
         as_sent = made.supported is default.supported and made.fault is default.fault
         return as_sent and len(self.channels) == 1
 
+    @abstractmethod
     def why(self, attribute: Attribute, budget: Budget) -> str:
         """Why `auto` became this protocol, for analysts."""
-        raise NotImplementedError
 
     @property
     def step_epsilons(self) -> list[float]:
@@ -221,6 +223,6 @@ class Mechanism:
         """The most that can still be booked after a loss of memory and that many answers."""
         return self.lifetime_epsilon
 
+    @abstractmethod
     def explain(self, attribute: Attribute) -> Explanation:
         """What the owner reads before joining, and in the statement."""
-        raise NotImplementedError

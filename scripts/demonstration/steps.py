@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -120,7 +121,7 @@ def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> I
         yield inside, f"{name}: every true frequency lies in its 99.9999 % interval"
 
 
-class Demo:
+class Demo(ABC):
     """The programs of one demonstration, which end with the context."""
 
     quick_start_seconds: float  # until the programs run on an idle desktop machine
@@ -139,15 +140,15 @@ class Demo:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
+    @abstractmethod
     def start(self, devices: int) -> None:
         """Return when the programs run and devices can connect."""
-        raise NotImplementedError
 
-    def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
-        raise NotImplementedError
+    @abstractmethod
+    def agents(self, campaign: Campaign, devices: int) -> AgentProcesses: ...
 
-    def kills(self, campaign: Campaign) -> list[Kill]:
-        raise NotImplementedError
+    @abstractmethod
+    def kills(self, campaign: Campaign) -> list[Kill]: ...
 
     def check_running(self) -> None:
         self.collector.check_running()

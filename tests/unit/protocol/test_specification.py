@@ -29,14 +29,7 @@ from protocol_spec import (
     ResponseStatus,
     Result,
     as_drawn,
-    decode_receipts,
     decode_report,
-    decode_request,
-    decode_response,
-    decode_result,
-    decode_signature,
-    decode_state,
-    decode_thresholds,
     digest8,
     limits,
     manifest,
@@ -48,6 +41,7 @@ from protocol_spec.estimation import effective_devices, estimate_pooled, smalles
 from protocol_spec.fields import Kind, Wrong, text
 from protocol_spec.manifest import unpack_manifest
 from tests.support.protocol.asyncapi import COMPONENTS, SCHEMAS, fits, nodes, resolved
+from tests.support.protocol.helpers import DECODERS as READERS
 from tests.support.protocol.specification import (
     DEVICE,
     FOLDER,
@@ -141,16 +135,7 @@ def test_a_page_for_each_thousand_devices(devices: int, pages: int) -> None:
 # --- The examples of the specification: bytes that decode, and numbers that follow from them.
 
 
-DECODERS = {
-    "report": decode_report,
-    "signature": decode_signature,
-    "thresholds": decode_thresholds,
-    "state": decode_state,
-    "receipt": decode_receipts,
-    "request": decode_request,
-    "response": decode_response,
-    "result": decode_result,
-}
+DECODERS = {"receipt" if kind == "receipts" else kind: read for kind, read in READERS.items()}
 
 
 def test_the_manifests_bytes_digest_and_name_are_as_shown() -> None:
