@@ -137,7 +137,8 @@ def listener(ground: Ground, root: str) -> Listener:
 # --- links: delivery ------------------------------------------------------------------------------
 
 
-def test_what_is_published_arrives(listener: Listener, sender: Link, root: str) -> None:
+def test_what_is_published_arrives(ground: Ground, sender: Link, root: str) -> None:
+    listener, other = Listener(ground, root), Listener(ground, root)
     link = listener.connect()
     for payload in (b"", b"one", bytes(range(256)) * 20):
         publish_and_wait(sender, f"{root}/a/b", payload)
@@ -146,9 +147,9 @@ def test_what_is_published_arrives(listener: Listener, sender: Link, root: str) 
         assert message.mid > 0
         link.acknowledge([message])
     assert link.lost is None
-    second = listener.connect(qos=0)
+    second = other.connect(qos=0)
     publish_and_wait(sender, f"{root}/a", b"one")
-    (message,) = listener.receive(second, 1)
+    (message,) = other.receive(second, 1)
     assert (message.payload, message.mid) == (b"one", 0), "nothing to acknowledge with QoS 0"
 
 
