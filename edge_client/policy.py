@@ -22,6 +22,7 @@ from edge_client.store import Store
 from edge_client.store.highwater import Participation
 from protocol_spec import Manifest, parse_duration
 from protocol_spec.limits import KEY_BYTES
+from protocol_spec.mechanisms import MECHANISMS
 
 THE_FILE: Final = "the configuration file"  # whose name commands know
 
@@ -41,6 +42,16 @@ class _DefaultInt(int):
     """The same, whole."""
 
 
+class _DefaultNames(tuple[str, ...]):
+    """The same, a list of names."""
+
+
+_UNLIMITED: Final = {"min_period": 0, "mechanisms": tuple(MECHANISMS)}  # of others: infinite
+HIDING_CHANGES: Final = _DefaultNames(
+    name for name, kind in MECHANISMS.items() if not kind.rules.shows_changes
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The owner's limits: the `[policy]` table of the configuration file.
@@ -57,6 +68,7 @@ class Policy:
     sources: tuple[str, ...] = ("*",)
     operators: tuple[Operator, ...] = ()
     total_budget: float = _DefaultFloat(8.0)
+    mechanisms: tuple[str, ...] = HIDING_CHANGES
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Policy:
@@ -72,9 +84,9 @@ class Policy:
     def for_joined(self) -> Policy:
         """What holds for a campaign already joined: the limits that the owner set."""
         unset = {
-            field.name: 0 if field.name == "min_period" else math.inf
+            field.name: _UNLIMITED.get(field.name, math.inf)
             for field in fields(self)
-            if isinstance(getattr(self, field.name), _DefaultFloat | _DefaultInt)
+            if isinstance(getattr(self, field.name), _DefaultFloat | _DefaultInt | _DefaultNames)
         }
         return replace(self, **unset)  # type: ignore[arg-type] # no number of values is too large
 
@@ -84,6 +96,11 @@ class Policy:
         if not any(fnmatchcase(name, pattern) for pattern in self.campaigns):
             what = "is not among the campaigns allowed"
             raise _refusal(name, "campaigns", what, [*self.campaigns, name])
+        if manifest.reporting not in self.mechanisms:
+            what = f"uses the mechanism {manifest.reporting!r}, which is not among those allowed"
+            if MECHANISMS[manifest.reporting].rules.shows_changes:
+                what += ": its reports can show that your value changed"
+            raise _refusal(name, "mechanisms", what, [*self.mechanisms, manifest.reporting])
         for limit, asked, what in (
             ("max_eps_inf", manifest.eps_inf, "may reveal eps_inf = {:g}, more than {:g}"),
             ("max_values", manifest.max_values, "may ask for {} different values, more than {}"),
@@ -165,6 +182,11 @@ def _read(name: str, value: Any) -> Any:
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise SettingsError(f"policy.{name} = {value!r}: must be a list of names; * matches any")
+    if name == "mechanisms":
+        if isinstance(value, list) and all(item in MECHANISMS for item in value):
+            return tuple(value)
+        known = ", ".join(MECHANISMS)
+        raise SettingsError(f"policy.{name} = {value!r}: must be a list of some of {known}")
     if name == "min_period" and isinstance(value, str):
         seconds = parse_duration(value)
         value = value if seconds is None else seconds

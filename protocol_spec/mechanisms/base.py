@@ -61,6 +61,7 @@ class Rules:
     draws_rounds: bool = False  # `rounds.each` has one, and eps_1 follows from it
     has_levels: bool = False
     answers_first_value_only: bool = False
+    shows_changes: bool = False  # reports of one device betray that its value changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Hashed(Mechanism):
     cell: Calibration
     digest: bytes = b""
     reporting: ClassVar[Reporting] = "hashed"
-    rules: ClassVar[Rules] = Rules((), (LOLOHA,), (LOLOHA,))
+    rules: ClassVar[Rules] = Rules((), (LOLOHA,), (LOLOHA,), shows_changes=True)
     analysis: ClassVar[Analysis] = Analysis(
         combined="pooled",
         hides="values, but not that they changed",

@@ -108,6 +108,7 @@ def join(
         max_values=manifest.max_values,
         min_period=1,
         total_budget=most,
+        mechanisms=(manifest.reporting,),
     )
     known = None if secrets is None else CredentialFiles(name, secrets / name).read()
     client = EdgeClient(root / name, policy=policy, credentials=known)

@@ -137,7 +137,7 @@ def test_every_setting_has_its_flag_variable_key_and_default(program: Documented
 
 def shown(value: object) -> str:
     """A default as the pages write it."""
-    if type(value) is tuple:  # not an address, which is one with names
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return f"`{json.dumps(list(value))}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

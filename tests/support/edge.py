@@ -43,6 +43,7 @@ from protocol_spec import (
     receipt_page,
     receipt_tag,
 )
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
@@ -56,7 +57,12 @@ NOBODY: Final = "mqtt://127.0.0.1:1"  # a port where no broker listens
 
 # An owner who allows short rounds, several values and large budgets, as the tests need them.
 ROOMY: Final = Policy(
-    max_eps_inf=4.0, lifetime_budget=12.0, max_values=3, min_period=1, total_budget=1e6
+    max_eps_inf=4.0,
+    lifetime_budget=12.0,
+    max_values=3,
+    min_period=1,
+    total_budget=1e6,
+    mechanisms=tuple(MECHANISMS),
 )
 
 FUEL: Final = """[[attributes]]

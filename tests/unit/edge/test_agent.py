@@ -21,6 +21,7 @@ from tests.support.edge import (
     DAY,
     FUEL,
     ROOM,
+    ROOMY,
     WARMTH,
     Connections,
     FakeClock,
@@ -306,10 +307,10 @@ def test_a_campaign_is_promised_all_it_may_ever_cost(
     campaign, other = daily(reporting=reporting, max_values=3), daily(reporting="once", slug="x")
     most = {"memoized": 6.0, "once": 2.0, "hashed": 4.0, "nested": 2.0}[reporting]
     assert campaign.lifetime_epsilon == most
-    agent = joined(policy=Policy(lifetime_budget=most - 0.1, max_values=3))
+    agent = joined(policy=replace(ROOMY, lifetime_budget=most - 0.1))
     with pytest.raises(PolicyRefusal, match=f"needs {most:g} more of source 'fuel', and 0 of"):
         agree(agent, campaign)
-    agent.policy = Policy(lifetime_budget=most, max_values=3, total_budget=20.0)
+    agent.policy = replace(ROOMY, lifetime_budget=most)
     agree(agent, campaign)
     # What is promised to one campaign is not there for another, though nothing is spent yet.
     with pytest.raises(PolicyRefusal, match=f"{most:g} of its lifetime budget of"):
@@ -374,7 +375,7 @@ def test_there_is_a_memo_for_each_visited_cell_and_no_more(joined: Joined) -> No
 
 def test_another_name_has_another_hash(joined: Joined) -> None:
     """A rejoin under another name after `forget` must not draw with the old name's hash."""
-    agent, seen = joined(policy=Policy(lifetime_budget=100.0, total_budget=100.0)), set()
+    agent, seen = joined(policy=replace(ROOMY, lifetime_budget=100.0)), set()
     for _ in range(8):
         agree(agent, HASHED)
         draw_rounds(agent, 1, "v07")
@@ -388,7 +389,7 @@ def test_another_name_has_another_hash(joined: Joined) -> None:
 def test_the_second_cell_is_not_frozen_by_what_other_campaigns_spend(
     joined: Joined, clock: FakeClock
 ) -> None:
-    agent = joined(HASHED, policy=Policy(lifetime_budget=6.0))
+    agent = joined(HASHED, policy=replace(ROOMY, lifetime_budget=6.0))
     greedy = daily(attributes=many_values(), slug="greedy")
     agree(agent, greedy)
     with pytest.raises(PolicyRefusal):

@@ -24,6 +24,7 @@ from edge_client.statement import budget_facts, invitation_facts
 from edge_client.store.highwater import Participation
 from edge_client.text import budget_text, invitation_text
 from protocol_spec import Manifest, Signature, Topics, digest8, signed_bytes
+from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs import signing
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import SettingsError, parse_broker, parse_invitation
@@ -60,6 +61,10 @@ from tests.support.hostile import FIRST_ROUND, TEXT_A, A, B
         (Policy(max_eps_inf=2.0), {"eps_inf": math.nextafter(2.0, 3.0)}, "max_eps_inf"),
         (Policy(max_eps_inf=0.0), {"eps_inf": 0.5, "eps_1": 0.1}, "max_eps_inf"),
         (Policy(max_eps_inf=math.inf), {"eps_inf": 20.0}, None),
+        (Policy(), {"reporting": "once"}, None),
+        (Policy(), {"reporting": "hashed"}, "mechanisms"),
+        (Policy(mechanisms=("hashed",)), {"reporting": "hashed"}, None),
+        (Policy(mechanisms=("hashed",)), {"reporting": "once"}, "mechanisms"),
         (Policy(max_values=2), {"max_values": 2}, None),
         (Policy(max_values=2), {"max_values": 3}, "max_values"),
         (Policy(min_period=DAY), {"period": DAY}, None),
@@ -85,7 +90,12 @@ def test_limits(policy: Policy, options: dict[str, Any], limit: str | None) -> N
 def test_a_refusal_names_campaign_limit_numbers_and_remedy() -> None:
     """P6: the defaults are those that docs/privacy.md argues for."""
     assert Policy() == Policy(
-        max_eps_inf=2.0, lifetime_budget=4.0, max_values=1, min_period=3_600, total_budget=8.0
+        max_eps_inf=2.0,
+        lifetime_budget=4.0,
+        max_values=1,
+        min_period=3_600,
+        total_budget=8.0,
+        mechanisms=("memoized", "once", "nested"),
     )
     with pytest.raises(PolicyRefusal) as refused:
         Policy().check(daily(eps_inf=3.0))
@@ -106,10 +116,12 @@ def test_every_limit_can_be_set() -> None:
         "sources": ["fuel", "stove"],
         "operators": {"city": "07" * 32},
         "total_budget": 3,
+        "mechanisms": ["once"],
     }
     assert table.keys() == {field.name for field in fields(Policy)}
     assert Policy.from_table(table) == Policy(
-        1, 2.5, 2, 21_600, ("a-*",), ("fuel", "stove"), (Operator(b"\7" * 32, "city"),), 3
+        *(1, 2.5, 2, 21_600, ("a-*",), ("fuel", "stove")),
+        *((Operator(b"\7" * 32, "city"),), 3, ("once",)),
     )
 
 
@@ -127,6 +139,7 @@ def test_every_limit_can_be_set() -> None:
         ("min_period", 1.5),
         ("min_period", -1),
         ("campaigns", "a-*"),
+        ("mechanisms", ["hash"]),
         ("sources", [1]),
         ("max_epsilon", 2),
         *(("operators", value) for value in ("x", [5], ["00"], {"city": "zz"}, ["07" * 33])),
@@ -253,7 +266,7 @@ def test_a_thousand_manifests_cause_no_draw(agent: Agent, state: Path, clock: Fa
 def test_the_owner_sees_what_is_used_and_promised(
     joined: Joined, state: Path, clock: FakeClock
 ) -> None:
-    agent = joined(daily(), policy=Policy())
+    agent = joined(daily(), policy=Policy(mechanisms=tuple(MECHANISMS)))
     draw(agent)
     agree(agent, daily(reporting="hashed", attributes=STOVE))
     agent.store.close()

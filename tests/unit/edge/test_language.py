@@ -244,7 +244,7 @@ def test_all_that_is_shown_is_translated(
     member = only(agent)
     agent.store.close()
     with EdgeClient(state, clock=clock, exclusive=False) as client, in_language(DISGUISE):
-        invitation = client.invitation(manifest=asked, broker="mqtts://b.example")
+        invitation = client.invitation(manifest=asked, broker="mqtts://b.example", check=False)
         missing = unreadable(asked.attributes, {})
         page = statement_page(client, client.memberships())
         texts = [

@@ -97,7 +97,7 @@ def plain(text: str) -> str:
 
 
 def invited(client: EdgeClient, campaign: Manifest, device: str | None = None) -> str:
-    invitation = client.invitation(manifest=campaign, broker="mqtts://b.example")
+    invitation = client.invitation(manifest=campaign, broker="mqtts://b.example", check=False)
     return plain(invitation_text(invitation_facts(invitation, device)))
 
 
@@ -169,12 +169,13 @@ def test_odds_are_those_of_the_mechanism() -> None:
 @pytest.mark.parametrize("attribute", [FUEL, FUEL + "changes = true\n", ROOM, WARMTH])
 @EVERY_MECHANISM
 def test_memos_of_what_changes_are_warned_of(
-    asked: Path, join: Cli, reporting: Reporting, attribute: str
+    asked: Path, join: Cli, config: Path, reporting: Reporting, attribute: str
 ) -> None:
     """Once in what is read before agreeing, and once for the attribute that was drawn."""
+    config.write_text(f'[policy]\nmechanisms = ["{reporting}"]\n', encoding="utf-8")
     text = manifest_text(reporting=reporting, attributes=attribute, period=DAY)
     asked.write_text(text, encoding="utf-8")
-    joined = join("--yes")
+    joined = join("--yes", "--config", config)
     assert joined.exit_code == 0, joined.output
     warned = reporting in ("memoized", "nested") and attribute != FUEL
     assert joined.stdout.count("Warning: this is about something that changes") == 2 * warned
