@@ -26,6 +26,7 @@ from protocol_spec.estimation import (
     difference,
     estimate,
     estimate_pooled,
+    linear_terms,
 )
 from protocol_spec.programs.output import quoted, shown
 
@@ -81,7 +82,11 @@ def _mixed(mechanism: Mechanism, result: Result) -> Estimate:
     some = estimate(np.zeros(mechanism.k, dtype=np.int64), 1, mechanism.channels[-1])
     held = np.clip(result.raw, 0.0, 1.0)
     v0, slope = _line(held, np.square(result.privacy_error))
-    return replace(some, moments=replace(some.moments, **_covariances(mechanism, v0, slope)))
+    base, base_slope = v0, slope
+    if some.sums_to_one:
+        base, base_slope = linear_terms(v0, v0 + slope, mechanism.k)
+    known = replace(some.moments, v0=v0, slope=slope, base=base, base_slope=base_slope)
+    return replace(some, moments=known)
 
 
 def _line(f: Array, variance: Array) -> tuple[float, float]:
@@ -91,19 +96,6 @@ def _line(f: Array, variance: Array) -> tuple[float, float]:
         return float(variance[0]), 0.0
     slope = (variance[last] - variance[first]) / (f[last] - f[first])
     return float(variance[first] - f[first] * slope), float(slope)
-
-
-def _covariances(mechanism: Mechanism, v0: float, slope: float) -> dict[str, float]:
-    """What `Moments.base` and `base_slope` are, for one-time protocols of any mixture of levels.
-
-    GRR with d = p - q has base (1-d)/(k d^2) and base_slope (1-d)/d, and v0 and slope are sums of
-    these: v0 = base (k-1)/k + base_slope / k^2, slope = base_slope (1 - 2/k).
-    """
-    base, base_slope, k = v0, slope, mechanism.k
-    if not mechanism.counted.unary:
-        base_slope = slope / (1.0 - 2.0 / k) if k > 2 else 0.0
-        base = (v0 - base_slope / k**2) * k / (k - 1)
-    return {"v0": v0, "slope": slope, "base": base, "base_slope": base_slope}
 
 
 # --- is A above B? ------------------------------------------------------------------------------

@@ -10,16 +10,13 @@ Which estimate is made of counts depends on the mechanism (`Analysis.combined`):
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
-
-import numpy as np
 
 from collector.records import NO_COUNTS, Campaign, Counts, Participation, RoundSum, Tally
 from protocol_spec import RESULT_SERIES, Mechanism, Outcome, Result
 from protocol_spec.estimation import (
-    Array,
     Channel,
     Estimate,
     effective_devices,
@@ -50,12 +47,7 @@ class Evidence:
     @property
     def n_eff(self) -> float:
         """The number of devices of equal weight that say as much. Never rounded below a whole."""
-        if not self.tally.n or len(self.mechanism.channels) == 1:
-            return effective_devices(*self.participation)
-        reports, weights = self._levels()
-        if (reports > 0).sum() == 1:
-            return float(reports.sum())
-        return float((reports @ weights) ** 2 / (reports @ weights**2))
+        return effective_devices(*self.participation)
 
     @property
     def counts(self) -> Counts:
@@ -72,40 +64,21 @@ class Evidence:
             return estimate_reports(mechanism, table[:, 1:], table[:, 0], self.participation)
         return estimate_reports(mechanism, [tally.counts], [tally.n], self.participation)
 
-    def device_bound(self, raw: Array) -> float:
+    def device_bound(self) -> float:
         """How far one device can move any of `raw` at most, by sending other reports.
 
         Every report weighs the same, so replacing all of a device's reports changes a count by at
         most their number; a report with a level can be replaced by one with another level.
         """
-        channels = self.mechanism.channels
-        if len(channels) > 1:
-            return _level_bound(*self._levels(), channels, raw)
-        return max(self.participation[0]) / (self.tally.n * _gap_and_qs(channels[0])[0])
+        pulls = [
+            (-qs / gap, (1.0 - qs) / gap) for gap, qs in map(_gap_and_qs, self.mechanism.channels)
+        ]
+        lowest, highest = min(low for low, _ in pulls), max(high for _, high in pulls)
+        return (highest - lowest) * max(self.participation[0]) / self.tally.n
 
     def _table(self) -> Counts:
         """Of each level: the number of reports, and the counts."""
         return self.tally.counts.reshape(len(self.mechanism.channels), self.mechanism.k + 1)
-
-    def _levels(self) -> tuple[Array, Array]:
-        """Of each level: the number of reports, and what one of them weighs, as `estimate_levels`
-        does: 1 over the variance of a report about a value not held."""
-        known = map(_gap_and_qs, self.mechanism.channels)
-        weights = np.array([gap**2 / (qs * (1.0 - qs)) for gap, qs in known])
-        return self._table()[:, 0].astype(np.float64), weights
-
-
-def _level_bound(reports: Array, weights: Array, levels: Sequence[Channel], raw: Array) -> float:
-    """Exact: over all levels of the report taken out and of the one put in its place."""
-    ends = np.array([(-qs / gap, (1.0 - qs) / gap) for gap, qs in map(_gap_and_qs, levels)])
-    heard, total = reports > 0, float(reports @ weights)
-    furthest = 0.0
-    for centre in (float(raw.min()), float(raw.max())):
-        pulls = weights[:, None] * (ends - centre)  # of a report that does not, or does support
-        moved = np.abs(pulls[:, None, :, None] - pulls[None, heard][..., None, :])
-        left = total + weights[:, None] - weights[None, heard]
-        furthest = max(furthest, float((moved.max(axis=(2, 3)) / left).max()))
-    return furthest
 
 
 def _gap_and_qs(channel: Channel) -> tuple[float, float]:
@@ -210,7 +183,7 @@ def _result(
     series: dict[str, Any] = {n: tuple(a.tolist()) for n, a in zip(RESULT_SERIES, arrays)}
     return replace(
         withheld,
-        device_bound=evidence.device_bound(made.raw),
+        device_bound=evidence.device_bound(),
         counts=tuple(evidence.counts.tolist()),
         difference=smallest_difference(made, CONFIDENCE),
         numbers=numbers_of(made, attribute, CONFIDENCE),

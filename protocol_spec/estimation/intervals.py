@@ -23,12 +23,13 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
+from protocol_spec.mechanisms.base import Channel
 from protocol_spec.probabilities import Probabilities, precise
 
 Array = npt.NDArray[np.float64]
@@ -60,6 +61,7 @@ def shift_to_one(raw: npt.ArrayLike) -> Array:
 # --- moments --------------------------------------------------------------------------------------
 
 
+Number = TypeVar("Number", float, Decimal)
 Terms = tuple[float, ...]  # coefficients of 1, 1/m and often 1/m^2
 
 
@@ -131,22 +133,37 @@ class Moments:
         return replace(self, dilution=0.0, coupled=0.0, third_dilution=0.0)
 
 
+def device_noise(channel: Channel) -> DeviceNoise:
+    """The coefficients, rounded once."""
+    return _device_noise(channel.exact, None if channel.unary else channel.k)
+
+
 @lru_cache(maxsize=256)
 @precise
-def device_noise(exact: Probabilities, unary: bool) -> DeviceNoise:
-    """The coefficients, rounded once."""
+def _device_noise(exact: Probabilities, k: int | None) -> DeviceNoise:
     p1, q1, p2, q2 = exact
-    d1, d2 = p1 - q1, p2 - q2
-    gap = d1 * d2
     absent, held = _cumulants(q1, exact), _cumulants(p1, exact)
     slopes = [[h - a for h, a in zip(*pair)] for pair in zip(held, absent)]
-    base, base_slope = absent[0], slopes[0]
-    if not unary:  # a report supports exactly one value: estimates of two values are correlated
-        base = [q1 / d1**2, (q2 + d2 * (1 - d2) * q1) / gap**2]
-        base_slope = [(1 - d1) / d1, (1 - d2) / gap]
-    terms = (absent[0], slopes[0], absent[1], slopes[1], base, base_slope)
-    qs = q1 * p2 + (1 - q1) * q2
+    linear = [absent[0], slopes[0]]
+    if k is not None:
+        linear = [
+            list(x) for x in zip(*(linear_terms(*pair, k) for pair in zip(absent[0], held[0])))
+        ]
+    terms = (absent[0], slopes[0], absent[1], slopes[1], *linear)
+    qs, gap = q1 * p2 + (1 - q1) * q2, (p1 - q1) * (p2 - q2)
     return DeviceNoise(float(qs), float(gap), *(tuple(map(float, t)) for t in terms))
+
+
+def linear_terms(absent: Number, held: Number, k: int) -> tuple[Number, Number]:
+    """`Moments.base` and `base_slope` where every report supports as many values (GRR, SS).
+
+    From the variances of a value not held, and held. A device's estimates sum to a constant, so
+    that each has covariance -1 times its variance with the sum of all others. That determines the
+    covariance of the value held with another, and of two that are not held.
+    """
+    with_held = -held / (k - 1)
+    apart = -(absent + with_held) / (k - 2) if k > 2 else -absent
+    return absent - apart, held - absent - 2 * with_held + 2 * apart
 
 
 def _cumulants(kept: Decimal, exact: Probabilities) -> tuple[list[Decimal], list[Decimal]]:
