@@ -1,11 +1,12 @@
 """The commands that compute the paper's results again and compare them with what it printed.
 
-`docs/reproduction.md` is written in full from the comparisons. It holds no date, no path and no
-time, so running the command again changes nothing.
+The paper: Arcolezi, Couchot, Al Bouna and Xiao, "Improving the utility of locally differentially
+private protocols for longitudinal and multidimensional frequency estimates".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,10 @@ from typing import Final
 import click
 
 from paper import gains, variance
-from paper.gains import Comparison, Experiment
-from paper.printed import HALVES, RUNS, VARIANCES, Half, PrintedVariance
-from paper.variance import Cell
+from paper.gains import HALVES, Comparison, Errors, Half
+from paper.variance import VARIANCES, Cell, PrintedVariance
 
-_PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
-# A checkout's own pages are written again; elsewhere everything goes to a directory of its own.
-OUTPUT: Final = _PAGES if (_PAGES / "reproduction.md").exists() else Path("reproduction")
+OUTPUT: Final = Path("reproduction")
 DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
 _FIGURES: Final = {
     "variance": "Variance of the unary protocols (the paper's Fig. `analysis_var`)",
@@ -29,39 +27,33 @@ _FIGURES: Final = {
     "ms-fimu": "MS-FIMU (`results_vhs`)",
     "census-income": "Census-Income (`results_census`)",
 }
+# It holds no date, no path and no time: running the command again changes nothing.
 _PAGE: Final = """\
 # The paper's results, reproduced
 
-This page was written by `allomfree-sim reproduce-paper all --runs {runs} --seed {seed}`. Do not
-edit it: run the command again, which gives the same page.
+Written by `allomfree-sim reproduce-paper all --runs {runs} --seed {seed} --output docs`; the same
+command writes the same page.
 
 The paper is Arcolezi, Couchot, Al Bouna and Xiao, "Improving the utility of locally differentially
 private protocols for longitudinal and multidimensional frequency estimates". Its two variance
 tables follow from closed forms, so they are compared digit by digit. Its two tables of accuracy
-gains are averages over {printed_runs} random runs, so they are compared in standard deviations.
+gains are averages over {printed_runs} random runs, so they are compared in standard deviations (z).
 
-## How the gains were measured
+## Gains
 
 In one run the n devices of a data set are split into d groups of equal size, and each group reports
 one attribute once. MSE_avg is the mean over the attributes of the mean squared error over their
 values. A gain is 1 - MSE_avg of ALLOMFREE / MSE_avg of L-SUE or L-OUE, both averaged over the runs.
+Reports are drawn as counts, with exactly the distribution that simulating every device would give.
 
 The printed gains need a step that is in the authors' code and not in the paper's text: negative
-estimates are set to 0, and the rest are divided by their sum. The column "rms z, text only" shows
-how far off the unbiased estimates of the text are. In the column "both" the projection on the
-simplex, which collectors of this project publish, replaces that step. It gains most where many
-values are rare; on Nursery, whose attributes are nearly uniform, the calibration does it all.
-
-Reports are drawn as counts (hypergeometric, binomial, multinomial), with exactly the distribution
-that simulating every device would give for each attribute. The counts of Census-Income are those of
-its test split, scaled to the full number of rows: rows, attributes and values are as many as in the
-paper, but the frequencies are only close to its own.
-
-| column | meaning |
-| --- | --- |
-{legend}
-
-## Gains
+estimates are set to 0, and the rest are divided by their sum. The column "text only" shows how far
+off the unbiased estimates of the text are. "Exact" is our calibration of L-GRR; "both" also
+replaces that step with the projection on the simplex, which collectors of this project publish. It
+gains most where many values are rare; on Nursery, whose attributes are nearly uniform, the
+calibration does it all. The counts of Census-Income are those of its test split, scaled to the full
+number of rows, so its frequencies are only close to the paper's. `--json` has every gain with its
+standard deviation and z.
 
 {gains}
 
@@ -88,8 +80,7 @@ def compose(
     return _PAGE.format(
         runs=comparisons[0].runs,
         seed=seed,
-        printed_runs=RUNS,
-        legend="\n".join(f"| {name} | {text} |" for name, text in gains.LEGEND.items()),
+        printed_runs=gains.RUNS,
         gains="\n".join(gains.as_lines(comparisons, seed, markdown=True)),
         figures="\n\n".join(f"![{_FIGURES[name]}]({path.as_posix()})" for path, name in names),
         variance="\n".join(variance.as_lines(cells, markdown=True)),
@@ -103,13 +94,13 @@ class Printed:
     variances: Sequence[PrintedVariance] = VARIANCES
     halves: Sequence[Half] = HALVES
 
-    def experiments(self, runs: int, seed: int) -> list[Experiment]:
+    def experiments(self, runs: int, seed: int) -> dict[Half, list[Errors]]:
         """Run them all, with progress on standard error."""
-        ran: list[Experiment] = []
+        ran = {}
         for place, half in enumerate(self.halves, start=1):
             what = f"{half.data_set}, eps_1 = {half.ratio} eps_inf, {runs:,} runs"
             click.echo(f"{place} of {len(self.halves)}: {what}", err=True)
-            ran += gains.experiments(half, runs=runs, seed=seed)
+            ran[half] = gains.experiments(half, runs=runs, seed=seed)
         return ran
 
 
@@ -117,11 +108,13 @@ Command = Callable[..., None]
 
 
 def _form(command: Command) -> Command:
-    json = click.option("--json", "file_format", flag_value="json", help="Print one JSON object.")
+    as_json = click.option(
+        "--json", "file_format", flag_value="json", help="Print one JSON object."
+    )
     markdown = click.option(
         "--markdown", "file_format", flag_value="markdown", help="Print Markdown tables."
     )
-    return json(markdown(command))
+    return as_json(markdown(command))
 
 
 def _simulation(command: Command) -> Command:
@@ -136,10 +129,17 @@ def _simulation(command: Command) -> Command:
     return runs(seed(command))
 
 
+def _output(default: Path) -> Callable[[Command], Command]:
+    text = "Directory to write to; --output docs updates a checkout's own page."
+    return click.option("--output", type=DIRECTORY, default=default, show_default=True, help=text)
+
+
 @click.group("reproduce-paper", context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def main(context: click.Context) -> None:
     """Compute the paper's results again and compare them with what it printed.
+
+    Exit status 1 when something of the paper is not reproduced.
 
     \b
     Examples:
@@ -153,20 +153,21 @@ def main(context: click.Context) -> None:
 @_form
 @click.pass_context
 def variance_tables(context: click.Context, file_format: str | None) -> None:
-    """Both variance tables, cell by cell.
-
-    The exact calibration is shown next to the paper's. Exit status 1 when a printed number cannot
-    be explained.
+    """Both variance tables, cell by cell, with the exact calibration next to the paper's.
 
     \b
     Examples:
       allomfree-sim reproduce-paper variance | less
-      allomfree-sim reproduce-paper variance --json | jq '.tables[].verdicts'
+      allomfree-sim reproduce-paper variance --json | jq '.cells[].verdict'
     """
     cells = variance.compare(context.obj.variances)
-    lines = variance.as_lines(cells, markdown=file_format == "markdown")
-    click.echo(variance.as_json(cells) if file_format == "json" else "\n".join(lines))
-    context.exit(0 if variance.reproduced(cells) else 1)
+    done = variance.reproduced(cells)
+    if file_format == "json":
+        facts = {"n": variance.N, "reproduced": done, "cells": [cell.facts() for cell in cells]}
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        click.echo("\n".join(variance.as_lines(cells, markdown=file_format == "markdown")))
+    context.exit(0 if done else 1)
 
 
 @main.command("gains")
@@ -176,29 +177,25 @@ def variance_tables(context: click.Context, file_format: str | None) -> None:
 def gain_tables(context: click.Context, runs: int, seed: int, file_format: str | None) -> None:
     """Both tables of accuracy gains on the four data sets.
 
-    The exact calibration, and that with the projection, are shown next to the paper's. Exit status
-    1 when a half table does not agree with the printed one or is not improved upon.
-
     \b
     Examples:
       allomfree-sim reproduce-paper gains | less
       allomfree-sim reproduce-paper gains --runs 200 --json | jq '.halves[].rms_z'
     """
-    comparisons = gains.compare_all(context.obj.experiments(runs, seed), context.obj.halves)
-    lines = gains.as_lines(comparisons, seed, markdown=file_format == "markdown")
-    click.echo(gains.as_json(comparisons, seed) if file_format == "json" else "\n".join(lines))
-    context.exit(0 if gains.reproduced(comparisons) else 1)
+    found = [gains.compare(*pair) for pair in context.obj.experiments(runs, seed).items()]
+    done = gains.reproduced(found)
+    if file_format == "json":
+        how = {"runs": runs, "seed": seed, "reproduced": done}
+        click.echo(json.dumps(how | {"halves": [half.facts() for half in found]}, indent=2))
+    else:
+        click.echo("\n".join(gains.as_lines(found, seed, markdown=file_format == "markdown")))
+    context.exit(0 if done else 1)
 
 
 @main.command("figures")
 @_simulation
 @click.option("--format", "file_format", type=click.Choice(["svg", "png"]), default="svg")
-@click.option(
-    "--output",
-    type=DIRECTORY,
-    default=OUTPUT / "pictures",
-    help=f"Directory to write to.  [default: {OUTPUT.name}/pictures]",
-)
+@_output(OUTPUT / "pictures")
 @click.pass_obj
 def draw_figures(paper: Printed, runs: int, seed: int, file_format: str, output: Path) -> None:
     """All five figures of the paper, as SVG or PNG.
@@ -216,27 +213,21 @@ def draw_figures(paper: Printed, runs: int, seed: int, file_format: str, output:
 
 @main.command("all")
 @_simulation
-@click.option(
-    "--output",
-    type=DIRECTORY,
-    default=OUTPUT,
-    help=f"Directory for reproduction.md and pictures/.  [default: {OUTPUT.name}]",
-)
+@_output(OUTPUT)
 @click.pass_context
 def everything(context: click.Context, runs: int, seed: int, output: Path) -> None:
     """Every table and figure, as a page (reproduction.md) and pictures.
 
-    Exit status 1 when something of the paper is not reproduced.
-
     \b
-    Example:
+    Examples:
       allomfree-sim reproduce-paper all
+      allomfree-sim reproduce-paper all --output docs
     """
     from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
     cells = variance.compare(context.obj.variances)
     experiments = context.obj.experiments(runs, seed)
-    comparisons = gains.compare_all(experiments, context.obj.halves)
+    comparisons = [gains.compare(*pair) for pair in experiments.items()]
     drawn = figures.draw_all(experiments, output / "pictures")
     page = output / "reproduction.md"
     text = compose(cells, comparisons, [path.relative_to(output) for path in drawn], seed)

@@ -16,13 +16,13 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paper.gains import Experiment
-from paper.printed import DATA_SETS, HALVES, N
+from paper.gains import HALVES, Errors, Half
+from paper.variance import N
 from protocol_spec import calibrate
-from simulation.population import Dataset, load
+from simulation.population import NAMES, Dataset, load
 
 RATIOS: Final = ("0.3", "0.6")
-BUDGETS: Final = tuple(HALVES[0].gains)
+BUDGETS: Final = tuple(map(float, HALVES[0].budgets))
 
 Series = Mapping[str, Sequence[float]]
 
@@ -66,17 +66,22 @@ def drawing(
 
 
 def draw_all(
-    experiments: Sequence[Experiment], directory: Path, file_format: str = "svg"
+    experiments: Mapping[Half, Sequence[Errors]], directory: Path, file_format: str = "svg"
 ) -> list[Path]:
     """Write every figure whose experiments are there, and the variance; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
     title = f"Variance of an estimated frequency, n = {N:,}, f = 0"
-    pages = [("variance", title, "variance", {ratio: _variances(ratio) for ratio in RATIOS})]
-    for name in DATA_SETS:
-        found = [experiment for experiment in experiments if experiment.data_set == name]
-        if found:
-            panels = {ratio: _errors(found, ratio) for ratio in RATIOS}
-            title = f"{_described(load(name))}, mean of {found[0].runs:,} runs"
+    variances: dict[str, Series] = {ratio: _variances(ratio) for ratio in RATIOS}
+    pages = [("variance", title, "variance", variances)]
+    for name in NAMES:
+        panels: dict[str, Series] = {
+            half.ratio: {arm: [float(x[arm].mean()) for x in ran] for arm in _STYLES}
+            for half, ran in experiments.items()
+            if half.data_set == name
+        }
+        if panels:
+            runs = next(ran[0]["ALLOMFREE"].size for ran in experiments.values())
+            title = f"{_described(load(name))}, mean of {runs:,} runs"
             pages.append((name.replace("_", "-"), title, "MSE_avg", panels))
     paths = []
     for name, title, quantity, panels in pages:
@@ -91,15 +96,10 @@ def _variances(ratio: str) -> Series:
     return {
         protocol: [
             calibrate(protocol, k=2, eps_inf=eps_inf, eps_1=float(ratio) * eps_inf).variance(N)
-            for eps_inf in map(float, BUDGETS)
+            for eps_inf in BUDGETS
         ]
         for protocol in _UNARY
     }
-
-
-def _errors(experiments: Sequence[Experiment], ratio: str) -> Series:
-    chosen = [experiment for experiment in experiments if experiment.ratio == ratio]
-    return {arm: [float(x.errors[arm].mean()) for x in chosen] for arm in _STYLES}
 
 
 def _described(data: Dataset) -> str:
@@ -115,7 +115,7 @@ def _two_panels(figure: Figure, title: str, quantity: str, panels: Mapping[str, 
         panel.set(ylabel=quantity, yscale="log")
         panel.yaxis.set_major_formatter("{x:g}")  # plain text: no raised exponents in the SVG
         panel.set_title(f"eps_1 = {ratio} eps_inf", loc="left", fontsize="medium")
-    axes[-1].set(xlabel="eps_inf", xticks=[float(eps_inf) for eps_inf in BUDGETS])
+    axes[-1].set(xlabel="eps_inf", xticks=BUDGETS)
     axes[0].legend(frameon=False)
     figure.align_ylabels()
 
@@ -123,7 +123,7 @@ def _two_panels(figure: Figure, title: str, quantity: str, panels: Mapping[str, 
 def _curves(panel: Axes, series: Series) -> None:
     for name, values in series.items():
         panel.plot(
-            [float(eps_inf) for eps_inf in BUDGETS],
+            BUDGETS,
             values,
             label=_LABELS.get(name, name),
             linewidth=1.4,

@@ -16,29 +16,54 @@ gains need the first; without it they are rejected.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from statistics import fmean, geometric_mean
-from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from paper.printed import HALVES, REFERENCES, RUNS, Half
-from paper.variance import table
+from paper.variance import PRINTED, table
 from protocol_spec import ADAPTIVE, Calibration, Method, calibrate
 from protocol_spec.estimation import project_to_simplex
 from simulation.counts import one_round, sample_groups
-from simulation.population import Dataset, load
+from simulation.population import NAMES, Dataset, load
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
-_STREAMS: Final = [(half.data_set, half.ratio) for half in HALVES]  # of random numbers
+RUNS: Final = 100  # every printed gain comes from errors averaged over this many runs
+REFERENCES: Final = ("L-SUE", "L-OUE")  # what ALLOMFREE is compared with
+LARGEST_RMS_Z: Final = 1.5  # beyond this a half table does not agree with the printed one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Half:
+    """One data set in one of the printed tables: by eps_inf the gains over L-SUE and L-OUE; the
+    last line is their "mean"."""
+
+    data_set: str
+    ratio: str
+    printed: Mapping[str, Sequence[str]]
+
+    @property
+    def budgets(self) -> list[str]:
+        return [name for name in self.printed if name != "mean"]
+
+
+def _half(ratio: str, column: int) -> Half:
+    lines = [line.split("|") for line in PRINTED["gains"][ratio].strip().splitlines()]
+    printed = {groups[0].strip(): groups[1 + column].split() for groups in lines}
+    return Half(NAMES[column], ratio, printed)
+
+
+HALVES: Final = tuple(_half(ratio, i) for ratio in PRINTED["gains"] for i in range(len(NAMES)))
+
+
+# --- the experiment ------------------------------------------------------------------------------
 
 
 def clip_and_renormalise(raw: Array) -> Array:
@@ -71,11 +96,9 @@ def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: Met
     return calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
 
 
+# The paper's five, the two improvements, and what the paper's text without its code would give.
 ARMS: Final[Mapping[str, Arm]] = {
-    "L-SUE": Arm("L-SUE", "paper", clip_and_renormalise),
-    "L-OUE": Arm("L-OUE", "paper", clip_and_renormalise),
-    "L-OSUE": Arm("L-OSUE", "paper", clip_and_renormalise),
-    "L-SOUE": Arm("L-SOUE", "paper", clip_and_renormalise),
+    **{p: Arm(p, "paper", clip_and_renormalise) for p in ("L-SUE", "L-OUE", "L-OSUE", "L-SOUE")},
     "ALLOMFREE": Arm(ADAPTIVE, "paper", clip_and_renormalise),
     "exact": Arm(ADAPTIVE, "exact", clip_and_renormalise),
     "exact + projection": Arm(ADAPTIVE, "exact", project_to_simplex),
@@ -83,21 +106,17 @@ ARMS: Final[Mapping[str, Arm]] = {
     "L-OUE unprocessed": Arm("L-OUE", "paper", _unprocessed),
     "ALLOMFREE unprocessed": Arm(ADAPTIVE, "paper", _unprocessed),
 }
-"""The paper's five, the two improvements, and what the paper's text without its code would give."""
+Errors = Mapping[str, Array]  # by arm, the paper's MSE_avg of each run
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Experiment:
-    """One data set at one budget; `errors[arm][run]` is the paper's MSE_avg."""
-
-    data_set: str
-    ratio: str
-    eps_inf: str
-    errors: Mapping[str, Array]
-
-    @property
-    def runs(self) -> int:
-        return self.errors["ALLOMFREE"].size
+def experiments(half: Half, *, runs: int, seed: int) -> list[Errors]:
+    """One data set and ratio at every eps_inf; each has a random stream of its own."""
+    data, found = load(half.data_set), list[Errors]()
+    stream = [(h.data_set, h.ratio) for h in HALVES].index((half.data_set, half.ratio))
+    for place, eps_inf in enumerate(map(float, half.budgets)):
+        rng = np.random.default_rng([seed, stream, place])
+        found.append(mean_squared_errors(rng, data, eps_inf, float(half.ratio) * eps_inf, runs))
+    return found
 
 
 def mean_squared_errors(
@@ -121,16 +140,6 @@ def average_errors(
             off = ARMS[name].finish(raw) - true
             total[name] = total[name] + np.square(off).mean(axis=-1) / len(drawn)
     return total
-
-
-def experiments(half: Half, *, runs: int, seed: int) -> Iterator[Experiment]:
-    """One data set and ratio at every eps_inf; each has a random stream of its own."""
-    data = load(half.data_set)
-    stream = _STREAMS.index((half.data_set, half.ratio))
-    for place, budget in enumerate(half.gains):
-        rng, eps_inf = np.random.default_rng([seed, stream, place]), float(budget)
-        errors = mean_squared_errors(rng, data, eps_inf, float(half.ratio) * eps_inf, runs)
-        yield Experiment(half.data_set, half.ratio, budget, errors)
 
 
 def group_sizes(n: int, d: int) -> list[int]:
@@ -161,11 +170,6 @@ def estimates(
 
 # --- measured gains against printed ones ---------------------------------------------------------
 
-LARGEST_RMS_Z: Final = 1.5
-"""Beyond this a half table does not agree with the printed one."""
-
-IMPROVED: Final = ("exact", "exact + projection")
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -183,38 +187,50 @@ class Measured:
         return (float(printed) - self.gain) / (self.sd * math.sqrt(1 + RUNS / self.runs))
 
 
+def measure(errors: Errors, arm: str, reference: str) -> Measured:
+    """The gain of an arm over a reference; its deviation by the delta method for a ratio of means.
+
+    Both have the same groups in one run, so what counts is how much error - ratio * error varies.
+    """
+    mine, others = errors[arm], errors[reference]
+    ratio = mine.mean() / others.mean()
+    spread = np.std(mine - ratio * others, ddof=1) / others.mean()
+    return Measured(100 * float(1 - ratio), 100 * float(spread) / math.sqrt(RUNS), mine.size)
+
+
+def _with_mean(measured: Sequence[Measured]) -> list[Measured]:
+    """And the mean of gains measured independently of one another, as those of budgets are."""
+    sd = math.hypot(*(each.sd for each in measured)) / len(measured)
+    return [*measured, Measured(fmean(each.gain for each in measured), sd, measured[0].runs)]
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One printed gain and what was measured in its place; `eps_inf` is "mean" for the mean."""
+    """One printed gain and what was measured in its place, all in percent; `z_text` if estimates
+    are taken as they are, `exact` and `both` with the improvements."""
 
     eps_inf: str
-    reference: str
+    over: str
     printed: str
-    ours: Measured
-    unprocessed: Measured
+    ours: float
+    sd: float
+    z: float
+    z_text: float
     exact: float
-    projected: float
-
-    @property
-    def z(self) -> float:
-        return self.ours.z(self.printed)
+    both: float
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One data set and ratio: 16 gains, and the errors relative to the paper's ALLOMFREE.
-
-    `exact` and `projected` are geometric means over the budgets: below 1 is better.
-    """
+    """One data set and ratio: the gains, and the errors relative to the paper's ALLOMFREE as
+    geometric means over the budgets, below 1 is better."""
 
     half: Half
+    runs: int
     cells: tuple[Cell, ...]
+    means: tuple[Cell, ...]
     exact: float
-    projected: float
-
-    @property
-    def runs(self) -> int:
-        return self.cells[0].ours.runs
+    both: float
 
     @property
     def rms_z(self) -> float:
@@ -222,9 +238,9 @@ class Comparison:
         return math.sqrt(fmean(cell.z**2 for cell in self.cells))
 
     @property
-    def rms_z_unprocessed(self) -> float:
+    def rms_z_text(self) -> float:
         """The same if the unbiased estimates are taken as they are, as the paper's text says."""
-        return math.sqrt(fmean(cell.unprocessed.z(cell.printed) ** 2 for cell in self.cells))
+        return math.sqrt(fmean(cell.z_text**2 for cell in self.cells))
 
     @property
     def agrees(self) -> bool:
@@ -233,53 +249,52 @@ class Comparison:
     @property
     def improved(self) -> bool:
         """True when the exact calibration with the projection beats the paper's ALLOMFREE."""
-        return self.projected < 1
+        return self.both < 1
 
-    @property
-    def heading(self) -> str:
-        return f"{load(self.half.data_set).title}, eps_1 = {self.half.ratio} eps_inf"
+    def facts(self) -> dict[str, Any]:
+        return {
+            "data_set": self.half.data_set,
+            "ratio": float(self.half.ratio),
+            "note": load(self.half.data_set).note,
+            "rms_z": self.rms_z,
+            "rms_z_text_only": self.rms_z_text,
+            "relative_error": {"exact": self.exact, "both": self.both},
+            "cells": [asdict(cell) for cell in self.cells],
+            "means": [asdict(cell) for cell in self.means],
+        }
 
-    def mean(self, reference: str) -> Cell:
-        """The last line of the printed table."""
-        cells = [cell for cell in self.cells if cell.reference == reference]
-        return Cell(
-            "mean",
-            reference,
-            self.half.means[REFERENCES.index(reference)],
-            _mean([cell.ours for cell in cells]),
-            _mean([cell.unprocessed for cell in cells]),
-            fmean(cell.exact for cell in cells),
-            fmean(cell.projected for cell in cells),
+
+def compare(half: Half, ran: Sequence[Errors]) -> Comparison:
+    """One half table with the errors at each of its budgets, in its order."""
+    columns = []
+    for place, over in enumerate(REFERENCES):
+        ours, text, exact, both = (
+            _with_mean([measure(errors, arm, reference) for errors in ran])
+            for arm, reference in (
+                ("ALLOMFREE", over),
+                ("ALLOMFREE unprocessed", f"{over} unprocessed"),
+                ("exact", over),
+                ("exact + projection", over),
+            )
         )
-
-
-def compare_all(
-    experiments: Iterable[Experiment], halves: Iterable[Half] = HALVES
-) -> tuple[Comparison, ...]:
-    """Every half table that the experiments belong to, in the order of the paper."""
-    ran: dict[tuple[str, str], list[Experiment]] = {}
-    for x in experiments:
-        ran.setdefault((x.data_set, x.ratio), []).append(x)
-    known = [half for half in halves if (half.data_set, half.ratio) in ran]
-    return tuple(compare(half, ran[half.data_set, half.ratio]) for half in known)
-
-
-def compare(half: Half, experiments: Sequence[Experiment]) -> Comparison:
-    """One half table with the experiments at each of its budgets, in its order."""
-    cells = []
-    for (eps_inf, gains), experiment in zip(half.gains.items(), experiments, strict=True):
-        for reference, printed in zip(REFERENCES, gains, strict=True):
-            ours = measure(experiment, "ALLOMFREE", reference)
-            text = measure(experiment, "ALLOMFREE unprocessed", f"{reference} unprocessed")
-            exact, both = (measure(experiment, arm, reference).gain for arm in IMPROVED)
-            cells.append(Cell(eps_inf, reference, printed, ours, text, exact, both))
+        columns.append(
+            [
+                Cell(
+                    name, over, printed[place], mine.gain, mine.sd, mine.z(printed[place]),
+                    other.z(printed[place]), one.gain, two.gain,
+                )
+                for (name, printed), mine, other, one, two in zip(
+                    half.printed.items(), ours, text, exact, both, strict=True
+                )
+            ]
+        )  # fmt: skip
+    *cells, means = zip(*columns, strict=True)
     relative = (
-        geometric_mean(
-            float(x.errors[arm].mean() / x.errors["ALLOMFREE"].mean()) for x in experiments
-        )
-        for arm in IMPROVED
+        geometric_mean(float(x[arm].mean() / x["ALLOMFREE"].mean()) for x in ran)
+        for arm in ("exact", "exact + projection")
     )
-    return Comparison(half, tuple(cells), *relative)
+    flat = tuple(cell for pair in cells for cell in pair)
+    return Comparison(half, ran[0]["ALLOMFREE"].size, flat, means, *relative)
 
 
 def reproduced(comparisons: Iterable[Comparison]) -> bool:
@@ -287,68 +302,47 @@ def reproduced(comparisons: Iterable[Comparison]) -> bool:
     return all(comparison.agrees and comparison.improved for comparison in comparisons)
 
 
-def measure(experiment: Experiment, arm: str, reference: str) -> Measured:
-    """The gain of an arm over a reference; its deviation by the delta method for a ratio of means.
-
-    Both have the same groups in one run, so what counts is how much error - ratio * error varies.
-    """
-    errors, others = experiment.errors[arm], experiment.errors[reference]
-    ratio = errors.mean() / others.mean()
-    spread = np.std(errors - ratio * others, ddof=1) / others.mean()
-    return Measured(100 * float(1 - ratio), 100 * float(spread) / math.sqrt(RUNS), errors.size)
-
-
-def _mean(measured: Sequence[Measured]) -> Measured:
-    """Of gains measured independently of one another, as those at different budgets are."""
-    sd = math.hypot(*(each.sd for each in measured)) / len(measured)
-    return Measured(fmean(each.gain for each in measured), sd, measured[0].runs)
-
-
-# --- as text, Markdown and JSON ------------------------------------------------------------------
+# --- as text and Markdown ------------------------------------------------------------------------
 
 LEGEND: Final = {
-    "L-SUE, L-OUE": "the printed gain of ALLOMFREE over that protocol, in percent: 1 - MSE / MSE",
-    "ours": "the same measured again with the authors' pipeline",
-    "sd": f"standard deviation that the gain has in an experiment of {RUNS} runs, as the paper's",
-    "z": "printed - ours, in standard deviations of that difference",
-    "exact": "our gain when ALLOMFREE uses the exact calibration of L-GRR",
-    "both": "our gain with the exact calibration and the projection on the simplex",
-}
-SUMMARY_LEGEND: Final = {
     "rms z": f"root mean square of the 16 z; {LARGEST_RMS_Z} or less counts as agreement",
     "rms z, text only": "the same if estimates are not clipped and renormalised: the paper's text",
     "error, exact": "MSE relative to the paper's ALLOMFREE, geometric mean over the eight budgets",
     "error, both": "the same with the projection too; below 1 is better than the paper",
 }
-_COLUMNS: Final = ("ours", "sd", "z", "exact", "both")
 
 
 def as_lines(comparisons: Sequence[Comparison], seed: int, *, markdown: bool) -> list[str]:
-    """For a terminal or for a document: what follows, the summary, and every half table."""
+    """For a terminal or for a document: the summary, and every printed gain with ours."""
+    mark = "### " if markdown else ""
     lines = [f"Accuracy gains of ALLOMFREE from {comparisons[0].runs:,} runs, seed {seed}:", ""]
     lines += summary(comparisons, markdown=markdown)
-    if not markdown:
-        lines += ["", *(f"{name:<12} {meaning}" for name, meaning in LEGEND.items())]
-    for comparison in comparisons:
-        mark = "### " if markdown else ""
-        note = load(comparison.half.data_set).note
-        lines += ["", f"{mark}{comparison.heading}", "", *([note] if markdown else wrap(note, 98))]
-        lines += ["", *table(_rows(comparison), markdown=markdown)]
+    for ratio in dict.fromkeys(c.half.ratio for c in comparisons):
+        some = [c for c in comparisons if c.half.ratio == ratio]
+        rows = [["eps_inf", *(f"{_title(c)} {over}" for c in some for over in REFERENCES)]]
+        for place, name in enumerate(some[0].half.printed):
+            pairs = [(*c.cells, *c.means)[2 * place : 2 * place + 2] for c in some]
+            rows.append([name, *(f"{g.printed} ({g.ours:z.1f})" for pair in pairs for g in pair)])
+        lines += ["", f"{mark}eps_1 = {ratio} eps_inf: gain printed (and ours), percent", ""]
+        lines += table(rows, markdown=markdown)
     return lines
+
+
+def _title(comparison: Comparison) -> str:
+    return load(comparison.half.data_set).title
 
 
 def summary(comparisons: Sequence[Comparison], *, markdown: bool = False) -> Iterator[str]:
     """What follows, one line for each half table, and what its columns mean."""
     item = "- " if markdown else ""
     yield from (f"{item}{line}" for line in _conclusions(comparisons))
-    rows = [["data set", "eps_1/eps_inf", "rms z", "largest z", *list(SUMMARY_LEGEND)[1:]]]
+    rows = [["data set", "eps_1/eps_inf", "rms z", "largest z", *list(LEGEND)[1:]]]
     for c in comparisons:
         largest = max((cell.z for cell in c.cells), key=abs)
-        scores = f"{c.rms_z:.2f}", f"{largest:z.1f}", f"{c.rms_z_unprocessed:.1f}"
-        errors = f"{c.exact:.3f}", f"{c.projected:.3f}"
-        rows.append([load(c.half.data_set).title, c.half.ratio, *scores, *errors])
+        scores = f"{c.rms_z:.2f}", f"{largest:z.1f}", f"{c.rms_z_text:.1f}"
+        rows.append([_title(c), c.half.ratio, *scores, f"{c.exact:.3f}", f"{c.both:.3f}"])
     yield from ("", *table(rows, markdown=markdown), "")
-    yield from (f"{item}{name}: {meaning}" for name, meaning in SUMMARY_LEGEND.items())
+    yield from (f"{item}{name}: {meaning}" for name, meaning in LEGEND.items())
 
 
 def _conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:
@@ -357,53 +351,7 @@ def _conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:
     better = sum(comparison.improved for comparison in comparisons)
     yield f"{agree} of {count} half tables agree with the paper's (rms z at most {LARGEST_RMS_Z})"
     yield f"{better} of {count} have less error than the paper's ALLOMFREE with exact + projection"
-    means = [(half, half.mean(reference)) for half in comparisons for reference in REFERENCES]
+    means = [(comparison, mean) for comparison in comparisons for mean in comparison.means]
     worst, mean = max(means, key=lambda pair: abs(pair[1].z))
-    where = f"{worst.heading}, over {mean.reference}"
+    where = f"{_title(worst)}, eps_1 = {worst.half.ratio} eps_inf, over {mean.over}"
     yield f"of the {len(means)} printed means {where} is furthest from ours: z = {mean.z:z.1f}"
-
-
-def _rows(comparison: Comparison) -> list[list[str]]:
-    """Both columns of the paper's table, and their means."""
-    rows = [["eps_inf", *(name for over in REFERENCES for name in (over, *_COLUMNS))]]
-    cells = [*comparison.cells, *(comparison.mean(reference) for reference in REFERENCES)]
-    for pair in zip(cells[::2], cells[1::2], strict=True):
-        row = [pair[0].eps_inf]
-        for c in pair:
-            numbers = (c.ours.gain, c.ours.sd, c.z, c.exact, c.projected)
-            row += [c.printed, *(f"{number:z.1f}" for number in numbers)]  # z: never "-0.0"
-        rows.append(row)
-    return rows
-
-
-def as_json(comparisons: Sequence[Comparison], seed: int) -> str:
-    """One object; gains are in percent and unrounded, printed ones are text."""
-    halves = [
-        {
-            "data_set": comparison.half.data_set,
-            "ratio": float(comparison.half.ratio),
-            "label": comparison.half.label,
-            "note": load(comparison.half.data_set).note,
-            "rms_z": comparison.rms_z,
-            "rms_z_text_only": comparison.rms_z_unprocessed,
-            "relative_error": {"exact": comparison.exact, "both": comparison.projected},
-            "cells": [_json_cell(cell) for cell in comparison.cells],
-            "means": [_json_cell(comparison.mean(reference)) for reference in REFERENCES],
-        }
-        for comparison in comparisons
-    ]
-    how = {"runs": comparisons[0].runs, "seed": seed, "reproduced": reproduced(comparisons)}
-    return json.dumps(how | {"halves": halves}, indent=2)
-
-
-def _json_cell(cell: Cell) -> dict[str, Any]:
-    return {
-        "eps_inf": None if cell.eps_inf == "mean" else float(cell.eps_inf),
-        "over": cell.reference,
-        "printed": cell.printed,
-        "ours": cell.ours.gain,
-        "sd": cell.ours.sd,
-        "z": cell.z,
-        "exact": cell.exact,
-        "both": cell.projected,
-    }

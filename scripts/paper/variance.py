@@ -7,21 +7,62 @@ rounding, by dropping the decimals of a whole number, or by rounding twice. The 
 
 from __future__ import annotations
 
-import json
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from itertools import groupby
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from paper.printed import LABELS, VARIANCES, Budget, N, PrintedVariance
 from protocol_spec import calibrate, calibrate_once
 
+PRINTED: Final = tomllib.loads(Path(__file__).with_name("printed.toml").read_text("utf-8"))
+N: Final = 10_000  # devices in both tables; the variance is that of a value nobody holds
 _MOST_PLACES: Final = 6  # the most decimals that the tables print
 _ANY_K: Final = 2  # unary encodings: the variance is the same for every k
+
+
+class Budget(NamedTuple):
+    """eps_inf and eps_1 as printed; a one-time protocol has only the first."""
+
+    eps_inf: str
+    eps_1: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedVariance:
+    """One cell. `label` is the budget in the margin, `budget` the one that the number was computed
+    for; `k` is None for unary encodings, whose variance does not depend on it."""
+
+    table: str
+    label: Budget
+    budget: Budget
+    protocol: str
+    k: int | None
+    text: str
+
+    @property
+    def column(self) -> str:
+        return self.protocol if self.k is None else f"{self.protocol} k={self.k}"
+
+
+def _printed(table: str) -> Iterator[PrintedVariance]:
+    columns = PRINTED["variances"][table]["columns"].split()
+    for line in PRINTED["variances"][table]["rows"].strip().splitlines():
+        margin, *groups = line.split("|")
+        label, _, corrected = margin.partition("*")
+        budget = Budget(*(corrected or label).split())
+        for column, cell in zip(columns, " ".join(groups).split(), strict=True):
+            protocol, _, k = column.partition(":")
+            size = int(k) if k else None
+            yield PrintedVariance(table, Budget(*label.split()), budget, protocol, size, cell)
+
+
+VARIANCES: Final = tuple(cell for table in PRINTED["variances"] for cell in _printed(table))
 
 
 class Verdict(StrEnum):
@@ -71,6 +112,23 @@ class Cell:
         """Variance with the paper's calibration over variance with the exact one."""
         return self.paper / self.exact
 
+    def facts(self) -> dict[str, Any]:
+        """Variances are unrounded; printed and computed numbers are text."""
+        p = self.printed
+        return {
+            "table": p.table,
+            "eps_inf": p.budget.eps_inf,
+            "eps_1": p.budget.eps_1,
+            "printed_budget": p.label,
+            "protocol": p.protocol,
+            "k": p.k,
+            "printed": p.text,
+            "computed": f"{self.paper:.{places(p.text)}f}",
+            "verdict": self.verdict.value,
+            "paper": self.paper,
+            "exact": self.exact,
+        }
+
 
 def compare(printed: Iterable[PrintedVariance] = VARIANCES) -> list[Cell]:
     """Compute every cell with both calibrations."""
@@ -93,7 +151,7 @@ def variances(protocol: str, k: int | None, budget: Budget) -> tuple[float, floa
     return paper.variance(N), exact.variance(N)
 
 
-# --- as text, Markdown and JSON ------------------------------------------------------------------
+# --- as text and Markdown ------------------------------------------------------------------------
 
 LEGEND: Final = f"""\
 Variance of an estimated frequency at n = {N:,}, f = 0, as printed. "exact" is the variance of the
@@ -145,38 +203,6 @@ def _rows(cells: Sequence[Cell]) -> list[list[str]]:
         if len(rows) == 1:
             header += [printed.column, "exact"][: len(shown)]
     return [header, *rows.values()]
-
-
-def as_json(cells: Sequence[Cell]) -> str:
-    """One object; variances are unrounded floats, printed and computed numbers are text."""
-    tables = []
-    for name, group in groupby(cells, key=lambda cell: cell.printed.table):
-        mine = list(group)
-        counts = Counter(cell.verdict for cell in mine)
-        verdicts = {verdict.value: counts[verdict] for verdict in Verdict}
-        found = [_json_cell(cell) for cell in mine]
-        tables.append({"title": name, "label": LABELS[name], "verdicts": verdicts, "cells": found})
-    return json.dumps({"n": N, "reproduced": reproduced(cells), "tables": tables}, indent=2)
-
-
-def _json_cell(cell: Cell) -> dict[str, Any]:
-    def numbers(budget: Budget) -> dict[str, float | None]:
-        eps_1 = None if budget.eps_1 is None else float(budget.eps_1)
-        return {"eps_inf": float(budget.eps_inf), "eps_1": eps_1}
-
-    printed = cell.printed
-    return {
-        **numbers(printed.budget),
-        "printed_budget": numbers(printed.label),
-        "protocol": printed.protocol,
-        "k": printed.k,
-        "printed": printed.text,
-        "computed": f"{cell.paper:.{places(printed.text)}f}",
-        "verdict": cell.verdict.value,
-        "paper": cell.paper,
-        "exact": cell.exact,
-        "ratio": cell.ratio,
-    }
 
 
 def summary(cells: Sequence[Cell]) -> Iterator[str]:

@@ -22,7 +22,9 @@ from paper import cli
 from paper.cli import Printed
 from paper.gains import (
     ARMS,
-    Experiment,
+    HALVES,
+    Errors,
+    Half,
     Measured,
     average_errors,
     clip_and_renormalise,
@@ -34,7 +36,6 @@ from paper.gains import (
     measure,
     reproduced,
 )
-from paper.printed import DATA_SETS, HALVES, Half
 from protocol_spec.programs.cli import install_command
 from simulation.population import NAMES, Dataset, Marginal, load
 from tests.support.documents import differences
@@ -44,19 +45,21 @@ SEED = 20_220_102
 HALF = HALVES[0]
 NURSERY = tuple(half for half in HALVES if half.data_set == "nursery")
 DOCS = ROOT / "docs"
+REFERENCES = {"L-SUE", "L-OUE", "L-SUE unprocessed", "L-OUE unprocessed"}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def budgets(**errors: list[float]) -> list[Experiment]:
-    """At every budget each arm has errors 1, 3 in two runs, except those given."""
+def budgets(**errors: list[float]) -> list[Errors]:
+    """At every budget each arm has errors 1, 3 in two runs, references 3, 1, except those given."""
     names = {"L_SUE": "L-SUE", "L_OUE": "L-OUE", "projected": "exact + projection"}
     given = {names.get(name, name): np.array(values) for name, values in errors.items()}
-    every = {name: np.array([1.0, 3.0]) for name in ARMS} | given
-    return [Experiment(HALF.data_set, HALF.ratio, eps_inf, every) for eps_inf in HALF.gains]
+    usual = {name: [3.0, 1.0] if name in REFERENCES else [1.0, 3.0] for name in ARMS}
+    every = {name: np.array(errors) for name, errors in usual.items()} | given
+    return [every] * len(HALF.budgets)
 
 
 def with_gains(half: Half, text: str) -> Half:
-    return replace(half, gains=dict.fromkeys(half.gains, (text, text)))
+    return replace(half, printed=dict.fromkeys(half.printed, (text, text)))
 
 
 # --- what was printed ----------------------------------------------------------------------------
@@ -68,10 +71,10 @@ def test_the_printed_tables_are_complete_and_their_means_are_those_of_the_column
         (name, ratio) for ratio in ("0.3", "0.6") for name in NAMES
     ]
     for half in HALVES:
-        assert list(half.gains) == ["0.5", "1.0", "1.5", "2.0", "2.5", "3.0", "3.5", "4.0"]
+        assert half.budgets == ["0.5", "1.0", "1.5", "2.0", "2.5", "3.0", "3.5", "4.0"]
         for column in (0, 1):
-            shown = mean(Decimal(gains[column]) for gains in half.gains.values())
-            assert abs(shown - Decimal(half.means[column])) <= Decimal("0.01"), half
+            shown = mean(Decimal(half.printed[name][column]) for name in half.budgets)
+            assert abs(shown - Decimal(half.printed["mean"][column])) <= Decimal("0.01"), half
 
 
 # --- the authors' experiment: exact on small cases, and right in the mean ------------------------
@@ -142,7 +145,7 @@ def test_arms_with_the_same_probabilities_share_one_draw() -> None:
 
 def test_the_same_seed_gives_the_same_errors_and_another_seed_others() -> None:
     once, again, other = (
-        [x.errors["exact"].tolist() for x in experiments(HALF, runs=3, seed=seed)]
+        [x["exact"].tolist() for x in experiments(HALF, runs=3, seed=seed)]
         for seed in (SEED, SEED, SEED + 1)
     )
     assert once == again != other
@@ -165,12 +168,8 @@ def test_a_gain_and_its_deviation_by_hand() -> None:
 def test_the_deviation_is_that_of_experiments_of_100_runs() -> None:
     blocks = 40
     rng = np.random.default_rng(SEED)
-    errors = mean_squared_errors(rng, load("nursery"), 2.0, 1.2, 100 * blocks)
-    whole = Experiment("nursery", "0.6", "2.0", errors)
-    parts = [
-        replace(whole, errors={arm: runs[place::blocks] for arm, runs in errors.items()})
-        for place in range(blocks)
-    ]
+    whole = mean_squared_errors(rng, load("nursery"), 2.0, 1.2, 100 * blocks)
+    parts = [{arm: runs[i::blocks] for arm, runs in whole.items()} for i in range(blocks)]
     seen = np.std([measure(part, "ALLOMFREE", "L-OUE").gain for part in parts], ddof=1)
     z = (seen / measure(whole, "ALLOMFREE", "L-OUE").sd - 1) * math.sqrt(2 * (blocks - 1))
     assert abs(z) < 4, f"z = {z:.2f} with seed {SEED}"
@@ -178,28 +177,28 @@ def test_the_deviation_is_that_of_experiments_of_100_runs() -> None:
 
 def test_the_mean_of_a_column_has_the_noise_of_a_mean() -> None:
     comparison = compare(HALF, budgets(ALLOMFREE=[1.0, 2.0]))
-    cell, mean = comparison.cells[1], comparison.mean("L-OUE")
-    assert (mean.printed, mean.reference) == ("35.88", "L-OUE")
-    assert mean.ours.gain == pytest.approx(25)
-    assert mean.ours.sd == pytest.approx(cell.ours.sd / math.sqrt(8))
+    cell, mean = comparison.cells[1], comparison.means[1]
+    assert (mean.printed, mean.over) == ("35.88", "L-OUE")
+    assert mean.ours == pytest.approx(25)
+    assert mean.sd == pytest.approx(cell.sd / math.sqrt(8))
 
 
 def test_improvements_are_relative_to_the_papers_allomfree_on_a_geometric_mean() -> None:
     """ALLOMFREE's mean error is 2; exact halves it, the projection halves it again."""
     some = budgets(exact=[0.5, 1.5], projected=[0.25, 0.75])
     comparison = compare(HALF, some)
-    assert (comparison.exact, comparison.projected) == pytest.approx((0.5, 0.25))
-    assert (comparison.cells[0].exact, comparison.cells[0].projected) == pytest.approx((50, 75))
+    assert (comparison.exact, comparison.both) == pytest.approx((0.5, 0.25))
+    assert (comparison.cells[0].exact, comparison.cells[0].both) == pytest.approx((50, 75))
     mixed = [*budgets(projected=[0.125, 0.375])[:1], *budgets()[1:]]
-    assert compare(HALF, mixed).projected == pytest.approx(geometric_mean([0.125] + 7 * [1.0]))
+    assert compare(HALF, mixed).both == pytest.approx(geometric_mean([0.125] + 7 * [1.0]))
 
 
 def test_agreement_is_judged_by_the_root_mean_square_of_z() -> None:
     """Every cell at the same distance: that distance is the root mean square."""
     runs = budgets(ALLOMFREE=[1.0, 2.0], projected=[0.5, 1.5])
-    ours = compare(HALF, runs).cells[0].ours
+    cell = compare(HALF, runs).cells[0]
     for distance, agrees in [(1.4, True), (-1.4, True), (1.6, False)]:
-        text = str(ours.gain + distance * ours.sd * math.sqrt(1 + 100 / 2))
+        text = str(cell.ours + distance * cell.sd * math.sqrt(1 + 100 / 2))
         comparison = compare(with_gains(HALF, text), runs)
         assert comparison.rms_z == pytest.approx(abs(distance))
         assert (comparison.agrees, reproduced([comparison])) == (agrees, agrees)
@@ -222,9 +221,9 @@ def test_gains_are_printed_with_every_number_and_the_verdict() -> None:
     assert done.exit_code == 0
     assert "2 of 2 half tables agree with the paper's (rms z at most 1.5)" in lines
     for half in NURSERY:
-        for eps_inf, gains in half.gains.items():
-            [line] = [x for x in lines if x.split()[:2] == [eps_inf, gains[0]]]
-            assert (len(line.split()), line.split()[7]) == (13, gains[1])
+        for eps_inf, (over_sue, over_oue) in half.printed.items():
+            [line] = [x.split() for x in lines if x.split()[:2] == [eps_inf, over_sue]]
+            assert (len(line), line[3]) == (5, over_oue)
     assert done.stderr.splitlines() == [
         "1 of 2: nursery, eps_1 = 0.3 eps_inf, 100 runs",
         "2 of 2: nursery, eps_1 = 0.6 eps_inf, 100 runs",
@@ -303,12 +302,23 @@ def test_the_page_in_the_documentation_is_what_the_command_writes(tmp_path: Path
     assert done.stdout.count("\nwrote ") == 6
     written = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     assert {path.name for path in written} == {"reproduction.md"} | {
-        f"paper-{name.replace('_', '-')}.svg" for name in ("variance", *DATA_SETS)
+        f"paper-{name.replace('_', '-')}.svg" for name in ("variance", *NAMES)
     }
     for path in written:
         kept, made = ((top / path).read_text(encoding="utf-8") for top in (DOCS, tmp_path))
         assert differences(kept, made) == [] if path.suffix == ".svg" else kept == made, path
         assert str(tmp_path) not in made
+
+
+def test_a_checkouts_own_page_is_not_written_unless_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = (DOCS / "reproduction.md").stat().st_mtime_ns
+    done = invoke("all", "--runs", "2", halves=NURSERY[:1])
+    assert "wrote reproduction/reproduction.md" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["reproduction"]
+    assert (DOCS / "reproduction.md").stat().st_mtime_ns == before
 
 
 def test_a_number_of_runs_without_a_deviation_is_refused() -> None:
