@@ -21,7 +21,6 @@ from tests.support.documents import PAGES, blocks, name_of, read
 from tests.support.harness import ROOT
 from tutorial_notebook import NOTEBOOK, TUTORIAL, notebook
 
-DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -45,14 +44,6 @@ def test_relative_links_resolve_and_python_compiles(page: Path) -> None:
             assert not anchor or anchor in anchors(other), f"{name_of(page)} links to {target}"
     for block in blocks(read(page), "python"):
         compile(block, name_of(page), "exec")
-
-
-def test_decisions_are_numbered_and_say_why() -> None:
-    numbers = [int(page.name[:4]) for page in DECISIONS]
-    assert numbers == sorted(set(numbers))
-    for page in DECISIONS:
-        if page.name >= "0006":
-            assert {"context", "decision", "consequences"} <= anchors(page), page.name
 
 
 # --- manifests and configurations ----------------------------------------------------------------
