@@ -11,7 +11,7 @@ from typing import Any, Final
 from collector.errors import CollectorError, StorageFailure
 from collector.records import Campaign
 from collector.settings import Settings
-from protocol_spec import Manifest, ManifestError
+from protocol_spec import TRIAL_MARK, Manifest, ManifestError, is_trial
 from protocol_spec.limits import MAX_PURPOSE_LENGTH, MAX_SLUG_LENGTH, MAX_TITLE_LENGTH
 from protocol_spec.programs import signing
 from protocol_spec.programs.cli import install_command
@@ -21,20 +21,15 @@ from protocol_spec.programs.system import create_durably, exposed_mode, write_du
 # --- trials ----------------------------------------------------------------------------------
 # A trial is made from the manifest of a real campaign: short rounds that begin at once, to see the
 # whole system work in minutes. Its name, title and purpose say that it is one, for the owners who
-# are asked to join and for the readers of its results.
+# are asked to join and for the readers of its results; devices go by the title (M117).
 
 ROUNDS: Final = 15
 MIN_REPORTS: Final = 10
-PERIOD_SECONDS: Final = 60
-TRIAL_MARK: Final = "TRIAL: "
+PERIOD_SECONDS: Final = 20
 _SUFFIX: Final = "-trial"
-_PURPOSE: Final = "A trial of the system: its results mean nothing. For: "
-_MEANING: Final = "this is a TRIAL, to see the system at work: its results mean nothing"
+_PURPOSE: Final = "A trial of the system: devices make their answers up. For: "
+_MEANING: Final = "this is a TRIAL: devices make their answers up, and the results mean nothing"
 _DROPPED: Final = ("created", "expires", "devices", "receipt_pages", "retention")
-
-
-def is_trial(manifest: Manifest) -> bool:
-    return manifest.slug.endswith(_SUFFIX) and manifest.title.startswith(TRIAL_MARK)
 
 
 def trial_warnings(manifest: Manifest) -> list[str]:
@@ -83,7 +78,6 @@ def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) 
         "title": (TRIAL_MARK + document["title"])[:MAX_TITLE_LENGTH].strip(),
         "purpose": (_PURPOSE + document["purpose"])[:MAX_PURPOSE_LENGTH].strip(),
         "min_reports": min(MIN_REPORTS, document.get("min_reports", MIN_REPORTS)),
-        "receipt_pages": 1,
         "retention": 3_600,
         "rounds": rounds,
     }

@@ -27,6 +27,8 @@ from protocol_spec import (
     Manifest,
     Mechanism,
     Randomiser,
+    is_trial,
+    made_up_value,
     make_report,
     random_below,
 )
@@ -200,16 +202,12 @@ class Agent:
                 f"{manifest.campaign} has ended; nothing was drawn, sent or spent. "
                 "If it has not, check this device's clock"
             )
+        known, kept = self._taken_part(manifest)
+        if not (is_trial(manifest) or (known and self.store.spent(known).reports)):
+            check_joining(self.store, self.policy, manifest, kept, self.clock.wall())
 
-    def join(
-        self, invitation: Invitation, device: str | None = None, *, known_broker: bool = True
-    ) -> Membership:
-        """Take part: check the policy, draw attribute and rounds for life, remember them.
-
-        Joining again after `leave` continues with the same attribute, rounds and memos.
-        """
-        manifest = invitation.manifest
-        self.check(manifest, invitation.operator)
+    def _taken_part(self, manifest: Manifest) -> tuple[Membership | None, Participation | None]:
+        """The campaign as it was joined before, and what of it outlives a loss."""
         known = {m.name: m for m in self.store.memberships()}.get(manifest.campaign)
         kept = self.store.before_loss(manifest.campaign)
         if known:
@@ -222,13 +220,23 @@ class Agent:
                 "manifests do not get the same name by accident: do not trust this invitation. "
                 "Nothing was changed, drawn, sent or spent"
             )
+        return known, kept
+
+    def join(
+        self, invitation: Invitation, device: str | None = None, *, known_broker: bool = True
+    ) -> Membership:
+        """Take part: check policy and budgets, draw attribute and rounds for life, remember them.
+
+        Joining again after `leave` continues with the same attribute, rounds and memos.
+        """
+        manifest = invitation.manifest
+        self.check(manifest, invitation.operator)
+        known, kept = self._taken_part(manifest)
         if device is not None and not is_device(device):
             raise SettingsError(
                 f"invalid device name {device!r}: use 1 to 32 of a-z, 0-9 and - as --username. "
                 "Nothing was drawn or sent"
             )
-        if not (known and self.store.spent(known).reports):
-            check_joining(self.store, self.policy, manifest, kept, self.clock.wall())
         if kept is None:
             attribute = random_below(len(manifest.attributes), self._entropy)
             kept = Participation("", attribute, -1, 0, manifest.digest)
@@ -279,9 +287,7 @@ class Agent:
         manifest, name = membership.manifest, membership.name
         self.policy.for_joined.check(manifest)
         self.policy.check_operator(name, membership.operator)
-        index = index_of_value(membership.attribute, read)
-        if index is None and not self.store.memos(name):
-            index = stand_in(membership.attribute, self._entropy)
+        index = self._index(membership, read)
         body, memo, is_new = self._answer(membership, index)
         encoded = make_report(manifest, allowed.round, membership.attribute_index, body).encode()
         self.trace("report drawn")
@@ -291,6 +297,16 @@ class Agent:
         self.store.record(membership, drawn)
         self.trace("report committed")
         return report
+
+    def _index(self, member: Membership, read: ReadValue) -> int | None:
+        """What to answer, as an index in the domain; None for the memo used last. In a trial
+        nothing is read: the value is made up (M117)."""
+        index = None if member.is_trial else index_of_value(member.attribute, read)
+        if index is not None or self.store.memos(member.name):
+            return index
+        if member.is_trial:
+            return made_up_value(member.attribute.k, self._entropy)
+        return stand_in(member.attribute, self._entropy)
 
     def _answer(self, member: Membership, index: int | None) -> tuple[bytes, Memo | None, bool]:
         """The bytes, the memo they were drawn from, and whether it is new; no memo where the

@@ -11,7 +11,7 @@ import math
 from typing import Any, Final
 
 from edge_client.language import message, number, say, say_count
-from protocol_spec import Manifest, Often, Phrase, Shift
+from protocol_spec import Manifest, Often, Phrase, Shift, is_trial
 
 SIMPLE: Final = (2, 3, 4, 5, 6, 8, 10, 20)
 NEAR: Final = 0.02
@@ -105,5 +105,7 @@ def how_often(manifest: Manifest) -> str:
 
 def bound(manifest: Manifest) -> str:
     """The most that can ever be booked, and why."""
+    if is_trial(manifest):
+        return say("epsilon 0: the answers are made up")
     why, epsilon = words(manifest, 0)["bound"], number(manifest.lifetime_epsilon)
     return say("at most epsilon {bound}: {why}", bound=epsilon, why=why)

@@ -39,6 +39,7 @@ from edge_client.text import (
     rounds_text,
     shifts_text,
     total_text,
+    trial_text,
 )
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.cli import typed
@@ -254,6 +255,9 @@ def _campaign(device: DeviceState, membership: Membership) -> str:
     joined = facts["status"] == "joined"
     state = facts["state"] if joined else f"{say(facts['status'])}: {facts['state']}"
     now = say("{purpose}. Now: {state}.", purpose=facts["purpose"], state=state)
+    trial, revealed = [trial_text()], _paragraphs(total_text(facts))
+    if not facts["trial"]:
+        trial, revealed = [], _revealed(facts) + _curve(device, membership)
     stays = (
         f"{_bullets(facts['never_leaves'])}"
         f"{_paragraphs(say('What the broker sees all the same:'))}"
@@ -261,9 +265,9 @@ def _campaign(device: DeviceState, membership: Membership) -> str:
     )
     return "".join(
         [
-            f"<h2>{escape(facts['title'])}</h2>{_paragraphs(now, kind='soft')}",
+            f"<h2>{escape(facts['title'])}</h2>{_paragraphs(now, *trial, kind='soft')}",
             _section(say("What leaves"), _leaves(facts)),
-            _section(say("What that has revealed"), _revealed(facts) + _curve(device, membership)),
+            _section(say("What that has revealed"), revealed),
             _section(say("The last reports"), _reports(facts)),
             _section(say("What does not leave"), stays),
             _section(say("Who gets it, and until when"), _who(facts), folded=True),

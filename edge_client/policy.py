@@ -20,7 +20,7 @@ from edge_client.errors import PolicyRefusal, SettingsError
 from edge_client.records import Membership
 from edge_client.store import Store
 from edge_client.store.highwater import Participation
-from protocol_spec import Manifest, parse_duration
+from protocol_spec import Manifest, is_trial, parse_duration
 from protocol_spec.limits import KEY_BYTES
 from protocol_spec.mechanisms import MECHANISMS
 
@@ -91,11 +91,17 @@ class Policy:
         return replace(self, **unset)  # type: ignore[arg-type] # no number of values is too large
 
     def check(self, manifest: Manifest) -> None:
-        """Raise `PolicyRefusal` if a campaign asks for more than the owner allows."""
+        """Raise `PolicyRefusal` if a campaign asks for more than the owner allows. A trial reveals
+        nothing; what it costs is traffic."""
         name, period = manifest.campaign, manifest.rounds.period
         if not any(fnmatchcase(name, pattern) for pattern in self.campaigns):
             what = "is not among the campaigns allowed"
             raise _refusal(name, "campaigns", what, [*self.campaigns, name])
+        if period < self.min_period:
+            what = f"asks every {period} s, more often than {self.min_period} s"
+            raise _refusal(name, "min_period", what, period)
+        if is_trial(manifest):
+            return
         if manifest.reporting not in self.mechanisms:
             what = f"uses the mechanism {manifest.reporting!r}, which is not among those allowed"
             if MECHANISMS[manifest.reporting].rules.shows_changes:
@@ -107,9 +113,6 @@ class Policy:
         ):
             if asked > getattr(self, limit):
                 raise _refusal(name, limit, what.format(asked, getattr(self, limit)), asked)
-        if period < self.min_period:
-            what = f"asks every {period} s, more often than {self.min_period} s"
-            raise _refusal(name, "min_period", what, period)
         names = [attribute.name for attribute in manifest.attributes]
         more = [n for n in names if not any(fnmatchcase(n, pattern) for pattern in self.sources)]
         if more:
@@ -217,7 +220,10 @@ def check_joining(
 
 
 def check_draw(store: Store, policy: Policy, membership: Membership, now: float) -> None:
-    """Before a first memo or an answer: the owner may have lowered a budget since joining."""
+    """Before a first memo or an answer: the owner may have lowered a budget since joining. A trial
+    is charged nothing."""
+    if membership.is_trial:
+        return
     name, needed = membership.name, membership.mechanism.charge
     for source in (membership.attribute.name, None):
         policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
@@ -239,6 +245,7 @@ def used(store: Store, source: str | None, campaign: str | None, now: float) -> 
         max(0.0, member.mechanism.lifetime_epsilon - store.spent(member).charged)
         for member in store.memberships()
         if member.name != campaign
+        and not member.is_trial
         and now < member.manifest.expires
         and source in (None, member.attribute.name)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from protocol_spec import Attribute, Manifest, Mechanism, Topics
+from protocol_spec import Attribute, Manifest, Mechanism, Topics, is_trial
 from protocol_spec.programs.settings import BrokerUrl
 
 Trace = Callable[[str], None]
@@ -83,6 +83,11 @@ class Membership:
     @property
     def mechanism(self) -> Mechanism:
         return self.manifest.mechanisms[self.attribute_index]
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether its answers are made up: then it is charged nothing (M117)."""
+        return is_trial(self.manifest)
 
     @cached_property
     def topics(self) -> Topics:

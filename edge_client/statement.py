@@ -18,7 +18,15 @@ from edge_client.language import message, say
 from edge_client.policy import used
 from edge_client.records import Invitation, Membership, Queued, Treatment
 from edge_client.status import last_heartbeat
-from protocol_spec import Manifest, Rejected, Spending, Topics, decode_report, make_report
+from protocol_spec import (
+    Manifest,
+    Rejected,
+    Spending,
+    Topics,
+    decode_report,
+    is_trial,
+    make_report,
+)
 
 Facts = dict[str, Any]
 """Ready for JSON. The functions here that return them are the only place where keys are made."""
@@ -97,15 +105,17 @@ def joined_facts(membership: Membership) -> Facts:
         "device": membership.device,
         "attribute": membership.attribute.name,
         "rounds": _drawn_rounds(membership),
+        "trial": membership.is_trial,
         "warning": words(membership.manifest, membership.attribute_index)["warning"],
     }
 
 
 def _about(manifest: Manifest) -> Facts:
     """Who asks, what for, until when, and what can be seen of it."""
-    rounds = manifest.rounds
+    rounds, trial = manifest.rounds, is_trial(manifest)
     return {
         "campaign": manifest.campaign,
+        "trial": trial,
         "title": manifest.title,
         "purpose": manifest.purpose,
         "owner": manifest.owner,
@@ -120,8 +130,8 @@ def _about(manifest: Manifest) -> Facts:
         "max_values": manifest.max_values,
         "reporting": manifest.reporting,
         "answers": how_often(manifest),
-        "charge": manifest.mechanisms[0].charge,
-        "lifetime_epsilon": manifest.lifetime_epsilon,
+        "charge": 0.0 if trial else manifest.mechanisms[0].charge,
+        "lifetime_epsilon": 0.0 if trial else manifest.lifetime_epsilon,
         "bound": bound(manifest),
         "never_leaves": [say(line) for line in NEVER_LEAVES],
         "broker_sees": [say(line) for line in BROKER_SEES],
@@ -257,7 +267,7 @@ def _campaign_status(client: DeviceState, membership: Membership) -> Facts:
         "reports": spent.reports,
         "epsilon_exact": spent.exact,
         "epsilon_charged": spent.charged,
-        "epsilon_bound": membership.mechanism.lifetime_epsilon,
+        "epsilon_bound": 0.0 if membership.is_trial else membership.mechanism.lifetime_epsilon,
     }
 
 
@@ -267,7 +277,7 @@ def _most_spent(client: DeviceState, membership: Membership) -> Spending:
     The number of memos would reveal how often the value changed; with one memo there is no doubt.
     """
     spent, most = client.store.spent(membership), membership.mechanism.memos
-    if most <= 1:
+    if most <= 1 or membership.is_trial:
         return spent
     charged = min(spent.reports, most) * membership.mechanism.charge
     return Spending(0, spent.reports, charged, charged)

@@ -66,6 +66,13 @@ def shifts_text(facts: Facts) -> str:
     )
 
 
+def trial_text() -> str:
+    return say(
+        "This is a trial: this device answers with a value that it makes up at random. None of "
+        "your values is read, and nothing is charged."
+    )
+
+
 def reports_text(count: int) -> str:
     return say_count(count, "{count} report", "{count} reports")
 
@@ -104,7 +111,8 @@ def invitation_text(facts: Facts) -> str:
         "one, {answers}, with noise added here:",
         answers=facts["answers"],
     )
-    lines = [*_about_lines(facts), *_trust_lines(facts), "", *_wrap(agreeing)]
+    trial = ["", *_wrap(trial_text())] if facts["trial"] else []
+    lines = [*_about_lines(facts), *_trust_lines(facts), *trial, "", *_wrap(agreeing)]
     for attribute in facts["attributes"]:
         lines += ["", *_attribute_lines(attribute)]
     lines += [
@@ -185,7 +193,8 @@ def joined_text(facts: Facts) -> str:
         attribute=quoted(facts["attribute"]),
     )
     warning = _wrap(facts["warning"]) if facts["warning"] else []
-    return "\n".join(["", joined, *_rounds_lines(facts["rounds"]), *warning])
+    trial = _wrap(trial_text()) if facts["trial"] else []
+    return "\n".join(["", joined, *trial, *_rounds_lines(facts["rounds"]), *warning])
 
 
 # --- show and status -----------------------------------------------------------------------------
@@ -205,6 +214,7 @@ def campaign_text(facts: Facts) -> str:
     lines = [
         *_about_lines(facts),
         f"{_label('Status')}{say(facts['status'])}: {facts['state']}",
+        *(["", *_wrap(trial_text())] if facts["trial"] else []),
         "",
         say("This device drew one question for life:"),
         *_attribute_lines(facts["drawn_attribute"]),

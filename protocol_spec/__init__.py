@@ -40,6 +40,7 @@ _PUBLIC: Final = {
     "decode_result",
     "schedule": "Schedule",
     "topics": "DEFAULT_NAMESPACE Topics parse_from_device",
+    "trial": "TRIAL_MARK is_trial made_up_frequencies made_up_value",
 }
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from protocol_spec.results import *
     from protocol_spec.schedule import *
     from protocol_spec.topics import *
+    from protocol_spec.trial import *
 else:
     _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
     __all__ = sorted(_MODULES)  # noqa: PLE0605

@@ -29,10 +29,9 @@ from collector.brokers.choose import choose_broker
 from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import read_store
 from collector.health import examine
-from collector.opening import is_trial
 from collector.records import Campaign
 from collector.settings import Settings, resolve
-from protocol_spec import AllomfreeError, Attribute
+from protocol_spec import AllomfreeError, Attribute, is_trial
 from testbed.agents import AgentProcesses, Readings
 
 DEVICES = "how many; 100, or ALLOMFREE_TRIAL_DEVICES, unless given"

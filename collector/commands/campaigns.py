@@ -31,7 +31,7 @@ from collector.commands.options import (
 from collector.data_dir import existing_store, open_store, read_store
 from collector.errors import CollectorError
 from collector.health import examine
-from collector.opening import OperatorKey, is_for_others, is_trial, read_campaign, remember_address
+from collector.opening import OperatorKey, is_for_others, read_campaign, remember_address
 from collector.planning import (
     AttributePlan,
     MechanismPlan,
@@ -45,7 +45,7 @@ from collector.results.tables import instant
 from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
-from protocol_spec import Manifest, ManifestError, ParameterError, Problem
+from protocol_spec import Manifest, ManifestError, ParameterError, Problem, is_trial
 from protocol_spec.limits import PAGE_TAGS
 from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS
 from protocol_spec.programs.cli import AS_JSON, completed
@@ -185,7 +185,7 @@ _USUAL_MIN_PERIOD_SECONDS: Final = 3_600  # what devices allow without a policy 
 @click.option(
     "--trial-round",
     type=DURATION,
-    default="1m",
+    default="20s",
     show_default=True,
     envvar="ALLOMFREE_TRIAL_ROUND",
     metavar="DURATION",
@@ -202,8 +202,8 @@ def open(  # noqa: A001 - the verb
 ) -> None:
     """Check a manifest, sign it if it names you as its operator, open it and publish it.
 
-    With --trial, a separate campaign is opened that is marked as a trial: rounds of a minute that
-    begin now, histograms from 10 reports on.
+    With --trial, a separate campaign is opened that is marked as a trial: rounds of 20 s that begin
+    now, histograms from 10 reports on, and devices that make their answers up.
 
     \b
     allomfree-collector open heat.toml --broker mqtts://broker.example

@@ -23,7 +23,7 @@ from collector.results import tables
 from collector.results.estimates import compare
 from collector.results.facts import (
     chosen_results,
-    read_truth,
+    known_truth,
     result_facts,
     role_of,
     status_facts,
@@ -201,7 +201,7 @@ def estimate(
     ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
     if ink.colour:
         allow_colours()  # a manifest's texts hold no control characters
-    truth = read_truth(settings.data_dir, found.name) or {}
+    truth = known_truth(settings.data_dir, found) or {}
     drawn = (plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"])) for f in facts)
     show(facts, as_json, lambda _: "\n\n".join(drawn))
 
@@ -323,7 +323,7 @@ def export(
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
     if figure is not None:
-        truth = read_truth(settings.data_dir, found.name)
+        truth = known_truth(settings.data_dir, found)
         _write_file("--figure", figure, charts.figure(found, results, truth, figure))
     if output is not None:
         _write_file("--output", output, tables.content(found, results, file_format))

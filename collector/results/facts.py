@@ -23,7 +23,15 @@ from collector.results.tables import bin_ends, histogram, instant, of_result
 from collector.results.words import Facts, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store
-from protocol_spec import Attribute, Numbers, Outcome, Result, largest_shift
+from protocol_spec import (
+    Attribute,
+    Numbers,
+    Outcome,
+    Result,
+    is_trial,
+    largest_shift,
+    made_up_frequencies,
+)
 from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
@@ -274,7 +282,7 @@ def campaign_facts(store: Store, found: Campaign, directory: Path, now: float, l
         "period_seconds": schedule.period,
         "grace_seconds": schedule.grace,
         "expires": instant(manifest.expires),
-        "simulation": read_truth(directory, found.name) is not None,
+        "simulation": known_truth(directory, found) is not None,
         "attributes": [_attribute(found, i) for i in range(len(manifest.attributes))],
         "latest_rounds": _rounds(store, found, now, last),
         "reporting": manifest.reporting,
@@ -450,8 +458,16 @@ def read_truth(directory: Path, campaign: str) -> dict[str, list[float]] | None:
         ) from None
 
 
+def known_truth(directory: Path, found: Campaign) -> dict[str, list[float]] | None:
+    """The true frequencies by attribute, of a simulation or of a trial, in which devices make
+    their values up; None if the campaign is real."""
+    if is_trial(found.manifest):
+        return {a.name: made_up_frequencies(a.k) for a in found.manifest.attributes}
+    return read_truth(directory, found.name)
+
+
 def truth_of(directory: Path, found: Campaign, attribute: str) -> list[float] | None:
-    """The true frequencies of one attribute, if the campaign is a simulation that knows them."""
-    truth = (read_truth(directory, found.name) or {}).get(attribute)
+    """The true frequencies of one attribute, if they are known."""
+    truth = (known_truth(directory, found) or {}).get(attribute)
     k = found.manifest.attributes[attribute_index(found, attribute)].k
     return truth if truth is not None and len(truth) == k else None

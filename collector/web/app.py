@@ -26,7 +26,7 @@ from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import compare, most_interesting
-from collector.results.facts import latest_results, pooled_result, read_truth
+from collector.results.facts import known_truth, latest_results, pooled_result
 from collector.results.tables import content
 from collector.results.words import Facts, rounds_name
 from collector.store import Store
@@ -231,7 +231,7 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, file_format: st
     with pages.store() as store:
         found = store.campaign(words["campaign"])
         data = facts.campaign_facts(store, found, pages.directory, time.time(), _last(query))
-        truth = read_truth(pages.directory, found.name) or {}
+        truth = known_truth(pages.directory, found) or {}
         for i, a in enumerate(found.manifest.attributes if file_format == "html" else ()):
             true = truth.get(a.name)
             bars = _pooled_bars(store, found, i, true, CARD_BARS)

@@ -16,7 +16,7 @@ from edge_client.language import ENGLISH, in_language, message, say
 from edge_client.records import Invitation
 from edge_client.settings import REMEMBERED, Settings
 from edge_client.status import last_heartbeat
-from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError
+from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError, is_trial
 from protocol_spec.programs.cli import AS_JSON, print_facts, typed
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ def _facts(client: EdgeClient, settings: Settings, invitation: Invitation) -> Fa
     from edge_client import statement  # noqa: PLC0415 - `run` does not need it
     from edge_client.sources import unreadable  # noqa: PLC0415
 
-    connector, broker = client.connector, invitation.broker
+    connector, broker, asked = client.connector, invitation.broker, invitation.manifest
     return statement.invitation_facts(
         invitation,
         connector.username(broker),
         credentials=connector.treatment(broker),
         operator_name=settings.policy.operator_name(invitation.operator),
-        sources=unreadable(invitation.manifest.attributes, settings.sources),
+        sources=[] if is_trial(asked) else unreadable(asked.attributes, settings.sources),
     )
 
 

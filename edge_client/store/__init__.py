@@ -304,7 +304,7 @@ class Store:
                     "UPDATE memo SET reports = reports + 1 WHERE campaign = ? AND value = ?",
                     (name, memo.value),
                 )
-            if memo is None or draw.is_new:
+            if (memo is None or draw.is_new) and not membership.is_trial:
                 source, reason = membership.attribute.name, mechanism.booked_as
                 self.book(LedgerLine(report.drawn, name, source, mechanism.charge, reason))
             self._queue(name, draw)
@@ -374,7 +374,11 @@ class Store:
         )
 
     def spent(self, membership: Membership) -> Spending:
-        """What a campaign has cost so far, exactly and as booked."""
+        """What a campaign has cost so far, exactly and as booked; a trial costs nothing."""
+        spent = self._drawn(membership)
+        return replace(spent, exact=0.0, charged=0.0) if membership.is_trial else spent
+
+    def _drawn(self, membership: Membership) -> Spending:
         mechanism = membership.mechanism
         if mechanism.memos == 0:  # each answer is booked when it is drawn
             spent = mechanism.spending([membership.answers])

@@ -16,6 +16,7 @@ import { readManifest, Refused } from "./lib/manifest.js";
 import { Memory, MemoryLost } from "./lib/memory.js";
 import { isSigned, topicsOf } from "./lib/messages.js";
 import { systemEntropy, uniform } from "./lib/noise.js";
+import { isTrial } from "./lib/trial.js";
 
 class Mistake extends Error {}
 
@@ -87,6 +88,7 @@ function explain(manifest) {
   say(`${shown(manifest.title)}\n${shown(manifest.purpose)}`);
   say(`owner ${shown(manifest.owner)}, contact ${shown(manifest.contact)}; signed by ${signed}`);
   say(`digest ${manifest.digest.toString("hex")}`);
+  if (isTrial(manifest)) say("a trial: the answers are made up here, no value is read, nothing is charged");
   say(`one question of ${manifest.attributes.length}, drawn at random, for life:`);
   for (const each of manifest.attributes) say(`  ${each.name}: ${shown(each.question)}`);
   say(`eps_inf ${manifest.eps_inf}, eps_1 ${manifest.eps_1}, reporting ${manifest.reporting}`);

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join as path } from "node:path";
 import test from "node:test";
 import { Device, join } from "./lib/device.js";
+import { readManifest } from "./lib/manifest.js";
 import { Memory, MemoryLost } from "./lib/memory.js";
 import { decodeMessage, encodeMessage, tagOf } from "./lib/messages.js";
 
@@ -14,11 +15,18 @@ const { good } = JSON.parse(readFileSync(path(VECTORS, "manifests.json"), "utf8"
 const campaign = (name) => Buffer.from(good.find((each) => each.name === name).hex, "hex");
 const address = { broker: { tls: false, host: "localhost", port: 1 }, namespace: "allomfree" };
 
+/** The manifest under a title of the same length that marks it as a trial. */
+const asTrial = (bytes) => {
+  const { title } = readManifest(bytes);
+  const at = bytes.indexOf(title);
+  return Buffer.concat([bytes.subarray(0, at), Buffer.from("TRIAL: ".padEnd(title.length, "x")), bytes.subarray(at + title.length)]);
+};
+
 /** A device that has joined, with a value that the test sets, and a steady clock that it moves. */
-function joined(name, { now } = {}) {
+function joined(name, { now, change = (bytes) => bytes } = {}) {
   const folder = mkdtempSync(path(tmpdir(), "device-"));
   const memory = new Memory(folder);
-  join(memory, campaign(name), { address, device: "k7f3-0b2q", now });
+  join(memory, change(campaign(name)), { address, device: "k7f3-0b2q", now });
   const found = { folder, steady: 1000, values: {}, reads: 0 };
   const source = () => {
     found.reads += 1;
@@ -60,6 +68,15 @@ test("a value beyond max_values is answered from the last memo, and so is none a
   assert.equal(one.state().charged, one.device.manifest.eps_inf);
   const lengths = Object.values(one.state().outbox).map((bytes) => bytes.length);
   assert.equal(new Set(lengths).size, 1);
+});
+
+test("in a trial the value is made up: nothing is read or charged", () => {
+  const one = joined("plain", { change: asTrial });
+  one.values = { door: "open" };
+  for (const round of [0, 1, 2]) assert.equal(one.draw(round), true);
+  assert.equal(one.reads, 0);
+  assert.equal(Object.keys(one.state().memos).length, 1);
+  assert.equal(one.state().charged, 0);
 });
 
 test("the source is read only when a report is due", () => {

@@ -6,6 +6,7 @@ import { placeOf, readManifest } from "./manifest.js";
 import { decodeMessage, hasTag, pageOf, reportOf, tagOf, topicsOf } from "./messages.js";
 import { RESEND, pause } from "./link.js";
 import { systemEntropy, uniform } from "./noise.js";
+import { isTrial, madeUpValue } from "./trial.js";
 import { mostMemos, randomiser } from "./mechanisms.js";
 
 const NAME_LETTERS = "abcdefghijklmnopqrstuvwxyz234567";
@@ -33,7 +34,7 @@ export function join(memory, manifestBytes, { address, device, now = Date.now() 
       lastRound: -1,
       outbox: {}, // round: bytes, until a receipt or the deadline
       pace: null,
-      charged: manifest.reporting === "once" ? manifest.eps_inf : 0,
+      charged: manifest.reporting === "once" && !isTrial(manifest) ? manifest.eps_inf : 0,
     };
   });
 }
@@ -86,7 +87,7 @@ export class Device {
         kept = { memo: draws.memoize(key).toString("hex"), reports: 0 };
         if (most > 0) {
           next.memos[key] = kept;
-          next.charged += this.manifest.eps_inf;
+          if (!isTrial(this.manifest)) next.charged += this.manifest.eps_inf;
         }
       }
       const answer = draws.report(Buffer.from(kept.memo, "hex"), kept.reports);
@@ -103,9 +104,11 @@ export class Device {
    * device always answers: without a usable value as M79 and M86 say. */
   #key(attribute, draws, most) {
     const { memos, lastKey } = this.#joined;
-    const place = placeOf(attribute, this.#value(attribute.name));
+    const trial = isTrial(this.manifest); // nothing is read (M117)
+    const place = trial ? null : placeOf(attribute, this.#value(attribute.name));
     if (place === null && lastKey !== null && most > 0) return lastKey;
-    const key = draws.key(place ?? uniform(attribute.k, systemEntropy));
+    const other = trial ? madeUpValue : uniform;
+    const key = draws.key(place ?? other(attribute.k, systemEntropy));
     if (most === 0 || memos[key] !== undefined || Object.keys(memos).length < most) return key;
     return lastKey;
   }

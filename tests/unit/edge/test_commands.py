@@ -64,7 +64,7 @@ def test_join_previews_without_joining_and_prints_json(asked: Path, join: Cli, s
     assert [a["attribute"] for a in preview["attributes"]] == ["fuel"]
     assert rows(state)["campaign"] == []
     facts = facts_of(join("--json", "--yes"))
-    assert facts.keys() == {"campaign", "device", "attribute", "rounds", "warning"}
+    assert facts.keys() == {"campaign", "device", "attribute", "rounds", "trial", "warning"}
     assert facts_of(join("--json", answer="y\n")) == facts
 
 
@@ -362,17 +362,16 @@ def test_declining_what_is_joined_already_says_that_the_device_stays(
 def test_a_refusal_shows_the_line_that_would_allow_it(
     join: Cli, asked: Path, state: Path, config: Path, policy: str, line: str
 ) -> None:
-    """A preview shows the campaign all the same; budgets are checked when it is joined."""
+    """A preview shows the campaign all the same."""
     config.write_text(f"[policy]\n{policy}\n")
     refused = join("--config", config, "--yes")
     line = line.format(name=Manifest.from_file(asked).campaign)
     change = f"change policy.{line.partition(' ')[0]} in {config}: {line}, below [policy]"
     assert refused.exit_code == 3
     assert refused.stderr.endswith(f"If you agree to it, {change}\n")
-    if "budget" not in policy:
-        preview = join("--config", config, "--preview")
-        assert (preview.exit_code, preview.stderr) == (3, refused.stderr)
-        assert "What heats your home?" in preview.stdout
+    preview = join("--config", config, "--preview")
+    assert (preview.exit_code, preview.stderr) == (3, refused.stderr)
+    assert "What heats your home?" in preview.stdout
     assert rows(state)["campaign"] == []
     config.write_text(f"[policy]\n{line}\n")
     assert join("--config", config, "--yes").exit_code == 0

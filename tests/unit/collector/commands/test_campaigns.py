@@ -15,9 +15,7 @@ import pytest
 from collector.data_dir import open_store, read_store
 from collector.opening import (
     ADDRESS_FILE,
-    TRIAL_MARK,
     is_for_others,
-    is_trial,
     join_link,
     read_campaign,
     trial_of,
@@ -26,7 +24,7 @@ from collector.records import Campaign
 from edge_client import EdgeClient
 from edge_client.errors import PolicyRefusal
 from edge_client.policy import Policy
-from protocol_spec import Manifest, ManifestError
+from protocol_spec import TRIAL_MARK, Manifest, ManifestError, is_trial
 from protocol_spec.programs.settings import parse_invitation
 from testbed.brokers import BROKERS
 from tests.support.campaigns import manifest_text
@@ -196,7 +194,7 @@ def test_open_prints_the_policy_that_allows_short_rounds(cli: Cli, data: Path) -
     """A device refuses them otherwise, whatever join line is given to its owner."""
     words = ("--trial", "--data-dir", data, "--broker", NOBODY)
     text = cli("open", HEAT, *words).stdout
-    assert "Devices refuse rounds as short as 60 s unless their configuration has:" in text
+    assert "Devices refuse rounds as short as 20 s unless their configuration has:" in text
     (given,) = re.findall(r"    (\[policy\])\n    (.*)\n", text)
     with closing(read_store(data)) as store:
         trial = store.campaign(None).manifest
@@ -227,10 +225,14 @@ def test_every_result_of_a_trial_is_marked(cli: Cli, data: Path) -> None:
         campaign = store.campaign(None)
         store.commit([candidate(campaign, device, 0, 0, device % 6) for device in range(12)], [])
     text = cli("estimate", "--round", "0", "--data-dir", data).stdout
-    assert "careful: this is a TRIAL, to see the system at work: its results mean nothing" in text
+    assert (
+        "careful: this is a TRIAL: devices make their answers up, and the results mean nothing"
+        in text
+    )
     plotted = cli("estimate", "--plot", "--round", "0", "--data-dir", data).stdout
     for output in (text, plotted):
         assert "What heats your home? (a TRIAL)" in output
+    assert "●" in plotted, "how often devices make up each value is known"
     assert "TRIAL: How homes are heated" in cli("status", "--data-dir", data).stdout
 
 
