@@ -98,7 +98,8 @@ def report_fault(report: Report, manifest: Manifest) -> Rejected | None:
         return Rejected(fault, f"attribute {report.attribute}")
     if report.round >= manifest.rounds.count:
         return Rejected(Outcome.EARLY, f"round {report.round} of {manifest.rounds.count}")
-    return None
+    fault = manifest.mechanisms[report.attribute].round_fault(report.body, report.round)
+    return None if fault is None else Rejected(fault, f"round {report.round}")
 
 
 def _body_fault(report: Report, manifest: Manifest) -> Outcome | None:

@@ -34,6 +34,8 @@ class Outcome(StrEnum):
     BAD_LENGTH = "bad_length", "the body has another length than the attribute asks for"
     BAD_PADDING = "bad_padding", "bits behind the last value are set"
     BAD_VALUE = "bad_value", "the reported value is outside the attribute's domain"
+    BAD_LEVEL = "bad_level", "a level that the device cannot have reached by this round"
+    TOO_MANY = "too_many", "the device has answered in as many rounds as it was asked to"
     TOPIC_MISMATCH = "topic_mismatch", "the topic is not one a device reports on"
     RETAINED = "retained", "published as retained, so it may be old; reports never are"
     REVOKED = "revoked", "the device's credential was revoked"

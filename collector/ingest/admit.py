@@ -223,7 +223,7 @@ class ReportPrefixCache:
             attribute,
             manifest.rounds.opens(number),
             hashed_for_tag(manifest, number),
-            _reader(manifest.mechanisms[attribute], cut, len(payload) - cut),
+            _reader(manifest.mechanisms[attribute], number, cut, len(payload) - cut),
         )
 
     def _find(self, topics: Sequence[str | None]) -> list[Sender | None]:
@@ -322,7 +322,9 @@ def _first_words(hashes: Iterable[bytes]) -> np.ndarray[tuple[int], np.dtype[np.
     return np.frombuffer(b"".join(hashes), ">u4")[::8]
 
 
-def _reader(mechanism: Mechanism, cut: int, length: int) -> Callable[[bytes, str], bytes | None]:
+def _reader(
+    mechanism: Mechanism, number: int, cut: int, length: int
+) -> Callable[[bytes, str], bytes | None]:
     """What is counted of a report whose body begins at `cut`; None if its body has a fault."""
     end = cut + mechanism.answer_bytes
     zeros = bytes(cut + length - end)
@@ -333,8 +335,9 @@ def _reader(mechanism: Mechanism, cut: int, length: int) -> Callable[[bytes, str
         return None if faulty else payload[cut:end]
 
     def anything(payload: bytes, device: str) -> bytes | None:
-        if payload[end:] != zeros or mechanism.fault(payload[cut:end]) is not None:
-            return None
-        return counted_body(payload[cut:], mechanism, device)
+        answer = payload[cut:end]
+        fault = mechanism.fault(answer) or mechanism.round_fault(answer, number)
+        faulty = fault is not None or payload[end:] != zeros
+        return None if faulty else counted_body(payload[cut:], mechanism, device)
 
     return bits if mechanism.counted_as_sent and mechanism.counted.unary else anything

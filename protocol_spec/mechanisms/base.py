@@ -194,6 +194,10 @@ class Mechanism(ABC):
         """Why bytes of the right length are not an answer, or None when they are."""
         return self.counted.fault(answer)
 
+    def round_fault(self, answer: bytes, number: int) -> Outcome | None:  # noqa: ARG002
+        """Why an answer cannot have been given in that round, or None when it can."""
+        return None
+
     def supported(self, body: bytes, device: str) -> Support:  # noqa: ARG002 - same for all devices
         """What a valid report of that device counts as."""
         return Support(0, body[: self.answer_bytes])

@@ -151,6 +151,10 @@ class Nested(Mechanism):
             return Outcome.BAD_VALUE
         return self.counted.fault(answer[1:])
 
+    def round_fault(self, answer: bytes, number: int) -> Outcome | None:
+        """A device sends one report in a round, and begins with level 1."""
+        return Outcome.BAD_LEVEL if answer[0] > number + 1 else None
+
     def supported(self, body: bytes, device: str) -> Support:  # noqa: ARG002 - same for all devices
         return Support(body[0] - 1, body[1 : self.answer_bytes])
 

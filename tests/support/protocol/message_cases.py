@@ -492,6 +492,8 @@ def unfit() -> Iterator[tuple[str, str, bytes, str]]:
         wire.report(DIGESTS["plain"], 99, 1, b""),
         "bad_attribute",
     )
+    early = wire.report(DIGESTS["steps"], 1, 0, b"\x03\x01\x00\x00\x00")
+    yield "steps", "level 3 in the second round", early, "bad_level"
     yield "plain", "then the round", wire.report(DIGESTS["plain"], 30, 0, b"\x02"), "early"
 
 

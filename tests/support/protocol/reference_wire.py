@@ -22,6 +22,8 @@ OUTCOMES = (
     "bad_length",
     "bad_padding",
     "bad_value",
+    "bad_level",
+    "too_many",
     "topic_mismatch",
     "retained",
     "revoked",

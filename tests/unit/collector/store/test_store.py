@@ -514,15 +514,22 @@ def test_all_bodies_have_one_length_and_end_in_zeros(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reporting", "start"), [("hashed", b"\2"), ("nested", b"\0"), ("nested", b"\xff")]
+    ("reporting", "start", "expected"),
+    [
+        ("hashed", b"\2", Outcome.BAD_VALUE),
+        ("nested", b"\0", Outcome.BAD_VALUE),
+        ("nested", b"\xff", Outcome.BAD_VALUE),
+        ("nested", b"\2", Outcome.BAD_LEVEL),
+    ],
 )
-def test_cells_and_levels_that_do_not_exist_are_refused(
-    store: Store, tmp_path: Path, reporting: str, start: bytes
+def test_cells_and_levels_that_nobody_can_have_are_refused(
+    store: Store, tmp_path: Path, reporting: str, start: bytes, expected: Outcome
 ) -> None:
+    """Also behind a prefix that is known from a good report."""
     opened = Opened(store, reporting, DeviceKey(tmp_path / "device.key"))
     manifest = opened.campaign.manifest
     body = start.ljust(manifest.body_bytes, b"\0")
     bad = Report(digest8(manifest), 0, FUEL_INDEX, body).encode()
-    assert opened.outcome(Message(Topics(manifest.campaign).report("d-1"), bad)) is (
-        Outcome.BAD_VALUE
-    )
+    for _ in range(2):
+        assert opened.outcome(Message(Topics(manifest.campaign).report("d-1"), bad)) is expected
+        opened.count(opened.device("d-2").message(0, 1))
