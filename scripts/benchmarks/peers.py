@@ -1,7 +1,6 @@
 """The same work by multi-freq-ldpy and pure-ldp, in turns, on the same inputs; and the simulator's
 cost at each depth. Speed is CPU time, which other programs on the machine disturb least; a ratio
-above 1 means that ours takes less.
-"""
+above 1 means that ours takes less."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from simulation import depths
 from simulation.bulk import BulkRandomiser, count
 from simulation.fleet import Fleet
 from simulation.population import Behaviour, Dataset, load
-from testbed.processes import peak_memory_mib
+from testbed.processes import TestbedError, peak_memory_mib
 
 Values = npt.NDArray[np.int64]
 
@@ -67,7 +66,7 @@ PINS: Final = (
 )
 
 
-class PeerFailed(RuntimeError):
+class PeerFailed(TestbedError):
     """The peers could not be installed or could not do a task; nothing was compared."""
 
 
@@ -142,10 +141,9 @@ def _install(directory: Path) -> Path:
 
 
 class Timed(NamedTuple):
-    """CPU seconds of both halves, and the estimates that came out, one array an attribute."""
+    """CPU seconds to randomise and aggregate, and the estimates, one array an attribute."""
 
-    randomise: float
-    aggregate: float
+    seconds: float
     estimates: Sequence[Array]
 
 
@@ -159,7 +157,7 @@ class Bench:
 
     def ask(self, values: Path, seed: int, budget: Budget, **task: Any) -> Timed:
         done = self.peers.ask(values=str(values), seed=seed, **budget._asdict(), **task)
-        return Timed(done["randomise"], done["aggregate"], done["frequencies"])
+        return Timed(done["seconds"], done["frequencies"])
 
     def inputs(self, name: str, values: Values) -> Path:
         """The same values for the peers, as a file."""
@@ -183,6 +181,13 @@ def users_of(data: Dataset) -> Values:
 # Both kinds of round draw a memo and then a report from it for every user, as the peers do; of a
 # one-time protocol the memo is the report.
 
+K: Final = 41  # native-country, the attribute of Adult with the most values
+BUDGET: Final = Budget(2.0, 0.6)
+SPEED_UP: Final = 20.0  # what simulating a round must gain over multi-freq-ldpy
+FEWER: Final = 20  # a device's own randomiser and the loop are run for one user in 20
+PROTOCOLS: Final = ("L-OSUE", "L-GRR")
+Round = Callable[[Calibration, Values, int], Timed]
+
 
 def simulated_round(calibration: Calibration, values: Values, seed: int) -> Timed:
     """Individual reports of all users at once, from a seeded generator."""
@@ -191,10 +196,8 @@ def simulated_round(calibration: Calibration, values: Values, seed: int) -> Time
     bulk = BulkRandomiser(calibration)
     memos = bulk.memoize(rng, values)
     reports = memos if calibration.protocol in ONE_TIME else bulk.report(rng, memos)
-    between = time.process_time()
-    counts = count(bulk.format, reports)
-    raw = estimate(counts, len(reports), as_drawn(calibration)).raw
-    return Timed(between - begin, time.process_time() - between, [raw])
+    raw = estimate(count(bulk.format, reports), len(reports), as_drawn(calibration)).raw
+    return Timed(time.process_time() - begin, [raw])
 
 
 def device_round(calibration: Calibration, values: Values, _seed: int) -> Timed:
@@ -204,13 +207,11 @@ def device_round(calibration: Calibration, values: Values, _seed: int) -> Timed:
     device = Randomiser(calibration, os.urandom)
     memos = [device.memoize(index) for index in indices]
     reports = memos if calibration.protocol in ONE_TIME else [device.report(m) for m in memos]
-    between = time.process_time()
     counts = count_bodies(reports, device.format)
     raw = estimate(counts, len(reports), as_drawn(calibration)).raw
-    return Timed(between - begin, time.process_time() - between, [raw])
+    return Timed(time.process_time() - begin, [raw])
 
 
-Round = Callable[[Calibration, Values, int], Timed]
 KINDS: Final[dict[str, Round]] = {
     "simulator": simulated_round,
     "devices and collector": device_round,
@@ -225,23 +226,7 @@ def our_campaign(a_round: Round, users: Values, sizes: Sequence[int], seed: int)
     choices = [calibrate("ALLOMFREE", k=k, **BUDGET._asdict()) for k in sizes]
     sampling = time.process_time() - begin
     parts = [a_round(c, held, seed + 1 + a) for a, (c, held) in enumerate(zip(choices, groups))]
-    randomise, aggregate, estimates = zip(*parts)
-    return Timed(sampling + sum(randomise), sum(aggregate), [each[0] for each in estimates])
-
-
-# --- speed against the peers ---------------------------------------------------------------------
-
-K: Final = 41  # native-country, the attribute of Adult with the most values
-BUDGET: Final = Budget(2.0, 0.6)
-SPEED_UP: Final = 20.0  # what simulating a round must gain over multi-freq-ldpy
-FEWER: Final = 20  # a device's own randomiser and the loop are run for one user in 20
-PROTOCOLS: Final = ("L-OSUE", "L-GRR")
-BOTH: Final = "randomise + aggregate"
-HALVES: Final[dict[str, Callable[[Timed], float]]] = {
-    BOTH: lambda t: t.randomise + t.aggregate,
-    "randomise a user": lambda t: t.randomise,
-    "aggregate a report": lambda t: t.aggregate,
-}
+    return Timed(sampling + sum(p.seconds for p in parts), [p.estimates[0] for p in parts])
 
 
 def values_of(n: int) -> Values:
@@ -251,116 +236,96 @@ def values_of(n: int) -> Values:
     return drawn
 
 
+# --- speed against the peers ---------------------------------------------------------------------
+
+
 def measure_speed(bench: Bench, devices: int) -> list[Measurement]:
-    """One round of one attribute with each of the two protocols that ALLOMFREE chooses from, in
-    two kinds of round; pure-ldp's one-time protocols at eps_1, on fewer users, because it takes
-    much longer for each; and a whole campaign."""
+    """One round of one attribute with each of the two protocols that ALLOMFREE chooses from;
+    pure-ldp's one-time protocols at eps_1, on fewer users, because it takes much longer for each;
+    and a whole campaign."""
     everyone, rows = values_of(devices), list[Measurement]()
     for protocol in PROTOCOLS:
         ours = calibrate(protocol, k=K, **BUDGET._asdict())
-        task = {"oracle": PEERS[0], "protocol": protocol, "k": K}
-        rows += _round(bench, ours, everyone, task, SPEED_UP)
+        rows += _round(bench, ours, everyone, PEERS[0], protocol)
     ours = calibrate("L-OSUE", k=K, **BUDGET._asdict())
-    fastest = {"oracle": PEERS[0], "protocol": "L-OSUE", "k": K, "compiled": True}
-    pairs = _pairs(bench, simulated_round, ours, everyone, fastest)
-    rows += _rows("L-OSUE: multi-freq-ldpy in a compiled loop / simulator", pairs, devices)
+    rows += _round(bench, ours, everyone, PEERS[0], "L-OSUE", compiled=True)
     for protocol in ("OUE", "GRR"):
         ours = calibrate_once(protocol, k=K, epsilon=BUDGET.eps_1)
-        task = {"oracle": PEERS[1], "protocol": protocol, "k": K}
-        rows += _round(bench, ours, everyone[: devices // 5], task)
+        rows += _round(bench, ours, everyone[: devices // 5], PEERS[1], protocol)
     data = load("adult")
     users, sizes = users_of(data), [a.k for a in data.attributes]
     given = bench.population(data)
     for who, kind in KINDS.items():
-        progress(f"campaign of {data.title} by {who}")
-        our_campaign(kind, users, sizes, 0)  # a warm-up
-        pairs = in_turns(
-            bench.repeats,
-            partial(our_campaign, kind, users, sizes),
-            lambda repeat: bench.ask(given, repeat, BUDGET, oracle="campaign", sizes=sizes),
-        )
-        title = f"{data.title}, whole campaign: multi-freq-ldpy / {who}"
-        rows += _rows(title, pairs, len(users))[:1]
+        title = f"{data.title}, whole campaign: {PEERS[0]} / {who}"
+        task = {"oracle": "campaign", "sizes": sizes}
+        mine = partial(our_campaign, kind, users, sizes)
+        rows.append(_compared(bench, title, mine, given, len(users), task))
     return rows
 
 
 def _round(
+    bench: Bench, ours: Calibration, values: Values, peer: str, protocol: str, **task: Any
+) -> Iterator[Measurement]:
+    how = " in a compiled loop" if task else ""
+    for who, kind in KINDS.items():
+        simulated = kind is simulated_round
+        if task and not simulated:
+            continue
+        some = values if simulated else values[: max(1, len(values) // FEWER)]
+        asked = {"oracle": peer, "protocol": protocol, "k": K, **task}
+        least = SPEED_UP if simulated and peer == PEERS[0] and not task else None
+        yield _compared(
+            bench, f"{protocol}: {peer}{how} / {who}", partial(kind, ours, some),
+            bench.inputs("values", some), len(some), asked, least,
+        )  # fmt: skip
+
+
+def _compared(
     bench: Bench,
-    calibration: Calibration,
-    values: Values,
+    title: str,
+    ours: Callable[[int], Timed],
+    given: Path,
+    users: int,
     task: dict[str, Any],
     at_least: float | None = None,
-) -> Iterator[Measurement]:
-    for who, kind in KINDS.items():
-        some = values if kind is simulated_round else values[: max(1, len(values) // FEWER)]
-        pairs = _pairs(bench, kind, calibration, some, task)
-        wanted = at_least if kind is simulated_round else None
-        yield from _rows(f"{task['protocol']}: {task['oracle']} / {who}", pairs, len(some), wanted)
-
-
-def _pairs(
-    bench: Bench, ours: Round, calibration: Calibration, values: Values, task: dict[str, Any]
-) -> tuple[list[Timed], list[Timed]]:
-    progress(f"{task['oracle']} {task['protocol']}, {len(values):,} users")
-    given = bench.inputs("values", values)
-    ours(calibration, values[: len(values) // 10], 0)  # the peers are warmed up too
-    return in_turns(
-        bench.repeats,
-        lambda repeat: ours(calibration, values, repeat),
-        lambda repeat: bench.ask(given, repeat, BUDGET, **task),
-    )
-
-
-def _rows(
-    title: str,
-    pairs: tuple[list[Timed], list[Timed]],
-    users: int,
-    at_least: float | None = None,
-) -> list[Measurement]:
-    """Both halves together and each alone, with what one user or report costs each side."""
-    rows = []
-    for half, seconds in HALVES.items():
-        mine, theirs = ([seconds(t) for t in side] for side in pairs)
-        each = " / ".join(f"{np.median(side) / users * 1e6:.3g}" for side in (theirs, mine))
-        more = {"note": f"{each} µs", "at_least": at_least if half == BOTH else None, "of": half}
-        rows.append(ratio_of(f"{title}, {users:,} users", theirs, mine, **more))
-    return rows
+) -> Measurement:
+    """Their CPU time over ours, in turns, with what one user costs each side."""
+    progress(f"{title}, {users:,} users")
+    ours(0)  # a warm-up: the peers have one too
+    pairs = in_turns(bench.repeats, ours, lambda repeat: bench.ask(given, repeat, BUDGET, **task))
+    mine, theirs = ([timed.seconds for timed in side] for side in pairs)
+    each = " / ".join(f"{np.median(side) / users * 1e6:.3g}" for side in (theirs, mine))
+    note = f"{users:,} users; {each} µs each"
+    return ratio_of(title, theirs, mine, note=note, at_least=at_least)
 
 
 # --- the simulator -------------------------------------------------------------------------------
-# Every number is of a process of its own, so that its peak memory is its own too. The peer that is
-# always there is a loop over users with numpy, as a first version would be written.
+# Every number is of a process of its own, so that its peak memory is its own too. What it is
+# compared with is a loop over users with numpy, as a first version would be written.
 
 
-def measure_simulator(
-    statistics: int, reports: int, repeats: int, peers: Peers | None
-) -> list[Measurement]:
-    """One round at every depth with both protocols, and reports against a loop and a peer."""
-    rows = []
-    for depth, devices in (("statistics", statistics), ("reports", reports)):
-        for protocol in PROTOCOLS:
+def measure_simulator(statistics: int, reports: int, repeats: int) -> list[Measurement]:
+    """One round at both depths with both protocols, and reports against a loop."""
+    rows, few = [], max(1, reports // FEWER)
+    for protocol in PROTOCOLS:
+        for depth, devices in (("statistics", statistics), ("reports", reports)):
             progress(f"{depth}, {protocol}, {devices:,} devices")
             works = [partial(simulate, depth, protocol, devices, seed) for seed in range(repeats)]
             seconds, memory = zip(*map(_alone, works))
             note = f"{devices:,} devices, k = {K}; {np.median(seconds) / devices * 1e9:.3g} ns each"
-            title = f"{depth}, {protocol}"
+            of = f"{depth}, {protocol}"
             rows += [
-                median_of(f"{title}: one round", [s * 1000 for s in seconds], "ms", note=note),
-                median_of(f"{title}: memory at the peak", memory, "MiB"),
+                median_of("one round", [s * 1000 for s in seconds], "ms", note=note, of=of),
+                median_of("memory at the peak", memory, "MiB", of=of),
             ]
-    few = max(1, reports // FEWER)
     for protocol in PROTOCOLS:
-        progress(f"loop over users, {protocol}, {few:,} users")
         ours, loop = in_turns(
             repeats,
             lambda seed, p=protocol: simulate("reports", p, reports, seed) / reports,  # type: ignore[misc]
             lambda seed, p=protocol: _loop(p, few, seed) / few,  # type: ignore[misc]
         )
         note = f"for each user: {few:,} of them in the loop, {reports:,} at once"
-        what = f"reports, {protocol}: a loop over users / ours"
-        rows.append(ratio_of(what, loop, ours, note=note))
-    if peers is not None:
-        rows += [_compared_with_peer(peers, protocol, reports, repeats) for protocol in PROTOCOLS]
+        rows.append(ratio_of(f"{protocol}: a loop over users / reports", loop, ours, note=note))
     return rows
 
 
@@ -378,8 +343,7 @@ def _measured(work: Callable[[], float]) -> tuple[float, float]:
 def simulate(depth: str, protocol: str, devices: int, seed: int) -> float:
     """CPU seconds of a round: as counts alone, or as individual reports, drawn and counted."""
     asked = manifest(K, protocol=protocol)
-    counts = np.asarray(next(a.counts for a in load("adult").attributes if a.k == K))
-    held = np.random.default_rng(K).multinomial(devices, counts / counts.sum())
+    held = np.bincount(values_of(1 << 16), minlength=K) * devices >> 16
     begin = time.process_time()
     if depth == "statistics":
         depths.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
@@ -390,42 +354,21 @@ def simulate(depth: str, protocol: str, devices: int, seed: int) -> float:
 
 def _loop(protocol: str, devices: int, seed: int) -> float:
     """The same from user to user: both steps with numpy's generator, one row of bits at a time."""
-    calibration = calibrate(protocol, k=K, **BUDGET._asdict())
+    c = calibrate(protocol, k=K, **BUDGET._asdict())
     values, rng = values_of(devices), np.random.default_rng(seed)
     begin = time.process_time()
-    counts = np.zeros(calibration.k, dtype=np.int64)
+    counts = np.zeros(c.k, dtype=np.int64)
     for value in values:
-        counts += _loop_report(rng, calibration, value)
+        if c.unary:
+            probabilities = np.full(c.k, c.q1)
+            probabilities[value] = c.p1
+            memo = rng.random(c.k) < probabilities
+            counts += rng.random(c.k) < np.where(memo, c.p2, c.q2)
+            continue
+        answer = value
+        for keep in (c.p1, c.p2):
+            if rng.random() >= keep:
+                other = int(rng.integers(c.k - 1))
+                answer = other + (other >= answer)
+        counts[answer] += 1
     return time.process_time() - begin
-
-
-def _loop_report(rng: np.random.Generator, c: Calibration, value: int) -> Values:
-    """The values that one user's report supports."""
-    if c.unary:
-        probabilities = np.full(c.k, c.q1)
-        probabilities[value] = c.p1
-        memo = rng.random(c.k) < probabilities
-        return (rng.random(c.k) < np.where(memo, c.p2, c.q2)).astype(np.int64)
-    answer = value
-    for keep in (c.p1, c.p2):
-        if rng.random() >= keep:
-            other = int(rng.integers(c.k - 1))
-            answer = other + (other >= answer)
-    support = np.zeros(c.k, dtype=np.int64)
-    support[answer] = 1
-    return support
-
-
-def _compared_with_peer(peers: Peers, protocol: str, devices: int, repeats: int) -> Measurement:
-    progress(f"multi-freq-ldpy, {protocol}, {devices:,} users")
-    task = {"oracle": PEERS[0], "protocol": protocol, "k": K}
-    with tempfile.TemporaryDirectory(prefix="allomfree-inputs-") as scratch:
-        bench = Bench(peers, Path(scratch), repeats)
-        given = bench.inputs("values", values_of(devices))
-        ours, theirs = in_turns(
-            repeats,
-            lambda seed: simulate("reports", protocol, devices, seed),
-            lambda seed: HALVES[BOTH](bench.ask(given, seed, BUDGET, **task)),
-        )
-    what = f"reports, {protocol}: multi-freq-ldpy / ours"
-    return ratio_of(what, theirs, ours, at_least=SPEED_UP, note=f"{devices:,} users")

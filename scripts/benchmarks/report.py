@@ -119,7 +119,7 @@ def as_markdown(measured: Sequence[Measurement]) -> Iterator[str]:
     for m in measured:
         compared.setdefault(m.what, {})[m.of] = m
     for columns, whats in groupby(compared, key=lambda what: list(compared[what])):
-        head = [""] + (columns if columns != [""] else ["measured", "limit", "note"])
+        head = ["", *(columns if columns != [""] else ("measured", "limit", "note"))]
         yield f"| {' | '.join(head)} |"
         yield "|---" * len(head) + "|"
         for what in whats:
@@ -139,9 +139,9 @@ def write(
 ) -> None:
     """Replace a benchmark's numbers on the page: what is between its comment and the next `end`.
     The text around them is written by people and stays."""
+    where = "; ".join(machine[name] for name in ("processor", "Python", "load"))
     compared = ", ".join(f"{peer} {version}" for peer, version in versions.items())
-    lines = [f"    {command}", "", f"Measured on {'; '.join(machine.values())}."]
-    lines += [f"Compared with {compared}."] if compared else []
+    lines = [f"    {command}", "", f"{where}{f'; {compared}' if compared else ''}."]
     block = "\n".join([f"<!-- {name} -->", "", *lines, "", *as_markdown(measured), "<!-- end -->"])
     before = page.read_text(encoding="utf-8")
     found = re.compile(rf"<!-- {name} -->.*?<!-- end -->", re.DOTALL)
@@ -159,12 +159,12 @@ def machine() -> dict[str, str]:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
-        "processor": f"{next(names, platform.machine())}, {cores} usable cores",
+        "processor": f"{next(names, platform.machine())}, {cores} cores",
         "memory": f"{memory:.0f} GiB",
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
-        "load": f"load average before the run {os.getloadavg()[0]:.1f}",
+        "load": f"load {os.getloadavg()[0]:.1f}",
     }
 
 

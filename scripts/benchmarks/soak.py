@@ -119,7 +119,6 @@ def run(seconds: float, per_second: int) -> Samples:
         broker = stack.enter_context(with_tls(Nats)(Path(scratch) / "broker"))
         asked = manifest(
             VALUES,
-            begun_seconds=0,
             period_seconds=ROUND_SECONDS,
             rounds=10 + int(seconds / ROUND_SECONDS),
             grace_seconds=ROUND_SECONDS,

@@ -1,33 +1,25 @@
-"""What several benchmarks use: the campaign and its reports, brokers, limited processor time, and
-readers of the analyst's page."""
+"""What several benchmarks use: the campaign and its reports, brokers, readers of the page."""
 
 from __future__ import annotations
 
 import http.client
-import os
-import shutil
-import signal
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
 from protocol_spec import Manifest, Topics, make_report
 from testbed.brokers import Broker, Message, Mosquitto, Nats
-from testbed.processes import cpu_seconds, make_manifest
+from testbed.processes import make_manifest
 
-TICK_SECONDS: Final = 0.005
 REFRESH_SECONDS: Final = 1.0  # from one refresh of a page's reader to its next
 ANSWER_SECONDS: Final = 30.0
 
 
 def manifest(
     k: int,
-    begun_seconds: int = 60,
     *,
     period_seconds: int = 86_400,
     rounds: int = 2,
@@ -36,7 +28,7 @@ def manifest(
     **settings: Any,
 ) -> Manifest:
     """A campaign about one attribute `a` with values `v0`, `v1`, …; it began a moment ago."""
-    start = first or int(time.time()) - begun_seconds
+    start = first or int(time.time()) - min(60, period_seconds // 2)
     schedule = {"first": start, "period": period_seconds, "count": rounds, "grace": grace_seconds}
     values = [f"v{i}" for i in range(k)]
     return make_manifest({"a": values}, schedule, **{"receipt_pages": 1000, **settings})
@@ -74,44 +66,13 @@ class Embedded(Nats):
         return on_this_machine(self.directory, "127.0.0.1", self.port)
 
 
-@contextmanager
-def prepared(kind: type[Broker], campaign: Manifest) -> Iterator[tuple[Broker, Path]]:
-    """A broker, and a directory with what `children` need."""
-    with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch) / "broker") as broker:
-        (Path(scratch) / "manifest").write_bytes(campaign.to_bytes())
-        if broker.ca_file is not None:
-            shutil.copy(broker.ca_file, Path(scratch) / "ca.crt")
-        yield broker, Path(scratch)
-
-
 def pid_of(broker: Broker) -> int:
     return broker.process.pid if broker.process is not None else 0
 
 
-@contextmanager
-def limited(pids: Sequence[int], share: float) -> Iterator[None]:
-    """Give each process at most a share of a core, so that two cores can show what many would do.
-    A process gets SIGSTOP when it has used its share of the elapsed time, and SIGCONT later."""
-    done = threading.Event()
-
-    def limit() -> None:
-        begun = time.monotonic()
-        before = [cpu_seconds(pid) for pid in pids]
-        while not done.wait(TICK_SECONDS):
-            allowed = share * (time.monotonic() - begun)
-            for pid, early in zip(pids, before):
-                over = cpu_seconds(pid) - early > allowed
-                os.kill(pid, signal.SIGSTOP if over else signal.SIGCONT)
-
-    thread = threading.Thread(target=limit)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+def trusting(broker: Broker) -> tuple[str, ...]:
+    """The collector's options for the broker's certificate."""
+    return ("--ca-file", str(broker.ca_file)) if broker.tls else ()
 
 
 @contextmanager

@@ -8,5 +8,4 @@ results     what a collector has counted at the end, what it would publish, and 
 depths      a campaign over a fleet: as statistics, report by report, through a broker, agents
 runs        from the options of a command to a finished run, stored, shown and compared
 cli         the commands of `allomfree-sim`
-scaling     what one round costs a collector as the fleet grows
 """

@@ -10,7 +10,6 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from collector.data_dir import read_store
 from collector.results.facts import read_truth
 from collector.results.tables import COLUMNS
 from protocol_spec import Outcome
@@ -20,7 +19,6 @@ from simulation.fleet import Fleet
 from simulation.population import SimulationError, by_value, populate
 from simulation.results import TRUTH_COLUMNS, Simulated
 from simulation.runs import Run, compare
-from simulation.scaling import STEPS, measure
 from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT
 from tests.support.simulation import FIRST, FUEL, HOURS, NUMERIC, both, campaign, fleet
@@ -79,16 +77,6 @@ def test_a_collector_counts_and_publishes_what_counting_at_once_gives(
     assert truth["fuel"] == real.true_frequencies(0).tolist()
     with pytest.raises(SimulationError, match="already holds reports"):
         into(tmp_path / "data", unruly)  # reports that are there may be real
-
-
-def test_every_report_of_a_round_is_counted_and_every_step_costs(tmp_path: Path) -> None:
-    cost = measure(500, tmp_path / "data")
-    store = read_store(tmp_path / "data")
-    assert store.outcomes() == {Outcome.ACCEPTED: 500}
-    assert store.last_sealed(1) == 0
-    store.close()
-    assert min(cost[step] for step in STEPS) > 0.0
-    assert cost["disk"] > 20
 
 
 # --- runs ----------------------------------------------------------------------------------------
